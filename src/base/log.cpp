@@ -4,12 +4,17 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <new>
 #include <string>
 
+#include "base/line_queue.hpp"
 #include "base/text.hpp"
+#include "base/thread.hpp"
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -28,13 +33,29 @@ struct State {
   int fd = 2;
   pid_t pid = 0;  // of the process that opened fd
   std::string path;
+  struct Lines {
+    detail::LineQueue queue;
+    Lines* parents = nullptr;  // in a forked child; never touched
+  };
+  Lines* lines = new Lines;
+  bool writing = false;  // a thread writes the lines that wait
 };
+constexpr double exit_s = 1;  // for waiting lines when the process exits
+void write_at_exit(State& s);
+
 // Never destroyed: background threads may log while the process exits.
 State& state() {
   static State* const s = [] {
     auto* const made = new State;
-    // A forked child lacks the thread that may hold the mutex in the middle of a line.
-    ::pthread_atfork(nullptr, nullptr, [] { new (&state().mutex) std::mutex; });
+    // A forked child lacks the thread that may hold the mutex in the middle of a line. Lines that
+    // wait are the parent's.
+    ::pthread_atfork(nullptr, nullptr, [] {
+      State& s = state();
+      new (&s.mutex) std::mutex;
+      s.lines = new State::Lines{{}, s.lines};
+      s.writing = false;
+    });
+    std::atexit([] { write_at_exit(state()); });
     return made;
   }();
   return *s;
@@ -89,7 +110,7 @@ void open_file(State& s) {
   s.fd = s.path == "stdout" ? 1 : 2;
   if (s.path == "stdout" || s.path == "stderr" || s.path.empty()) return;
   const std::string path = expand(s.path);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd >= 0) {
     s.fd = fd;
   } else {
@@ -109,6 +130,54 @@ void load(State& s) {
     if (level_names[i] == word) level = int(i);
   }
   s.level.store(level, std::memory_order_release);
+}
+
+/// Waits until the file accepts more, at most 50 ms.
+void wait_for_room(int fd) {
+  pollfd room{fd, POLLOUT, 0};
+  (void)::poll(&room, 1, 50);
+  ::usleep(1000);  // a file that is closed or has less room than a line
+}
+
+/// Body of the thread that writes lines which found no room. It ends when none is left.
+void write_waiting(State& s) {
+  std::unique_lock lock{s.mutex};
+  for (;;) {
+    s.lines->queue.flush(s.fd);
+    if (s.lines->queue.empty()) break;
+    const int fd = s.fd;
+    lock.unlock();
+    wait_for_room(fd);
+    lock.lock();
+  }
+  s.writing = false;
+}
+
+void write_at_exit(State& s) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(exit_s);
+  std::unique_lock lock{s.mutex};
+  for (;;) {
+    s.lines->queue.flush(s.fd);
+    if (s.lines->queue.empty() || std::chrono::steady_clock::now() >= until) return;
+    const int fd = s.fd;
+    lock.unlock();
+    wait_for_room(fd);
+    lock.lock();
+  }
+}
+
+/// Writes the line, or queues it for another thread. Never waits for the reader of the log.
+void put_line(State& s, std::string_view line, std::string_view prefix) {
+  {
+    const std::lock_guard lock{s.mutex};
+    if (s.pid != ::getpid() && s.path.find("%p") != s.path.npos) open_file(s);
+    s.lines->queue.write(s.fd, line, prefix);
+    if (s.lines->queue.empty() || std::exchange(s.writing, true)) return;
+  }
+  auto thread = detail::own_thread("the log", [&s] { write_waiting(s); });
+  if (thread) return thread->detach();
+  const std::lock_guard lock{s.mutex};
+  s.writing = false;  // the next line tries again
 }
 
 std::string_view part_name(LogPart part) {
@@ -141,11 +210,14 @@ void log_line(LogLevel level, LogPart part, std::string_view text) {
   line += fmt::format("{} {} ", level_names[size_t(level)], part_name(part));
   for (const char c : text) line += c == '\n' ? ' ' : c;  // one event, one line
   line += '\n';
+  // One write: lines of other processes cannot interleave.
+  put_line(state(), line, fmt::format("{}:{} WARN INIT ", host, ::getpid()));
+}
+
+void lose_log_line() noexcept {
   State& s = state();
   const std::lock_guard lock{s.mutex};
-  if (s.pid != ::getpid() && s.path.find("%p") != s.path.npos) open_file(s);
-  // One write: lines of other processes cannot interleave.
-  if (::write(s.fd, line.data(), line.size()) < 0) return;
+  s.lines->queue.lose();
 }
 
 void log_reload() {

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 namespace ccl::detail {
 namespace {
@@ -34,6 +35,13 @@ Result<Mapping> Mapping::anonymous(std::size_t bytes) {
 Result<Mapping> Mapping::of(const Fd& fd, std::size_t bytes) {
   CCL_TRY(std::byte* const base, map(bytes, MAP_SHARED, fd.get()));
   return Mapping{base, bytes};
+}
+
+bool keeps_size(const Fd& fd, std::size_t bytes) {
+  struct stat file {};
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  return ::fstat(fd.get(), &file) == 0 && std::size_t(file.st_size) == bytes && seals >= 0 &&
+         (seals & F_SEAL_SHRINK) != 0;
 }
 
 Result<Fd> shareable_memory(const char* name, std::size_t bytes) {

@@ -38,4 +38,8 @@ class Mapping {
 /// resize it. `name` appears in /proc.
 Result<Fd> shareable_memory(const char* name, std::size_t bytes);
 
+/// True if `fd` is memory of `shareable_memory` with `bytes` bytes. The owner of any other file can
+/// shorten it, and an access beyond its end kills the process.
+bool keeps_size(const Fd& fd, std::size_t bytes);
+
 }  // namespace ccl::detail

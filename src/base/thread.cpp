@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <new>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/os_error.hpp"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -52,6 +54,8 @@ Result<std::thread> own_thread(std::string_view what, std::function<void()> body
   std::optional<Error> error;
   try {
     thread = std::thread{std::move(body)};
+  } catch (const std::bad_alloc&) {
+    error = error_of_exception();
   } catch (const std::system_error& problem) {
     error = os_error(Errc::system,
                      fmt::format("cannot start a thread for {} ({}); raise the limit on threads "

@@ -32,7 +32,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids
   std::vector<IdContent> roots;
   if (ranks == 1) {  // without a root
     roots.emplace_back();
-    fill_random(roots[0].secret);
+    roots[0].secret = random_secret();
   } else {
     for (const UniqueId& id : ids) {
       CCL_TRY(const IdContent content, unpack(id));
@@ -79,12 +79,13 @@ Result<void> Bootstrap::all_gather(void* all, Index bytes_each, std::optional<do
 }
 
 Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
-  if (peer < 0 || peer >= ranks() || bytes < 0 || (data == nullptr && bytes != 0) ||
-      (tag & own_tags) != 0) {
+  if (peer < 0 || peer >= ranks() || bytes < 0 || bytes > Index(max_message_bytes) ||
+      (data == nullptr && bytes != 0) || (tag & own_tags) != 0) {
     return core_->membership().failed(
         Errc::invalid_argument,
-        fmt::format("send to rank {} of {} with {} bytes and tag {} makes no sense", peer, ranks(),
-                    bytes, tag));
+        fmt::format("send to rank {} of {} with {} bytes and tag {} makes no sense (64 "
+                    "MiB at most)",
+                    peer, ranks(), bytes, tag));
   }
   return core_->messages().send(peer, tag, data, bytes);
 }

@@ -1,6 +1,8 @@
 #include "bootstrap/core.hpp"
 
-#include <ccl/comm/log.hpp>
+#include <fmt/format.h>
+
+#include "bootstrap/frame_rules.hpp"
 
 namespace ccl::detail {
 
@@ -12,13 +14,14 @@ Bootstrap::Core::Core(int rank, int ranks, const Secret& secret, double deadline
 Bootstrap::Core::Core(const Core& all, std::vector<int> surviving, double deadline_s)
     : membership_(all.membership_, std::move(surviving), deadline_s), shutdown_(*this, nullptr) {}
 
-Result<std::shared_ptr<Conn>> Bootstrap::Core::start(const Lock& lock, Fd fd, PeerRole role,
-                                                     const Member& peer) {
+Result<std::shared_ptr<Conn>> Bootstrap::Core::start(const Lock& lock, SecureSocket socket,
+                                                     PeerRole role, const Member& peer) {
   auto conn = Conn::start(
-      std::move(fd),
-      [weak = weak_from_this()](Conn&, const FrameHeader& h, Bytes payload) {
+      std::move(socket),
+      [weak = weak_from_this(), role, sender = peer.rank](Conn& c, const FrameHeader& h,
+                                                          Bytes payload) {
         if (const auto core = weak.lock()) {
-          core->on_frame(Engine::get().callback_lock(), h, payload);
+          core->take_frame(Engine::get().callback_lock(), c, role, sender, h, payload);
         }
       },
       [weak = weak_from_this(), role, peer](Conn& c, int os_code) {
@@ -34,20 +37,24 @@ Result<std::shared_ptr<Conn>> Bootstrap::Core::start(const Lock& lock, Fd fd, Pe
 }
 
 void Bootstrap::Core::accept(const Lock& lock, Accepted one) {
+  if (!one.differs.empty()) return;  // its rank fails
   if (ShrinkHello stay; read_into(stay, one.hello)) {
     return shrink_.on_hello(lock, std::move(one), stay);
   }
   Hello hello;
-  if (!read_into(hello, one.hello) || hello.kind == HelloKind::join ||
-      hello.ranks != membership_.ranks || hello.me.rank < 0 || hello.me.rank >= membership_.ranks ||
-      (hello.kind == HelloKind::ring && hello.me.rank != membership_.prev_peer())) {
-    log_warn(LogPart::bootstrap, "refused a connection from {} (it fits no rank of this job)",
-             one.from.to_string());
-    return;
+  const bool whole = read_into(hello, one.hello);
+  std::string why = whole ? wrong_hello(membership_, hello) : "its hello is none of a rank";
+  if (why.empty() && (hello.kind == HelloKind::stay || hello.kind == HelloKind::watch)) {
+    why = "its hello has the purpose of a shrink without the excluded ranks";
   }
+  if (why.empty() && hello.kind == HelloKind::ring && sockets_.prev) {
+    why = fmt::format("{} has connected already", describe(*sockets_.prev_member));
+  }
+  if (!why.empty()) return refuse_hello(std::move(one), describe(membership_.me), why);
   if (hello.kind == HelloKind::ask) return agreement_.on_ask(lock, one);
   const bool ring = hello.kind == HelloKind::ring;
-  auto conn = start(lock, std::move(one.fd), ring ? PeerRole::prev : PeerRole::caller, hello.me);
+  auto conn =
+      start(lock, std::move(one.socket), ring ? PeerRole::prev : PeerRole::caller, hello.me);
   if (!conn) return;
   if (shutdown_.failure(lock)) {
     (*conn)->drain();
@@ -61,6 +68,14 @@ void Bootstrap::Core::accept(const Lock& lock, Accepted one) {
     sockets_.accepted.push_back(std::move(*conn));
   }
   waits_.notify(lock);
+}
+
+void Bootstrap::Core::take_frame(const Lock& lock, Conn& conn, PeerRole role, int sender,
+                                 const FrameHeader& h, Bytes payload) {
+  if (std::string why = wrong_frame(membership_, role, sender, h, payload); !why.empty()) {
+    return conn.reject(std::move(why));
+  }
+  on_frame(lock, h, payload);
 }
 
 void Bootstrap::Core::on_frame(const Lock& lock, const FrameHeader& h, Bytes payload) {

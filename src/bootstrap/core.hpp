@@ -34,10 +34,11 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   /// Handles an authenticated connection to this rank's acceptor.
   void accept(const net::Lock&, net::Accepted one);
   /// Starts to read frames from a socket. Sends this rank's error, if any, to its other end.
-  Result<std::shared_ptr<net::Conn>> start(const net::Lock&, Fd fd, PeerRole role,
-                                           const net::Member& peer);
-  /// Dispatches a frame by its kind.
-  void on_frame(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
+  Result<std::shared_ptr<net::Conn>> start(const net::Lock&, net::SecureSocket socket,
+                                           PeerRole role, const net::Member& peer);
+  /// Dispatches a frame of `sender` on `conn`. Rejects the connection if the frame does not fit.
+  void take_frame(const net::Lock&, net::Conn& conn, PeerRole role, int sender,
+                  const net::FrameHeader& h, net::Bytes payload);
 
   Membership& membership() { return membership_; }
   PeerSockets& sockets() { return sockets_; }
@@ -52,6 +53,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   Status& status() const { return shutdown_.status(); }
 
  private:
+  void on_frame(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
+
   Membership membership_;
   PeerSockets sockets_;
   ProgressWait waits_{*this};

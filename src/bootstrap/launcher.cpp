@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -19,11 +20,15 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/fork_mutex.hpp"
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
+#include "bootstrap/job_secret.hpp"
 #include "bootstrap/pmix_abi.hpp"
+#include "net/sha256.hpp"
 #include "net/socket.hpp"
 #include <dlfcn.h>
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -98,8 +103,8 @@ class Pmix {
   }
   /// Returns the client of this process. PMIx cannot reliably start again after its end.
   static Result<Pmix*> instance() {
-    static std::mutex mutex;
     static std::optional<Pmix> client;  // ends with the process
+    static detail::ForkMutex mutex{[] { renew(client); }};
     const std::lock_guard lock{mutex};
     if (!client) {
       CCL_TRY(auto opened, open());
@@ -108,7 +113,8 @@ class Pmix {
     return &*client;
   }
   Pmix(Pmix&& other) noexcept
-      : me_(other.me_),
+      : process_(other.process_),
+        me_(other.me_),
         init_(other.init_),
         finalize_(std::exchange(other.finalize_, nullptr)),
         put_(other.put_),
@@ -117,7 +123,8 @@ class Pmix {
         get_(other.get_) {}
   Pmix& operator=(Pmix&&) = delete;
   ~Pmix() {
-    if (finalize_ != nullptr) finalize_(nullptr, 0);
+    // The session belongs to the process that opened it. A forked child must not end it.
+    if (finalize_ != nullptr && ::getpid() == process_) finalize_(nullptr, 0);
   }
 
   int rank() const { return int(me_.rank); }
@@ -127,7 +134,7 @@ class Pmix {
     pmix::Value* value = nullptr;
     const int code = get_(&job, pmix::job_size, nullptr, 0, &value);
     if (code != pmix::success || value == nullptr || value->type != pmix::type_uint32) {
-      return fail(Errc::not_supported, fmt::format("PMIx does not tell the job's size ({})", code));
+      return fail(Errc::not_supported, fmt::format("PMIx does not give the job's size ({})", code));
     }
     const int n = int(value->number);
     std::free(value);
@@ -184,6 +191,7 @@ class Pmix {
     return fail(Errc::network, fmt::format("{} failed with {}", call, code));
   }
 
+  const pid_t process_ = ::getpid();
   pmix::Proc me_{};
   pmix::Init init_ = nullptr;
   pmix::Finalize finalize_ = nullptr;
@@ -210,12 +218,37 @@ Result<LaunchEnvironment> checked(LaunchEnvironment launch) {
                           launch.launcher, launch.rank, launch.ranks));
 }
 
-/// Calls `unique_id_at` until the name in `address` can be resolved, at most CCL_INIT_TIMEOUT.
-Result<UniqueId> id_at(const std::string& address, const std::string& job_key) {
+/// Returns the random secret that rank 0 hands out through PMIx, or nothing without PMIx.
+/// Collective. Under torchrun, PMIx has started torchrun's agents and not the ranks. Other channels
+/// protect nothing: torchrun's store answers every caller in clear text, and the pipe of PMI serves
+/// only the process's first client, which is MPI.
+Result<std::optional<std::string>> pmix_secret(const LaunchEnvironment& launch) {
+  std::optional<std::string> out;
+  if (!contains("PMIX_RANK") || launch.launcher == "torchrun") return out;
+  CCL_TRY(const auto given, given_secret());
+  if (given) return out;  // it counts first, and PMIx is not needed
+  const auto client = Pmix::instance();
+  if (!client) {
+    log_info(LogPart::init, "no secret comes through PMIx ({})", client.error().what);
+    return out;
+  }
+  static std::atomic<int> calls{0};  // see below: PMIx caches values
+  const std::string key = fmt::format("ccl.secret.{}", calls++);
+  std::array<std::byte, 32> random;
+  net::fill_random(random);
+  std::string mine;
+  for (const std::byte b : random) mine += fmt::format("{:02x}", unsigned(b));
+  CCL_TRY(out, (*client)->from_first(key, mine));
+  return out;
+}
+
+/// Calls `id_with_secret` until the name in `address` can be resolved, at most CCL_INIT_TIMEOUT.
+Result<UniqueId> id_at(const std::string& address, const std::string& job_key,
+                       const std::optional<std::string>& secret) {
   CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
   const auto deadline = net::Deadline::after(wait_limit_s == 0 ? 1e8 : wait_limit_s);
   for (bool reported = false;; reported = true) {
-    auto made = unique_id_at(address, job_key);
+    auto made = id_with_secret(address, job_key, secret);
     if (made || made.error().code != Errc::network) return made;
     if (deadline.passed()) {
       Error error = std::move(made).error();
@@ -247,7 +280,8 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
       error.what = fmt::format("{}: {}", variables, error.what);
       return fail(std::move(error));
     };
-    auto made = id_at(address, launch.job_key);
+    CCL_TRY(const auto secret, pmix_secret(launch));
+    auto made = id_at(address, launch.job_key, secret);
     if (!made) return annotated(std::move(made).error());
     const UniqueId id = *made;
     if (launch.rank == 0) {

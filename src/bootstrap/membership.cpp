@@ -8,6 +8,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "net/message_rules.hpp"
+
 namespace ccl::detail {
 
 using namespace net;
@@ -31,6 +33,12 @@ Membership::Membership(const Membership& all, std::vector<int> surviving, double
       members(all.members),
       places(all.places),
       ring(std::move(surviving)) {}
+
+Result<void> Membership::check_member(int r, const Member& member) const {
+  const std::string why = wrong_member(member, r, r);
+  if (why.empty()) return {};
+  return failed_at(r, protocol_error(fmt::format("rank {}", r), r, describe(me), why));
+}
 
 void Membership::set_members(const Lock&, std::vector<Member> all) {
   members = std::move(all);

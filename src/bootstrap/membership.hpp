@@ -26,6 +26,8 @@ struct Membership {
   std::vector<int> ring;             // all ranks, or the surviving ranks of a shrink
   std::vector<int> ranks_in_parent;  // of a child: the parent's number of each rank
 
+  /// Fails with `Errc::mismatch` if `member`, as rank `rank` describes itself, cannot be that rank.
+  Result<void> check_member(int rank, const net::Member& member) const;
   void set_members(const net::Lock&, std::vector<net::Member> all);
   net::Deadline deadline() const { return net::Deadline::after(deadline_s); }
   /// Address at which a child may listen: the address of this rank with any port.

@@ -1,10 +1,28 @@
 #include "bootstrap/peer_messages.hpp"
 
+#include <fmt/format.h>
+
 #include "bootstrap/core.hpp"
 
 namespace ccl::detail {
 
 using namespace net;
+
+namespace {
+constexpr size_t max_unclaimed_bytes = size_t{1} << 28;  // of one peer; one message may be larger
+}  // namespace
+
+Result<void> PeerMessages::check_unclaimed(const Lock&, int peer) const {
+  const auto held = unclaimed_bytes_.find(peer);
+  if (held == unclaimed_bytes_.end() || held->second <= max_unclaimed_bytes) return {};
+  Error e;
+  e.code = Errc::out_of_memory;
+  e.what = fmt::format(
+      "rank {} has sent {} MiB of messages that this rank does not receive; "
+      "receive them, or send fewer at once",
+      peer, held->second >> 20);
+  return core_.membership().failed_at(peer, std::move(e));
+}
 
 Result<void> PeerMessages::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
   const Bytes payload{static_cast<const std::byte*>(data), size_t(bytes)};
@@ -13,7 +31,9 @@ Result<void> PeerMessages::send(int peer, std::uint64_t tag, const void* data, I
   Lock lock = Engine::get().lock();
   CCL_CHECK(core_.shutdown().usable(lock));
   if (peer == rank) {
+    CCL_CHECK(check_unclaimed(lock, peer));
     inbox_[{peer, tag}].emplace_back(payload.begin(), payload.end());
+    unclaimed_bytes_[peer] += payload.size();
     core_.waits().notify(lock);
     return {};
   }
@@ -59,6 +79,7 @@ Result<std::vector<std::byte>> PeerMessages::recv(int peer, std::uint64_t tag,
   const auto it = inbox_.find(key);
   auto message = std::move(it->second.front());
   it->second.pop_front();
+  unclaimed_bytes_[peer] -= message.size();
   if (it->second.empty()) inbox_.erase(it);
   return message;
 }
@@ -73,7 +94,10 @@ std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> PeerMessages::
     for (const Source& from : sources) {
       const auto it = inbox_.find({from.peer, from.tag});
       if (it == inbox_.end()) continue;
-      for (auto& text : it->second) found.emplace_back(from, std::move(text));
+      for (auto& text : it->second) {
+        unclaimed_bytes_[from.peer] -= text.size();
+        found.emplace_back(from, std::move(text));
+      }
       inbox_.erase(it);
     }
     if (!found.empty() || Clock::now() >= due || !core_.shutdown().usable(lock)) return found;
@@ -82,7 +106,11 @@ std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> PeerMessages::
 }
 
 void PeerMessages::on_message(const Lock& lock, const FrameHeader& h, Bytes payload) {
+  if (auto fits = check_unclaimed(lock, h.rank); !fits) {
+    return core_.shutdown().on_error(lock, std::move(fits).error());
+  }
   inbox_[{h.rank, h.tag}].emplace_back(payload.begin(), payload.end());
+  unclaimed_bytes_[h.rank] += payload.size();
   core_.waits().notify(lock);
 }
 

@@ -40,9 +40,13 @@ class PeerMessages {
   /// while it connects, so the caller must hold `dialing_`.
   Result<std::shared_ptr<net::Conn>> conn_to(net::Lock& lock, int peer);
 
+  /// Error of a peer whose messages nobody receives, if they are more than fit.
+  Result<void> check_unclaimed(const net::Lock&, int peer) const;
+
   Bootstrap::Core& core_;
   std::mutex dialing_;  // one thread at a time opens connections
   std::map<std::pair<int, std::uint64_t>, std::deque<std::vector<std::byte>>> inbox_;
+  std::map<int, size_t> unclaimed_bytes_;  // in inbox_, by peer
   std::uint64_t own_calls_ = 0;
 };
 

@@ -127,6 +127,7 @@ Result<void> RingFormation::exchange_members() {
   members[size_t(own.rank)] = own.me;
   CCL_CHECK(
       core_.gather().all_gather(members.data(), sizeof(Member), {}, {"the formation of the ring"}));
+  for (int r = 0; r < own.ranks; ++r) CCL_CHECK(own.check_member(r, members[size_t(r)]));
   own.set_members(Engine::get().lock(), std::move(members));
   return {};
 }
@@ -168,7 +169,7 @@ void RingFormation::on_progress(const Lock& lock, const FrameHeader& h, Bytes pa
   if (!read_into(p, payload)) return;
   if (p.root_rank >= 0) root_rank_ = p.root_rank;
   // Each root reports its own ranks.
-  const int count = std::clamp(p.missing_count, 0, 8);
+  const int count = p.missing_count;
   if (h.tag < missing_by_root_.size()) {
     missing_by_root_[h.tag].assign(p.missing, p.missing + count);
   }
@@ -183,6 +184,12 @@ std::optional<Error> RingFormation::root_lost(const Lock&, int os_code) const {
   e.code = Errc::peer_lost;
   e.peer = root_rank_;
   e.os_code = os_code;
+  if (const char* const why = broken_record(os_code)) {
+    e.code = Errc::refused;
+    e.what = fmt::format("the connection to the root{} is not what it was ({})",
+                         root_rank_ >= 0 ? fmt::format(" of rank {}", root_rank_) : "", why);
+    return e;
+  }
   e.what = root_rank_ >= 0 ? fmt::format(
                                  "rank {} is gone, and with it the root; see "
                                  "its own output",

@@ -7,10 +7,15 @@
 #include <span>
 
 #include "bootstrap/core.hpp"
+#include "net/message_rules.hpp"
 
 namespace ccl::detail {
 
 using namespace net;
+
+namespace {
+constexpr std::uint64_t max_gathers_ahead = 1024;  // a rank whose calls time out may be ahead
+}  // namespace
 
 std::string RingGather::PartHead::text() const {
   const auto all = [](const auto& field) {
@@ -28,8 +33,12 @@ RingGather::PartHead RingGather::head_of(Bytes payload) {
 Result<void> RingGather::all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
                                     const RendezvousId& purpose, const char* setting) {
   const Membership& members = core_.membership();
-  if (all == nullptr || bytes_each < 0) {
-    return members.failed(Errc::invalid_argument, "all_gather got no memory or a negative size");
+  constexpr Index most = Index(max_message_bytes - sizeof(PartHead));
+  if (all == nullptr || bytes_each < 0 || bytes_each > most) {
+    return members.failed(Errc::invalid_argument,
+                          fmt::format("all_gather got {} and {} bytes for each rank (0 to {} are "
+                                      "possible); give it memory, or smaller parts",
+                                      all == nullptr ? "no memory" : "memory", bytes_each, most));
   }
   Lock lock = Engine::get().lock();
   CCL_CHECK(core_.shutdown().usable(lock));
@@ -78,11 +87,16 @@ void RingGather::on_part(const Lock& lock, const FrameHeader& h, Bytes payload) 
   const PeerSockets& sockets = core_.sockets();
   const int owner = h.rank, in_ring = members.in_ring();
   const int position = members.position_of(owner), mine = members.position_of(members.rank);
-  if (position < 0 || owner == members.rank || h.tag < gathers_) return;
-  core_.waits().count(lock);
+  if (h.tag < gathers_) return;
   const int behind = (mine - position + in_ring) % in_ring;
   const int ahead = (position - mine + in_ring) % in_ring;
   const bool forward = behind <= members.forward_steps();  // otherwise the part travels backward
+  if (h.tag - gathers_ > max_gathers_ahead) {
+    return break_off(lock, forward ? *sockets.prev_member : *sockets.next_member,
+                     fmt::format("number of an all-gather is {}, not from {} to {}", h.tag,
+                                 gathers_, gathers_ + max_gathers_ahead));
+  }
+  core_.waits().count(lock);
   if (forward && behind < members.forward_steps()) {
     sockets.next->send(h.kind, owner, h.tag, payload);
   }
@@ -142,6 +156,11 @@ std::vector<int> RingGather::missing_parts(const Lock&) const {
   return out;
 }
 
+void RingGather::break_off(const Lock& lock, const Member& sender, const std::string& why) {
+  core_.shutdown().on_error(
+      lock, protocol_error(describe(sender), sender.rank, describe(core_.membership().me), why));
+}
+
 bool RingGather::is_elsewhere(const Lock& lock, std::string_view first) {
   if (first == barrier_) return false;
   const Membership& members = core_.membership();
@@ -191,6 +210,11 @@ void RingGather::on_token(const Lock& lock, const FrameHeader& h, Bytes payload)
   Conn& next = *core_.sockets().next;
   const int first = members.ring[0];
   core_.waits().count(lock);
+  // The second round, and the return to the first rank, follow the start of this rank's barrier.
+  if ((h.rank == 1 || members.rank == first) && h.tag > barriers_) {
+    return break_off(lock, *core_.sockets().prev_member,
+                     fmt::format("number of a barrier is {}, not from 1 to {}", h.tag, barriers_));
+  }
   if (h.rank == 0) {
     first_token_ = h.tag;
     first_in_.assign(reinterpret_cast<const char*>(payload.data()), payload.size());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "net/conn.hpp"
+#include "net/rendezvous.hpp"
 
 namespace ccl::detail {
 
@@ -18,6 +19,15 @@ namespace ccl::detail {
 class RingGather {
  public:
   explicit RingGather(Bootstrap::Core& core) : core_(core) {}
+
+  /// First bytes of each part of an all-gather: the purpose of the call on the part's rank.
+  struct PartHead {
+    char kind[24] = {};
+    char of[64] = {};
+    std::uint64_t barriers = 0;  // calls of `barrier` that have begun earlier
+
+    std::string text() const;
+  };
 
   Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
                           const RendezvousId& purpose, const char* setting = "CCL_TIMEOUT");
@@ -30,14 +40,6 @@ class RingGather {
   const std::string& current_call(const net::Lock&) const { return call_; }
 
  private:
-  /// First bytes of each part of an all-gather: the purpose of the call on the part's rank.
-  struct PartHead {
-    char kind[24] = {};
-    char of[64] = {};
-    std::uint64_t barriers = 0;  // calls of `barrier` that have begun earlier
-
-    std::string text() const;
-  };
   static PartHead head_of(net::Bytes payload);
   struct Gather {
     PartHead mine;
@@ -54,6 +56,8 @@ class RingGather {
   bool missed_barrier(const net::Lock&, int owner, net::Bytes payload);
   std::vector<int> missing_parts(const net::Lock&) const;
   void on_token(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
+  /// Fails all ranks, because a neighbor has sent what does not fit the state of a call.
+  void break_off(const net::Lock&, const net::Member& sender, const std::string& why);
   void send_first_token(const net::Lock&);
   /// Fails the bootstrap if `first`, the call of the ring's first rank, differs from this rank's.
   bool is_elsewhere(const net::Lock&, std::string_view first);

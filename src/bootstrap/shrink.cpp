@@ -37,9 +37,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::shrink(std::span<const int> exclud
   CCL_TRY(const double deadline_s, deadline_of(options));
   CCL_TRY(auto stay, surviving_ranks(rank(), ranks(), excluded));
   if (stay.size() == 1) {
-    Secret secret;
-    fill_random(secret);
-    auto alone = std::make_shared<Core>(0, 1, secret, deadline_s, options.status);
+    auto alone = std::make_shared<Core>(0, 1, random_secret(), deadline_s, options.status);
     alone->membership().set_members(Engine::get().lock(), {this_member(0, {})});
     return std::unique_ptr<Bootstrap>{new Bootstrap(std::move(alone))};
   }

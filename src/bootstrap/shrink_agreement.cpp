@@ -24,10 +24,10 @@ bool ShrinkAgreement::is_made(bool passed) {
   for (int d = 1; d < members.ranks && !made; ++d) {
     const Member& other = members.members[size_t((members.rank + d) % members.ranks)];
     const auto until = Deadline::after(ask_s);
-    const auto fd = auth_connect(Address{other.listen}, members.secret, bytes_of(hello), until,
-                                 nullptr, Listener::has_started);
-    char yes = 0;
-    made = fd && recv_all(fd->get(), &yes, sizeof yes, until, nullptr) && yes != 0;
+    auto socket = auth_connect(Address{other.listen}, members.secret, bytes_of(hello), until,
+                               nullptr, Listener::has_started);
+    std::byte yes{0};
+    made = socket && recv_all(*socket, {&yes, 1}, until, nullptr) && yes == std::byte{1};
   }
   const Lock lock = Engine::get().lock();
   return made_ = made;
@@ -45,10 +45,10 @@ Result<void> ShrinkAgreement::failure(Result<void> passed) {
       "errors); call shrink again");
 }
 
-void ShrinkAgreement::on_ask(const Lock&, const Accepted& one) {
+void ShrinkAgreement::on_ask(const Lock&, Accepted& one) {
   if (!made_) doubted_ = true;
-  const char yes = made_ ? 1 : 0;
-  ::send(one.fd.get(), &yes, sizeof yes, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const std::byte yes{made_ ? std::uint8_t{1} : std::uint8_t{0}};
+  (void)one.socket.send({&yes, 1});
 }
 
 }  // namespace ccl::detail

@@ -20,7 +20,7 @@ class ShrinkAgreement {
   /// Returns the error of a shrink on this core, that of the surviving ranks, that created none.
   Result<void> failure(Result<void> passed);
   /// Answers another rank with one byte: 1 if the shrink has created this core.
-  void on_ask(const net::Lock&, const net::Accepted& one);
+  void on_ask(const net::Lock&, net::Accepted& one);
 
  private:
   Bootstrap::Core& core_;

@@ -1,14 +1,15 @@
 #include "bootstrap/shrink_rendezvous.hpp"
 
-#include <ccl/comm/log.hpp>
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/field_check.hpp"
 #include "base/report_text.hpp"
 #include "bootstrap/core.hpp"
+#include "bootstrap/frame_rules.hpp"
+#include "net/message_rules.hpp"
 
 namespace ccl::detail {
 
@@ -59,7 +60,7 @@ Result<void> ShrinkRendezvous::form_ring_in(Bootstrap::Core& all) {
     CCL_CHECK(core_.status().result());  // earlier than another rank relies on this one
     hello.excluded = shrink.current_.excluded;
     hello.number = shrink.current_.number;
-    shrink.current_.said.copy(hello.said, sizeof hello.said - 1);
+    shrink.current_.excluded_text.copy(hello.excluded_text, sizeof hello.excluded_text - 1);
   }
   CCL_TRY(auto conn, connect(next, PeerRole::next, bytes_of(hello)));
   sockets.set_next(Engine::get().lock(), std::move(conn), members.members[size_t(next)]);
@@ -124,12 +125,12 @@ void ShrinkRendezvous::on_hello(const Lock& lock, Accepted one, const ShrinkHell
   const Membership& members = core_.membership();
   const int rank = hello.hello.me.rank;
   const bool watches = hello.hello.kind == HelloKind::watch;
-  if ((!watches && hello.hello.kind != HelloKind::stay) || hello.hello.ranks != members.ranks ||
-      members.position_of(rank) < 0 || rank == members.rank) {
-    log_warn(LogPart::bootstrap, "refused a connection from {} (it fits no rank of this job)",
-             one.from.to_string());
-    return;
-  }
+  const std::string why = FieldCheck{}
+                              .part("shrink", wrong_shrink(hello))
+                              .part("shrink", wrong_hello(members, hello.hello))
+                              .require(members.position_of(rank) >= 0, "it is not in the ring")
+                              .why();
+  if (!why.empty()) return refuse_hello(std::move(one), describe(members.me), why);
   const auto call = keep(lock, std::move(one), hello);
   if (!call || send_abandoned(lock, *call)) return;
   if (watches) {
@@ -149,14 +150,16 @@ Result<ShrinkRendezvous::PendingCall> ShrinkRendezvous::keep(const Lock&, Accept
   auto from = std::make_shared<PendingPeer>();
   from->who = hello.hello.me;
   from->excluded = hello.excluded;
-  from->said.assign(hello.said, strnlen(hello.said, sizeof hello.said));
+  from->excluded_text.assign(hello.excluded_text,
+                             strnlen(hello.excluded_text, sizeof hello.excluded_text));
   from->number = hello.number;
   from->at = Clock::now();
   CCL_TRY(auto conn, Conn::start(
-                         std::move(one.fd),
-                         [from](Conn&, const FrameHeader& h, Bytes payload) {
+                         std::move(one.socket),
+                         [from](Conn& c, const FrameHeader& h, Bytes payload) {
                            if (const auto rest = from->taken_by.lock()) {
-                             return rest->on_frame(Engine::get().callback_lock(), h, payload);
+                             return rest->take_frame(Engine::get().callback_lock(), c,
+                                                     PeerRole::prev, from->who.rank, h, payload);
                            }
                            from->frames.emplace_back(h,
                                                      std::vector(payload.begin(), payload.end()));
@@ -185,7 +188,9 @@ void ShrinkRendezvous::take_prev(const Lock& lock) {
   prev.taken_by = current_.rest;
   rest.sockets().set_prev(lock, call.conn, prev.who);
   rest.formation().expect_none(lock);
-  for (const auto& [h, payload] : std::exchange(prev.frames, {})) rest.on_frame(lock, h, payload);
+  for (const auto& [h, payload] : std::exchange(prev.frames, {})) {
+    rest.take_frame(lock, *call.conn, PeerRole::prev, prev.who.rank, h, payload);
+  }
   if (prev.closed) {
     rest.shutdown().on_closed(lock, *call.conn, PeerRole::prev, prev.who, *prev.closed);
   }
@@ -224,7 +229,7 @@ bool ShrinkRendezvous::check_pending(const Lock& lock, const std::weak_ptr<Boots
         lock, rank,
         fmt::format("rank {} excludes {} where rank {} excludes {} (all ranks that "
                     "stay must exclude the same)",
-                    rank, from.said, own, current_.said));
+                    rank, from.excluded_text, own, current_.excluded_text));
     call.conn->send_now(FrameKind::notice, own, 0,
                         bytes_of(to_notice(*rest->shutdown().failure(lock))));
     call.conn->drain();

@@ -47,7 +47,7 @@ class ShrinkRendezvous {
   struct PendingPeer {
     net::Member who;
     net::Digest excluded;
-    std::string said;  // the excluded ranks, as text
+    std::string excluded_text;  // the excluded ranks, as text
     std::uint64_t number;
     net::Clock::time_point at;
     std::weak_ptr<Bootstrap::Core> taken_by;
@@ -67,7 +67,7 @@ class ShrinkRendezvous {
   struct Current {
     std::shared_ptr<Bootstrap::Core> rest;  // null: no shrink has begun
     net::Digest excluded{};
-    std::string said;
+    std::string excluded_text;
     net::Clock::time_point since;
     std::uint64_t number = 0;
   };

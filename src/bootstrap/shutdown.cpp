@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "bootstrap/core.hpp"
+#include "net/message_rules.hpp"
 
 namespace ccl::detail {
 
@@ -64,7 +65,7 @@ Result<void> Shutdown::finalize(std::optional<double> limit_s) {
   send_goodbyes(lock);
   // A rank waits only for its neighbors, which have passed the barrier, too.
   const PeerSockets& sockets = core_.sockets();
-  const auto has_left = [](const auto& c) { return !c || c->said_goodbye() || !c->is_open(); };
+  const auto has_left = [](const auto& c) { return !c || c->received_goodbye() || !c->is_open(); };
   const auto until = Deadline::after(goodbye_s);
   while (!(has_left(sockets.next) && has_left(sockets.prev)) && !until.passed() && !failure_) {
     core_.waits().sleep(lock, std::chrono::milliseconds(50));
@@ -104,9 +105,16 @@ void Shutdown::leave() {
 void Shutdown::on_closed(const Lock& lock, const Conn& conn, PeerRole role, const Member& peer,
                          int os_code) {
   core_.waits().notify(lock);
-  if (failure_ || leaving_ || conn.said_goodbye()) return;
+  if (failure_ || leaving_) return;
+  if (!conn.fault().empty()) {
+    const bool root = role == PeerRole::root;
+    return on_error(lock, protocol_error(root ? "the root" : describe(peer), peer.rank,
+                                         describe(core_.membership().me), conn.fault()));
+  }
+  if (conn.received_goodbye()) return;
   // A caller may have given up before it knew that it was accepted. The ring detects dead ranks.
-  if (role == PeerRole::caller && !conn.said_anything()) return;
+  if (role == PeerRole::caller && !conn.received_frame() && broken_record(os_code) == nullptr)
+    return;
   if (role == PeerRole::root) {
     auto error = core_.formation().root_lost(lock, os_code);
     if (error) on_error(lock, *std::move(error));

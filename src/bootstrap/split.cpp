@@ -3,7 +3,7 @@
 
 #include "bootstrap/core.hpp"
 #include "net/auth.hpp"
-#include "net/sha256.hpp"
+#include "net/secret.hpp"
 
 namespace ccl::detail {
 
@@ -41,8 +41,7 @@ Child child_of(const std::vector<SplitEntry>& entries, int rank, const Secret& p
   for (const int r : out.group) {
     text.insert(text.end(), entries[size_t(r)].random.begin(), entries[size_t(r)].random.end());
   }
-  const Digest digest = hmac_sha256(parent_secret, text);
-  std::memcpy(out.secret.data(), digest.data(), out.secret.size());
+  out.secret = derived_secret(parent_secret, text);
   return out;
 }
 
@@ -87,6 +86,11 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::make_child(int color, int key, con
     CCL_CHECK(gather(members));
     std::vector<Member> table;
     for (const int r : child.group) table.push_back(members[size_t(r)]);
+    for (int r = 0; child.ranks > 1 && r < child.ranks; ++r) {
+      if (auto fits = core->membership().check_member(r, table[size_t(r)]); !fits) {
+        return fail(core->membership().in_parent(std::move(fits).error()));
+      }
+    }
     if (child.ranks == 1) {
       core->membership().set_members(Engine::get().lock(), {me});
     } else {

@@ -69,7 +69,7 @@ void StatusExchange::on_status(const Lock& lock, const FrameHeader& h, Bytes pay
   Received& known = received_[h.rank];
   if (h.tag <= known.number) return;
   known = {Clock::now(), h.tag, std::vector(payload.begin(), payload.end())};
-  core_.sockets().for_each(lock, [&](Conn& c) { c.tell(h.rank, h.tag, payload); });
+  core_.sockets().for_each(lock, [&](Conn& c) { c.send_status(h.rank, h.tag, payload); });
   publish_status(lock);
   core_.waits().notify(lock);
 }
@@ -79,8 +79,8 @@ void StatusExchange::publish_status(const Lock& lock) {
   published_at_ = Clock::now();
   const auto text = own_status(lock);
   ++own_statuses_;
-  core_.sockets().for_each(lock,
-                           [&](Conn& c) { c.tell(core_.membership().rank, own_statuses_, text); });
+  core_.sockets().for_each(
+      lock, [&](Conn& c) { c.send_status(core_.membership().rank, own_statuses_, text); });
 }
 
 void StatusExchange::ask(Lock& lock, int peer) {
@@ -94,7 +94,7 @@ void StatusExchange::ask(Lock& lock, int peer) {
   if (!fd || core_.shutdown().is_leaving(lock)) return;
   auto conn = core_.start(lock, std::move(*fd), PeerRole::peer, to);
   if (!conn || !source_) return;
-  (*conn)->tell(members.rank, ++own_statuses_, own_status(lock));
+  (*conn)->send_status(members.rank, ++own_statuses_, own_status(lock));
   core_.sockets().dialed.push_back(std::move(*conn));
 }
 

@@ -1,15 +1,12 @@
 #include <ccl/comm/unique_id.hpp>
-#include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <thread>
 
-#include "base/text.hpp"
+#include "bootstrap/job_secret.hpp"
 #include "net/rendezvous.hpp"
 
 namespace ccl {
@@ -45,51 +42,14 @@ Result<UniqueId> create_unique_id() {
   CCL_CHECK(detail::check_settings());
   CCL_TRY(const detail::net::Address where, detail::net::local_address());
   detail::net::IdContent content;
-  detail::net::fill_random(content.secret);
+  content.secret = detail::net::random_secret();
   CCL_TRY(const detail::net::Address root, detail::net::open_root(where, content.secret, -1));
   content.root = root.wire();
   return detail::net::pack(content);
 }
 
-namespace {
-
-bool names_this_host(std::string_view name) {
-  const std::string own = detail::upper(detail::host_name()), given = detail::upper(name);
-  if (own == "LOCALHOST") return false;
-  return own == given || own.starts_with(given + ".") || given.starts_with(own + ".");
-}
-
-/// Returns the address that other hosts resolve for this host's name. On Debian, /etc/hosts maps
-/// the own name to a loopback address, 127.0.1.1.
-detail::net::Address seen_from_outside(detail::net::Address root, std::string_view address) {
-  if (!root.loopback() || !names_this_host(address.substr(0, address.rfind(':')))) return root;
-  auto mine = detail::net::local_address();
-  if (!mine) return root;
-  mine->set_port(root.port());
-  return *mine;
-}
-
-}  // namespace
-
 Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key) {
-  CCL_TRY(const int family, detail::net::wanted_family());
-  CCL_TRY(detail::net::Address root, detail::net::Address::parse(address, family));
-  root = seen_from_outside(root, address);
-  if (root.port() == 0) {
-    return fail(Errc::invalid_argument,
-                fmt::format("\"{}\" has port 0 (every rank must know the port)", address));
-  }
-  detail::net::IdContent content;
-  content.root = root.wire();
-  content.root_rank = 0;
-  // The zone of a link-local address differs between hosts, so it is not part of the key.
-  const size_t zone = std::min(address.find('%'), address.size());
-  const size_t after = std::min(address.find_first_of("]:", zone), address.size());
-  const std::string key =
-      fmt::format("ccl {}{} {}", address.substr(0, zone), address.substr(after), job_key);
-  const detail::net::Digest digest = detail::net::sha256(std::as_bytes(std::span{key}));
-  std::memcpy(content.secret.data(), digest.data(), content.secret.size());
-  return detail::net::pack(content);
+  return detail::id_with_secret(address, job_key, {});
 }
 
 Result<void> start_root(const UniqueId& id, int root_rank) {

@@ -7,10 +7,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <optional>
 
+#include "base/field_check.hpp"
 #include "choose/edges.hpp"
 #include "comm/host_shape.hpp"
+#include "comm/part_rules.hpp"
 #include "comm/state.hpp"
 #include "gpu/gpu.hpp"
 
@@ -216,6 +219,14 @@ Result<void> Chooser::Creator::agree() {
     CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
         all.data(), Index{sizeof(ChooserInputs)}, {}, {"the creation by Auto of", made.op_})));
   }
+  CCL_CHECK(check_gathered(state, all, [](const ChooserInputs& of, int) {
+    return FieldCheck{}
+        .in_range("path", of.path, 0, path_count - 1)
+        .in_range("path inside the host", of.inner_path, 0, path_count - 1)
+        .in_range("number of blocks", of.blocks, 0, INT_MAX)
+        .in_range("limit of blocks", of.max_ctas, 0, INT_MAX)
+        .why();
+  }));
   if (!read) return fail(state.annotate(std::move(read).error()));
   for (int r = 0; r < state.identity.ranks(); ++r) {
     if (all[std::size_t(r)].table == mine.table) continue;

@@ -14,6 +14,7 @@
 
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
+#include "comm/part_rules.hpp"
 #include "comm/report_signal.hpp"
 #include "comm/state.hpp"
 #include "gpu/devices.hpp"
@@ -78,6 +79,8 @@ Result<void> exchange_peer_info(CommState& state) {
   state.identity.set_self(mine);
   if (Bootstrap* const bootstrap = state.rendezvous.bootstrap()) {
     CCL_CHECK(bootstrap->all_gather(state.identity.gathered_peers(), Index{sizeof(PeerInfo)}));
+    state.identity.forget_ways();
+    CCL_CHECK(check_gathered(state, state.identity.peers(), wrong_peer_info));
     CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
     state.observers.start_recorder(int(size));
     // `state` destroys the bootstrap first, so no such call outlives it.

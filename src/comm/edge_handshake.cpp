@@ -8,6 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "base/field_check.hpp"
+#include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 
 namespace ccl::detail {
@@ -34,6 +36,14 @@ TransportContext transport_context(CommState& state, GpuArena* arena) {
   context.local_ranks = int(std::count_if(
       peers.begin(), peers.end(), [host](const PeerInfo& peer) { return peer.host_hash == host; }));
   return context;
+}
+
+std::string read_offer(Offer& theirs, std::span<const std::byte> message) {
+  FieldCheck check;
+  check.in_range("length of an offer", message.size(), sizeof theirs, sizeof theirs);
+  if (!check.good()) return check.why();
+  std::memcpy(&theirs, message.data(), sizeof theirs);
+  return check.text("transport", theirs.by).why();
 }
 
 Result<void> check_same_transport(const Offer& theirs, int peer, const char* mine, int me) {
@@ -84,6 +94,10 @@ Result<void> find_lone_end(CommState& state, std::string_view name,
         state.rendezvous.bootstrap()->all_gather(all, bytes, {}, {"the creation of", name}));
   };
   CCL_CHECK(gather(counts.data(), Index{sizeof(Index)}));
+  // A rank has at most one edge in each direction with each peer.
+  CCL_CHECK(check_gathered(state, counts, [ranks](Index count, int) {
+    return FieldCheck{}.in_range("number of edges", count, 0, Index(2 * ranks)).why();
+  }));
   const auto most = std::size_t(*std::max_element(counts.begin(), counts.end()));
   std::vector<Named> all(ranks * most);
   for (std::size_t i = 0; i < rendezvous_points.size(); ++i) {
@@ -91,6 +105,14 @@ Result<void> find_lone_end(CommState& state, std::string_view name,
                           rendezvous_points[i].peer};
   }
   CCL_CHECK(gather(all.data(), Index(most * sizeof(Named))));
+  const auto wrong = [ranks](const Named& one) {
+    return FieldCheck{}.in_range("peer of an edge", one.peer, -1, Index(ranks) - 1).why();
+  };
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    if (const std::string why = wrong(all[n]); !why.empty()) {
+      return state.rendezvous.break_off(int(n / most), why);
+    }
+  }
   for (std::size_t n = 0; n < all.size(); ++n) {
     const Named& one = all[n];
     if (one.peer < 0) continue;
@@ -150,7 +172,9 @@ Result<void> swap_handshakes(CommState& state, std::string_view name, const char
       auto got = state.rendezvous.bootstrap()->recv(m.peer, m.id);
       if (!got) return state.rendezvous.after_creation(named(std::move(got).error(), m));
       Offer theirs;
-      std::memcpy(&theirs, got->data(), std::min(got->size(), sizeof theirs));
+      if (const std::string why = read_offer(theirs, *got); !why.empty()) {
+        return state.rendezvous.break_off(m.peer, why);
+      }
       auto made = check_same_transport(theirs, m.peer, m.by, state.identity.rank());
       if (made) made = m.connect(theirs.handshake);
       if (!made) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +37,8 @@ struct Offer {
     transport.copy(by, sizeof by - 1);
   }
 };
+/// Reads the offer of a peer. Returns what does not fit, or an empty text.
+std::string read_offer(Offer& theirs, std::span<const std::byte> message);
 /// Fails with `Errc::mismatch` if the offer of rank `peer` is not of the transport `mine` of rank
 /// `me`.
 Result<void> check_same_transport(const Offer& theirs, int peer, const char* mine, int me);

@@ -35,8 +35,12 @@ class Identity {
     peers_.resize(std::size_t(ranks_));
     peers_[std::size_t(rank_)] = self;
   }
-  /// Entries of all ranks, which an all-gather fills.
+  /// Entries of all ranks, which an all-gather fills. `forget_ways` must follow.
   PeerInfo* gathered_peers() { return peers_.data(); }
+  /// Drops the ways that other ranks sent: this rank computes its own.
+  void forget_ways() {
+    for (PeerInfo& peer : peers_) peer.way = {};
+  }
   PeerInfo::LinkPreference& way_to(int peer) { return peers_[std::size_t(peer)].way; }
   void set_arrangement(topo::Arrangement arrangement) { arrangement_ = std::move(arrangement); }
 

@@ -1,13 +1,17 @@
 #include "comm/memory_exchange.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 #include <vector>
 
+#include "base/mapping.hpp"
 #include "base/os_error.hpp"
 #include "base/random.hpp"
 #include "comm/edge_handshake.hpp"
+#include "transport/edge_error.hpp"
 #include "transport/fd_server.hpp"
 #include "transport/handshake_fields.hpp"
 #include <fcntl.h>
@@ -61,7 +65,12 @@ Result<void> share_memory(CommState& state, const MemoryExchange& exchange, cons
       const unsigned side = unsigned(edge.side != EdgeSide::sender);
       CCL_TRY(const Fd fd, fetch_fd(context, edge, exchange.what, said.name,
                                     proof_of(context, said.nonce, edge.id, side)));
-      return exchange.take(p, fd);
+      if (keeps_size(fd, exchange.bytes)) return exchange.take(p, fd);
+      return fail(
+          edge_error(edge, exchange.what, Errc::mismatch,
+                     fmt::format("rank {} has given rank {} other memory than {} bytes that "
+                                 "keep their size; run the same version of ccl on all ranks",
+                                 p, state.identity.rank(), exchange.bytes)));
     };
     rendezvous_points.push_back({p, edge.id, offer, connect});
   }

@@ -2,6 +2,7 @@
 
 #include <ccl/transport/transport.hpp>
 
+#include <cstddef>
 #include <functional>
 #include <string_view>
 
@@ -16,6 +17,7 @@ struct MemoryExchange {
   int composition;
   std::string_view name;
   const char* what;
+  std::size_t bytes;  // of each rank's memory, which is of `shareable_memory`
   /// True if this rank and `peer` share memory; must be equal on both.
   std::function<bool(int peer)> with;
   /// Called with the memory of each such peer.

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/field_check.hpp"
 #include "comm/edge_handshake.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
@@ -158,6 +159,11 @@ class P2pProbe {
       for (std::size_t q = 0; q < most; ++q) {
         if (q == place) continue;
         const PathReport said = PathReport::of(bytes[q]);
+        if (said.fault > PathFault::slow) {
+          return state_.rendezvous.break_off(
+              p.rank, fmt::format("fault of a path is {}, not from 0 to {}", int(said.fault),
+                                  int(PathFault::slow)));
+        }
         untried_ = untried_ || said.untried;
         // All rows have the length of the largest domain.
         const bool here = domain_of(p) == domain_of(me_) && int(q) < table_.places();
@@ -176,7 +182,7 @@ class P2pProbe {
   };
   /// Message of a trial: first the offer, then the result of writing.
   struct Note {
-    bool well = false;
+    int well = 0;  // 1: true
     Handshake handshake{};
   };
   static std::uint64_t tag(int from, int to) { return edge_id(trial_number, from, to); }
@@ -188,7 +194,13 @@ class P2pProbe {
     const int from = peer(trial.place).rank;
     CCL_TRY(const auto got, state_.rendezvous.bootstrap()->recv(from, tag(from, me_.rank)));
     Note note;
-    std::memcpy(&note, got.data(), std::min(got.size(), sizeof note));
+    FieldCheck check;
+    check.in_range("length of a trial's note", got.size(), sizeof note, sizeof note);
+    if (check.good()) {
+      std::memcpy(&note, got.data(), sizeof note);
+      check.flag("result of a trial", note.well);
+    }
+    if (!check.good()) return fail(state_.rendezvous.break_off(from, check.why()).error());
     return note;
   }
 
@@ -241,24 +253,25 @@ class P2pProbe {
         return {};
       };
       saw(trial, PathFault::not_mapped, offer());
-      note.well = trial.offered = trial.seen.fault == PathFault::none;
+      trial.offered = trial.seen.fault == PathFault::none;
+      note.well = int(trial.offered);
       CCL_CHECK(tell(trial, note));
     }
     for (Trial& trial : trials_) {
       CCL_TRY(const Note theirs, read_fields(trial));
       if (!trial.offered) continue;
       saw(trial, PathFault::not_mapped,
-          theirs.well ? trial.mapping.connect(theirs.handshake)
-                      : fail(Errc::not_supported, "its other end could not share the memory"));
+          theirs.well != 0 ? trial.mapping.connect(theirs.handshake)
+                           : fail(Errc::not_supported, "its other end could not share the memory"));
     }
     for (Trial& trial : trials_) {
       Note note;
-      if (trial.seen.fault == PathFault::none) note.well = write(trial);
+      if (trial.seen.fault == PathFault::none) note.well = int(write(trial));
       CCL_CHECK(tell(trial, note));
     }
     for (Trial& trial : trials_) {
       CCL_TRY(const Note theirs, read_fields(trial));
-      if (theirs.well && trial.seen.fault == PathFault::none) {
+      if (theirs.well != 0 && trial.seen.fault == PathFault::none) {
         const auto found = [&]() -> Result<void> {
           CCL_CHECK(refresh());
           PathObservation here =

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "comm/part_rules.hpp"
+
 namespace ccl::detail {
 
 RankResult result_of(const Result<void>& mine) {
@@ -20,6 +22,8 @@ RankResult result_of(const Result<void>& mine) {
 
 Result<void> sum_up(CommState& state, std::string_view name, const Result<void>& mine,
                     const std::vector<RankResult>& all) {
+  CCL_CHECK(
+      check_gathered(state, all, [](const RankResult& v, int) { return wrong_rank_result(v); }));
   const auto refused =
       std::find_if(all.begin(), all.end(), [](const RankResult& v) { return v.code != 0; });
   if (refused == all.end()) return {};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "comm/state.hpp"
+#include "net/message_rules.hpp"
 
 namespace ccl::detail {
 
@@ -22,6 +23,15 @@ Result<void> Rendezvous::disagree(std::string what, int peer) {
   error.peer = peer;
   // A rank that left earlier would send its own end to the others in place of this error.
   (void)bootstrap_->barrier();
+  fail_all(error);
+  return fail(std::move(error));
+}
+
+Result<void> Rendezvous::break_off(int sender, std::string_view why) {
+  const std::string host = bootstrap_ ? bootstrap_->place(sender).host : std::string{};
+  Error error =
+      state_.annotate(net::protocol_error(fmt::format("rank {} on {}", sender, host), sender,
+                                          fmt::format("rank {}", state_.identity.rank()), why));
   fail_all(error);
   return fail(std::move(error));
 }
@@ -48,7 +58,8 @@ Error Rendezvous::without_answer(Error error) {
   const auto reported = bootstrap_->rank_statuses(report_limit_s);
   if (auto well = state_.status.result(); !well) return std::move(well).error();
   const auto silent = [&reported](int r) { return reported[std::size_t(r)].empty(); };
-  int found = error.peer >= 0 && silent(error.peer) ? error.peer : -1;
+  const bool known = error.peer >= 0 && error.peer < state_.identity.ranks();
+  int found = known && silent(error.peer) ? error.peer : -1;
   for (int r = 0; r < state_.identity.ranks() && found < 0; ++r) {
     if (silent(r)) found = r;
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace ccl::detail {
@@ -39,6 +40,9 @@ class Rendezvous {
   /// Fails all ranks with `Errc::mismatch`, because `peer` differs. All ranks must detect the
   /// difference and call this function before any rank leaves. The caller holds `lock`.
   Result<void> disagree(std::string what, int peer);
+  /// Fails all ranks with `Errc::mismatch`, because `sender` has sent what does not fit. The error
+  /// names both ends.
+  Result<void> break_off(int sender, std::string_view why);
   /// Returns the result of a rendezvous of all ranks, annotated with this rank. On
   /// `Errc::timed_out` the communicator fails, and the error names the rank that is behind.
   Result<void> after_rendezvous(Result<void> result);

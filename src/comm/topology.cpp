@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "topo/search/place_ranks.hpp"
@@ -67,6 +68,8 @@ Result<void> arrange_ranks(CommState& state) {
   if (state.device.gpu && ranks > 1) {
     sights[std::size_t(rank)] = topo::sight_of(peers[std::size_t(rank)].bus_id);
     CCL_CHECK(bootstrap->all_gather(sights.data(), Index{sizeof(topo::GpuReport)}));
+    CCL_CHECK(check_gathered(
+        state, sights, [](const topo::GpuReport& of, int) { return topo::wrong_report(of); }));
   } else if (ranks == 1) {
     if (peers[0].looks_closely == 0) return {};
     if (state.device.gpu) sights[0] = topo::sight_of(peers[0].bus_id);
@@ -83,6 +86,9 @@ Result<void> arrange_ranks(CommState& state) {
   if (machine) all[std::size_t(rank)] = topo::share_of(*machine, rank);
   if (ranks > 1) {
     CCL_CHECK(bootstrap->all_gather(all.data(), Index{sizeof(topo::MachineShare)}));
+    CCL_CHECK(check_gathered(state, all, [ranks](const topo::MachineShare& of, int) {
+      return topo::wrong_share(of, ranks);
+    }));
   }
   const auto blind = std::find_if(
       all.begin(), all.end(), [](const topo::MachineShare& share) { return share.machine < 0; });

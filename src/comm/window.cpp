@@ -4,11 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <utility>
 
+#include "base/field_check.hpp"
+#include "base/fork_mutex.hpp"
 #include "comm/edge_handshake.hpp"
 #include "comm/memory_exchange.hpp"
+#include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "comm/window_state.hpp"
@@ -68,6 +76,39 @@ Result<void> check_parts(const CommState& state, const std::vector<Part>& parts)
   return {};
 }
 
+/// Parts of windows that ranks of this process are creating.
+class LocalPart {
+ public:
+  using Key = std::tuple<std::array<std::byte, 16>, int, int>;  // secret, number, rank
+  using Range = std::pair<Word, Index>;                         // address, bytes
+  LocalPart(const Key& key, const Range& range) : key_{key} {
+    const std::lock_guard lock{table().mutex};
+    table().parts[key_] = range;
+  }
+  ~LocalPart() {
+    const std::lock_guard lock{table().mutex};
+    table().parts.erase(key_);
+  }
+  LocalPart(const LocalPart&) = delete;
+  LocalPart& operator=(const LocalPart&) = delete;
+  static bool contains(const Key& key, const Range& range) {
+    const std::lock_guard lock{table().mutex};
+    const auto found = table().parts.find(key);
+    return found != table().parts.end() && found->second == range;
+  }
+
+ private:
+  struct Table {
+    std::map<Key, Range> parts;
+    ForkMutex mutex{[this] { renew(parts); }};
+  };
+  static Table& table() {
+    static Table* const one = new Table;  // outlives the last window at exit
+    return *one;
+  }
+  const Key key_;
+};
+
 /// Registration of a window on one rank.
 class Maker {
  public:
@@ -80,15 +121,21 @@ class Maker {
     std::vector<Part> parts(std::size_t(ranks), Part{});
     Part& mine = parts[std::size_t(me)];
     mine = {reinterpret_cast<Word>(made_->base), made_->bytes, int(own_ && own_->file)};
+    const LocalPart shown{{state_.rendezvous.bootstrap()->secret(), number_, me},
+                          {mine.address, mine.bytes}};
     const auto lock = state_.rendezvous.lock();
     const Result<void> good = check_part(state_, made_->base, made_->bytes);
     CCL_CHECK(all_agree(state_, window_name, good));
     CCL_CHECK(state_.rendezvous.after_creation(state_.rendezvous.bootstrap()->all_gather(
         parts.data(), Index{sizeof(Part)}, {}, {"the creation of", window_name})));
-    for (int p = 0; p < ranks; ++p) {
-      made_->at[std::size_t(p)] = reinterpret_cast<std::byte*>(parts[std::size_t(p)].address);
-    }
+    CCL_CHECK(check_gathered(state_, parts, [](const Part& part, int) {
+      return FieldCheck{}
+          .in_range("bytes of a window", part.bytes, 1, std::numeric_limits<Index>::max())
+          .flag("sharing of a window", part.shared)
+          .why();
+    }));
     Result<void> so_far = check_parts(state_, parts);
+    for (int p = 0; p < ranks && so_far; ++p) so_far = find_part(parts, p);
     if (state_.device.gpu) return on_gpu(so_far);
     return on_host(so_far);
   }
@@ -97,6 +144,25 @@ class Maker {
   bool elsewhere(int p) const {
     const auto& peers = state_.identity.peers();
     return peers[std::size_t(p)].pid_hash != peers[std::size_t(state_.identity.rank())].pid_hash;
+  }
+
+  /// Takes the address of a part in this process. It is used as it is, so another rank's word for
+  /// it is not enough: its thread must have entered it here.
+  Result<void> find_part(const std::vector<Part>& parts, int p) {
+    const Part& part = parts[std::size_t(p)];
+    if (elsewhere(p)) return {};
+    if (LocalPart::contains({state_.rendezvous.bootstrap()->secret(), number_, p},
+                            {part.address, part.bytes})) {
+      made_->at[std::size_t(p)] = reinterpret_cast<std::byte*>(part.address);
+      return {};
+    }
+    Error error{Errc::not_supported,
+                fmt::format("rank {} claims a window of {} bytes in the process of rank {}, which "
+                            "has none (another library of the process has a copy of ccl of its "
+                            "own?); let all link one shared library of ccl",
+                            p, part.bytes, state_.identity.rank())};
+    error.peer = p;
+    return fail(std::move(error));
   }
 
   Result<void> on_gpu(Result<void> so_far) {
@@ -188,8 +254,9 @@ class Maker {
     };
     const auto with = [this](int p) { return elsewhere(p); };
     static const Fd none;
-    return share_memory(state_, {number_, window_name, "shm", with, take}, own_ ? own_->file : none,
-                        so_far);
+    return share_memory(state_,
+                        {number_, window_name, "shm", std::size_t(made_->bytes), with, take},
+                        own_ ? own_->file : none, so_far);
   }
 
   CommState& state_;

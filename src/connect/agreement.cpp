@@ -7,10 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/field_check.hpp"
+#include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 
@@ -39,11 +42,24 @@ struct CreationInputs {
   std::array<Index, 3> slot_bytes{};
   std::array<PlanSignature, 3> rounds{};  // one for each plan
   Index budget = 0, used = 0;
-  bool connects_on_demand = false;
-  bool checks = false;  // compares its calls with the other ranks' calls
-  RankResult result;    // result of the plans of this rank
+  int connects_on_demand = 0;  // flags are integers, because other ranks send them
+  int checks = 0;              // 1: compares its calls with the other ranks' calls
+  RankResult result;           // result of the plans of this rank
   char name[160]{};
 };
+
+std::string wrong_inputs(const CreationInputs& inputs) {
+  FieldCheck check;
+  check.in_range("medium", inputs.medium, int(Medium::gpu_memory), int(Medium::network))
+      .flag("connection on demand", inputs.connects_on_demand)
+      .flag("comparison of calls", inputs.checks)
+      .text("name of the composition", inputs.name)
+      .part("result", wrong_rank_result(inputs.result));
+  for (const Index slot : inputs.slot_bytes) {
+    check.in_range("bytes of a slot", slot, -1, std::numeric_limits<Index>::max());
+  }
+  return check.why();
+}
 
 /// Examines this rank's edges. Enters the most expensive medium into `mine`, and the memory of the
 /// edges' slots into `agreed`.
@@ -116,7 +132,7 @@ Result<void> choose(CommState& state, const std::string& name, const Plans& plan
   std::size_t medium = 0;
   for (const CreationInputs& of : all) {
     medium = std::max(medium, std::size_t(of.medium));
-    agreed.connects_on_demand = agreed.connects_on_demand && of.connects_on_demand;
+    agreed.connects_on_demand = agreed.connects_on_demand && of.connects_on_demand != 0;
   }
   Plan& plan = agreed.plan = plans.by_medium[medium];
   const auto refuse = [&](Error error) {            // fails on all ranks
@@ -169,13 +185,15 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
   CreationInputs& mine = all[std::size_t(state.identity.rank())];
   mine.result = result_of(planned);
   name.copy(mine.name, sizeof mine.name - 1);
-  mine.connects_on_demand = request.connects_on_demand && !state.device.gpu;
-  mine.checks = state.limits.check;
+  mine.connects_on_demand = int(request.connects_on_demand && !state.device.gpu);
+  mine.checks = int(state.limits.check);
   look_at_edges(state, request.transport_table, mine, agreed);
   fit_slots(state, plans, agreed.fan, mine);
   const auto lock = state.rendezvous.lock();
   CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
       all.data(), Index{sizeof(CreationInputs)}, {}, {"the creation of", name})));
+  CCL_CHECK(
+      check_gathered(state, all, [](const CreationInputs& of, int) { return wrong_inputs(of); }));
   CCL_CHECK(compare_ranks(state, all));
   std::vector<RankResult> results;
   for (const CreationInputs& of : all) results.push_back(of.result);

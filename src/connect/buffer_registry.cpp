@@ -41,8 +41,9 @@ Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, i
     return {};
   };
   const auto all = [](int) { return true; };
-  CCL_CHECK(
-      share_memory(state, {composition, name, "buffer registry", all, take}, memory, prepare()));
+  CCL_CHECK(share_memory(state,
+                         {composition, name, "buffer registry", sizeof(RegistryBoard), all, take},
+                         memory, prepare()));
   const auto start = [&]() -> Result<void> {
     CCL_TRY(registry->thread_, own_thread("buffer registry", [d = registry.get()] { d->serve(); }));
     return {};

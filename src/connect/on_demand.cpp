@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "base/field_check.hpp"
 #include "base/thread.hpp"
 #include "comm/edge_handshake.hpp"
 #include "comm/state.hpp"
@@ -22,10 +23,10 @@ namespace {
 /// An end is set up only when its peer waits for it, because a peer may be late and the end has a
 /// deadline. A greeting with `back` also counts for the opposite edge, because two ends that are
 /// set up together may share a connection.
-enum class Step : unsigned char { greeting, offer, made };
+enum class Step : int { greeting, offer, made };
 struct OpenReply {
   Step what = Step::greeting;
-  bool back = false;  // the sender also needs the opposite edge in the same call
+  int back = 0;  // 1: the sender also needs the opposite edge in the same call
   Offer offer{};
 };
 
@@ -149,7 +150,7 @@ void OnDemandConnect::Steps::fail_edge(const Edge& edge, Error error) {
 }
 
 Result<void> OnDemandConnect::Steps::say(const Edge& edge, Step what, const Offer& offer) {
-  const OpenReply said{what, edge.back != nullptr, offer};
+  const OpenReply said{what, int(edge.back != nullptr), offer};
   return bootstrap.send(edge.peer, edge.id, &said, Index{sizeof said});
 }
 
@@ -187,18 +188,22 @@ Result<void> OnDemandConnect::Steps::connect(Edge& edge, const Offer& theirs) {
 
 Result<void> OnDemandConnect::Steps::accept(Edge& edge, const std::vector<std::byte>& text) {
   OpenReply said;
-  if (text.size() != sizeof said) {
-    return fail(Errc::mismatch,
-                fmt::format("rank {} speaks another language (it says {} bytes of an edge); run "
-                            "the same version of ccl on all ranks",
-                            edge.peer, text.size()));
+  FieldCheck check;
+  check.in_range("length of a step", text.size(), sizeof said, sizeof said);
+  if (check.good()) {
+    std::memcpy(&said, text.data(), sizeof said);
+    check.in_range("step", int(said.what), int(Step::greeting), int(Step::made))
+        .flag("need of the opposite edge", said.back)
+        .text("transport", said.offer.by)
+        .require(said.what != Step::made || edge.end != nullptr,
+                 "an edge that is not begun is made");
   }
-  std::memcpy(&said, text.data(), sizeof said);
+  if (!check.good()) return state.rendezvous.break_off(edge.peer, check.why());
   switch (said.what) {
     case Step::greeting:
-      return offer_both(edge, said.back);
+      return offer_both(edge, said.back != 0);
     case Step::offer:
-      CCL_CHECK(offer_both(edge, said.back));
+      CCL_CHECK(offer_both(edge, said.back != 0));
       return connect(edge, said.offer);
     case Step::made:
       edge.peer_made = true;

@@ -90,7 +90,8 @@ Result<std::unique_ptr<StreamSignals>> StreamSignals::open(CommState& state, int
     return {};
   };
   const auto all = [](int) { return true; };
-  CCL_CHECK(share_memory(state, {composition, name, "signals", all, take}, memory, prepare()));
+  CCL_CHECK(share_memory(state, {composition, name, "signals", sizeof(Board), all, take}, memory,
+                         prepare()));
   const auto start = [&]() -> Result<void> {
     CCL_TRY(signals->thread_, own_thread("signals", [s = signals.get()] { s->watch(); }));
     return {};

@@ -2,12 +2,14 @@
 
 #include <map>
 
+#include "base/fork_mutex.hpp"
+
 namespace ccl::detail {
 
 Result<std::shared_ptr<CopyStream>> CopyStream::of(const CudaDriver& driver) {
   struct Known {
-    std::mutex mutex;
     std::map<unsigned long long, std::weak_ptr<CopyStream>> by_context;
+    ForkMutex mutex{[this] { renew(by_context); }};
   };
   static Known* const known = new Known;  // outlives all communicators
   CUcontext context = nullptr;

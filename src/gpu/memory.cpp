@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/fork_mutex.hpp"
 #include "base/random.hpp"
 #include "gpu/allocation.hpp"
 #include "gpu/devices.hpp"
@@ -25,8 +26,8 @@ constexpr std::size_t up(std::size_t bytes, std::size_t to) {
 /// Memory that this process has made (by its own device) or mapped (by the mapping device), by id.
 struct Memories {
   using Key = std::tuple<Word, Word, int>;  // device -1: the owner
-  std::mutex mutex;
   std::map<Key, std::weak_ptr<GpuMemory>> known;
+  ForkMutex mutex{[this] { renew(known); }};
   static Memories& instance() {
     static Memories* const registry = new Memories;  // outlives the last connection at exit
     return *registry;

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "base/fork_mutex.hpp"
+
 namespace ccl::detail {
 namespace {
 
 /// Resources of destroyed graphs.
 struct DeferredFree {
-  std::mutex mutex;
   std::vector<std::shared_ptr<void>> dead;
+  ForkMutex mutex{[this] { renew(dead); }};
   static DeferredFree& instance() {
     static DeferredFree* const graveyard = new DeferredFree;  // a graph may outlive everything
     return *graveyard;

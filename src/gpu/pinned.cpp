@@ -7,13 +7,15 @@
 #include <mutex>
 #include <vector>
 
+#include "base/fork_mutex.hpp"
+
 namespace ccl::detail {
 namespace {
 
 struct Spare {
   using Key = std::pair<unsigned long long, std::size_t>;  // context and bytes
-  std::mutex mutex;
   std::map<Key, std::vector<void*>> pages;
+  ForkMutex mutex{[this] { renew(pages); }};
   static Spare& instance() {
     static auto* const spare = new Spare;  // a graph may outlive everything
     return *spare;

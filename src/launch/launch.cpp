@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/part_rules.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {
@@ -111,6 +112,9 @@ Result<void> Launch::check() const {
   CCL_CHECK(state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->all_gather(
       all.data(), Index{sizeof(CallInfo)}, state.limits.timeout_s,
       {"the check of", connections().name()})));
+  CCL_CHECK(check_gathered(state, all, [ranks = comm.ranks()](const CallInfo& of, int) {
+    return wrong_call(of, ranks);
+  }));
   for (int r = 0; r < comm.ranks(); ++r) {
     const CallInfo& other = all[r];
     const auto differs = [&](const char* what, const auto& theirs, const auto& mine) {
@@ -187,7 +191,11 @@ bool Launch::same_messages(std::string_view op, const std::vector<std::vector<Me
         CCL_TRY(const auto said,
                 state.rendezvous.bootstrap()->recv(p, tag, state.limits.timeout_s));
         Index theirs = 0;
-        std::memcpy(&theirs, said.data(), std::min(said.size(), sizeof theirs));
+        if (said.size() != sizeof theirs) {
+          return state.rendezvous.break_off(
+              p, fmt::format("length of a count is {}, not {}", said.size(), sizeof theirs));
+        }
+        std::memcpy(&theirs, said.data(), sizeof theirs);
         if (theirs == m.bytes) continue;
         Error error{Errc::mismatch,
                     fmt::format("a message of {} differs: rank {} sends {} bytes, rank {} takes {} "

@@ -3,13 +3,14 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/fork_mutex.hpp"
 #include "nccl/api.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
 
-std::mutex last_mutex;
 char last[2048] = "";  // callers keep the pointer, so it never moves
+ForkMutex last_mutex{[] { last[0] = '\0'; }};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fork_mutex.hpp"
 #include "nccl/devices.hpp"
 #include "nccl/errors.hpp"
 
@@ -27,9 +28,12 @@ struct Family {
   std::vector<std::thread> ending;
 };
 struct Families {
-  std::mutex mutex;
   std::map<std::string, Family> all;
   std::deque<ncclComm> handles;
+  ForkMutex mutex{[this] {
+    renew(all);
+    renew(handles);
+  }};
 };
 // Never destroyed: ranks may be ending while the process exits.
 Families& families() {

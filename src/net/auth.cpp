@@ -7,51 +7,29 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "base/os_error.hpp"
+#include "net/callers.hpp"
 #include <poll.h>
 #include <sys/epoll.h>
 
 namespace ccl::detail::net {
 namespace {
 
-constexpr std::array<char, 4> magic{'c', 'c', 'l', 1};
 constexpr double pending_caller_timeout_s = 5;  // for a whole handshake
 constexpr double answer_grace_s = 2;            // for the last step, also after an abort
-constexpr double gone_s = 0.5;                // a full queue of a listener can refuse a connection
-constexpr size_t max_pending_callers = 1024;  // concurrent; one more replaces the oldest
-using Nonce = std::array<std::byte, 16>;
-
-struct Greeting {
-  std::array<char, 4> magic;
-  Nonce nonce;
-};
-struct Claim {
-  static constexpr std::uint32_t gives_up = ~std::uint32_t{0};  // replaces a length
-  std::array<char, 4> magic;
-  std::uint32_t hello_bytes;
-  Nonce nonce;
-};
+constexpr double gone_s = 0.5;        // a full queue of a listener can refuse a connection
+constexpr size_t max_waiting = 4096;  // authenticated, in the queue of one listener
 
 void append(std::vector<std::byte>& out, Bytes more) {
-  const size_t had = out.size();
-  out.resize(had + more.size());
-  if (!more.empty()) std::memcpy(out.data() + had, more.data(), more.size());
+  out.insert(out.end(), more.begin(), more.end());
 }
 
-Digest proof(const Secret& secret, std::string_view side, const Nonce& listener,
-             const Nonce& caller, Bytes hello) {
-  std::vector<std::byte> text(side.size());
-  std::memcpy(text.data(), side.data(), side.size());
-  append(text, listener);
-  append(text, caller);
-  append(text, hello);
-  return hmac_sha256(secret, text);
-}
-
-bool somebody_waits(int listener) {
+bool caller_waits(int listener) {
   pollfd p{listener, POLLIN, 0};
   return ::poll(&p, 1, 0) > 0;
 }
@@ -62,19 +40,34 @@ bool somebody_waits(int listener) {
 class Acceptor::PendingCaller : public Handler {
  public:
   PendingCaller(Acceptor& acceptor, Fd fd, const Address& from)
-      : gate_(acceptor.weak_from_this()), fd_(std::move(fd)), from_(from) {}
+      : acceptor_(acceptor.weak_from_this()), fd_(std::move(fd)), from_(from) {
+    greeting_.terms = acceptor.terms_;
+  }
+  ~PendingCaller() override { leave_place(); }
 
-  Result<void> greet() {
-    Greeting g{magic, {}};
-    fill_random(g.nonce);
-    nonce_ = g.nonce;
-    if (::send(fd_.get(), &g, sizeof g, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof g) {
+  /// False if too many callers are there, so that this one must come again.
+  bool take_place(const Acceptor& acceptor) {
+    place_ = CallerTable::get().admit(from_, &acceptor, Clock::now(), [this] { evict(); });
+    if (!place_) send_busy(fd_.get());
+    return place_.has_value();
+  }
+
+  Result<void> greet(const Secret& secret) {
+    fill_random(greeting_.nonce);
+    share_ = handshake_share(secret, greeting_.terms.mode, greeting_.nonce);
+    greeting_.share = share_.share;
+    if (::send(fd_.get(), &greeting_, sizeof greeting_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+        sizeof greeting_) {
       return fail(system_error("cannot greet", errno));
     }
     return {};
   }
   int fd() const override { return fd_.get(); }
-  void forget() override { fd_.reset(); }
+  void forget() override {
+    leave_place();
+    fd_.reset();
+  }
+  void broke(int) override { leave(); }
   bool gone() const { return !fd_; }
   bool late() const { return deadline_.passed(); }
 
@@ -93,16 +86,7 @@ class Acceptor::PendingCaller : public Handler {
         if (code == EAGAIN || code == EINTR) return;
         return refuse(std::strerror(code));
       }
-      if (std::memcmp(in_.data(), magic.data(), std::min(in_.size(), magic.size())) != 0) {
-        return refuse("it does not speak ccl");
-      }
-      if (in_.size() >= sizeof(Claim) && claim().hello_bytes == Claim::gives_up) {
-        log_info(LogPart::bootstrap, "{} gave up before it had proved itself", from_.to_string());
-        return leave();
-      }
-      if (in_.size() >= sizeof(Claim) && claim().hello_bytes > max_hello_bytes) {
-        return refuse("its message makes no sense");
-      }
+      if (!fits()) return;
     }
   }
 
@@ -117,64 +101,115 @@ class Acceptor::PendingCaller : public Handler {
   }
   void leave() {
     Engine::get().remove(*this);
+    leave_place();
     fd_.reset();
   }
 
  private:
+  /// Makes room for another caller. One of this job's ranks comes again.
+  void evict() {
+    send_busy(fd_.get());
+    refuse("too many callers are there and it was slow");
+  }
+  void leave_place() {
+    if (place_) CallerTable::get().leave(*std::exchange(place_, {}));
+  }
   Claim claim() const {
     Claim c;
     std::memcpy(&c, in_.data(), sizeof c);
     return c;
+  }
+  /// Checks what has arrived of the claim. Returns false if the caller is gone after that.
+  bool fits() {
+    const size_t known = std::min(in_.size(), handshake_magic.size());
+    if (std::memcmp(in_.data(), handshake_magic.data(), known) != 0) {
+      const bool other = known == handshake_magic.size() && std::memcmp(in_.data(), "ccl", 3) == 0;
+      refuse(other ? "it is of another version of ccl" : "it does not speak ccl");
+    } else if (in_.size() < sizeof(Claim)) {
+      return true;
+    } else if (claim().terms.mode != greeting_.terms.mode) {
+      refuse(differing_modes(greeting_.terms.mode, claim().terms.mode));
+    } else if (claim().hello_bytes == Claim::gives_up) {
+      log_info(LogPart::bootstrap, "{} gave up before it had proved itself", from_.to_string());
+      leave();
+    } else if (claim().hello_bytes > max_hello_bytes) {
+      refuse("its message makes no sense");
+    }
+    return !gone();
   }
   size_t wanted() const {
     if (in_.size() < sizeof(Claim)) return sizeof(Claim);
     return sizeof(Claim) + claim().hello_bytes + sizeof(Digest);
   }
   void finish() {
-    const auto acceptor = gate_.lock();
+    const auto acceptor = acceptor_.lock();
     if (!acceptor || !acceptor->fd_) return leave();
     const Claim c = claim();
     const Bytes hello = Bytes{in_}.subspan(sizeof c, c.hello_bytes);
     Digest theirs;
     std::memcpy(theirs.data(), in_.data() + sizeof c + c.hello_bytes, sizeof theirs);
-    if (!same_digest(theirs, proof(acceptor->secret_, "caller", nonce_, c.nonce, hello))) {
+    const auto keys =
+        handshake_keys(acceptor->secret_, HandshakeSide::listener, share_, greeting_, c, hello);
+    if (!keys) return refuse("its share of the exchange is no valid point");
+    if (!same_digest(theirs, keys->caller_tag)) {
       return refuse("it does not know this job's secret");
     }
-    const Digest mine = proof(acceptor->secret_, "listener", nonce_, c.nonce, hello);
+    const Digest& mine = keys->listener_tag;
     if (::send(fd_.get(), mine.data(), mine.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
         ssize_t(mine.size())) {
       return refuse(std::strerror(errno));
     }
     Engine::get().remove(*this);
-    acceptor->accept_({std::move(fd_), {hello.begin(), hello.end()}, from_});
+    leave_place();
+    std::string differs = differing_encryption(greeting_.terms.encryption, c.terms.encryption);
+    if (!differs.empty()) {
+      log_warn(LogPart::bootstrap, "refused a rank of this job at {} ({})", from_.to_string(),
+               differs);
+    }
+    acceptor->accept_({SecureSocket{std::move(fd_), keys->session},
+                       {hello.begin(), hello.end()},
+                       from_,
+                       std::move(differs)});
   }
 
-  std::weak_ptr<Acceptor> gate_;
+  std::weak_ptr<Acceptor> acceptor_;
   Fd fd_;
   Address from_;
-  Nonce nonce_{};
+  Greeting greeting_;
+  CpaceShare share_;
   Deadline deadline_ = Deadline::after(pending_caller_timeout_s);
   std::vector<std::byte> in_;
+  std::optional<CallerTable::Entry> place_;
 };
 
-Acceptor::Acceptor(Fd fd, const Secret& secret, std::function<void(Accepted)> accept)
-    : fd_(std::move(fd)), secret_(secret), accept_(std::move(accept)) {}
+Acceptor::Acceptor(Fd fd, const Secret& secret, const Terms& terms,
+                   std::function<void(Accepted)> accept)
+    : fd_(std::move(fd)), secret_(secret), terms_(terms), accept_(std::move(accept)) {}
 
 Result<std::shared_ptr<Acceptor>> Acceptor::open(const Address& where, const Secret& secret,
                                                  std::function<void(Accepted)> accept) {
+  CCL_TRY(const Terms terms, Terms::own(secret));
   CCL_TRY(Fd fd, listen_at(where));
   CCL_TRY(const Address address, bound_address(fd.get()));
-  auto acceptor = std::make_shared<Acceptor>(std::move(fd), secret, std::move(accept));
+  auto acceptor = std::make_shared<Acceptor>(std::move(fd), secret, terms, std::move(accept));
   acceptor->address_ = address;
   CCL_CHECK(Engine::get().add(acceptor, EPOLLIN));
+  CallerTable::get().add_listener();
   return acceptor;
 }
 
+void Acceptor::forget() {
+  if (fd_) CallerTable::get().remove_listener();
+  fd_.reset();
+}
+
 void Acceptor::close() {
-  for (const auto& pending : guests_) {
+  for (const auto& pending : pending_) {
     if (!pending->gone()) pending->leave();
   }
-  guests_.clear();
+  pending_.clear();
+  if (!fd_) return;
+  CallerTable::get().remove_listener();
   Engine::get().remove(*this);
   fd_.reset();
 }
@@ -185,51 +220,75 @@ void Acceptor::ready(std::uint32_t) {
     socklen_t bytes = sizeof from;
     Fd fd{::accept4(fd_.get(), reinterpret_cast<sockaddr*>(&from), &bytes,
                     SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (!fd) {
-      const int code = errno;
-      // Without a free descriptor, accept fails also if the queue is empty.
-      const bool none_left = code == EMFILE || code == ENFILE;
-      if (none_left && !somebody_waits(fd_.get())) return;
-      ccl::detail::note_descriptors("cannot accept a connection", code);
-      std::erase_if(guests_, [](const auto& g) { return g->gone(); });
-      if (none_left && !guests_.empty()) {
-        guests_.front()->refuse("out of file descriptors and it was the slowest");
-        continue;
-      }
-      return;
-    }
-    tune_connection(fd.get());
-    auto pending = std::make_shared<PendingCaller>(
-        *this, std::move(fd), Address{reinterpret_cast<const sockaddr*>(&from), bytes});
-    if (!pending->greet() || !Engine::get().add(pending, EPOLLIN)) continue;
-    std::erase_if(guests_, [](const auto& g) { return g->gone(); });
-    if (guests_.size() >= max_pending_callers)
-      guests_.front()->refuse("too many and it was the slowest");
-    guests_.push_back(std::move(pending));
-    if (!ticking_) {
-      ticking_ = Engine::get()
-                     .add_ticker([weak = weak_from_this()] {
-                       const auto acceptor = weak.lock();
-                       return acceptor && acceptor->tick();
-                     })
-                     .has_value();
-    }
+    if (!fd && make_room(errno)) continue;
+    if (!fd) return;
+    admit(std::move(fd), Address{reinterpret_cast<const sockaddr*>(&from), bytes});
   }
 }
 
+void Acceptor::admit(Fd fd, const Address& from) {
+  tune_connection(fd.get());
+  auto pending = std::make_shared<PendingCaller>(*this, std::move(fd), from);
+  if (!pending->take_place(*this)) return;
+  if (!pending->greet(secret_) || !Engine::get().add(pending, EPOLLIN)) return;
+  std::erase_if(pending_, [](const auto& g) { return g->gone(); });
+  pending_.push_back(std::move(pending));
+  start_ticking();
+}
+
+// Returns true if `accept` is to be tried again after it failed with `os_code`.
+bool Acceptor::make_room(int os_code) {
+  if (os_code == EAGAIN || os_code == EINTR || os_code == ECONNABORTED) return false;
+  // Without a free descriptor, accept fails also if the queue is empty.
+  const bool none_left = os_code == EMFILE || os_code == ENFILE;
+  if (none_left && !caller_waits(fd_.get())) return false;
+  ccl::detail::note_descriptors("cannot accept a connection", os_code);
+  CallerTable& callers = CallerTable::get();
+  if (none_left && (callers.evict_one(Clock::now()) || callers.turn_away(fd_.get()))) return true;
+  pause();
+  return false;
+}
+
+void Acceptor::start_ticking() {
+  if (ticking_) return;
+  ticking_ = Engine::get()
+                 .add_ticker([weak = weak_from_this()] {
+                   const auto acceptor = weak.lock();
+                   return acceptor && acceptor->tick();
+                 })
+                 .has_value();
+}
+
+// The socket stays ready while callers wait, so that the engine would call without end.
+void Acceptor::pause() {
+  paused_ = true;
+  Engine::get().watch(*this, 0);
+  start_ticking();
+}
+
+void Acceptor::broke(int) {
+  if (fd_) pause();
+}
+
 bool Acceptor::tick() {
-  std::erase_if(guests_, [](const auto& g) {
+  if (fd_ && std::exchange(paused_, false)) Engine::get().watch(*this, EPOLLIN);
+  std::erase_if(pending_, [](const auto& g) {
     if (!g->gone() && g->late()) g->refuse("it was too slow to prove itself");
     return g->gone();
   });
-  return ticking_ = !guests_.empty();
+  return ticking_ = !pending_.empty();
 }
 
 Result<AuthListener> AuthListener::listen(const Address& where, const Secret& secret) {
   AuthListener out;
   out.queue_ = std::make_shared<Queue>();
   const std::lock_guard lock{Engine::get().mutex()};
-  CCL_TRY(out.gate_, Acceptor::open(where, secret, [queue = out.queue_](Accepted one) {
+  CCL_TRY(out.acceptor_, Acceptor::open(where, secret, [queue = out.queue_](Accepted one) {
+            if (queue->waiting.size() >= max_waiting) {
+              log_warn(LogPart::bootstrap, "closed a connection from {} ({} others wait already)",
+                       one.from.to_string(), max_waiting);
+              return;
+            }
             queue->waiting.push_back(std::move(one));
             queue->arrived.notify_all();
           }));
@@ -237,19 +296,19 @@ Result<AuthListener> AuthListener::listen(const Address& where, const Secret& se
 }
 
 AuthListener& AuthListener::operator=(AuthListener&& other) noexcept {
-  std::swap(gate_, other.gate_);
+  std::swap(acceptor_, other.acceptor_);
   std::swap(queue_, other.queue_);
   return *this;
 }
 
 AuthListener::~AuthListener() {
-  if (!gate_) return;
+  if (!acceptor_) return;
   const std::lock_guard lock{Engine::get().mutex()};
-  gate_->close();
+  acceptor_->close();
 }
 
 const Address& AuthListener::address() const {
-  return gate_->address();
+  return acceptor_->address();
 }
 
 Result<Accepted> AuthListener::accept(const Deadline& deadline, const Status* status,
@@ -274,46 +333,110 @@ Result<Accepted> AuthListener::accept(const Deadline& deadline, const Status* st
 
 namespace {
 
-Result<Fd> connect_and_prove(const Address& where, const Secret& secret, Bytes hello,
-                             const Deadline& deadline, const Status* status) {
-  if (status != nullptr) CCL_CHECK(status->result());
-  // An aborted rank sends this, so that the listener does not log an unknown caller.
-  const Claim close_notify{magic, Claim::gives_up, {}};
-  const auto last = std::as_bytes(std::span{&close_notify, 1});
-  CCL_TRY(Fd fd, connect_once(where, deadline, status, last));
+Error busy_error(const Address& where) {
+  return system_error(fmt::format("{} has too many callers", where.to_string()), EBUSY);
+}
+
+Result<void> check_greeting(const Greeting& greeting, const Terms& mine, const Address& where) {
+  if (greeting.magic != handshake_magic) {
+    const bool other = std::memcmp(greeting.magic.data(), "ccl", 3) == 0;
+    return fail(Errc::refused,
+                fmt::format("{} does not speak ccl{}", where.to_string(),
+                            other ? " of this version; run the same version on all hosts"
+                                  : " (another program listens there)"));
+  }
+  if (greeting.terms.mode != mine.mode) {
+    return fail(Errc::refused, fmt::format("{}: {}", where.to_string(),
+                                           differing_modes(mine.mode, greeting.terms.mode)));
+  }
+  return {};
+}
+
+/// Receives the greeting, or the busy notice in its place. Tells the listener if it gives up.
+Result<Greeting> receive_greeting(const Fd& fd, const Terms& mine, const Address& where,
+                                  const Deadline& deadline, const Status* status, Bytes last) {
   Greeting greeting;
-  if (auto greeted = recv_all(fd.get(), &greeting, sizeof greeting, deadline, status); !greeted) {
-    if (status != nullptr && !status->ok()) say_last(fd.get(), last);
+  // Another program, or another version, sends fewer bytes: the first four decide.
+  auto* const bytes = reinterpret_cast<std::byte*>(&greeting);
+  auto greeted = recv_all(fd.get(), bytes, sizeof greeting.magic, deadline, status);
+  if (greeted && greeting.magic == handshake_magic) {
+    constexpr Index had = sizeof greeting.magic;
+    greeted = recv_all(fd.get(), bytes + had, sizeof greeting - had, deadline, status);
+  } else if (greeted && is_busy(std::as_bytes(std::span{greeting.magic}))) {
+    return fail(busy_error(where));
+  }
+  if (!greeted) {
+    if (status != nullptr && !status->ok()) send_close_notify(fd.get(), last);
     return fail(std::move(greeted).error());
   }
-  if (greeting.magic != magic) {
-    return fail(Errc::refused, fmt::format("{} does not speak ccl (another program listens there)",
-                                           where.to_string()));
+  if (auto fits = check_greeting(greeting, mine, where); !fits) {
+    send_close_notify(fd.get(), last);
+    return fail(std::move(fits).error());
   }
-  Claim claim{magic, std::uint32_t(hello.size()), {}};
-  fill_random(claim.nonce);
+  return greeting;
+}
+
+/// Sends the claim and receives the answer.
+Result<Digest> exchange_proofs(const Fd& fd, const Claim& claim, Bytes hello, const Digest& tag,
+                               const Address& where, const Deadline& deadline,
+                               const Status* status) {
   std::vector<std::byte> message;
   append(message, std::as_bytes(std::span{&claim, 1}));
   append(message, hello);
-  append(message, proof(secret, "caller", greeting.nonce, claim.nonce, hello));
-  CCL_CHECK(send_all(fd.get(), message.data(), Index(message.size()), deadline, status));
+  append(message, tag);
+  auto sent = send_all(fd.get(), message.data(), Index(message.size()), deadline, status);
   // The other end may rely on this connection now. A rank that closed it at once would look dead.
   (void)wait_ready(fd.get(), POLLIN, Deadline::after(std::min(answer_grace_s, deadline.left_s())),
                    nullptr);
   Digest answer;
-  CCL_CHECK(recv_all(fd.get(), &answer, sizeof answer, deadline, status));
-  if (!same_digest(answer, proof(secret, "listener", greeting.nonce, claim.nonce, hello))) {
+  auto answered = recv_all(fd.get(), &answer, sizeof answer, deadline, status);
+  if (answered && is_busy(answer)) return fail(busy_error(where));
+  CCL_CHECK(sent);  // a listener without room for this caller closes before it reads
+  CCL_CHECK(answered);
+  return answer;
+}
+
+Result<SecureSocket> connect_and_prove(const Address& where, const Secret& secret, Bytes hello,
+                                       const Deadline& deadline, const Status* status) {
+  if (status != nullptr) CCL_CHECK(status->result());
+  Claim claim;
+  CCL_TRY(claim.terms, Terms::own(secret));
+  // An aborted rank sends this, so that the listener does not log an unknown caller.
+  Claim close_notify = claim;
+  close_notify.hello_bytes = Claim::gives_up;
+  const auto last = std::as_bytes(std::span{&close_notify, 1});
+  CCL_TRY(Fd fd, connect_once(where, deadline, status, last));
+  CCL_TRY(const Greeting greeting,
+          receive_greeting(fd, claim.terms, where, deadline, status, last));
+  claim.hello_bytes = std::uint32_t(hello.size());
+  fill_random(claim.nonce);
+  const CpaceShare share = handshake_share(secret, claim.terms.mode, greeting.nonce);
+  claim.share = share.share;
+  const auto keys = handshake_keys(secret, HandshakeSide::caller, share, greeting, claim, hello);
+  if (!keys) {
+    return fail(Errc::refused, fmt::format("{} sent a share of the exchange that is no valid point "
+                                           "(it is not of this job)",
+                                           where.to_string()));
+  }
+  CCL_TRY(const Digest answer,
+          exchange_proofs(fd, claim, hello, keys->caller_tag, where, deadline, status));
+  if (!same_digest(answer, keys->listener_tag)) {
     return fail(Errc::refused, fmt::format("{} does not know this job's secret (it belongs to "
                                            "another job)",
                                            where.to_string()));
   }
-  return fd;
+  const auto differs = differing_encryption(claim.terms.encryption, greeting.terms.encryption);
+  if (!differs.empty()) {
+    return fail(Errc::mismatch, fmt::format("{}: {}", where.to_string(), differs));
+  }
+  return SecureSocket{std::move(fd), keys->session};
 }
 
 }  // namespace
 
-Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
-                        const Deadline& deadline, const Status* status, Listener listener) {
+Result<SecureSocket> auth_connect(const Address& where, const Secret& secret, Bytes hello,
+                                  const Deadline& deadline, const Status* status,
+                                  Listener listener) {
   if (Index(hello.size()) > max_hello_bytes) {
     return fail(Errc::internal, "a hello has more than 1024 bytes");
   }
@@ -344,7 +467,8 @@ Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
           fmt::format(
               "{} closed the connection during authentication (it is of another job, or has "
               "another id or secret); give all ranks the same id, or CCL_COMM_ID, or "
-              "MASTER_ADDR and MASTER_PORT, spelled alike",
+              "MASTER_ADDR and MASTER_PORT, spelled alike, and the same CCL_SECRET_FILE or "
+              "CCL_SECRET",
               where.to_string()));
     }
     if (code == EMFILE || code == ENFILE || code == EAFNOSUPPORT) return fd;

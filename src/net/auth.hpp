@@ -3,29 +3,23 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "net/engine.hpp"
-#include "net/sha256.hpp"
+#include "net/handshake.hpp"
+#include "net/secret.hpp"
+#include "net/secure_socket.hpp"
 #include "net/socket.hpp"
 
 namespace ccl::detail::net {
 
-// Both ends of every connection prove that they know the job's secret, without sending it. The
-// listening side sends first:
-//   greeting  "ccl\1", nonce of the listener
-//   claim     "ccl\1", bytes of hello, nonce of the caller, hello,
-//             HMAC(secret, "caller", both nonces, hello)
-//   answer    HMAC(secret, "listener", both nonces, hello)
-// The hello is the purpose of the connection. It is authenticated, not encrypted.
-
-constexpr Index max_hello_bytes = 1024;
-
 /// Authenticated connection.
 struct Accepted {
-  Fd fd;
+  SecureSocket socket;
   std::vector<std::byte> hello;
   Address from;
+  std::string differs;  // CCL_ENCRYPTION of both ends, if it differs: the socket must not be used
 };
 
 /// Listening socket that authenticates all callers concurrently in the engine's thread. A slow
@@ -35,25 +29,32 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
   /// `accept` is called in the engine's thread with its mutex held.
   static Result<std::shared_ptr<Acceptor>> open(const Address& where, const Secret& secret,
                                                 std::function<void(Accepted)> accept);
-  Acceptor(Fd fd, const Secret& secret, std::function<void(Accepted)> accept);
+  Acceptor(Fd fd, const Secret& secret, const Terms& terms, std::function<void(Accepted)> accept);
   const Address& address() const { return address_; }
   /// Stops listening. The caller must hold the engine's mutex.
   void close();
 
   int fd() const override { return fd_.get(); }
   void ready(std::uint32_t events) override;
-  void forget() override { fd_.reset(); }
+  void forget() override;
+  void broke(int os_code) override;
 
  private:
   class PendingCaller;
   bool tick();
+  void admit(Fd fd, const Address& from);
+  bool make_room(int os_code);
+  void start_ticking();
+  void pause();
 
   Fd fd_;
   Secret secret_;
+  Terms terms_;
   std::function<void(Accepted)> accept_;
   Address address_;
-  std::deque<std::shared_ptr<PendingCaller>> guests_;  // not authenticated yet, oldest first
+  std::deque<std::shared_ptr<PendingCaller>> pending_;  // not authenticated yet, oldest first
   bool ticking_ = false;
+  bool paused_ = false;  // without a descriptor or memory for callers, until the next tick
 };
 
 /// Queue of authenticated connections to a listening socket. The engine's thread serves callers
@@ -80,7 +81,7 @@ class AuthListener {
     std::deque<Accepted> waiting;
     std::condition_variable arrived;
   };
-  std::shared_ptr<Acceptor> gate_;
+  std::shared_ptr<Acceptor> acceptor_;
   std::shared_ptr<Queue> queue_;
 };
 
@@ -90,9 +91,10 @@ enum class Listener { may_start, has_started };
 /// Connects and proves the secret. The hello has at most 1 KiB, and the socket is non-blocking. It
 /// retries until the deadline while nothing listens. Errors:
 /// - `Errc::peer_lost`: nothing listens and `listener` is `has_started`;
-/// - `Errc::refused`: the other end does not know the secret.
-Result<Fd> auth_connect(const Address& where, const Secret& secret, Bytes hello,
-                        const Deadline& deadline, const Status* status,
-                        Listener listener = Listener::may_start);
+/// - `Errc::refused`: the other end does not know the secret, or proves it in another way;
+/// - `Errc::mismatch`: the other end has another CCL_ENCRYPTION.
+Result<SecureSocket> auth_connect(const Address& where, const Secret& secret, Bytes hello,
+                                  const Deadline& deadline, const Status* status,
+                                  Listener listener = Listener::may_start);
 
 }  // namespace ccl::detail::net

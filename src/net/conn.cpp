@@ -2,26 +2,31 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "net/message_rules.hpp"
 #include <sys/epoll.h>
 
 namespace ccl::detail::net {
 namespace {
-constexpr std::uint64_t max_frame_bytes = std::uint64_t{1} << 40;  // longer: a broken stream
-constexpr double drain_s = 2;                                      // limit of `drain`
-constexpr size_t max_unheard = size_t{1} << 14;  // a fraction of a socket's buffer
+constexpr double drain_s = 2;                             // limit of `drain`
+constexpr size_t max_unanswered_bytes = size_t{1} << 14;  // a fraction of a socket's buffer
 }  // namespace
 
-Result<std::shared_ptr<Conn>> Conn::start(Fd fd, OnFrame frame, OnClosed closed) {
-  auto conn = std::make_shared<Conn>(std::move(fd), std::move(frame), std::move(closed));
+Result<std::shared_ptr<Conn>> Conn::start(SecureSocket socket, OnFrame frame, OnClosed closed) {
+  auto conn = std::make_shared<Conn>(std::move(socket), std::move(frame), std::move(closed));
   CCL_CHECK(Engine::get().add(conn, EPOLLIN));
   return conn;
 }
 
-Conn::Conn(Fd fd, OnFrame frame, OnClosed closed)
-    : fd_(std::move(fd)), on_frame_(std::move(frame)), on_closed_(std::move(closed)) {}
+Conn::Conn(SecureSocket socket, OnFrame frame, OnClosed closed)
+    : socket_(std::move(socket)), on_frame_(std::move(frame)), on_closed_(std::move(closed)) {}
 
 void Conn::append(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) {
+  if (out_.size() - sent_ > max_unsent_bytes) {
+    if (!std::exchange(unread_, true)) Engine::get().flush_later(shared_from_this());
+    return;
+  }
   const FrameHeader header{kind, rank, tag, payload.size()};
   const auto* at = reinterpret_cast<const std::byte*>(&header);
   out_.insert(out_.end(), at, at + sizeof header);
@@ -42,22 +47,23 @@ void Conn::send_now(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) 
   flush();
 }
 
-void Conn::tell(int rank, std::uint64_t tag, Bytes rank_status) {
+void Conn::send_status(int rank, std::uint64_t tag, Bytes rank_status) {
   if (!is_open() || broken_) return;
-  if (unheard_ >= max_unheard) {
-    untold_[rank] = {tag, {rank_status.begin(), rank_status.end()}};
+  if (unanswered_bytes_ >= max_unanswered_bytes) {
+    held_statuses_[rank] = {tag, {rank_status.begin(), rank_status.end()}};
     return;
   }
-  untold_.erase(rank);
-  unheard_ += rank_status.size();
+  held_statuses_.erase(rank);
+  unanswered_bytes_ += rank_status.size();
   send_now(FrameKind::rank_status, rank, tag, rank_status);
 }
 
 void Conn::flush() {
   flush_asked_ = false;
-  while (fd_ && !broken_ && sent_ < out_.size()) {
-    const auto n =
-        ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (unread_ && Engine::get().in_engine_thread()) return ended(ENOBUFS);
+  while (socket_ && !broken_ && (sent_ < out_.size() || socket_.unsent())) {
+    const Bytes rest = Bytes{out_}.subspan(sent_);
+    const ssize_t n = rest.empty() ? (socket_.flush() ? 0 : -1) : socket_.send(rest);
     if (n >= 0) {
       sent_ += size_t(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -66,24 +72,34 @@ void Conn::flush() {
       broken_ = true;  // the connection ends when its last input has been read
     }
   }
-  const bool done = broken_ || sent_ == out_.size();
+  if (sent_ > out_.size() / 2) {
+    out_.erase(out_.begin(), out_.begin() + std::ptrdiff_t(std::exchange(sent_, 0)));
+  }
+  const bool done = broken_ || (out_.empty() && !socket_.unsent());
   if (done) {
     out_.clear();
     sent_ = 0;
   }
-  if (fd_ && writable_wanted_ == done) {
+  if (socket_ && writable_wanted_ == done) {
     writable_wanted_ = !done;
     Engine::get().watch(*this, done ? EPOLLIN : EPOLLIN | EPOLLOUT);
   }
-  if (done && draining_ && !shut_ && fd_) {
+  if (done && draining_ && !shut_ && socket_) {
     shut_ = true;
-    ::shutdown(fd_.get(), SHUT_WR);
+    ::shutdown(socket_.get(), SHUT_WR);
   }
 }
 
 void Conn::close() {
   Engine::get().remove(*this);
-  fd_.reset();
+  socket_.reset();
+}
+
+void Conn::reject(std::string why) {
+  if (!is_open()) return close();
+  fault_ = std::move(why);
+  on_closed_(*this, EPROTO);
+  drain();  // the other end receives the error
 }
 
 void Conn::drain() {
@@ -91,8 +107,8 @@ void Conn::drain() {
   draining_ = true;
   flush();
   const auto tick = [self = shared_from_this(), deadline = Deadline::after(drain_s)] {
-    if (self->fd_ && deadline.passed()) self->close();
-    return bool(self->fd_);
+    if (self->socket_ && deadline.passed()) self->close();
+    return bool(self->socket_);
   };
   if (!Engine::get().add_ticker(tick)) close();
 }
@@ -103,10 +119,16 @@ void Conn::ready(std::uint32_t events) {
 }
 
 void Conn::read_some() {
+  do {
+    receive();
+  } while (socket_ && socket_.buffered());
+}
+
+void Conn::receive() {
   constexpr size_t most = size_t{1} << 18;
   const size_t had = in_.size();
   in_.resize(had + most);
-  const auto n = ::recv(fd_.get(), in_.data() + had, most, MSG_DONTWAIT);
+  const auto n = socket_.recv(std::span{in_}.subspan(had));
   const int code = n < 0 ? errno : 0;
   in_.resize(had + size_t(std::max<ssize_t>(n, 0)));
   if (n == 0) return ended(0);
@@ -115,10 +137,10 @@ void Conn::read_some() {
     return;
   }
   size_t at = 0;
-  while (fd_ && in_.size() - at >= sizeof(FrameHeader)) {
+  while (socket_ && in_.size() - at >= sizeof(FrameHeader)) {
     FrameHeader header;
     std::memcpy(&header, in_.data() + at, sizeof header);
-    if (header.bytes > max_frame_bytes) return ended(EPROTO);
+    if (auto why = wrong_header(header); !why.empty()) return reject(std::move(why));
     if (in_.size() - at - sizeof header < header.bytes) break;
     const Bytes payload = Bytes{in_}.subspan(at + sizeof header, header.bytes);
     at += sizeof header + header.bytes;
@@ -128,19 +150,20 @@ void Conn::read_some() {
 }
 
 void Conn::take(const FrameHeader& header, Bytes payload) {
-  said_anything_ = true;
-  if (header.kind == FrameKind::goodbye) said_goodbye_ = true;
+  received_frame_ = true;
+  if (header.kind == FrameKind::goodbye) received_goodbye_ = true;
   if (draining_) return;
-  unheard_ = 0;
+  unanswered_bytes_ = 0;
   if (header.kind != FrameKind::receipt) on_frame_(*this, header, payload);
   if (header.kind == FrameKind::rank_status) send_now(FrameKind::receipt, -1, 0, {});
-  for (const auto& [rank, kept] : std::exchange(untold_, {})) tell(rank, kept.first, kept.second);
+  for (const auto& [rank, kept] : std::exchange(held_statuses_, {}))
+    send_status(rank, kept.first, kept.second);
 }
 
 void Conn::ended(int os_code) {
-  const bool tell = !draining_;
+  const bool report = !draining_;
   close();
-  if (tell) on_closed_(*this, os_code);
+  if (report) on_closed_(*this, os_code);
 }
 
 }  // namespace ccl::detail::net

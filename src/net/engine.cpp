@@ -1,8 +1,12 @@
 #include "net/engine.hpp"
 
+#include <ccl/comm/log.hpp>
+
 #include <cerrno>
 #include <thread>
+#include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/thread.hpp"
 #include "net/socket.hpp"
 #include <pthread.h>
@@ -39,7 +43,7 @@ void Engine::in_child() {
   }
   // They leak, because their destructors may take the mutex or send to the parent's peers.
   new std::map<std::uint64_t, std::shared_ptr<Handler>>{std::move(e.handlers_)};
-  new std::vector<std::function<bool()>>{std::move(e.tickers_)};
+  new std::list<std::function<bool()>>{std::move(e.tickers_)};
   new std::vector<std::shared_ptr<Handler>>{std::move(e.dirty_)};
   new std::thread{std::move(e.thread_)};
   e.handlers_.clear();
@@ -61,9 +65,9 @@ Result<void> Engine::start() {
   epoll_event e{};
   e.events = EPOLLIN;
   ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, event.get(), &e);
-  CCL_TRY(thread_, detail::own_thread("the network", [this, ep = epoll.get(), ev = event.get()] {
+  CCL_TRY(thread_, detail::own_thread("the network", [this, ep = epoll.get()] {
             born_.release();
-            loop(ep, ev);
+            loop(ep);
           }));
   born_.acquire();
   epoll_ = epoll.release();
@@ -89,13 +93,14 @@ Result<void> Engine::add(std::shared_ptr<Handler> handler, std::uint32_t events)
   epoll_event e{};
   e.events = events;
   e.data.u64 = ++last_id_;
+  const auto place = handlers_.emplace(last_id_, handler).first;
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, handler->fd(), &e) != 0) {
     const int code = errno;
+    handlers_.erase(place);
     wake();  // the thread ends if it has no handlers
     return fail(system_error("cannot watch a socket", code));
   }
   handler->id_ = last_id_;
-  handlers_.emplace(last_id_, std::move(handler));
   return {};
 }
 
@@ -129,7 +134,64 @@ void Engine::flush_soon(const std::shared_ptr<Handler>& handler) {
   }
 }
 
-void Engine::loop(int epoll, int event) {
+void Engine::flush_later(const std::shared_ptr<Handler>& handler) {
+  dirty_.push_back(handler);
+  wake();
+}
+
+template <class Call>
+void Engine::call(Handler& handler, Call&& call) noexcept {
+  try {
+    try {
+      call();
+    } catch (...) {
+      const Error error = error_of_exception();
+      log_warn(LogPart::net, "a connection ends ({})", error.what);
+      handler.broke(error.os_code != 0 ? error.os_code : ENOMEM);
+    }
+  } catch (...) {  // nor is there memory to report it
+    lose_log_line();
+    remove(handler);
+    handler.forget();
+  }
+}
+
+void Engine::serve(const epoll_event& event) {
+  if (event.data.u64 == 0) {
+    std::uint64_t count = 0;
+    if (::read(event_, &count, sizeof count) < 0) return;  // another round has read it
+    return;
+  }
+  const auto it = handlers_.find(event.data.u64);
+  if (it == handlers_.end()) return;  // removed earlier in this round
+  const auto keep = it->second;
+  call(*keep, [&] { keep->ready(event.events); });
+}
+
+void Engine::tick() {
+  std::list<std::function<bool()>> tickers;
+  tickers.swap(tickers_);  // a ticker may add one
+  for (auto at = tickers.begin(); at != tickers.end();) {
+    const auto ticker = at++;
+    bool again = true;
+    try {
+      again = (*ticker)();
+    } catch (...) {  // without memory, say; it is called again
+      lose_log_line();
+    }
+    if (again) tickers_.splice(tickers_.end(), tickers, ticker);
+  }
+}
+
+void Engine::flush_all() {
+  while (!dirty_.empty()) {
+    std::vector<std::shared_ptr<Handler>> dirty;
+    dirty.swap(dirty_);
+    for (const auto& handler : dirty) call(*handler, [&] { handler->flush(); });
+  }
+}
+
+void Engine::loop(int epoll) {
   epoll_event ready[64];
   Clock::time_point last_tick = Clock::now();
   Lock lock{mutex_};
@@ -141,30 +203,12 @@ void Engine::loop(int epoll, int event) {
     const int n = ::epoll_wait(epoll, ready, 64, wait_ms);
     lock.lock();
     in_round_ = true;
-    for (int i = 0; i < n; ++i) {
-      if (ready[i].data.u64 == 0) {
-        std::uint64_t count = 0;
-        if (::read(event, &count, sizeof count) < 0) continue;
-        continue;
-      }
-      const auto it = handlers_.find(ready[i].data.u64);
-      if (it == handlers_.end()) continue;  // removed earlier in this round
-      const auto keep = it->second;
-      keep->ready(ready[i].events);
-    }
+    for (int i = 0; i < n; ++i) serve(ready[i]);
     if (Clock::now() - last_tick >= std::chrono::milliseconds(100)) {
       last_tick = Clock::now();
-      auto tickers = std::move(tickers_);
-      tickers_.clear();
-      for (auto& tick : tickers) {
-        if (tick()) tickers_.push_back(std::move(tick));
-      }
+      tick();
     }
-    while (!dirty_.empty()) {
-      auto dirty = std::move(dirty_);
-      dirty_.clear();
-      for (const auto& handler : dirty) handler->flush();
-    }
+    flush_all();
     in_round_ = false;
   }
 }

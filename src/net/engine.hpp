@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <semaphore>
 #include <thread>
 #include <vector>
+
+struct epoll_event;
 
 namespace ccl::detail::net {
 
@@ -21,6 +24,8 @@ class Handler {
   virtual void ready(std::uint32_t events) = 0;  // EPOLLIN, EPOLLOUT ...
   virtual void flush() {}                        // after `flush_soon`, at the end of the round
   virtual void forget() = 0;                     // in a forked child: closes and does nothing else
+  /// Ends what the handler serves, after an exception in one of its calls: without memory, say.
+  virtual void broke(int os_code) = 0;
 
  private:
   friend class Engine;
@@ -45,16 +50,26 @@ class Engine {
   Result<void> add(std::shared_ptr<Handler> handler, std::uint32_t events);
   void watch(const Handler& handler, std::uint32_t events);
   void remove(Handler& handler);
+  /// True in calls of handlers and tickers by the engine's thread.
+  bool in_engine_thread() const { return in_round_; }
   /// Calls `tick` about every 100 ms until it returns false.
   Result<void> add_ticker(std::function<bool()> tick);
   /// Calls `handler.flush()` after the events of this round. On other threads it calls at once.
   void flush_soon(const std::shared_ptr<Handler>& handler);
+  /// Calls `handler.flush()` in the engine's thread, also for other threads.
+  void flush_later(const std::shared_ptr<Handler>& handler);
 
  private:
   Engine() = default;
   Result<void> start();
   void wake() const;
-  void loop(int epoll, int event);
+  void loop(int epoll);
+  void serve(const epoll_event& event);
+  void tick();
+  void flush_all();
+  /// Calls one function of the handler. An exception ends this handler, and nothing else.
+  template <class Call>
+  void call(Handler& handler, Call&& call) noexcept;
   void stop();
   static void before_fork();
   static void after_fork();
@@ -62,7 +77,7 @@ class Engine {
 
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Handler>> handlers_;
-  std::vector<std::function<bool()>> tickers_;
+  std::list<std::function<bool()>> tickers_;
   std::vector<std::shared_ptr<Handler>> dirty_;
   std::uint64_t last_id_ = 0;
   std::thread thread_;

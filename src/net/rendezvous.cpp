@@ -12,7 +12,10 @@
 #include <optional>
 #include <set>
 
+#include "base/field_check.hpp"
 #include "net/auth.hpp"
+#include "net/message_rules.hpp"
+#include <sys/socket.h>
 
 namespace ccl::detail::net {
 
@@ -31,6 +34,16 @@ Result<IdContent> unpack(const UniqueId& id) {
     return fail(Errc::invalid_argument,
                 "this is no unique id of this version of ccl (it was not filled in, or was cut); "
                 "pass all 128 bytes of create_unique_id to every rank");
+  }
+  std::string wrong = FieldCheck{}
+                          .part("address", wrong_address(content.root))
+                          .in_range("rank of the root", content.root_rank, -1, max_ranks - 1)
+                          .why();
+  if (!wrong.empty()) {
+    return fail(Errc::invalid_argument,
+                fmt::format("this unique id is damaged ({}); pass all 128 bytes of "
+                            "create_unique_id to every rank",
+                            wrong));
   }
   return content;
 }
@@ -63,11 +76,40 @@ Error lost_error(const Member& member, int os_code) {
   e.code = Errc::peer_lost;
   e.peer = member.rank;
   e.os_code = os_code;
+  if (os_code == ENOMEM) {
+    e.code = Errc::out_of_memory;
+    e.what = fmt::format("this process has no memory left for messages of {}", describe(member));
+    return e;
+  }
+  if (os_code == ENOBUFS) {
+    e.code = Errc::network;
+    e.what = fmt::format(
+        "{} does not read what it is sent ({} MiB wait for it: it is stopped, or "
+        "far behind); see its own output",
+        describe(member), Conn::max_unsent_bytes >> 20);
+    return e;
+  }
+  if (const char* const why = broken_record(os_code)) {
+    e.code = Errc::refused;
+    e.what = fmt::format("the connection to {} is not what it was ({})", describe(member), why);
+    return e;
+  }
   e.what = fmt::format("{} is gone ({}); see its own output", describe(member),
                        os_code == ETIMEDOUT
                            ? "its host does not answer any more"
                            : "its connections closed without a goodbye: it was killed or crashed");
   return e;
+}
+
+void refuse_hello(Accepted one, std::string_view receiver, const std::string& why) {
+  const std::string sender = one.from.to_string();
+  log_warn(LogPart::bootstrap, "refused a connection from {} to {} ({})", sender, receiver, why);
+  if (!one.differs.empty()) return;
+  RootNotice notice = to_notice(protocol_error(sender, -1, receiver, why));
+  FrameHeader header{FrameKind::notice, -1, 0, sizeof notice};
+  // The kernel delivers both. A caller that does not read them is closed in any case.
+  const iovec frame[] = {{&header, sizeof header}, {&notice, sizeof notice}};
+  (void)one.socket.send(frame);
 }
 
 Member this_member(int rank, const WireAddress& listen) {
@@ -98,13 +140,13 @@ class Root : public std::enable_shared_from_this<Root> {
 
   Result<Address> open(const Address& where) {
     // The acceptor and the ticker own the root. `end` closes the acceptor.
-    CCL_TRY(gate_, Acceptor::open(where, secret_, [self = shared_from_this()](Accepted one) {
+    CCL_TRY(acceptor_, Acceptor::open(where, secret_, [self = shared_from_this()](Accepted one) {
               self->accept(std::move(one));
             }));
     CCL_CHECK(Engine::get().add_ticker([self = shared_from_this()] { return self->tick(); }));
     std::erase_if(local_roots(), [](const auto& root) { return root.expired(); });
     local_roots().push_back(weak_from_this());
-    return gate_->address();
+    return acceptor_->address();
   }
   const Secret& secret() const { return secret_; }
   /// Ends a failed root, so that another attempt of the same job can listen at its address.
@@ -112,14 +154,14 @@ class Root : public std::enable_shared_from_this<Root> {
     if (failure_) end();
   }
   /// True after `end`, and in a forked child.
-  bool ended() const { return !gate_ || gate_->fd() < 0; }
+  bool ended() const { return !acceptor_ || acceptor_->fd() < 0; }
 
   void fail_all(const Error& error) {
-    if (failure_ || !gate_) return;
+    if (failure_ || !acceptor_) return;
     failure_ = to_notice(error);
     over_ = Deadline::after(all_came() ? 0 : failed_root_s);
     log_info(LogPart::bootstrap, "root: {}", error.message());
-    for (auto& [r, pending] : guests_) {
+    for (auto& [r, pending] : callers_) {
       pending.conn->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
       pending.conn->drain();
     }
@@ -136,16 +178,16 @@ class Root : public std::enable_shared_from_this<Root> {
 
   void accept(Accepted one) {
     Hello hello;
-    if (!read_into(hello, one.hello) || hello.kind != HelloKind::join) {
-      log_warn(LogPart::bootstrap, "refused a connection from {} (it did not ask to join)",
-               one.from.to_string());
-      return;
+    const bool whole = read_into(hello, one.hello);
+    if (const std::string why = whole ? wrong_join(hello) : "its hello is none of a rank";
+        !why.empty()) {
+      return refuse_hello(std::move(one), "the root", why);
     }
     const int rank = hello.me.rank;
     auto conn = Conn::start(
-        std::move(one.fd),
-        [weak = weak_from_this(), rank](Conn&, const FrameHeader& h, Bytes payload) {
-          if (const auto self = weak.lock()) self->frame(rank, h, payload);
+        std::move(one.socket),
+        [weak = weak_from_this(), rank](Conn& c, const FrameHeader& h, Bytes payload) {
+          if (const auto self = weak.lock()) self->frame(rank, c, h, payload);
         },
         [weak = weak_from_this(), rank](Conn& c, int os_code) {
           if (const auto self = weak.lock()) self->closed(rank, c, os_code);
@@ -169,7 +211,7 @@ class Root : public std::enable_shared_from_this<Root> {
       (*conn)->send_now(FrameKind::notice, -1, 0, bytes_of(to_notice(reported)));
       (*conn)->drain();
       late_.insert(rank);
-      if (int(guests_.size() + late_.size()) >= expected_) end();  // no other rank will join
+      if (int(callers_.size() + late_.size()) >= expected_) end();  // no other rank will join
       return;
     }
     const auto wrong = [&](std::string why) {
@@ -181,6 +223,7 @@ class Root : public std::enable_shared_from_this<Root> {
       (*conn)->drain();
       fail_all(e);
     };
+    if (!one.differs.empty()) return wrong(one.differs);
     if (hello.ranks != ranks_ || hello.roots != roots_ || hello.root != root_) {
       return wrong(
           fmt::format("it counts {} ranks and {} ids, others {} and {}; pass the same ids "
@@ -188,45 +231,48 @@ class Root : public std::enable_shared_from_this<Root> {
                       hello.ranks, hello.roots, ranks_, roots_));
     }
     if (!mine(rank) && rank != next_of(last_)) return wrong("another root serves it");
-    if (guests_.contains(rank)) return wrong("another process has taken this rank already");
+    if (callers_.contains(rank)) return wrong("another process has taken this rank already");
     log_info(LogPart::bootstrap, "root: {} has joined, {} of {}", describe(hello.me),
-             guests_.size() + 1, expected_);
+             callers_.size() + 1, expected_);
     if (hello.me.pid == ::getpid() && hello.me.host_hash == host_hash_ && root_rank_ < 0) {
       root_rank_ = rank;
     }
-    guests_[rank] = {hello.me, std::move(*conn), false, false};
-    tell_progress_ = true;
-    guests_[rank].conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
-    if (int(guests_.size()) != expected_) return;
-    tell_progress();  // no rank is missing, so the root is not needed to report one
-    for (auto& [r, pending] : guests_) {
+    callers_[rank] = {hello.me, std::move(*conn), false, false};
+    progress_changed_ = true;
+    callers_[rank].conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
+    if (int(callers_.size()) != expected_) return;
+    send_progress();  // no rank is missing, so the root is not needed to report one
+    for (auto& [r, pending] : callers_) {
       if (mine(r)) {
-        pending.conn->send(FrameKind::next, -1, 0, bytes_of(guests_.at(next_of(r)).member));
+        pending.conn->send(FrameKind::next, -1, 0, bytes_of(callers_.at(next_of(r)).member));
       }
     }
   }
 
-  bool all_came() const { return expected_ != 0 && int(guests_.size()) == expected_; }
+  bool all_came() const { return expected_ != 0 && int(callers_.size()) == expected_; }
   bool mine(int rank) const { return rank >= first_ && rank <= last_; }
   int next_of(int rank) const { return (rank + 1) % ranks_; }
 
   Progress progress() const {
     Progress p;
-    p.joined = int(guests_.size());
+    p.joined = int(callers_.size());
     p.expected = expected_;
     p.root_rank = root_rank_;
     constexpr int most = 8;
     const auto look = [&](int r) {
-      if (!guests_.contains(r) && p.missing_count < most) p.missing[p.missing_count++] = r;
+      if (!callers_.contains(r) && p.missing_count < most) p.missing[p.missing_count++] = r;
     };
     for (int r = first_; r <= last_ && p.missing_count < most; ++r) look(r);
     if (roots_ > 1) look(next_of(last_));
     return p;
   }
 
-  void frame(int rank, const FrameHeader& h, Bytes payload) {
-    const auto it = guests_.find(rank);
-    if (it == guests_.end()) return;
+  void frame(int rank, Conn& conn, const FrameHeader& h, Bytes payload) {
+    const auto it = callers_.find(rank);
+    if (it == callers_.end() || it->second.conn.get() != &conn) return;
+    if (std::string why = wrong_to_root(rank, h, payload); !why.empty()) {
+      return conn.reject(std::move(why));
+    }
     if (h.kind == FrameKind::formed) {
       it->second.formed = true;
     } else if (h.kind == FrameKind::goodbye) {
@@ -239,53 +285,56 @@ class Root : public std::enable_shared_from_this<Root> {
   }
 
   void closed(int rank, Conn& conn, int os_code) {
-    const auto it = guests_.find(rank);
-    if (it == guests_.end() || it->second.conn.get() != &conn || it->second.left) return;
-    if (!failure_) fail_all(lost_error(it->second.member, os_code));
+    const auto it = callers_.find(rank);
+    if (it == callers_.end() || it->second.conn.get() != &conn || it->second.left) return;
+    if (failure_) return;
+    const std::string who = describe(it->second.member);
+    fail_all(conn.fault().empty() ? lost_error(it->second.member, os_code)
+                                  : protocol_error(who, rank, "the root", conn.fault()));
   }
 
   void release_if_formed() {
     if (failure_ || !all_came()) return;
-    for (const auto& [r, pending] : guests_) {
+    for (const auto& [r, pending] : callers_) {
       if (!pending.formed) return;
     }
     log_info(LogPart::bootstrap, "root: the ring of {} ranks stands", expected_);
-    for (auto& [r, pending] : guests_) {
+    for (auto& [r, pending] : callers_) {
       pending.conn->send_now(FrameKind::release, -1, 0, {});
       pending.conn->drain();
     }
     end();
   }
 
-  void tell_progress() {
-    tell_progress_ = false;
-    for (auto& [r, pending] : guests_) {
+  void send_progress() {
+    progress_changed_ = false;
+    for (auto& [r, pending] : callers_) {
       pending.conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
     }
   }
 
   bool tick() {
-    if (!gate_) return false;
-    if (tell_progress_ && !failure_) tell_progress();
-    if (over_.passed() && (failure_ || guests_.empty())) end();
-    return bool(gate_);
+    if (!acceptor_) return false;
+    if (progress_changed_ && !failure_) send_progress();
+    if (over_.passed() && (failure_ || callers_.empty())) end();
+    return bool(acceptor_);
   }
 
   void end() {
-    if (gate_) gate_->close();
-    gate_.reset();
+    if (acceptor_) acceptor_->close();
+    acceptor_.reset();
   }
 
   const Secret secret_;
-  std::shared_ptr<Acceptor> gate_;
-  std::map<int, PendingCaller> guests_;  // by rank
-  std::set<int> late_;                   // ranks that joined after the failure
+  std::shared_ptr<Acceptor> acceptor_;
+  std::map<int, PendingCaller> callers_;  // by rank
+  std::set<int> late_;                    // ranks that joined after the failure
   int ranks_ = 0, roots_ = 0, root_ = 0;
   int first_ = 0, last_ = 0;  // ranks served
   int expected_ = 0;          // ranks that join here; 0: not known, as no rank has joined
   int root_rank_;
   std::uint64_t host_hash_ = host_hash();
-  bool tell_progress_ = false;
+  bool progress_changed_ = false;
   std::optional<RootNotice> failure_;
   Deadline over_ = Deadline::after(unused_root_s);
 };

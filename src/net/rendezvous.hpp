@@ -3,10 +3,12 @@
 #include <ccl/comm/unique_id.hpp>
 
 #include <cstring>
+#include <type_traits>
 
 #include "net/address.hpp"
+#include "net/auth.hpp"
 #include "net/conn.hpp"
-#include "net/sha256.hpp"
+#include "net/secret.hpp"
 
 namespace ccl::detail::net {
 
@@ -16,7 +18,7 @@ namespace ccl::detail::net {
 /// Content of a `UniqueId`.
 struct IdContent {
   char magic[4] = {'c', 'c', 'l', 'i'};
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
   WireAddress root;
   Secret secret{};
   std::int32_t root_rank = -1;  // rank of the root's process, if known
@@ -34,6 +36,7 @@ struct Member {
   WireAddress listen;
   char host[40] = {};
 };
+static_assert(std::has_unique_object_representations_v<Member>);  // compared as bytes
 
 /// Purpose of a connection. `stay` and `watch` come in a `ShrinkHello`.
 enum class HelloKind : std::uint32_t {
@@ -56,9 +59,9 @@ struct Hello {
 /// Hello of a rank that shrinks, to the next and the previous surviving rank.
 struct ShrinkHello {
   Hello hello;
-  Digest excluded{};         // digest of the excluded ranks
-  char said[256] = {};       // the excluded ranks as text
-  std::uint64_t number = 0;  // failed attempts so far
+  Digest excluded{};             // digest of the excluded ranks
+  char excluded_text[256] = {};  // the excluded ranks as text
+  std::uint64_t number = 0;      // failed attempts so far
 };
 
 struct Progress {
@@ -94,8 +97,12 @@ bool read_into(T& value, Bytes bytes) {
 
 /// Returns a text such as "rank 3 on node7 (pid 4711)".
 std::string describe(const Member& member);
-/// Returns the error for a lost `member`. `os_code` is the error of its connection.
+/// Returns the error for a lost `member`. `os_code` is the error of its connection. A broken record
+/// gives `Errc::refused`.
 Error lost_error(const Member& member, int os_code);
+/// Closes a connection whose hello does not fit. It is no part of the job, so it fails nobody. Logs
+/// both ends, and sends the caller the error.
+void refuse_hello(Accepted one, std::string_view receiver, const std::string& why);
 Member this_member(int rank, const WireAddress& listen);
 
 /// Opens a root: it serves one id in the engine's thread until its ranks have formed their ring or

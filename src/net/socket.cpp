@@ -104,7 +104,7 @@ Result<Address> bound_address(int fd) {
   return Address{reinterpret_cast<const sockaddr*>(&s), bytes};
 }
 
-void say_last(int fd, std::span<const std::byte> close_notify) {
+void send_close_notify(int fd, std::span<const std::byte> close_notify) {
   (void)::send(fd, close_notify.data(), close_notify.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -118,7 +118,7 @@ Result<Fd> connect_once(const Address& where, const Deadline& deadline, const St
   if (::connect(fd.get(), where.data(), where.bytes()) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return cannot(errno);
     if (auto ready = wait_ready(fd.get(), POLLOUT, deadline, status); !ready) {
-      if (!close_notify.empty()) say_last(fd.get(), close_notify);
+      if (!close_notify.empty()) send_close_notify(fd.get(), close_notify);
       return fail(std::move(ready).error());
     }
     int code = 0;

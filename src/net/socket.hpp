@@ -51,7 +51,7 @@ Result<Address> bound_address(int fd);
 Result<Fd> connect_once(const Address& where, const Deadline& deadline, const Status* status,
                         std::span<const std::byte> close_notify = {});
 /// Sends `close_notify` without blocking, for a connection that is closed next.
-void say_last(int fd, std::span<const std::byte> close_notify);
+void send_close_notify(int fd, std::span<const std::byte> close_notify);
 /// Sets TCP_NODELAY, and keep-alive probes that detect dead hosts. It does nothing on Unix sockets.
 void tune_connection(int fd);
 

@@ -66,6 +66,16 @@ RankStatus Observers::status() {
   return mine;
 }
 
+namespace {
+/// True if the peers in the status of another rank are ranks.
+bool names_ranks(const RankStatus& status, int ranks) {
+  const auto is_peer = [ranks](int peer) { return peer >= -1 && peer < ranks; };
+  return is_peer(status.waits.peer) &&
+         std::all_of(status.steps.begin(), status.steps.end(),
+                     [&](const WireSteps& of) { return is_peer(of.peer); });
+}
+}  // namespace
+
 Report Observers::report(double limit_s) {
   const int ranks = state_.identity.ranks();
   std::vector<RankStatus> all(static_cast<std::size_t>(ranks));
@@ -77,7 +87,7 @@ Report Observers::report(double limit_s) {
   const auto& peers = state_.identity.peers();
   for (int rank = 0; rank < ranks; ++rank) {
     const auto r = std::size_t(rank);
-    if (unpack(reported[r], all[r]) && all[r].rank == rank) continue;
+    if (unpack(reported[r], all[r]) && all[r].rank == rank && names_ranks(all[r], ranks)) continue;
     all[r] = {};
     all[r].rank = rank;
     if (r < peers.size()) all[r].host = peers[r].host;  // empty if creation failed

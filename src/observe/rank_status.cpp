@@ -1,6 +1,7 @@
 #include <ccl/comm/report.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 namespace ccl {
@@ -86,6 +87,11 @@ bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status) {
   rank_status.steps.resize(header.steps);
   const std::size_t of_operations = header.operations * sizeof(Operation);
   if (of_operations != 0) std::memcpy(rank_status.operations.data(), bytes.data(), of_operations);
+  // A bool with another value than 0 and 1 must not be read.
+  for (std::size_t n = 0; n < header.steps; ++n) {
+    const std::byte* const step = bytes.data() + of_operations + n * sizeof(WireSteps);
+    if (std::to_integer<unsigned>(step[offsetof(WireSteps, sends)]) > 1) return false;
+  }
   if (header.steps != 0) {
     std::memcpy(rank_status.steps.data(), bytes.data() + of_operations,
                 header.steps * sizeof(WireSteps));

@@ -43,6 +43,11 @@ constexpr std::array table{
             "subsystems logged at INFO and TRACE: a list of INIT BOOTSTRAP COLL P2P SHM NET GRAPH "
             "TUNING ENV ALLOC PROXY ALL; ^ and a list: all but these"},
     Setting{"DMABUF_ENABLE", flag, "1", nccl, "0: RDMA devices do not reach GPU memory by DMA-BUF"},
+    Setting{"ENCRYPTION", word, "OFF", false,
+            "protection of messages between ranks and of TCP data, the same on all ranks: "
+            "integrity: what is altered, repeated or left out on the way ends the connection; "
+            "full: encrypted, too; needs libsodium",
+            any, any, "OFF INTEGRITY FULL"},
     Setting{"FLIGHT_RECORDER_SIZE", integer, "256", false,
             "operations that each communicator remembers, for diagnosis", 1, 1 << 20},
     Setting{
@@ -166,9 +171,19 @@ constexpr std::array table{
         "REPORT_SIGNAL", integer, "0", false,
         "number of a signal on which a process logs what all ranks do and who is behind; 0: none",
         0, 64},
+    Setting{"REQUIRE_SECRET", flag, "0", false,
+            "1: refuse to start with a secret of public words, that is, by an address without "
+            "CCL_SECRET, CCL_SECRET_FILE or PMIx"},
     Setting{"RUNTIME_CONNECT", flag, "1", nccl,
             "0: Pairwise on CPU ranks connects every pair of ranks when it is created; 1: a pair "
             "is connected by the first call that has a message for it"},
+    Setting{"SECRET", text, "", false,
+            "secret of a job that starts by an address, the same on all ranks, at least 16 "
+            "bytes; ranks prove that they know it. Other users of a host cannot read it, but "
+            "the launcher and its logs can"},
+    Setting{"SECRET_FILE", text, "", false,
+            "file whose content, at least 16 bytes, is that secret. It must belong to this user or "
+            "root, and others must not read or write it. CCL_SECRET counts first"},
     Setting{"SHM_DISABLE", flag, "0", nccl, "1: never use shared memory between processes"},
     Setting{"SOCKET_FAMILY", word, "", nccl, "address family of the connections between hosts", any,
             any, "AF_INET AF_INET6"},

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/fork_mutex.hpp"
 #include "base/text.hpp"
 #include <arpa/inet.h>
 
@@ -68,14 +69,17 @@ bool all_pieces(std::string_view list, char end, See see) {
 
 // Names of ccl, and names of NCCL without a counterpart; a program adds its own.
 struct KnownNames {
-  std::mutex mutex;
-  std::map<std::string_view, std::vector<std::string_view>> of{
-      {"ALGO", {"Ring",         "Tree",    "OneTree",  "OrderedTree",   "OrderedChain",
-                "Doubling",     "Halving", "Bruck",    "Pat",           "Pairwise",
-                "OneShot",      "TwoShot", "Direct",   "CopyEngine",    "WindowCopies",
-                "ZeroSmCopies", "NVLS",    "NVLSTree", "CollNetDirect", "CollNetChain"}},
-      {"PROTO", {"Simple", "LL", "LL128"}},
-      {"TRANSPORT", {"p2p", "loopback", "shm", "ib", "socket"}}};
+  using Names = std::map<std::string_view, std::vector<std::string_view>>;
+  static Names predefined() {
+    return {{"ALGO", {"Ring",         "Tree",    "OneTree",  "OrderedTree",   "OrderedChain",
+                      "Doubling",     "Halving", "Bruck",    "Pat",           "Pairwise",
+                      "OneShot",      "TwoShot", "Direct",   "CopyEngine",    "WindowCopies",
+                      "ZeroSmCopies", "NVLS",    "NVLSTree", "CollNetDirect", "CollNetChain"}},
+            {"PROTO", {"Simple", "LL", "LL128"}},
+            {"TRANSPORT", {"p2p", "loopback", "shm", "ib", "socket"}}};
+  }
+  Names of = predefined();
+  detail::ForkMutex mutex{[this] { detail::renew(of, predefined()); }};
   static KnownNames& get() {
     static auto* const names = new KnownNames;  // until the process ends
     return *names;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/os_error.hpp"
+#include "net/message_rules.hpp"
 
 namespace ccl::detail {
 
@@ -16,6 +17,13 @@ Error edge_error(const Edge& edge, const char* transport, Errc code, std::string
   error.host = edge.self.host;
   error.transport = transport;
   return error;
+}
+
+std::string broken_protocol(const Edge& edge, std::string_view why) {
+  return net::protocol_error(fmt::format("rank {} on {}", edge.peer.rank, edge.peer.host),
+                             edge.peer.rank,
+                             fmt::format("rank {} on {}", edge.self.rank, edge.self.host), why)
+      .what;
 }
 
 std::string differing_shapes(const Edge& edge, const WireShape& theirs) {

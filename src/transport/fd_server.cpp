@@ -225,7 +225,9 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
   const auto refuse_errno = [&](Errc code, const char* what, int os_code) {
     return refuse(code, fmt::format("{} ({})", what, std::strerror(os_code)), os_code);
   };
-  if (from.bytes <= sizeof(sa_family_t) || from.bytes > sizeof from.address) {
+  // The name is an abstract one, which the kernel has chosen: a path could be anybody's socket.
+  if (from.bytes <= sizeof(sa_family_t) || from.bytes > sizeof from.address ||
+      from.address.sun_family != AF_UNIX || from.address.sun_path[0] != 0) {
     return refuse(
         Errc::mismatch,
         fmt::format("the other end's handshake is not one of the {} transport", transport));

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/fork_mutex.hpp"
 #include "base/mapping.hpp"
 #include "base/random.hpp"
 #include "transport/edge_error.hpp"
@@ -19,8 +20,8 @@ using Token = std::array<Word, 2>;
 
 /// Listening ends of this process, by token: a handshake's token is looked up, never dereferenced.
 struct PendingEnds {
-  std::mutex mutex;
   std::map<Token, std::weak_ptr<LoopbackMemory>> listening;
+  ForkMutex mutex{[this] { renew(listening); }};
   static PendingEnds& instance() {
     static PendingEnds* const pending_ends =
         new PendingEnds;  // outlives the last connection at exit

@@ -16,8 +16,6 @@
 #include "transport/fd_server.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/wire_layout.hpp"
-#include <fcntl.h>
-#include <sys/stat.h>
 
 namespace ccl {
 namespace detail {
@@ -57,10 +55,7 @@ struct ShmEnd {
     const auto from = cursor.get<UnixName>(theirs);
     CCL_TRY(const Fd memory, fetch_fd(context, edge, ShmTransport::name, from,
                                       proof_of(context, nonce_of_peer, edge.id, 0)));
-    struct stat file {};
-    const int seals = ::fcntl(memory.get(), F_GET_SEALS);
-    if (::fstat(memory.get(), &file) != 0 || std::size_t(file.st_size) != layout.bytes() ||
-        seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    if (!keeps_size(memory, layout.bytes())) {
       return refuse(
           Errc::mismatch,
           fmt::format("the receiver's memory of edge {} is not what was agreed on", edge.id));

@@ -44,6 +44,9 @@ constexpr const char* names[] = {"RANK",
                                  "SLURM_STEPID",
                                  "CCL_COMM_ID",
                                  "CCL_INIT_TIMEOUT",
+                                 "CCL_REQUIRE_SECRET",
+                                 "CCL_SECRET",
+                                 "CCL_SECRET_FILE",
                                  "NCCL_COMM_ID"};
 
 // Environment of a launched process during the object's lifetime. The destructor restores the
@@ -301,9 +304,26 @@ TEST_CASE("ranks under mpirun meet through PMIx") {
   const Launched env{{}};
   char self[4096] = {};
   REQUIRE(::readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-  const std::string command = "timeout 60 mpirun --allow-run-as-root --oversubscribe -n 3 \"" +
-                              std::string{self} + "\" --reporter compact '[.a rank under mpirun]'";
-  CHECK(std::system(command.c_str()) == 0);
+  const auto run = [&](const std::string& variables) {
+    const std::string command = "timeout 60 mpirun --allow-run-as-root --oversubscribe -n 3 " +
+                                variables + " \"" + std::string{self} +
+                                "\" --reporter compact '[.a rank under mpirun]'";
+    return std::system(command.c_str());
+  };
+  CHECK(run("") == 0);
+  // With an address, the secret still comes through PMIx.
+  const test::HeldPort port;
+  CHECK(run("-x CCL_REQUIRE_SECRET=1 -x CCL_COMM_ID=127.0.0.1:" + port.text()) == 0);
+}
+
+TEST_CASE("torchrun's ranks have no secret unless one is given") {
+  const test::HeldPort port;
+  const std::map<std::string, std::string> words{
+      {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port.text()}, {"CCL_REQUIRE_SECRET", "1"}};
+  CHECK(run_forked(2, words) == 12);  // `launch_id` fails
+  auto given = words;
+  given["CCL_SECRET"] = "a text of more than 16 bytes";
+  CHECK(run_forked(2, given) == 0);
 }
 
 TEST_CASE("a rank under mpirun", "[.a rank under mpirun]") {

@@ -133,3 +133,103 @@ TEST_CASE("a child that was forked in the midst of another thread's line can log
   ::waitpid(parent, &status, 0);
   CHECK((WIFEXITED(status) ? WEXITSTATUS(status) : 99) == 0);
 }
+
+namespace {
+
+// Runs `body` in a process whose stderr is a pipe; returns its exit status. `read` gets the pipe.
+template <class Body, class Read>
+int with_stderr_in_a_pipe(Body body, Read read) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return 98;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ::dup2(ends[1], 2);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    ::setenv("CCL_DEBUG", "INFO", 1);
+    ::setenv("CCL_DEBUG_SUBSYS", "ALL", 1);
+    ::setenv("CCL_DEBUG_FILE", "stderr", 1);
+    log_reload();
+    body();
+    std::exit(0);
+  }
+  ::close(ends[1]);
+  read(ends[0]);
+  ::close(ends[0]);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 99;
+}
+std::vector<std::string> read_lines(int fd) {
+  std::vector<std::string> lines(1);
+  char bytes[4096];
+  for (ssize_t n = 0; (n = ::read(fd, bytes, sizeof bytes)) > 0;) {
+    for (ssize_t i = 0; i < n; ++i) {
+      if (bytes[i] == '\n') {
+        lines.emplace_back();
+      } else {
+        lines.back() += bytes[i];
+      }
+    }
+  }
+  lines.pop_back();
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("a slow reader of the log loses nothing, in order") {
+  std::vector<std::string> lines;
+  const int code = with_stderr_in_a_pipe(
+      [] {
+        for (int i = 0; i < 500; ++i) log_info(LogPart::net, "{} {}", std::string(1000, 'x'), i);
+      },
+      [&](int fd) {
+        ::usleep(300'000);  // longer than 500 lines take; they are more than a pipe holds
+        lines = read_lines(fd);
+      });
+  CHECK(code == 0);
+  REQUIRE(lines.size() == 500);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    CHECK(lines[i].substr(lines[i].rfind(' ')) == " " + std::to_string(i));
+  }
+}
+
+TEST_CASE("a log that nobody reads stops no thread, and the lost lines are counted") {
+  int done[2];
+  REQUIRE(::pipe2(done, O_CLOEXEC) == 0);
+  std::vector<std::string> lines;
+  const int code = with_stderr_in_a_pipe(
+      [&] {
+        for (int i = 0; i < 3000; ++i) log_info(LogPart::net, "{} {}", std::string(1000, 'x'), i);
+        if (::write(done[1], "!", 1) != 1) std::_Exit(3);
+        ::usleep(500'000);  // the reader begins
+        log_info(LogPart::net, "last 3000");
+      },
+      [&](int fd) {
+        ::close(done[1]);
+        char all_logged = 0;  // without a reader
+        CHECK(::read(done[0], &all_logged, 1) == 1);
+        lines = read_lines(fd);
+      });
+  ::close(done[0]);
+  CHECK(code == 0);
+  REQUIRE(lines.size() > 2);
+  CHECK(lines.back().ends_with(" 3000"));
+  unsigned long kept = 0, lost = 0, before = 0;
+  bool ordered = true;
+  for (const auto& line : lines) {
+    if (const auto at = line.find(" lines of the log are lost"); at != line.npos) {
+      lost += std::stoul(line.substr(line.rfind(' ', at - 1)));
+      continue;
+    }
+    const auto number = std::stoul(line.substr(line.rfind(' ')));
+    ordered = ordered && (kept == 0 || number > before);
+    before = number;
+    ++kept;
+  }
+  CHECK(ordered);
+  CHECK(lost > 0);
+  CHECK(kept + lost == 3001);
+}

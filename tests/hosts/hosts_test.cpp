@@ -99,7 +99,7 @@ int attack(Board& board, int host) {
         std::vector<char> bytes(1 + random() % 4096);
         for (char& byte : bytes) byte = char(random());
         if (random() % 4 == 0)
-          std::memcpy(bytes.data(), "ccl\1", std::min<std::size_t>(4, bytes.size()));
+          std::memcpy(bytes.data(), "ccl\2", std::min<std::size_t>(4, bytes.size()));
         if (random() % 3 != 0) {
           [[maybe_unused]] const auto sent =
               send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -26,6 +26,9 @@ Result<LaunchEnvironment> detect_launch();
 /// becomes the root. The address comes from CCL_COMM_ID, else from MASTER_ADDR and MASTER_PORT,
 /// else through PMIx. Under torchrun, whose own store uses MASTER_PORT, the port is the next one.
 ///
+/// The secret comes from CCL_SECRET, else from CCL_SECRET_FILE, else through PMIx. Without any, it
+/// is made of public words: see docs/guide/security.md.
+///
 /// An unknown host name is resolved again until CCL_INIT_TIMEOUT, because a host that starts may
 /// have no name yet.
 Result<UniqueId> launch_id(const LaunchEnvironment& launch);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -32,7 +33,13 @@ enum class LogPart : std::uint32_t {
 bool log_enabled(LogLevel level, LogPart part);
 /// Writes one line: "host:pid rank 3 WARN BOOTSTRAP text". Lines stay whole even if many processes
 /// share the file.
+///
+/// It never waits for a reader of the log. Lines that find no room wait in a queue of 1 MiB, in
+/// order, which a thread writes when the reader reads. Further lines are lost, and one line reports
+/// their number. At exit, the process waits at most 1 s for a reader.
 void log_line(LogLevel level, LogPart part, std::string_view text);
+/// Counts a line that could not be made, for the report of lost lines.
+void lose_log_line() noexcept;
 /// Reads CCL_DEBUG, CCL_DEBUG_SUBSYS and CCL_DEBUG_FILE again. By default they are read once, at
 /// the first line.
 void log_reload();
@@ -51,8 +58,12 @@ class LogRank {
 
 template <class... Args>
 void log(LogLevel level, LogPart part, fmt::format_string<Args...> text, Args&&... args) {
-  if (log_enabled(level, part))
+  if (!log_enabled(level, part)) return;
+  try {
     log_line(level, part, fmt::format(text, std::forward<Args>(args)...));
+  } catch (const std::bad_alloc&) {
+    lose_log_line();
+  }
 }
 template <class... Args>
 void log_warn(LogPart part, fmt::format_string<Args...> text, Args&&... args) {

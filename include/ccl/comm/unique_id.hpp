@@ -28,8 +28,11 @@ static_assert(std::is_trivially_copyable_v<UniqueId> && sizeof(UniqueId) == 128)
 Result<UniqueId> create_unique_id();
 
 /// Returns the id that every rank can compute from "host:port" and a key that only the job has. The
-/// first rank must then call `start_root`. The secret is only as strong as `job_key`. Fails with
-/// `Errc::network` if the host's name cannot be resolved; a later call can succeed.
+/// first rank must then call `start_root`. Fails with `Errc::network` if the host's name cannot be
+/// resolved; a later call can succeed.
+///
+/// The secret is that of CCL_SECRET or CCL_SECRET_FILE. Without both, it is only as strong as
+/// `job_key`: then CCL_REQUIRE_SECRET=1 makes the call fail with `Errc::bad_setting`.
 ///
 /// If this host's own name resolves only to a loopback address, the id holds the address by which
 /// others reach the host (CCL_SOCKET_IFNAME).

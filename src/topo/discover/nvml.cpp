@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 
+#include "base/fork_mutex.hpp"
 #include "base/text.hpp"
 #include <dlfcn.h>
 #include <unistd.h>
@@ -60,9 +61,12 @@ struct Nvml {
 
 /// Opened once in a process, since opening and starting it takes the most time by far.
 const Nvml& nvml() {
-  static std::mutex mutex;
   static Nvml made;
   static ::pid_t made_by = 0;
+  static ccl::detail::ForkMutex mutex{[] {
+    ccl::detail::renew(made);
+    made_by = 0;
+  }};
   const std::lock_guard lock{mutex};
   if (made_by == ::getpid()) return made;
   made_by = ::getpid();  // a fork starts its own

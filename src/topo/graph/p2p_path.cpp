@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork_mutex.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/driver.hpp"
 
@@ -111,8 +112,8 @@ PathType gpu_path(const PeerInfo& a, const PeerInfo& b) {
   if (a.host_hash != b.host_hash) return same_fabric(a, b) ? PathType::nvl : PathType::dis;
   if (a.bus_id == b.bus_id) return PathType::loc;
   using Key = std::pair<std::int64_t, std::int64_t>;
-  static std::mutex mutex;
   static std::map<Key, PathType> known;
+  static ForkMutex mutex{[] { renew(known); }};
   const Key key{std::min(a.bus_id, b.bus_id), std::max(a.bus_id, b.bus_id)};
   const std::lock_guard lock{mutex};
   const auto found = known.find(key);

@@ -6,10 +6,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
 
+#include "base/field_check.hpp"
+#include "base/fork_mutex.hpp"
 #include "gpu/devices.hpp"
 
 namespace ccl::topo {
@@ -18,8 +21,8 @@ namespace {
 /// The machine with these GPUs. It is detected once per process for each set of GPUs: communicators
 /// change, machines do not.
 Result<LoadedGraph> known_machine(std::vector<DiscoveredGpu> gpus) {
-  static std::mutex mutex;
   static std::map<std::string, LoadedGraph> seen;
+  static ccl::detail::ForkMutex mutex{[] { ccl::detail::renew(seen); }};
   CCL_TRY(std::string key, ccl::detail::setting_text("TOPO_FILE"));
   for (const DiscoveredGpu& gpu : gpus) {
     key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());
@@ -134,6 +137,44 @@ GpuReport sight_of(std::int64_t bus_id) {
     sight.link_count = n + 1;
   }
   return sight;
+}
+
+std::string wrong_report(const GpuReport& report) {
+  constexpr int most = 1 << 20;
+  ccl::detail::FieldCheck check;
+  check.flag("report of a driver", report.seen)
+      .flag("MIG", report.mig)
+      .in_range("number of C2C links", report.c2c_links, 0, most)
+      .in_range("speed of C2C links", report.c2c_mbps, 0, std::numeric_limits<int>::max())
+      .in_range("number of NVLinks", report.link_count, 0, GpuReport::max_links);
+  for (const auto& link : report.links) {
+    check.in_range("width of an NVLink", link.count, 0, most)
+        .in_range("bus id behind an NVLink", link.remote, -1,
+                  std::numeric_limits<std::int64_t>::max());
+  }
+  return check.why();
+}
+
+std::string wrong_share(const MachineShare& share, int ranks) {
+  ccl::detail::FieldCheck check;
+  check.in_range("lowest rank of the machine", share.machine, -1, ranks - 1);
+  if (share.machine < 0) return check.why();  // the rank has failed: no more fields
+  check.in_range("number of rings", share.ring_count, 0, MachineShare::max_channels)
+      .in_range("number of trees", share.tree_count, 0, MachineShare::max_channels)
+      .in_range("path of rings", share.ring_type_intra, 0, int(PathType::dis))
+      .in_range("path between machines", share.ring_type_inter, 0, int(PathType::dis))
+      .in_range("pattern of trees", share.tree_pattern, int(Pattern::balanced_tree),
+                int(Pattern::collnet_direct))
+      .in_range("use of several NICs", share.cross_nic, 0, 2)
+      .flag("even machine", share.even);
+  for (const float bw :
+       {share.ring_bw_intra, share.ring_bw_inter, share.tree_bw_intra, share.tree_bw_inter}) {
+    check.require(bw >= 0 && bw < 1e9F, fmt::format("bandwidth is {} GB/s", bw));
+  }
+  for (const auto* order : {&share.ring, &share.tree}) {
+    for (const int rank : *order) check.in_range("rank in an order", rank, 0, ranks - 1);
+  }
+  return check.why();
 }
 
 std::vector<SearchPlace> places_of(std::span<const PeerInfo> peers, int rank) {

@@ -7,6 +7,7 @@
 #include <ccl/types/result.hpp>
 
 #include <span>
+#include <string>
 #include <vector>
 
 namespace ccl::topo {
@@ -23,6 +24,9 @@ struct GpuReport {
   } links[max_links];
 };
 GpuReport sight_of(std::int64_t bus_id);
+/// Return what does not fit in the part of another rank, or an empty text.
+std::string wrong_report(const GpuReport& report);
+std::string wrong_share(const MachineShare& share, int ranks);
 
 /// True if NVLinks of one width join all pairs of GPUs: their order then does not matter.
 bool all_alike(const Graph& graph, const Paths& paths);

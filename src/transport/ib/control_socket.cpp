@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "base/field_check.hpp"
 #include <sys/socket.h>
 
 namespace ccl::detail {
@@ -10,7 +11,7 @@ struct Head {
   IbControlType say;
   std::uint32_t bytes;
 };
-constexpr std::uint32_t max_bytes = 64 << 20;
+constexpr std::uint32_t max_bytes = 1 << 20;  // plans and error texts need less
 
 bool would_block(int os_code) {
   return os_code == EAGAIN || os_code == EWOULDBLOCK || os_code == EINTR;
@@ -27,14 +28,14 @@ void IbControlSocket::send(IbControlType say, std::span<const std::byte> body) {
 
 void IbControlSocket::flush() {
   while (!out_.empty() && socket_) {
-    const ssize_t sent =
-        ::send(socket_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = socket_.send(out_);
     if (sent < 0) {
       if (!would_block(errno)) out_.clear();  // `receive` finds the reason
       return;
     }
     out_.erase(out_.begin(), out_.begin() + sent);
   }
+  if (socket_) (void)socket_.flush();
 }
 
 std::optional<IbMessage> IbControlSocket::receive() {
@@ -42,7 +43,13 @@ std::optional<IbMessage> IbControlSocket::receive() {
     Head head{};
     if (in_.size() >= sizeof head) {
       std::memcpy(&head, in_.data(), sizeof head);
-      if (head.bytes > max_bytes) {
+      fault_ = FieldCheck{}
+                   .in_range("type of a control message", std::uint32_t(head.say),
+                             std::int64_t(IbControlType::offer),
+                             std::int64_t(IbControlType::close_notify))
+                   .in_range("length of a control message", head.bytes, 0, max_bytes)
+                   .why();
+      if (!fault_.empty()) {
         broken_ = true;
         os_code_ = EPROTO;
         return {};
@@ -56,7 +63,7 @@ std::optional<IbMessage> IbControlSocket::receive() {
     }
     if (!socket_ || broken_) return {};
     std::byte some[4096];
-    const ssize_t got = ::recv(socket_.get(), some, sizeof some, MSG_DONTWAIT);
+    const ssize_t got = socket_.recv(some);
     if (got > 0) {
       in_.insert(in_.end(), some, some + got);
     } else {

@@ -5,9 +5,10 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "base/fd.hpp"
+#include "net/secure_socket.hpp"
 
 namespace ccl::detail {
 
@@ -81,24 +82,27 @@ class IbReader {
 class IbControlSocket {
  public:
   IbControlSocket() = default;
-  explicit IbControlSocket(Fd socket) : socket_{std::move(socket)} {}
+  explicit IbControlSocket(net::SecureSocket socket) : socket_{std::move(socket)} {}
   int fd() const { return socket_.get(); }
   bool open() const { return bool(socket_); }
   void close() { socket_.reset(); }
   /// Sends as much as the socket takes now; `flush` sends the rest.
   void send(IbControlType say, std::span<const std::byte> body = {});
   void flush();
-  bool unsent() const { return !out_.empty(); }
+  bool unsent() const { return !out_.empty() || socket_.unsent(); }
   /// Returns the next whole message. After the last one, `broken()` tells if more can follow.
   std::optional<IbMessage> receive();
   bool broken() const { return broken_; }
   int os_code() const { return os_code_; }  // 0: closed by the other end
+  /// Returns what does not fit in the message after the last one, or an empty text.
+  const std::string& fault() const { return fault_; }
 
  private:
-  Fd socket_;
+  net::SecureSocket socket_;
   std::vector<std::byte> in_, out_;
   bool broken_ = false;
   int os_code_ = 0;
+  std::string fault_;
 };
 
 }  // namespace ccl::detail

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 
+#include "base/fork_mutex.hpp"
 #include "base/os_error.hpp"
 #include "transport/ib/port_choice.hpp"
 #include <dirent.h>
@@ -28,9 +29,9 @@ constexpr std::size_t max_gids = 256;
 
 /// Open devices. A forked child cannot use its parent's and opens its own.
 struct OpenDevices {
-  std::mutex mutex;
   pid_t pid = 0;
   std::map<std::string, std::weak_ptr<IbDevice>> open;
+  ForkMutex mutex{[this] { renew(open); }};
 };
 OpenDevices& registry() {
   static OpenDevices* const the = new OpenDevices;  // outlives every connection

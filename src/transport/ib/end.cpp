@@ -63,7 +63,8 @@ Result<void> IbLink::receive(const std::shared_ptr<IbLink>& link) {
   return link->context.proxy->add(make_ib_receiver(link));
 }
 
-Result<void> IbLink::send(const std::shared_ptr<IbLink>& link, std::size_t, Fd socket) {
+Result<void> IbLink::send(const std::shared_ptr<IbLink>& link, std::size_t,
+                          net::SecureSocket socket) {
   return link->context.proxy->add(make_ib_sender(link, std::move(socket)));
 }
 

@@ -64,10 +64,11 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
 
   Result<void> prepare();
   std::size_t lines() const { return 1; }
-  void tell(Handshake&, HandshakeCursor&) const {}
+  void write_fields(Handshake&, HandshakeCursor&) const {}
   Result<void> read_fields(const Handshake&, HandshakeCursor&) { return {}; }
   static Result<void> receive(const std::shared_ptr<IbLink>& link);
-  static Result<void> send(const std::shared_ptr<IbLink>& link, std::size_t line, Fd socket);
+  static Result<void> send(const std::shared_ptr<IbLink>& link, std::size_t line,
+                           net::SecureSocket socket);
   /// Blocks until the queue pairs work.
   Result<void> wait_connected(const net::Deadline& deadline);
   void wake() { context.proxy->wake(); }
@@ -99,7 +100,7 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   Error error_;
 };
 
-std::shared_ptr<ProxyTask> make_ib_sender(std::shared_ptr<IbLink> link, Fd socket);
+std::shared_ptr<ProxyTask> make_ib_sender(std::shared_ptr<IbLink> link, net::SecureSocket socket);
 std::shared_ptr<ProxyTask> make_ib_receiver(std::shared_ptr<IbLink> link);
 
 }  // namespace ccl::detail

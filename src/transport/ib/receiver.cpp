@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/field_check.hpp"
 #include "transport/ib/paths.hpp"
 #include "transport/ib/slot_table.hpp"
 #include "transport/ib/task.hpp"
@@ -64,7 +65,7 @@ class IbReceiver final : public IbTask {
   bool needs_peer() const override { return false; }
 
   void arrive() override {
-    if (Fd socket = link_->arriving.take(0); socket) {
+    if (auto socket = link_->arriving.take(0); socket) {
       watch(socket.get());
       line_ = IbControlSocket{std::move(socket)};
       listen_to_line();
@@ -178,9 +179,8 @@ class IbReceiver final : public IbTask {
         low >= channel.offered || bytes > Word(link_->edge.shape.slot_bytes) ||
         channel.missing[low % slots] == 0) {
       if (!draining_) {
-        give_up(Errc::internal,
-                fmt::format("step {} of {} bytes came where steps {} to {} were due", low, bytes,
-                            channel.received, channel.offered));
+        reject(fmt::format("step is {} of {} bytes, not from {} to {} of at most {}", low, bytes,
+                           channel.received, channel.offered, link_->edge.shape.slot_bytes));
       }
       return;
     }
@@ -333,13 +333,21 @@ class IbReceiver final : public IbTask {
     slot_table_ = body.get<std::uint64_t>();
     Offer offer;
     offer.qps = body.get<std::int32_t>();
-    offer.split = body.get<std::int32_t>() != 0 || link_->tuning.split;
+    const auto split = body.get<std::int32_t>();
     auto theirs = body.get_all<IbPortCard>();
-    bad_paths_ = body.get_all<IbBadPath>();
-    if (!body.good() || theirs.empty() || theirs.size() > max_ib_ports || offer.qps < 1 ||
-        offer.qps > 64) {
-      return fail(Errc::mismatch, "the sender's offer is not one of ib");
+    auto bad = body.get_all<IbBadPath>();
+    const std::string why = FieldCheck{}
+                                .in_range("queue pairs of a port", offer.qps, 1, 64)
+                                .flag("split of steps", split)
+                                .part("ports", wrong_cards(theirs))
+                                .part("bad paths", wrong_paths(bad))
+                                .require(body.good(), "its end is missing")
+                                .why();
+    if (!why.empty()) {
+      return fail(Errc::mismatch, fmt::format("the sender's offer is not one of ib ({})", why));
     }
+    offer.split = split != 0 || link_->tuning.split;
+    bad_paths_ = std::move(bad);
     if (again && !pairs_.empty()) drain();
     close_pairs();
     posted_receives_.clear();

@@ -18,7 +18,7 @@ constexpr int inline_wanted = 128;
 
 class IbSender final : public IbTask {
  public:
-  IbSender(std::shared_ptr<IbLink> link, Fd socket)
+  IbSender(std::shared_ptr<IbLink> link, net::SecureSocket socket)
       : IbTask{std::move(link), std::move(socket)}, immediate_{link_->edge.shape.slot_bytes} {
     for (const Wire& wire : link_->wires) {
       Channel& channel = channels_.emplace_back();
@@ -278,6 +278,8 @@ class IbSender final : public IbTask {
         const auto round = body.get<std::uint32_t>();
         const auto bad = body.get_all<IbBadPath>();
         const auto text = body.get_all<char>();
+        if (!body.good()) return reject("the end of a report is missing");
+        if (const std::string why = wrong_paths(bad); !why.empty()) return reject(why);
         if (round != round_ || state_ != State::running) break;
         for (const IbBadPath& path : bad) note_bad(path);
         trouble(std::string(text.begin(), text.end()), true);
@@ -305,7 +307,8 @@ class IbSender final : public IbTask {
     const auto plans = body.get_all<IbChannelPlan>();
     const auto planned = body.get_all<IbPair>();
     std::size_t total = 0;
-    bool good = body.good() && plans.size() == channels_.size();
+    bool good =
+        body.good() && plans.size() == channels_.size() && wrong_cards(peers_ports_).empty();
     for (const IbChannelPlan& plan : plans) {
       total += plan.pairs;
       good = good && plan.parts > 0 && plan.pairs > 0 && plan.pairs % plan.parts == 0;
@@ -327,7 +330,7 @@ class IbSender final : public IbTask {
       const IbChannelPlan& plan = plans[c];
       if (plan.received < channel.done ||
           plan.received > HostMemory::load_acquire(channel.wire.posted)) {
-        return fail(Errc::internal,
+        return fail(Errc::mismatch,
                     fmt::format("{} has received {} steps of channel {}, of which {} had arrived",
                                 peer_text(), plan.received, c, channel.done));
       }
@@ -383,7 +386,7 @@ class IbSender final : public IbTask {
 
 }  // namespace
 
-std::shared_ptr<ProxyTask> make_ib_sender(std::shared_ptr<IbLink> link, Fd socket) {
+std::shared_ptr<ProxyTask> make_ib_sender(std::shared_ptr<IbLink> link, net::SecureSocket socket) {
   auto sender = std::make_shared<IbSender>(link, std::move(socket));
   if (auto started = sender->start(); !started) link->fail_with(started.error(), false);
   return sender;

@@ -5,8 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
+#include "base/field_check.hpp"
+#include "transport/edge_error.hpp"
 #include "transport/ib/port_choice.hpp"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -38,7 +41,7 @@ Error IbLink::error() const {
   return error_;
 }
 
-IbTask::IbTask(std::shared_ptr<IbLink> link, Fd socket)
+IbTask::IbTask(std::shared_ptr<IbLink> link, net::SecureSocket socket)
     : link_{std::move(link)}, line_{std::move(socket)}, epoll_{::epoll_create1(EPOLL_CLOEXEC)} {
   if (line_.open()) watch(line_.fd());
 }
@@ -149,9 +152,12 @@ void IbTask::listen_to_line() {
     const auto message = line_.receive();
     if (!message) {
       if (!line_.broken()) return;
+      if (!line_.fault().empty()) return reject(line_.fault());
       const int os_code = line_.os_code();
       line_.close();
-      if (!left_) lost("its process ended or closed the connection", os_code);
+      const char* const broken = net::broken_record(os_code);
+      const char* const ended = "its process ended or closed the connection";
+      if (!left_) lost(broken != nullptr ? broken : ended, os_code);
       return;
     }
     if (message->say == IbControlType::close_notify) {
@@ -171,6 +177,26 @@ void IbTask::listen_to_line() {
     }
     readiness(*message);
   }
+}
+
+std::string IbTask::wrong_cards(const std::vector<IbPortCard>& cards) {
+  FieldCheck check;
+  check.in_range("number of ports", cards.size(), 1, std::int64_t(max_ib_ports));
+  for (const IbPortCard& card : cards) {
+    check.in_range("MTU of a port", card.mtu, int(IBV_MTU_256), int(IBV_MTU_4096))
+        .flag("kind of a port", card.infiniband)
+        .text("name of a port", card.where);
+  }
+  return check.why();
+}
+
+std::string IbTask::wrong_paths(const std::vector<IbBadPath>& paths) {
+  FieldCheck check;
+  check.in_range("number of bad paths", paths.size(), 0, std::int64_t(max_ib_ports * max_ib_ports));
+  for (const IbBadPath& path : paths) {
+    check.text("sender's port", path.sender).text("receiver's port", path.receiver);
+  }
+  return check.why();
 }
 
 Result<void> IbTask::take_ports() {
@@ -320,6 +346,10 @@ void IbTask::refuse(const Error& error) {
   state_ = State::over;
   close_pairs();
   link_->fail_with(error, tell);
+}
+
+void IbTask::reject(std::string_view why) {
+  give_up(Errc::mismatch, broken_protocol(link_->edge, why), EPROTO);
 }
 
 void IbTask::lost(const char* why, int os_code) {

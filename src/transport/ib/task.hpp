@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "transport/ib/control_socket.hpp"
@@ -38,7 +39,7 @@ class IbTask : public ProxyTask {
     IbPair mine{}, theirs{};
   };
 
-  IbTask(std::shared_ptr<IbLink> link, Fd socket);
+  IbTask(std::shared_ptr<IbLink> link, net::SecureSocket socket);
 
   virtual bool move(ProxyCounters& counters) = 0;  // moves steps; true if anything moved
   virtual bool could_move() const = 0;
@@ -86,6 +87,11 @@ class IbTask : public ProxyTask {
   bool in_trouble() const { return held_.has_value(); }
   void give_up(Errc code, std::string what, int os_code = 0);
   void lost(const char* why, int os_code);
+  /// Gives up because the peer has sent what does not fit.
+  void reject(std::string_view why);
+  /// Return what does not fit in a list of the peer, or an empty text.
+  static std::string wrong_cards(const std::vector<IbPortCard>& cards);
+  static std::string wrong_paths(const std::vector<IbBadPath>& paths);
   void refuse(const Error& error);
   void send_error(const Error& error);
   void set_deadline();

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork_mutex.hpp"
+
 namespace ccl::detail {
 namespace {
 using Clock = std::chrono::steady_clock;
@@ -76,8 +78,8 @@ Word trial_word(Word writer, Word index) {
 }
 
 void leave(std::shared_ptr<const void> used) {
-  static std::mutex mutex;
   static auto* const all = new std::vector<std::shared_ptr<const void>>;
+  static ForkMutex mutex{[] { renew(*all); }};
   const std::lock_guard lock{mutex};
   all->push_back(std::move(used));
 }

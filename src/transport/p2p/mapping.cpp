@@ -26,7 +26,7 @@ struct P2pMapping::OpenReply {
   UnixName name;
   GpuMemoryName memory;
   Word offset = 0;
-  bool reads = false;
+  Word reads = 0;  // 1: read mode
 };
 
 Result<P2pMapping> P2pMapping::make(const TransportContext& context, const Edge& edge,
@@ -70,7 +70,7 @@ Handshake P2pMapping::handshake() const {
   said.name = offer_.name();
   if (mine_.memory) said.memory = mine_.memory->name();
   said.offset = mine_.offset;
-  said.reads = reads_;
+  said.reads = reads_ ? 1 : 0;
   Handshake mine{};
   HandshakeCursor{}.put(mine, said);
   return mine;
@@ -85,13 +85,19 @@ Result<void> P2pMapping::scope(const OpenReply& said) {
   const auto refuse = [&](Errc code, std::string what) {
     return fail(edge_error(edge_, P2pTransport::name, code, std::move(what)));
   };
-  if (said.reads != reads_) {
+  if (said.reads > 1) {
     return refuse(
         Errc::mismatch,
-        fmt::format("the ends of edge {} do not match (CCL_P2P_READ_ENABLE is {} on rank "
-                    "{} and {} on rank {}, so that each looks for slots in the other's "
-                    "memory, or in its own); set it to the same on all ranks",
-                    edge_.id, int(reads_), edge_.self.rank, int(said.reads), edge_.peer.rank));
+        fmt::format("rank {} has sent rank {} a handshake that is not one of p2p (mode is "
+                    "{}, not from 0 to 1); run the same version of ccl on all ranks",
+                    edge_.peer.rank, edge_.self.rank, said.reads));
+  }
+  if (said.reads != Word(reads_)) {
+    return refuse(Errc::mismatch,
+                  fmt::format("the ends of edge {} do not match (CCL_P2P_READ_ENABLE is {} on rank "
+                              "{} and {} on rank {}, so that each looks for slots in the other's "
+                              "memory, or in its own); set it to the same on all ranks",
+                              edge_.id, int(reads_), edge_.self.rank, said.reads, edge_.peer.rank));
   }
   const std::shared_ptr<Gpu>& gpu = context_.arena->gpu();
   if (edge_.self.pid_hash == edge_.peer.pid_hash) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <concepts>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -47,10 +48,10 @@ concept NetworkLink =
       { Link::name } -> std::convertible_to<const char*>;
       { link.prepare() } -> std::same_as<Result<void>>;
       { link.lines() } -> std::same_as<std::size_t>;
-      link.tell(out, cursor);
+      link.write_fields(out, cursor);
       { link.read_fields(in, cursor) } -> std::same_as<Result<void>>;
       { Link::receive(shared) } -> std::same_as<Result<void>>;
-      { Link::send(shared, std::size_t{}, Fd{}) } -> std::same_as<Result<void>>;
+      { Link::send(shared, std::size_t{}, net::SecureSocket{}) } -> std::same_as<Result<void>>;
       { link.wait_connected(deadline) } -> std::same_as<Result<void>>;
       link.wake();
     };
@@ -61,7 +62,7 @@ struct SocketHello {
   unsigned long long edge_id;
   WireShape shape;
   std::size_t line;
-  bool both_ways;  // the socket carries the reverse edge, too
+  std::uint32_t both_ways;  // 1: the socket carries the reverse edge, too
 };
 
 /// Owner of a connection; when it is destroyed, the tasks end by themselves.
@@ -72,13 +73,13 @@ struct ProxiedBody {
   HostPin pin;              // on a GPU rank; only lanes need it, so it may end before the link
   std::vector<Wire> wires;  // for the lanes
   Nonce nonce{};            // the receiver's
-  std::vector<std::shared_ptr<net::Acceptor>> gates;
+  std::vector<std::shared_ptr<net::Acceptor>> acceptors;
   bool connected = false;
 
   ~ProxiedBody() {
-    if (!gates.empty()) {
+    if (!acceptors.empty()) {
       const std::lock_guard lock{net::Engine::get().mutex()};
-      for (const auto& acceptor : gates) acceptor->close();  // no more sockets arrive
+      for (const auto& acceptor : acceptors) acceptor->close();  // no more sockets arrive
     }
     link->closing.store(true, std::memory_order_release);
     if (link->context.proxy != nullptr) link->wake();
@@ -123,14 +124,18 @@ struct ProxiedBody {
     CCL_TRY(const auto listeners, link->listeners());
     link->arriving.resize(link->lines());
     const auto accept = [link = link, nonce = nonce](net::Accepted caller) {
+      if (!caller.differs.empty()) return;  // its rank fails
       SocketHello hello{};
       if (caller.hello.size() == sizeof hello) {
         std::memcpy(&hello, caller.hello.data(), sizeof hello);
       }
       if (hello.nonce != nonce || hello.edge_id != link->edge.id ||
-          hello.line >= link->arriving.size()) {
-        log_warn(LogPart::net, "refused a connection from {} for rank {} (it is for another edge)",
-                 caller.from.to_string(), link->edge.self.rank);
+          hello.line >= link->arriving.size() || hello.both_ways > 1) {
+        log_warn(LogPart::net,
+                 "refused a connection from {} for rank {} (it is for another edge: edge {}, line "
+                 "{} and direction {}, not edge {}, a line below {} and a direction of 0 or 1)",
+                 caller.from.to_string(), link->edge.self.rank, hello.edge_id, hello.line,
+                 hello.both_ways, link->edge.id, link->arriving.size());
         return;
       }
       if (hello.shape != link->edge.shape) {
@@ -139,14 +144,14 @@ struct ProxiedBody {
                                              differing_shapes(link->edge, hello.shape)));
         return;
       }
-      Fd socket{caller.fd.release()};
-      if (hello.both_ways) link->lend(hello.line, socket.get());
+      net::SecureSocket socket = std::move(caller.socket);
+      if (hello.both_ways != 0) link->lend(hello.line, socket);
       if (link->arriving.put(hello.line, socket) && !link->closing.load()) link->wake();
     };
     const std::lock_guard lock{net::Engine::get().mutex()};
     for (const net::Address& where : listeners) {
       CCL_TRY(auto acceptor, net::Acceptor::open(where, link->context.secret, accept));
-      gates.push_back(std::move(acceptor));
+      acceptors.push_back(std::move(acceptor));
     }
     return {};
   }
@@ -172,8 +177,11 @@ struct ProxiedBody {
     std::vector<net::Address> listeners;
     for (std::size_t d = 0; d < count && d < Link::max_listeners; ++d) {
       listeners.emplace_back(cursor.get<net::WireAddress>(theirs));
-      const int family = listeners.back().family();
-      if (family != AF_INET && family != AF_INET6) listeners.clear();
+      const net::Address& last = listeners.back();
+      if ((last.family() != AF_INET && last.family() != AF_INET6) || last.port() == 0) {
+        listeners.clear();
+        break;
+      }
     }
     if (listeners.empty() || listeners.size() != count) {
       return fail(Errc::mismatch, fmt::format("the receiver's handshake is not one of the {} "
@@ -181,18 +189,18 @@ struct ProxiedBody {
                                               Link::name));
     }
     CCL_CHECK(link->read_fields(theirs, cursor));
-    hello.both_ways = link->lines_go_both_ways();
+    hello.both_ways = link->lines_go_both_ways() ? 1 : 0;
     for (std::size_t n = 0; n < link->lines(); ++n) {
       if (link->lines_come()) {
-        CCL_CHECK(Link::send(link, n, Fd{}));
+        CCL_CHECK(Link::send(link, n, net::SecureSocket{}));
         continue;
       }
       hello.line = n;
-      CCL_TRY(Fd line, net::auth_connect(listeners[link->listener_of(n) % count],
-                                         link->context.secret, std::as_bytes(std::span{&hello, 1}),
-                                         deadline, link->context.status));
-      if (hello.both_ways) link->lend(n, line.get());
-      CCL_CHECK(Link::send(link, n, Fd{line.release()}));
+      CCL_TRY(auto line, net::auth_connect(
+                             listeners[link->listener_of(n) % count], link->context.secret,
+                             std::as_bytes(std::span{&hello, 1}), deadline, link->context.status));
+      if (hello.both_ways != 0) link->lend(n, line);
+      CCL_CHECK(Link::send(link, n, std::move(line)));
     }
     return {};
   }
@@ -213,12 +221,12 @@ Result<ProxiedEnd<Link>> ProxiedEnd<Link>::make(TransportContext& context, const
 template <class Link>
 Handshake ProxiedEnd<Link>::handshake() const {
   Handshake mine{};
-  if (body_->gates.empty()) return mine;
+  if (body_->acceptors.empty()) return mine;
   HandshakeCursor cursor;
   cursor.put(mine, body_->nonce);
-  cursor.put(mine, body_->gates.size());
-  for (const auto& acceptor : body_->gates) cursor.put(mine, acceptor->address().wire());
-  body_->link->tell(mine, cursor);
+  cursor.put(mine, body_->acceptors.size());
+  for (const auto& acceptor : body_->acceptors) cursor.put(mine, acceptor->address().wire());
+  body_->link->write_fields(mine, cursor);
   return mine;
 }
 

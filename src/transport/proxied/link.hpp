@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <utility>
 #include <vector>
 
-#include "base/fd.hpp"
 #include "base/mapping.hpp"
 #include "net/address.hpp"
+#include "net/secure_socket.hpp"
 
 namespace ccl::detail {
 
@@ -19,26 +21,29 @@ class PendingSockets {
  public:
   /// Must be called before the first socket can arrive.
   void resize(std::size_t lines) {
-    std::vector<std::atomic<int>> empty(lines);
-    for (auto& line : empty) line.store(-1);
+    std::vector<std::atomic<net::SecureSocket*>> empty(lines);
     lines_.swap(empty);
   }
   std::size_t size() const { return lines_.size(); }
   /// Returns false if there was one already.
-  bool put(std::size_t line, Fd& socket) {
-    int none = -1;
-    if (!lines_[line].compare_exchange_strong(none, socket.get())) return false;
-    (void)socket.release();
+  bool put(std::size_t line, net::SecureSocket& socket) {
+    auto one = std::make_unique<net::SecureSocket>(std::move(socket));
+    net::SecureSocket* none = nullptr;
+    if (!lines_[line].compare_exchange_strong(none, one.get())) return false;
+    (void)one.release();
     return true;
   }
-  Fd take(std::size_t line) { return Fd{lines_[line].exchange(-1)}; }
-  bool contains(std::size_t line) const { return lines_[line].load() >= 0; }
+  net::SecureSocket take(std::size_t line) {
+    const std::unique_ptr<net::SecureSocket> one{lines_[line].exchange(nullptr)};
+    return one ? std::move(*one) : net::SecureSocket{};
+  }
+  bool contains(std::size_t line) const { return lines_[line].load() != nullptr; }
   ~PendingSockets() {
     for (std::size_t line = 0; line < size(); ++line) (void)take(line);
   }
 
  private:
-  std::vector<std::atomic<int>> lines_;
+  std::vector<std::atomic<net::SecureSocket*>> lines_;
 };
 
 /// State that one end's owner and its proxy tasks share, on every network.
@@ -64,7 +69,7 @@ struct ProxiedLink {
   // A network whose sockets also carry the steps of the reverse edge hides these functions.
   bool lines_go_both_ways() const { return false; }  // the sender's, for the reverse edge, too
   bool lines_come() const { return false; }          // the reverse edge makes the sender's sockets
-  void lend(std::size_t, int) {}                     // lends a socket to the reverse edge
+  void lend(std::size_t, const net::SecureSocket&) {}  // lends a socket to the reverse edge
   bool healthy() const { return context.status == nullptr || context.status->ok(); }
 };
 

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <tuple>
 
+#include "base/fork_mutex.hpp"
+
 namespace ccl::detail {
 
 /// Connects a rank's ends of the two edges between it and one peer, by their engine and their ids,
@@ -46,8 +48,8 @@ class ReverseLink : public std::enable_shared_from_this<Link> {
  private:
   using Key = std::tuple<const ProxyEngine*, unsigned long long, EdgeSide>;
   struct Ends {
-    std::mutex mutex;
     std::map<Key, std::weak_ptr<Link>> all;
+    ForkMutex mutex{[this] { renew(all); }};
   };
   static Ends& ends() {
     static Ends* const one = new Ends;  // engines' threads may outlive static objects

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/edge_error.hpp"
 #include "transport/socket/task.hpp"
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -45,8 +46,7 @@ class ReceiveStream final : public SocketTask {
     large_done_ = false;
     while (left_bytes > 0 && socket_) {
       while (!large_done_ && unpack(counters)) progress = Progress::some;
-      if (!socket_ || large_done_ || !wants_bytes() || (readiness.reported && !readiness.readable))
-        break;
+      if (!socket_ || large_done_ || !wants_bytes() || !has_bytes()) break;
       if (defers()) break;
       bool more = false;
       const Index got = receive_some(more);
@@ -66,7 +66,8 @@ class ReceiveStream final : public SocketTask {
   ProxyInterest interest() const override {
     if (revoked()) return {-1, 0, ending(), false};
     if (!socket_) return {-1, 0, ending() || waiting(), false};
-    return {socket_.get(), short(wants_bytes() ? POLLIN | POLLRDHUP : 0), ending() || can_unpack(),
+    const bool can_move = can_unpack() || (wants_bytes() && socket_.buffered());
+    return {socket_.get(), short(wants_bytes() ? POLLIN | POLLRDHUP : 0), ending() || can_move,
             polled() && wants_credit(), holds_large() && !ending()};
   }
 
@@ -110,6 +111,8 @@ class ReceiveStream final : public SocketTask {
   }
   /// True while it waits for credit of the lanes, which arrives without a call.
   bool wants_credit() const { return !inside_ && staged() >= sizeof(StepHeader) && !has_credit(); }
+  /// True unless the socket is known to be empty.
+  bool has_bytes() const { return !readiness.reported || readiness.readable || socket_.buffered(); }
   bool wants_bytes() const {
     if (inside_) return rest_ > 0;
     return stream_ == 0 && staged() < sizeof(StepHeader);
@@ -193,8 +196,11 @@ class ReceiveStream final : public SocketTask {
     }
     if (header.step != step_ || header.bytes > Word(slot_bytes())) {
       socket_.reset();
-      link_->fail_with(Errc::internal, fmt::format("step {} of {} bytes came where step {} was due",
-                                                   header.step, header.bytes, step_));
+      link_->fail_with(
+          Errc::mismatch,
+          broken_protocol(link_->edge, fmt::format("step is {} of {} bytes, not {} of at most {}",
+                                                   header.step, header.bytes, step_, slot_bytes())),
+          EPROTO);
       return false;
     }
     const bool past = wire_.zero_copy != nullptr && Index(header.bytes) >= ZeroCopy::min_bytes &&
@@ -214,7 +220,7 @@ class ReceiveStream final : public SocketTask {
       end_ -= std::exchange(begin_, 0);
     }
     iovec parts[2];
-    std::size_t count = 0, asked = 0;
+    std::size_t count = 0;
     const Index direct = std::min(rest_, stream_turn_bytes);
     if (inside_ && rest_ > 0) parts[count++] = {at_, std::size_t(direct)};
     if (stream_ == 0 && direct == (inside_ ? rest_ : 0)) {
@@ -223,18 +229,10 @@ class ReceiveStream final : public SocketTask {
       const std::size_t most = large ? sizeof(StepHeader) : inside_ ? staging_.size() : room();
       parts[count++] = {staging_.data() + end_, most - end_};
     }
-    for (std::size_t n = 0; n < count; ++n) asked += parts[n].iov_len;
     ssize_t got = 0;
     const ZeroCopy::Use use{inside_ && past_slot(step_) ? wire_.zero_copy : nullptr};
     if (!use.allowed()) return -1;
-    if (count == 1) {
-      got = ::recv(socket_.get(), parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
-    } else {
-      msghdr message{};
-      message.msg_iov = parts;
-      message.msg_iovlen = count;
-      got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-    }
+    got = socket_.recv({parts, count});
     if (got > 0) {
       deferred_ = 0;
       posted_ = posted_for_peer();
@@ -243,7 +241,7 @@ class ReceiveStream final : public SocketTask {
       at_ += into_slot;
       rest_ -= into_slot;
       end_ += std::size_t(got - into_slot);
-      more = std::size_t(got) == asked;
+      more = !socket_.drained();
       if (!more) used_up(&ProxyReadiness::readable);
     } else if (got == 0) {
       if (stream_ == 0) {
@@ -263,7 +261,8 @@ class ReceiveStream final : public SocketTask {
     if (!socket_) socket_ = link_->arriving.take(line());
     // The reverse edge closes a shared socket.
     if (socket_ && link_->healthy() && !link_->both_ways) {
-      ::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+      const std::byte closes{0};
+      (void)socket_.send({&closes, 1});
     }
     return Progress::ended;
   }

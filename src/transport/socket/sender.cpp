@@ -17,7 +17,7 @@ constexpr std::size_t packed_bytes = 2048;  // parts that cost less to copy than
 
 class SendStream final : public SocketTask {
  public:
-  SendStream(std::shared_ptr<SocketLink> link, int channel, int stream, Fd socket)
+  SendStream(std::shared_ptr<SocketLink> link, int channel, int stream, net::SecureSocket socket)
       : SocketTask{std::move(link), channel, stream} {
     socket_ = std::move(socket);
     if (socket_) tune_for_steps(socket_.get());
@@ -36,6 +36,7 @@ class SendStream final : public SocketTask {
     }
     if (step_ == posted) {
       if (closing) return leave();
+      if (socket_.unsent()) return send_rest();
       if (readiness.reported ? readiness.readable : ++quiet_ % rounds_per_look == 0)
         look_for_close_notify();
       return Progress::none;
@@ -64,9 +65,9 @@ class SendStream final : public SocketTask {
     if (!arrived_) return {-1, 0, link_->arriving.contains(line()), polled()};
     if (!socket_ || revoked()) return {-1, 0, ending(), polled()};
     const Word posted = HostMemory::load_acquire(wire_.posted);
-    const bool more = step_ < posted || ending();
-    const bool gathers =
-        sent_ == 0 && !ending() && more && Index(bytes_of(posted - 1)) < ZeroCopy::min_bytes;
+    const bool more = step_ < posted || ending() || socket_.unsent();
+    const bool gathers = sent_ == 0 && !socket_.unsent() && !ending() && more &&
+                         Index(bytes_of(posted - 1)) < ZeroCopy::min_bytes;
     // The reverse edge waits for data on a shared socket.
     const int in = link_->both_ways ? 0 : POLLIN | POLLRDHUP;
     return {socket_.get(), short((blocked_ ? POLLOUT : 0) | in), more && !blocked_, polled(), false,
@@ -146,19 +147,25 @@ class SendStream final : public SocketTask {
   Index send_parts(std::span<iovec> parts) {
     std::size_t bytes = 0;
     for (const iovec& part : parts) bytes += part.iov_len;
-    if (bytes > packed_bytes) {
-      msghdr message{};
-      message.msg_iov = parts.data();
-      message.msg_iovlen = parts.size();
-      return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    }
+    if (bytes > packed_bytes) return socket_.send(parts);
     std::byte packed[packed_bytes];
     std::byte* end = packed;
     for (const iovec& part : parts) {
       std::memcpy(end, part.iov_base, part.iov_len);
       end += part.iov_len;
     }
-    return ::send(socket_.get(), packed, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return socket_.send({packed, bytes});
+  }
+
+  /// Sends what a protected socket has kept of the last steps.
+  Progress send_rest() {
+    if (readiness.reported && !readiness.writable) return Progress::none;
+    blocked_ = !socket_.flush();
+    if (!blocked_) return Progress::some;
+    const int os_code = errno;
+    if (os_code == EAGAIN) used_up(&ProxyReadiness::writable);
+    if (!would_block(os_code)) lose("the connection broke", os_code);
+    return Progress::none;
   }
 
   /// Checks for the byte that the receiver sends before it closes without an error. True if it has.
@@ -168,9 +175,9 @@ class SendStream final : public SocketTask {
       left_ = link_->peer_left.load(std::memory_order_acquire);
       return left_;
     }
-    char byte = 0;
+    std::byte byte{0};
     used_up(&ProxyReadiness::readable);
-    const ssize_t bytes = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    const ssize_t bytes = socket_.recv({&byte, 1});
     if (bytes > 0) {
       left_ = true;
       socket_.reset();
@@ -187,14 +194,17 @@ class SendStream final : public SocketTask {
   Progress leave() {
     if (stream_ == 0 && link_->healthy()) {
       const StepHeader header{goodbye, 0};
-      const ssize_t sent =
-          ::send(socket_.get(), &header, sizeof header, MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (sent < 0 && would_block(errno)) {
-        blocked_ = true;
-        return Progress::none;
-      }
+      const net::Bytes bytes = std::as_bytes(std::span{&header, 1});
+      if (!sent_goodbye_ && socket_.send(bytes) < 0 && would_block(errno)) return blocked();
+      sent_goodbye_ = true;
     }
+    if (link_->healthy() && !socket_.flush() && would_block(errno)) return blocked();
     return Progress::ended;
+  }
+
+  Progress blocked() {
+    blocked_ = true;
+    return Progress::none;
   }
 
   Word step_ = 0;  // being sent
@@ -204,12 +214,13 @@ class SendStream final : public SocketTask {
   bool blocked_ = false;  // the socket takes nothing until it is writable
   bool left_ = false;     // the receiver has closed without an error
   bool arrived_ = false;  // has had a socket
+  bool sent_goodbye_ = false;
 };
 
 }  // namespace
 
 std::shared_ptr<ProxyTask> make_send_stream(std::shared_ptr<SocketLink> link, int channel,
-                                            int stream, Fd socket) {
+                                            int stream, net::SecureSocket socket) {
   return std::make_shared<SendStream>(std::move(link), channel, stream, std::move(socket));
 }
 

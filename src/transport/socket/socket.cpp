@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/field_check.hpp"
 #include "net/address.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/net_choice.hpp"
 #include "transport/proxied/end.hpp"
 #include "transport/socket/spread.hpp"
 #include "transport/socket/stream.hpp"
-#include <fcntl.h>
 
 namespace ccl {
 namespace detail {
@@ -48,7 +48,7 @@ void SocketLink::set_streams(int count) {
   announced = std::make_unique<std::atomic<Word>[]>(std::size_t(edge.shape.channels));
 }
 
-void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
+void SocketLink::write_fields(Handshake& mine, HandshakeCursor& cursor) {
   // The lower rank's sockets are shared; its outgoing edge is first in every rank's order.
   const auto out = edge.self.rank < edge.peer.rank ? mate() : nullptr;
   if (out != nullptr && !out->answered_ && streams == 1 && out->edge.shape == edge.shape) {
@@ -62,11 +62,19 @@ void SocketLink::tell(Handshake& mine, HandshakeCursor& cursor) {
 /// rank's offer.
 Result<void> SocketLink::read_fields(const Handshake& theirs, HandshakeCursor& cursor) {
   const int count = cursor.get<int>(theirs);
-  if (count < 1 || count > 17 * 64 * int(max_listeners)) {
-    return fail(Errc::mismatch, "the receiver's handshake is not one of the socket transport");
+  const int flag = cursor.get<int>(theirs);
+  const std::string why = FieldCheck{}
+                              .in_range("number of streams", count, 1,
+                                        Index(SocketSpread::max_sockets) * Index(max_listeners))
+                              .flag("offer of both directions", flag)
+                              .why();
+  if (!why.empty()) {
+    return fail(
+        Errc::mismatch,
+        fmt::format("the receiver's handshake is not one of the socket transport ({})", why));
   }
   set_streams(count);  // the receiver's choice
-  const bool offered = cursor.get<int>(theirs) != 0;
+  const bool offered = flag != 0;
   const auto in = mate();
   lower_ = edge.self.rank < edge.peer.rank;
   answered_ = true;
@@ -83,16 +91,16 @@ Result<void> SocketLink::receive(const std::shared_ptr<SocketLink>& link) {
 }
 
 Result<void> SocketLink::send(const std::shared_ptr<SocketLink>& link, std::size_t line,
-                              Fd socket) {
+                              net::SecureSocket socket) {
   const int channel = int(line) / link->streams, stream = int(line) % link->streams;
   return link->engine_of(channel, stream)
       .add(make_send_stream(link, channel, stream, std::move(socket)));
 }
 
-void SocketLink::lend(std::size_t line, int socket) {
+void SocketLink::lend(std::size_t line, const net::SecureSocket& socket) {
   const auto back = mate();
   if (back == nullptr || line >= back->arriving.size()) return;
-  Fd own{::fcntl(socket, F_DUPFD_CLOEXEC, 0)};
+  net::SecureSocket own = socket.duplicate();
   if (!own) return fail_with(Errc::system, "cannot duplicate a socket", errno);
   both_ways = true;  // before either stream has its socket
   back->both_ways = true;

@@ -42,6 +42,12 @@ bool SocketLink::leaving() const {
 }
 
 void SocketLink::lose(const char* what, int os_code) {
+  if (const char* const broken = net::broken_record(os_code)) {
+    return fail_with(Errc::refused,
+                     fmt::format("the connection to rank {} on {} is not what it was ({})",
+                                 edge.peer.rank, edge.peer.host, broken),
+                     os_code);
+  }
   fail_with(Errc::peer_lost,
             os_code == 0
                 ? fmt::format("lost rank {} on {} ({})", edge.peer.rank, edge.peer.host, what)

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/fd.hpp"
 #include "net/address.hpp"
+#include "net/secure_socket.hpp"
 #include "net/socket.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/proxied/link.hpp"
@@ -74,17 +74,18 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   std::atomic<bool> peer_left{false};  // as the mate received it
   bool lines_go_both_ways() const { return lower_ && both_ways; }
   bool lines_come() const { return !lower_ && both_ways; }
-  void lend(std::size_t line, int socket);
+  void lend(std::size_t line, const net::SecureSocket& socket);
   std::size_t lines() const { return std::size_t(edge.shape.channels) * std::size_t(streams); }
   /// Large steps of a channel use all listeners; so do small steps of several channels or peers.
   std::size_t listener_of(std::size_t line) const {
     const auto each = std::size_t(streams);
     return std::size_t(edge.self.rank + edge.peer.rank) + line / each + line % each;
   }
-  void tell(Handshake& mine, HandshakeCursor& cursor);
+  void write_fields(Handshake& mine, HandshakeCursor& cursor);
   Result<void> read_fields(const Handshake& theirs, HandshakeCursor& cursor);
   static Result<void> receive(const std::shared_ptr<SocketLink>& link);
-  static Result<void> send(const std::shared_ptr<SocketLink>& link, std::size_t line, Fd socket);
+  static Result<void> send(const std::shared_ptr<SocketLink>& link, std::size_t line,
+                           net::SecureSocket socket);
   Result<void> wait_connected(const net::Deadline&) { return {}; }
   void wake();
 
@@ -108,7 +109,7 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
 };
 
 std::shared_ptr<ProxyTask> make_send_stream(std::shared_ptr<SocketLink> link, int channel,
-                                            int stream, Fd socket);
+                                            int stream, net::SecureSocket socket);
 std::shared_ptr<ProxyTask> make_receive_stream(std::shared_ptr<SocketLink> link, int channel,
                                                int stream);
 

@@ -9,7 +9,6 @@
 #include <memory>
 #include <utility>
 
-#include "base/fd.hpp"
 #include "transport/socket/stream.hpp"
 
 namespace ccl::detail {
@@ -70,7 +69,7 @@ class SocketTask : public ProxyTask {
   const std::shared_ptr<SocketLink> link_;
   const Wire wire_;
   const int channel_, stream_;
-  Fd socket_;
+  net::SecureSocket socket_;
 };
 
 }  // namespace ccl::detail

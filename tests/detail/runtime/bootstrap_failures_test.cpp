@@ -8,10 +8,15 @@
 #include <thread>
 #include <vector>
 
+#include "net/handshake.hpp"
+#include "net/rendezvous.hpp"
+#include "net/sodium.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/catch.hpp"
+#include "support/environment.hpp"
 #include "support/error_matchers.hpp"
 #include "support/held_port.hpp"
+#include "support/relay.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -246,4 +251,59 @@ TEST_CASE("wrong use is an error") {
   CHECK(alone->send(1, 0, nullptr, 0).error().code == Errc::invalid_argument);
   CHECK(alone->recv(-1, 0).error().code == Errc::invalid_argument);
   CHECK(alone->all_gather(nullptr, 4).error().code == Errc::invalid_argument);
+}
+
+TEST_CASE("frames that are altered on the way are an error that names both ends") {
+  const auto* const kind = GENERATE("integrity", "full");
+  if (!detail::net::has_sodium()) {
+    WARN("SKIP: " << detail::net::sodium_problem());
+    return;
+  }
+  const Environment encrypted{"CCL_ENCRYPTION", kind};
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  // Rank 1 reaches the root through an attacker, who alters what the root says after the handshake.
+  auto content = detail::net::unpack(ids[0]).value();
+  Relay relay{detail::net::Address{content.root}, Relay::Alters::listener,
+              sizeof(detail::net::Greeting) + sizeof(detail::net::Digest)};
+  content.root = relay.address().wire();
+  content.root_rank = 0;
+  const std::vector<UniqueId> tapped{detail::net::pack(content)};
+  const auto errors = on_ranks(2, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, detail::Bootstrap::join(rank == 1 ? tapped : ids, rank, 2, {20, nullptr}));
+    return b->finalize();
+  });
+  INFO(errors[1].message());
+  CHECK(errors[1].code == Errc::refused);
+  CHECK(errors[1].rank == 1);
+  CHECK(errors[1].peer == 0);
+  CHECK(mentions(errors[1].what, "the connection to the root of rank 0"));
+  CHECK(mentions(errors[1].what, "altered"));
+  CHECK(errors[0].code != Errc::ok);
+}
+
+TEST_CASE("ranks with different CCL_ENCRYPTION all get an error that names both values") {
+  if (!detail::net::has_sodium()) {
+    WARN("SKIP: " << detail::net::sodium_problem());
+    return;
+  }
+  const Interfaces lo;
+  const auto ids = some_ids(1);  // its root listens without encryption
+  Error first;
+  std::thread early{[&] {
+    const auto joined = detail::Bootstrap::join(ids, 0, 2, {20, nullptr});
+    if (!joined) first = joined.error();
+  }};
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 has joined
+  {
+    const Environment encrypted{"CCL_ENCRYPTION", "full"};
+    const auto late = detail::Bootstrap::join(ids, 1, 2, {20, nullptr});
+    REQUIRE_FALSE(late);
+    CHECK(late.error().code == Errc::mismatch);
+    CHECK(mentions(late.error().what, "CCL_ENCRYPTION is full here and off at the other end"));
+  }
+  early.join();
+  CHECK(first.code == Errc::mismatch);
+  CHECK(first.peer == 1);
+  CHECK(mentions(first.what, "CCL_ENCRYPTION is off here and full at the other end"));
 }

@@ -6,68 +6,27 @@
 #include <thread>
 #include <vector>
 
-#include "net/auth.hpp"
-#include "net/conn.hpp"
 #include "net/rendezvous.hpp"
 #include "net/sha256.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/error_matchers.hpp"
+#include "support/played_rank.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 using namespace ccl::detail::net;
-using ccl::detail::Fd;
+using ccl::detail::net::SecureSocket;
 
 namespace {
 
-Deadline soon() {
-  return Deadline::after(20);
-}
-void write_frame(const Fd& fd, const FrameHeader& header, Bytes payload) {
-  REQUIRE(send_all(fd.get(), &header, sizeof header, soon(), nullptr).has_value());
-  REQUIRE(send_all(fd.get(), payload.data(), Index(payload.size()), soon(), nullptr).has_value());
-}
-/// The payload of the next frame of this kind.
-std::vector<std::byte> read_frame(const Fd& fd, FrameKind kind) {
-  for (;;) {
-    FrameHeader header;
-    REQUIRE(recv_all(fd.get(), &header, sizeof header, soon(), nullptr).has_value());
-    std::vector<std::byte> payload(header.bytes);
-    REQUIRE(recv_all(fd.get(), payload.data(), Index(payload.size()), soon(), nullptr).has_value());
-    if (header.kind == kind) return payload;
-  }
-}
-template <class T>
-Fd call(const WireAddress& at, const Secret& secret, const T& hello) {
-  auto fd = auth_connect(Address{at}, secret, bytes_of(hello), soon(), nullptr);
-  REQUIRE(fd.has_value());
-  return *std::move(fd);
-}
-Fd accept(AuthListener& acceptor, HelloKind kind) {
-  auto one = acceptor.accept(soon(), nullptr, [kind](Bytes hello) {
-    HelloKind is{};
-    std::memcpy(&is, hello.data(), std::min(hello.size(), sizeof is));
-    return is == kind;
-  });
-  REQUIRE(one.has_value());
-  return std::move(one->fd);
-}
-AuthListener listen(const Secret& secret) {
-  return AuthListener::listen(Address::parse("127.0.0.1:0").value(), secret).value();
-}
-
 /// Two ranks' all-gather, from the second one's side.
 template <class T>
-T swap(const Fd& next, const Fd& prev, const char* kind, std::uint64_t number, const T& mine) {
-  struct {
-    char kind[24] = {}, of[64] = {};
-    std::uint64_t barriers = 0;
-    T part;
-  } out{{}, {}, 0, mine};
-  std::string_view{kind}.copy(out.kind, sizeof out.kind);
+T swap(const SecureSocket& next, const SecureSocket& prev, const char* kind, std::uint64_t number,
+       const T& mine) {
+  auto out = part_of(kind, mine);
   write_frame(next, {FrameKind::part, 1, number, sizeof out}, bytes_of(out));
   REQUIRE(read_into(out, read_frame(prev, FrameKind::part)));
-  return out.part;
+  return out.value;
 }
 
 }  // namespace
@@ -88,46 +47,45 @@ TEST_CASE("who alone has passed the last barrier of a shrink gets an error, as t
   const Secret& secret = root.secret;
   AuthListener acceptor = listen(secret);
   const Member me = this_member(1, acceptor.address().wire());
-  const Fd to_root = call(root.root, secret, Hello{HelloKind::join, 2, 1, 0, me});
+  const SecureSocket to_root = call(root.root, secret, Hello{HelloKind::join, 2, 1, 0, me});
   Member other;
   REQUIRE(read_into(other, read_frame(to_root, FrameKind::next)));
-  const Fd next = call(other.listen, secret, Hello{HelloKind::ring, 2, 0, 0, me});
-  const Fd prev = accept(acceptor, HelloKind::ring);
+  const SecureSocket next = call(other.listen, secret, Hello{HelloKind::ring, 2, 0, 0, me});
+  const SecureSocket prev = accept(acceptor, HelloKind::ring);
   write_frame(to_root, {FrameKind::formed, 1, 0, 0}, {});
   (void)swap(next, prev, "the formation of the ring", 0, me);
 
   // The ring of those who stay, here both.
   ShrinkHello stay{{HelloKind::stay, 2, 0, 0, me}};
   stay.excluded = hmac_sha256(secret, {});
-  const Fd rest_next = call(other.listen, secret, stay);
-  const Fd rest_prev = accept(acceptor, HelloKind::stay);
-  const Fd watched = accept(acceptor, HelloKind::watch);
-  struct Part {
+  const SecureSocket rest_next = call(other.listen, secret, stay);
+  const SecureSocket rest_prev = accept(acceptor, HelloKind::stay);
+  const SecureSocket watched = accept(acceptor, HelloKind::watch);
+  struct Entry {
     std::int32_t color = 0, key = 0;
     std::array<std::byte, 16> random{};
   };
-  const Part theirs = swap(rest_next, rest_prev, "shrink", 0, Part{});
+  const Entry theirs = swap(rest_next, rest_prev, "shrink", 0, Entry{});
   std::vector<std::byte> text(theirs.random.begin(), theirs.random.end());
   text.resize(32);
-  const Digest digest = hmac_sha256(secret, text);
-  Secret child_secret;
-  std::memcpy(child_secret.data(), digest.data(), child_secret.size());
+  const Secret child_secret = derived_secret(secret, text);
   AuthListener child_gate = listen(child_secret);
   const Member child = this_member(1, child_gate.address().wire());
   const Member child_other = swap(rest_next, rest_prev, "shrink", 1, child);
-  const Fd child_next =
+  const SecureSocket child_next =
       call(child_other.listen, child_secret, Hello{HelloKind::ring, 2, 0, 0, child});
-  const Fd child_prev = accept(child_gate, HelloKind::ring);
+  const SecureSocket child_prev = accept(child_gate, HelloKind::ring);
 
   // All have arrived. This rank fails, and queries the other, which has not passed yet.
   (void)read_frame(rest_prev, FrameKind::token);
-  const Fd asks = call(child_other.listen, child_secret, Hello{HelloKind::ask, 2, 0, 0, child});
+  const SecureSocket asks =
+      call(child_other.listen, child_secret, Hello{HelloKind::ask, 2, 0, 0, child});
   char yes = 1;
   REQUIRE(recv_all(asks.get(), &yes, sizeof yes, soon(), nullptr).has_value());
   CHECK(yes == 0);
   // This rank then passes, and queries too.
   write_frame(rest_next, {FrameKind::token, 0, 1, 0}, {});
-  const Fd asked = accept(child_gate, HelloKind::ask);
+  const SecureSocket asked = accept(child_gate, HelloKind::ask);
   REQUIRE(send_all(asked.get(), &yes, sizeof yes, soon(), nullptr).has_value());
   const RootNotice why = to_notice({Errc::peer_lost, "a rank died in a test"});
   write_frame(rest_next, {FrameKind::notice, 1, 0, sizeof why}, bytes_of(why));

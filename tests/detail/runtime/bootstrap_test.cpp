@@ -166,7 +166,7 @@ TEST_CASE("strangers at every port disturb nobody") {
         ++visits;
         std::string noise(random() % 200, 0);
         for (char& c : noise) c = char(random());
-        if (visits % 3 == 0) noise = "ccl\1" + noise;
+        if (visits % 3 == 0) noise = "ccl\2" + noise;
         (void)detail::net::send_all(fd->get(), noise.data(), Index(noise.size()),
                                     detail::net::Deadline::after(1), nullptr);
         held.push_back(std::move(*fd));
@@ -220,11 +220,14 @@ TEST_CASE("who calls a rank and gives up before it is let in is not taken for a 
     if (rank == 1) {
       int let_in = 0;
       for (int round = 0; round < 5; ++round) {
-        for (const int port : listening_ports()) {
-          detail::net::Address at = detail::net::Address::parse("127.0.0.1:0").value();
-          at.set_port(port);
+        const std::vector<int> ports = listening_ports();
+        for (std::size_t n = 0; n < ports.size() * ports.size(); ++n) {
+          // One of the pairs is the other rank's address and this rank's own.
+          detail::net::Address at = detail::net::Address::parse("127.0.0.1:0").value(), own = at;
+          at.set_port(ports[n % ports.size()]);
+          own.set_port(ports[n / ports.size()]);
           const detail::net::Hello hello{detail::net::HelloKind::peer, 2, 0, 0,
-                                         detail::net::this_member(1, {})};
+                                         detail::net::this_member(1, own.wire())};
           // Closed at once, as by a rank that has requested a status and has no more time.
           const auto fd = detail::net::auth_connect(at, b->secret(), detail::net::bytes_of(hello),
                                                     detail::net::Deadline::after(20), nullptr);
@@ -274,4 +277,18 @@ TEST_CASE("no thread and no descriptor is left") {
   int status = -1;
   ::waitpid(child, &status, 0);
   CHECK((WIFEXITED(status) ? WEXITSTATUS(status) : 99) == 0);
+}
+
+TEST_CASE("messages that nobody receives are an error before they use up memory") {
+  const auto alone = detail::Bootstrap::join({}, 0, 1).value();
+  const std::vector<std::byte> text(size_t{1} << 26);
+  int sent = 0;
+  Result<void> last;
+  while (sent < 20 && (last = alone->send(0, 1, text.data(), Index(text.size())))) ++sent;
+  CHECK(sent == 5);
+  REQUIRE_FALSE(last);
+  CHECK(last.error().code == Errc::out_of_memory);
+  CHECK(last.error().peer == 0);
+  for (; sent > 0; --sent) CHECK(alone->recv(0, 1)->size() == text.size());
+  CHECK(alone->send(0, 1, text.data(), Index(text.size())));
 }

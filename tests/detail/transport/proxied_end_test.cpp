@@ -22,14 +22,16 @@ struct LineLink : detail::ProxiedLink {
     return {};
   }
   std::size_t lines() const { return wires.size(); }
-  void tell(Handshake& mine, detail::HandshakeCursor& cursor) const { cursor.put(mine, reported); }
+  void write_fields(Handshake& mine, detail::HandshakeCursor& cursor) const {
+    cursor.put(mine, reported);
+  }
   Result<void> read_fields(const Handshake& theirs, detail::HandshakeCursor& cursor) {
     readiness = cursor.get<int>(theirs);
     return readiness == 77 ? Result<void>{} : fail(Errc::mismatch, "not a line");
   }
   static Result<void> receive(const std::shared_ptr<LineLink>& link);
   static Result<void> send(const std::shared_ptr<LineLink>& link, std::size_t line,
-                           detail::Fd socket);
+                           detail::net::SecureSocket socket);
   Result<void> wait_connected(const detail::net::Deadline&) { return {}; }
   void wake() { context.proxy->wake(); }
 };
@@ -38,7 +40,7 @@ struct LineLink : detail::ProxiedLink {
 
 class LineTask : public ProxyTask {
  public:
-  LineTask(std::shared_ptr<LineLink> link, std::size_t line, detail::Fd socket)
+  LineTask(std::shared_ptr<LineLink> link, std::size_t line, detail::net::SecureSocket socket)
       : link_{std::move(link)},
         line_{line},
         wire_{link_->wires[line]},
@@ -52,7 +54,8 @@ class LineTask : public ProxyTask {
   }
   ProxyInterest interest() const override {
     if (!socket_) return {-1, 0, ending() || link_->arriving.contains(line_), false};
-    return {socket_.get(), short(!can_move() ? 0 : sends() ? POLLOUT : POLLIN), ending(), false};
+    const short events = !can_move() ? 0 : sends() ? POLLOUT : POLLIN;
+    return {socket_.get(), events, ending() || (can_move() && socket_.buffered()), false};
   }
   Progress progress(ProxyCounters& counters) override {
     const bool closing = ending();
@@ -76,9 +79,8 @@ class LineTask : public ProxyTask {
       auto* const from = at_ < sizeof size ? reinterpret_cast<char*>(&size) + at_
                                            : reinterpret_cast<char*>(wire_.slot(step_)->word) +
                                                  (at_ - sizeof size);
-      const ssize_t now =
-          sends() ? ::send(socket_.get(), from, whole() - at_, MSG_DONTWAIT | MSG_NOSIGNAL)
-                  : ::recv(socket_.get(), from, whole() - at_, MSG_DONTWAIT);
+      const auto rest = std::as_writable_bytes(std::span{from, whole() - at_});
+      const ssize_t now = sends() ? socket_.send(rest) : socket_.recv(rest);
       if (now <= 0) return false;
       at_ += std::size_t(now);
     }
@@ -89,19 +91,20 @@ class LineTask : public ProxyTask {
   const std::shared_ptr<LineLink> link_;
   const std::size_t line_;
   const Wire wire_;
-  detail::Fd socket_;
+  detail::net::SecureSocket socket_;
   Word step_ = 0;
   std::size_t at_ = 0;
 };
 
 Result<void> LineLink::receive(const std::shared_ptr<LineLink>& link) {
   for (std::size_t n = 0; n < link->lines(); ++n) {
-    CCL_CHECK(link->context.proxy->add(std::make_shared<LineTask>(link, n, detail::Fd{})));
+    CCL_CHECK(
+        link->context.proxy->add(std::make_shared<LineTask>(link, n, detail::net::SecureSocket{})));
   }
   return {};
 }
 Result<void> LineLink::send(const std::shared_ptr<LineLink>& link, std::size_t line,
-                            detail::Fd socket) {
+                            detail::net::SecureSocket socket) {
   return link->context.proxy->add(std::make_shared<LineTask>(link, line, std::move(socket)));
 }
 

@@ -94,7 +94,7 @@ void check_all_hear(const char* what, Open open) {
 }  // namespace
 
 TEST_CASE("where one rank can start no thread, what needs one on all ranks is made on none") {
-  check_all_hear("buffer registry", [](detail::CommState& state) {
+  check_all_hear("registry", [](detail::CommState& state) {
     return detail::BufferRegistry::open(state, 0, "by hand");
   });
   check_all_hear("signals", [](detail::CommState& state) {

@@ -2,14 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 
+#include "net/callers.hpp"
 #include "support/catch.hpp"
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 using namespace ccl;
 using namespace ccl::detail::net;
@@ -17,11 +21,6 @@ using ccl::detail::Fd;
 
 namespace {
 
-std::string hex(const Digest& d) {
-  std::string out;
-  for (const std::byte b : d) out += fmt::format("{:02x}", unsigned(b));
-  return out;
-}
 Bytes bytes_of(std::string_view s) {
   return std::as_bytes(std::span{s.data(), s.size()});
 }
@@ -44,21 +43,6 @@ bool closes(int fd) {
 
 }  // namespace
 
-TEST_CASE("SHA-256 and HMAC give the published answers") {
-  CHECK(hex(sha256({})) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  CHECK(hex(sha256(bytes_of("abc"))) ==
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  CHECK(hex(sha256(bytes_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"))) ==
-        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  // RFC 4231, cases 2 and 6
-  CHECK(hex(hmac_sha256(bytes_of("Jefe"), bytes_of("what do ya want for nothing?"))) ==
-        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-  const std::string key(131, '\xaa');
-  CHECK(hex(hmac_sha256(bytes_of(key),
-                        bytes_of("Test Using Larger Than Block-Size Key - Hash Key First"))) ==
-        "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-}
-
 TEST_CASE("a call that is aborted before it could prove itself says so") {
   const auto slow = listen_at(loopback());  // never greets
   REQUIRE(slow.has_value());
@@ -78,7 +62,7 @@ TEST_CASE("a call that is aborted before it could prove itself says so") {
   REQUIRE(fd);
   unsigned char said[8]{};
   CHECK(recv_all(fd.get(), said, sizeof said, Deadline::after(20), nullptr).has_value());
-  CHECK(std::memcmp(said, "ccl\1\xff\xff\xff\xff", sizeof said) == 0);
+  CHECK(std::memcmp(said, "ccl\2\xff\xff\xff\xff", sizeof said) == 0);
 
   // The listener is then closed.
   CHECK_FALSE(
@@ -103,7 +87,7 @@ TEST_CASE("a connection with the secret carries bytes both ways") {
   CHECK(accepted->hello.size() == 3);
   int x = 42, y = 0;
   REQUIRE(send_all(first->get(), &x, sizeof x, soon, nullptr));
-  REQUIRE(recv_all(accepted->fd.get(), &y, sizeof y, soon, nullptr));
+  REQUIRE(recv_all(accepted->socket.get(), &y, sizeof y, soon, nullptr));
   CHECK(y == 42);
   CHECK(listener.accept(soon, nullptr)->hello.size() == 3);
 }
@@ -118,10 +102,12 @@ TEST_CASE("strangers are refused and delay nobody") {
   Fd garbage = std::move(*connect_once(listener.address(), soon, nullptr));
   REQUIRE(send_all(garbage.get(), "GET / HTTP/1.0\r\n\r\n", 18, soon, nullptr));
   Fd half = std::move(*connect_once(listener.address(), soon, nullptr));
-  REQUIRE(send_all(half.get(), "ccl\1\0\0", 6, soon, nullptr));
+  REQUIRE(send_all(half.get(), "ccl\2\0\0", 6, soon, nullptr));
   ::shutdown(half.get(), SHUT_WR);
   Fd huge = std::move(*connect_once(listener.address(), soon, nullptr));
-  REQUIRE(send_all(huge.get(), "ccl\1\xff\xff\xff\x7f                ", 24, soon, nullptr));
+  Claim large;
+  large.hello_bytes = 0x7fffffff;
+  REQUIRE(send_all(huge.get(), &large, sizeof large, soon, nullptr));
   const auto wrong = auth_connect(listener.address(), secret_of(2), {}, soon, nullptr);
   REQUIRE_FALSE(wrong);
   CHECK(wrong.error().code == Errc::refused);
@@ -156,10 +142,13 @@ TEST_CASE("a caller checks the listener too, and waits end") {
     }
     if (!wait_ready(listener.get(), POLLIN, Deadline::after(20), nullptr)) return;
     Fd fd{::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)};
-    char text[200] = "ccl\1";
-    if (!send_all(fd.get(), text, 20, Deadline::after(20), nullptr)) return;
-    if (!recv_all(fd.get(), text, 24 + 32, Deadline::after(20), nullptr)) return;
-    (void)send_all(fd.get(), text, 32, Deadline::after(20), nullptr);
+    const Greeting greeting;
+    if (!send_all(fd.get(), &greeting, sizeof greeting, Deadline::after(20), nullptr)) return;
+    // It sends the caller's own proof back.
+    std::array<std::byte, sizeof(Claim) + sizeof(Digest)> message;
+    if (!recv_all(fd.get(), message.data(), message.size(), Deadline::after(20), nullptr)) return;
+    (void)send_all(fd.get(), message.data() + sizeof(Claim), sizeof(Digest), Deadline::after(20),
+                   nullptr);
   }};
   const auto fooled = auth_connect(at, secret_of(1), {}, Deadline::after(20), nullptr);
   liar.join();
@@ -214,4 +203,196 @@ TEST_CASE("a free port refuses until the deadline, and a late listener is found"
   }};
   CHECK(auth_connect(at, secret_of(1), {}, Deadline::after(20), nullptr));
   late.join();
+}
+
+namespace {
+
+// Process that holds `count` connections to `where`. A slow one sends a byte of a claim each 50 ms.
+pid_t start_flood(const Address& where, int count, bool slow) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::alarm(60);
+  for (int fd = 3; fd < 1024; ++fd) ::close(fd);
+  std::vector<int> open;
+  for (int byte = 0;; ++byte) {
+    while (int(open.size()) < count) {
+      const int fd = ::socket(where.family(), SOCK_STREAM, 0);
+      if (fd < 0 || ::connect(fd, where.data(), where.bytes()) != 0) break;
+      open.push_back(fd);
+    }
+    for (const int fd : open) {
+      if (slow && byte < 4) (void)::send(fd, &"ccl\2"[byte], 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    ::usleep(50'000);
+  }
+}
+// Process that makes `count` connections to `where` and keeps them. It is there when the listener
+// has answered all of them.
+class Strangers {
+ public:
+  Strangers(const Address& where, int count) {
+    int ready[2];
+    REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) come(where, count, ready[1]);
+    ::close(ready[1]);
+    char done = 0;
+    came_ = ::read(ready[0], &done, 1) == 1;
+    ::close(ready[0]);
+  }
+  ~Strangers() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Strangers(const Strangers&) = delete;
+  bool came() const { return came_; }
+
+ private:
+  [[noreturn]] static void come(const Address& where, int count, int ready) {
+    ::alarm(60);
+    for (int fd = 3; fd < 1024; ++fd) {
+      if (fd != ready) ::close(fd);
+    }
+    const rlimit most{1024, 1024};
+    ::setrlimit(RLIMIT_NOFILE, &most);
+    std::vector<int> open;
+    for (int i = 0; i < count; ++i) {
+      open.push_back(::socket(where.family(), SOCK_STREAM, 0));
+      if (::connect(open.back(), where.data(), where.bytes()) != 0) ::_exit(1);
+    }
+    char first = 0;
+    for (const int fd : open) (void)::recv(fd, &first, 1, 0);
+    if (::write(ready, &first, 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  pid_t pid_ = -1;
+  bool came_ = false;
+};
+
+// Proves the secret on a connection whose greeting has come.
+bool prove(const Fd& fd, const Greeting& greeting, const Secret& secret) {
+  Claim claim;
+  claim.terms = Terms::own(secret).value();
+  fill_random(claim.nonce);
+  const CpaceShare share = handshake_share(secret, claim.terms.mode, greeting.nonce);
+  claim.share = share.share;
+  const auto keys = handshake_keys(secret, HandshakeSide::caller, share, greeting, claim, {});
+  const auto soon = Deadline::after(20);
+  Digest answer{};
+  return keys && send_all(fd.get(), &claim, sizeof claim, soon, nullptr) &&
+         send_all(fd.get(), keys->caller_tag.data(), sizeof(Digest), soon, nullptr) &&
+         recv_all(fd.get(), answer.data(), sizeof answer, soon, nullptr) &&
+         same_digest(answer, keys->listener_tag);
+}
+
+// Exit status of `body` in a forked process that may open `descriptors` files.
+template <class Body>
+int in_process(rlim_t descriptors, Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    const rlimit limit{descriptors, 1024};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    ::_exit(body());
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 99;
+}
+
+}  // namespace
+
+TEST_CASE("400 later callers do not push out one that is between greeting and claim") {
+  CHECK(in_process(256, [] {
+          auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+          for (int attempt = 0; attempt < 20; ++attempt) {
+            const auto start = Clock::now();
+            const Fd rank =
+                std::move(*connect_once(listener.address(), Deadline::after(20), nullptr));
+            Greeting greeting;
+            if (!recv_all(rank.get(), &greeting, sizeof greeting, Deadline::after(20), nullptr)) {
+              ::usleep(100'000);  // the strangers of the last attempt are still there
+              continue;
+            }
+            const Strangers strangers{listener.address(), 400};
+            if (!strangers.came()) return 1;
+            const bool in_time = Clock::now() - start < CallerTable::grace;
+            if (prove(rank, greeting, secret_of(1))) return 0;
+            if (in_time) return 2;
+          }
+          return 3;  // this machine is too slow to tell
+        }) == 0);
+}
+
+// It shows that a listener serves while it turns callers away. It would pass without limits of
+// callers, too: the newest is served at once, and only older ones lose their places.
+TEST_CASE("a listener serves ranks, newest callers, beside 2,000 silent and 2,000 slow ones") {
+  CHECK(in_process(1024, [] {
+          auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+          std::vector<pid_t> flood;
+          for (int i = 0; i < 8; ++i) {
+            flood.push_back(start_flood(listener.address(), 500, i % 2 == 1));
+          }
+          int failed = 0;
+          for (int i = 0; i < 40; ++i) {
+            const auto soon = Deadline::after(30);
+            const auto fd = auth_connect(listener.address(), secret_of(1), {}, soon, nullptr);
+            if (!fd) std::printf("%s\n", fd.error().message().c_str());
+            if (!fd || !listener.accept(soon, nullptr)) ++failed;
+            ::usleep(20'000);
+          }
+          for (const pid_t pid : flood) ::kill(pid, SIGKILL);
+          for (const pid_t pid : flood) ::waitpid(pid, nullptr, 0);
+          std::fflush(nullptr);
+          return failed;
+        }) == 0);
+}
+
+TEST_CASE("a caller that is turned away for others comes again") {
+  const Fd busy{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const Address any = loopback();
+  const int on = 1;
+  ::setsockopt(busy.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  REQUIRE(::bind(busy.get(), any.data(), any.bytes()) == 0);
+  REQUIRE(::listen(busy.get(), 16) == 0);
+  const Address at = bound_address(busy.get()).value();
+  Errc code = Errc::ok;
+  std::thread caller{[&] {
+    const auto fd = auth_connect(at, secret_of(1), {}, Deadline::after(2), nullptr);
+    code = fd ? Errc::ok : fd.error().code;
+  }};
+  int times = 0;
+  for (; times < 6; ++times) {
+    pollfd one{busy.get(), POLLIN, 0};
+    if (::poll(&one, 1, 5'000) != 1) break;
+    const Fd fd{::accept(busy.get(), nullptr, nullptr)};
+    char notice[32] = {'c', 'c', 'l', 'b'};
+    CHECK(::send(fd.get(), notice, sizeof notice, MSG_NOSIGNAL) == sizeof notice);
+  }
+  caller.join();
+  CHECK(times == 6);
+  CHECK(code == Errc::timed_out);
+}
+
+TEST_CASE("a process without descriptors does not spin, and turns callers away") {
+  CHECK(in_process(1024, [] {
+          auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+          while (::open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) continue;
+          const pid_t flood = start_flood(listener.address(), 20, false);
+          ::usleep(200'000);
+          rusage before{}, after{};
+          ::getrusage(RUSAGE_SELF, &before);
+          ::usleep(1'000'000);
+          ::getrusage(RUSAGE_SELF, &after);
+          const auto us = [](const rusage& r) {
+            return double(r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1e6 +
+                   double(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+          };
+          const double spent_us = us(after) - us(before);
+          ::kill(flood, SIGKILL);
+          ::waitpid(flood, nullptr, 0);
+          if (spent_us > 100'000) std::printf("%g us of CPU in a second\n", spent_us);
+          std::fflush(nullptr);
+          return spent_us > 100'000 ? 1 : 0;
+        }) == 0);
 }

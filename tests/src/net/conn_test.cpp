@@ -1,8 +1,13 @@
 #include "net/conn.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <map>
 #include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -17,14 +22,14 @@ namespace {
 
 /// Connection of the engine, and its other end, which no thread serves.
 struct Ends {
-  Ends() {
+  explicit Ends(
+      Conn::OnFrame frame = [](Conn&, const FrameHeader&, Bytes) {},
+      Conn::OnClosed closed = [](Conn&, int) {}) {
     int both[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0);
     far = Fd{both[1]};
     const std::lock_guard lock{Engine::get().mutex()};
-    near = Conn::start(
-               Fd{both[0]}, [](Conn&, const FrameHeader&, Bytes) {}, [](Conn&, int) {})
-               .value();
+    near = Conn::start(Fd{both[0]}, std::move(frame), std::move(closed)).value();
   }
   ~Ends() {
     const std::lock_guard lock{Engine::get().mutex()};
@@ -63,7 +68,7 @@ TEST_CASE(
   for (std::uint64_t number = 1; number <= rounds; ++number) {
     for (int rank = 0; rank < ranks; ++rank) {
       const std::lock_guard lock{Engine::get().mutex()};
-      ends.near->tell(rank, number, text);
+      ends.near->send_status(rank, number, text);
     }
   }
   int unread = 0;
@@ -91,4 +96,39 @@ TEST_CASE("the receiver of a status acknowledges it") {
   const Ends ends;
   write_header(ends.far, {FrameKind::rank_status, 3, 1, 0});
   CHECK(read_frame(ends.far).header.kind == FrameKind::receipt);
+}
+
+namespace {
+
+// Waits for a value that the engine's thread sets; -1 after 20 s.
+int wait_for(const std::atomic<int>& value) {
+  const auto soon = Deadline::after(20);
+  while (value < 0 && !soon.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return value;
+}
+
+}  // namespace
+
+TEST_CASE("a connection whose other end does not read ends, with a bounded queue") {
+  std::atomic<int> closed{-1};
+  const Ends ends{[](Conn&, const FrameHeader&, Bytes) {}, [&](Conn&, int code) { closed = code; }};
+  const std::vector<std::byte> text(size_t{1} << 22);
+  const size_t fits = Conn::max_unsent_bytes / text.size();
+  for (size_t n = 0; n < fits + 3; ++n) {
+    const std::lock_guard lock{Engine::get().mutex()};
+    if (n == fits - 1) CHECK(closed == -1);
+    ends.near->send(FrameKind::message, 0, n, text);
+  }
+  CHECK(wait_for(closed) == ENOBUFS);
+}
+
+TEST_CASE("an exception of a connection ends that one and no other") {
+  std::atomic<int> closed{-1};
+  const Ends bad{[](Conn&, const FrameHeader&, Bytes) { throw std::bad_alloc{}; },
+                 [&](Conn&, int code) { closed = code; }};
+  const Ends good;
+  write_header(bad.far, {FrameKind::message, 3, 1, 0});
+  CHECK(wait_for(closed) == ENOMEM);
+  write_header(good.far, {FrameKind::rank_status, 3, 1, 0});
+  CHECK(read_frame(good.far).header.kind == FrameKind::receipt);
 }

@@ -1,0 +1,47 @@
+#include "base/exceptions.hpp"
+
+#include <exception>
+#include <new>
+#include <system_error>
+
+namespace ccl::detail {
+namespace {
+
+// Texts of at most 15 characters need no memory.
+Error short_error(Errc code, const char* what) {
+  Error error;
+  error.code = code;
+  error.what = what;
+  return error;
+}
+
+void describe(Error& error, const char* prefix, const char* what) noexcept {
+  try {
+    error.what = std::string{prefix} + what;
+  } catch (...) {
+    error.what = "an exception";
+  }
+}
+
+}  // namespace
+
+Error error_of_exception() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return short_error(Errc::out_of_memory, "no memory left");
+  } catch (const std::system_error& problem) {
+    Error error = short_error(Errc::system, "");
+    error.os_code = problem.code().value();
+    describe(error, "", problem.what());
+    return error;
+  } catch (const std::exception& problem) {
+    Error error = short_error(Errc::internal, "");
+    describe(error, "an exception: ", problem.what());
+    return error;
+  } catch (...) {
+    return short_error(Errc::internal, "an exception");
+  }
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,73 @@
+#include "base/fork_mutex.hpp"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <pthread.h>
+
+namespace ccl::detail {
+namespace {
+
+constexpr int max_tries = 100;  // a millisecond each
+
+// All mutexes of the process. Its own mutex is held for some instructions only.
+struct ForkMutexes {
+  std::mutex mutex;
+  ForkMutex* first = nullptr;
+  static ForkMutexes& get() {
+    static auto* const all = new ForkMutexes;  // outlives static objects
+    return *all;
+  }
+};
+
+}  // namespace
+
+ForkMutex::ForkMutex(std::function<void()> reset) : reset_(std::move(reset)) {
+  static const int registered = ::pthread_atfork(before_fork, in_parent, in_child);
+  (void)registered;
+  ForkMutexes& all = ForkMutexes::get();
+  const std::lock_guard lock{all.mutex};
+  next_ = std::exchange(all.first, this);
+}
+
+ForkMutex::~ForkMutex() {
+  ForkMutexes& all = ForkMutexes::get();
+  const std::lock_guard lock{all.mutex};
+  ForkMutex** at = &all.first;
+  while (*at != this) at = &(*at)->next_;
+  *at = next_;
+}
+
+void ForkMutex::before_fork() {
+  ForkMutexes& all = ForkMutexes::get();
+  all.mutex.lock();
+  for (ForkMutex* one = all.first; one != nullptr; one = one->next_) {
+    for (int tries = 0; !(one->held_ = one->mutex_.try_lock()) && tries < max_tries; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+  }
+}
+
+void ForkMutex::in_parent() {
+  ForkMutexes& all = ForkMutexes::get();
+  for (ForkMutex* one = all.first; one != nullptr; one = one->next_) {
+    if (std::exchange(one->held_, false)) one->mutex_.unlock();
+  }
+  all.mutex.unlock();
+}
+
+void ForkMutex::in_child() {
+  ForkMutexes& all = ForkMutexes::get();
+  for (ForkMutex* one = all.first; one != nullptr; one = one->next_) {
+    if (std::exchange(one->held_, false)) {
+      one->mutex_.unlock();
+    } else {
+      ::new (static_cast<void*>(&one->mutex_)) std::mutex;
+      one->reset_();
+    }
+  }
+  all.mutex.unlock();
+}
+
+}  // namespace ccl::detail

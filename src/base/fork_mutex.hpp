@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace ccl::detail {
+
+/// Mutex of a table of the process. It can be used in a forked child.
+///
+/// A fork waits for the mutex, at most 0.1 s, so that the child gets a complete table. If another
+/// thread still holds it, the table may be half changed: the child gets a new mutex, and `reset` is
+/// called there to replace the table.
+class ForkMutex {
+ public:
+  explicit ForkMutex(std::function<void()> reset);
+  ForkMutex(const ForkMutex&) = delete;
+  ~ForkMutex();
+
+  void lock() { mutex_.lock(); }
+  bool try_lock() { return mutex_.try_lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  static void before_fork();
+  static void in_parent();
+  static void in_child();
+
+  std::mutex mutex_;
+  const std::function<void()> reset_;
+  ForkMutex* next_ = nullptr;
+  bool held_ = false;  // by the thread that forks
+};
+
+/// Replaces a table that may be half changed. The old content leaks.
+template <class Table>
+void renew(Table& table, Table content = {}) {
+  ::new (static_cast<void*>(&table)) Table(std::move(content));
+}
+
+}  // namespace ccl::detail

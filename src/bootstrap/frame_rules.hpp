@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "bootstrap/membership.hpp"
+#include "bootstrap/peer_sockets.hpp"
+#include "net/conn.hpp"
+#include "net/rendezvous.hpp"
+
+namespace ccl::detail {
+
+/// Returns why a connection with this hello is none of another rank of the job, or an empty text.
+/// Once this rank knows all members, a hello must be that of the member whose rank it claims.
+std::string wrong_hello(const Membership& members, const net::Hello& hello);
+
+/// Returns why the frame does not fit the rank at the other end of its connection, or an empty
+/// text. A frame that fits may be handled without further checks, except those of the state of a
+/// call.
+std::string wrong_frame(const Membership& members, PeerRole role, int sender,
+                        const net::FrameHeader& header, net::Bytes payload);
+
+}  // namespace ccl::detail

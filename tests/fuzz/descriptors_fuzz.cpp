@@ -1,0 +1,114 @@
+// Passing of descriptors: a request to this process's server, and the reply of another server.
+#include <atomic>
+#include <thread>
+
+#include "base/mapping.hpp"
+#include "fuzz/fuzz.hpp"
+#include "support/lent.hpp"
+#include "transport/fd_server.hpp"
+#include <poll.h>
+#include <sys/socket.h>
+
+namespace ccl::fuzz {
+
+using namespace detail;
+
+namespace {
+
+/// A server that answers each caller with the latest reply.
+struct PlayedServer {
+  PlayedServer() {
+    listener = Fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    name.address.sun_family = AF_UNIX;
+    name.bytes = sizeof name.address;
+    auto* const at = reinterpret_cast<sockaddr*>(&name.address);
+    demand(::bind(listener.get(), at, sizeof(sa_family_t)) == 0, "bind");
+    demand(::listen(listener.get(), 16) == 0, "listen");
+    demand(::getsockname(listener.get(), at, &name.bytes) == 0, "name");
+    memory = shareable_memory("fuzz", 4096).value();
+    std::thread{[this] { serve(); }}.detach();
+  }
+  void serve() const {
+    for (;;) {
+      const Fd caller{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+      char request[64];
+      (void)::recv(caller.get(), request, sizeof request, 0);
+      answer(caller.get());
+    }
+  }
+  void answer(int caller) const {
+    iovec data{const_cast<char*>(reply.data()), reply.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    if (descriptors > 0) {
+      message.msg_control = control;
+      message.msg_controllen = CMSG_SPACE(std::size_t(descriptors) * sizeof(int));
+      cmsghdr* const head = CMSG_FIRSTHDR(&message);
+      head->cmsg_level = SOL_SOCKET;
+      head->cmsg_type = SCM_RIGHTS;
+      head->cmsg_len = CMSG_LEN(std::size_t(descriptors) * sizeof(int));
+      const int fds[] = {memory.get(), memory.get()};
+      std::memcpy(CMSG_DATA(head), fds, std::size_t(descriptors) * sizeof(int));
+    }
+    (void)::sendmsg(caller, &message, MSG_NOSIGNAL);
+  }
+  Fd listener, memory;
+  UnixName name;
+  std::string reply;    // set while no caller is served
+  int descriptors = 0;  // 0 to 2
+};
+PlayedServer& server() {
+  static PlayedServer* const one = new PlayedServer;
+  return *one;
+}
+
+void ask_server(Source& source) {
+  test::Lent lent;
+  lent.context.deadline_s = 5;
+  Edge edge;
+  edge.shape = {1, 2, 128};
+  server().descriptors = source.take<std::uint8_t>() % 3;
+  server().reply = text_of(source.take_bytes(64));
+  const auto fd = fetch_fd(lent.context, edge, "shm", server().name, Proof{});
+  if (fd) demand(keeps_size(*fd, 4096), "other memory than was passed");
+}
+
+/// Another process's request, in its own bytes, while one offer is open.
+void request(Source& source) {
+  static FdOffer* const offer = new FdOffer{
+      FdOffer::make(Proof{std::byte{1}}, {}, shareable_memory("fuzz", 4096).value()).value()};
+  const Fd socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const UnixName& at = offer->name();
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at.address), at.bytes) != 0)
+    return;
+  const Input bytes = source.take_bytes(64);
+  (void)::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  ::shutdown(socket.get(), SHUT_WR);
+  pollfd answer{socket.get(), POLLIN, 0};
+  demand(::poll(&answer, 1, 20'000) == 1, "the server does not answer");
+}
+
+}  // namespace
+
+void prepare() {
+  (void)server();
+}
+void read(Input input) {
+  Source source{input};
+  source.take<std::uint8_t>() % 2 == 0 ? ask_server(source) : request(source);
+}
+std::vector<std::string> seeds() {
+  const std::string ask{'\0'}, requests{'\1'};
+  const WireShape shape{1, 2, 128};
+  struct Reply {
+    int found = 1;
+    WireShape shape;
+  } const reply{1, shape};
+  return {ask + '\1' + bytes_of(reply), ask + '\0' + bytes_of(reply),
+          ask + '\2' + bytes_of(reply), ask + '\1' + bytes_of(Reply{0, shape}),
+          requests + bytes_of(Proof{}), requests + "short"};
+}
+
+}  // namespace ccl::fuzz

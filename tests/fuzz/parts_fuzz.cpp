@@ -1,0 +1,91 @@
+// Parts that ranks gather: descriptions, results, calls, GPUs and shares of machines, and offers.
+#include "comm/edge_handshake.hpp"
+#include "comm/part_rules.hpp"
+#include "fuzz/fuzz.hpp"
+#include "topo/search/place_ranks.hpp"
+
+namespace ccl::fuzz {
+
+using namespace detail;
+
+namespace {
+constexpr int ranks = 4;
+
+void read_shares(Source& source) {
+  std::vector<topo::MachineShare> all(ranks);
+  for (auto& share : all) {
+    share = source.take<topo::MachineShare>();
+    if (!topo::wrong_share(share, ranks).empty() || share.machine < 0) return;
+  }
+  std::string wrong;
+  const auto made = topo::Arrangement::of(topo::machines_of(all, wrong), ranks);
+  if (!made) return;
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (int root = -1; root < ranks; ++root) {
+      const TreePosition position = made->tree(rank, root, 0);
+      demand(position.up < ranks, "a parent that is no rank");
+    }
+  }
+  for (const int rank : made->ring(0)) demand(rank >= 0 && rank < ranks, "no rank in a ring");
+}
+}  // namespace
+
+void prepare() {}
+void read(Input input) {
+  Source source{input};
+  switch (source.take<std::uint8_t>() % 6) {
+    case 0: {
+      std::byte bytes[sizeof(PeerInfo)];
+      const auto copy = source.take_bytes(sizeof bytes);
+      PeerInfo info;
+      std::memcpy(bytes, &info, sizeof info);
+      if (!copy.empty()) std::memcpy(bytes, copy.data(), copy.size());
+      std::memcpy(static_cast<void*>(&info), bytes, sizeof info);
+      info.way = {};
+      (void)wrong_peer_info(info, 2);
+      break;
+    }
+    case 1:
+      (void)wrong_rank_result(source.take<RankResult>());
+      break;
+    case 2:
+      (void)wrong_call(source.take<CallInfo>(), ranks);
+      break;
+    case 3:
+      (void)topo::wrong_report(source.take<topo::GpuReport>());
+      break;
+    case 4:
+      read_shares(source);
+      break;
+    default: {
+      Offer offer;
+      if (read_offer(offer, source.rest()).empty()) {
+        (void)check_same_transport(offer, 2, "shm", 1);
+      }
+    }
+  }
+}
+
+std::vector<std::string> seeds() {
+  const std::string info{'\0'}, result{'\1'}, call{'\2'}, report{'\3'}, shares{'\4'}, offer{'\5'};
+  PeerInfo peer;
+  peer.rank = 2;
+  const topo::Arrangement order = topo::Arrangement::in_order(ranks);
+  topo::MachineShare share;
+  share.machine = 0;
+  share.ring_count = share.tree_count = 1;
+  share.tree_pattern = int(topo::Pattern::tree);
+  std::string all;
+  for (int r = 0; r < ranks; ++r) {
+    share.ring[0] = share.tree[0] = order.ring(0)[std::size_t(r)];
+    all += bytes_of(share);
+  }
+  return {info + bytes_of(peer),
+          result + bytes_of(result_of({})),
+          call + bytes_of(CallInfo{}),
+          report + bytes_of(topo::GpuReport{}),
+          shares + all,
+          offer + bytes_of(Offer{{}, "shm"})};
+}
+
+}  // namespace ccl::fuzz

@@ -1,0 +1,66 @@
+#!/bin/sh
+# Builds all fuzz targets and runs each for SECONDS, two at a time. Prints executions, new units and
+# crashes, and fails if any target crashes.
+#   tests/fuzz/run.sh SECONDS [BUILD_FOLDER [TARGET...]]
+# The corpus of a target stays in BUILD_FOLDER/corpus/NAME; inputs that crash are in
+# BUILD_FOLDER/crashes. CCL_FUZZ_COVERAGE=1 builds for llvm-cov and prints coverage by folder.
+set -eu
+seconds=${1:?usage: tests/fuzz/run.sh SECONDS [BUILD_FOLDER [TARGET...]]}
+here=$(cd "$(dirname "$0")/../.." && pwd)
+build=${2:-$here/build-fuzz}
+[ $# -le 2 ] && shift $# || shift 2
+clang=$(command -v clang++-16 || command -v clang++) || { echo "SKIP: no clang++"; exit 77; }
+coverage=${CCL_FUZZ_COVERAGE:-0}
+mkdir -p "$build/corpus" "$build/crashes" "$build/logs"
+cmake -G Ninja -S "$here" -B "$build" -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DCCL_BUILD_FUZZERS=ON -DCCL_FUZZ_COVERAGE="$coverage" \
+  -DCCL_UNITY=ON -DCCL_PCH=OFF -DCCL_BUILD_NCCL=ON -DCCL_NCCL_TYPES=float -DCCL_NCCL_REDOPS=Sum \
+  -DCCL_BUILD_BENCHMARKS=OFF -DCCL_BUILD_EXAMPLES=OFF -DCCL_BUILD_TOOLS=OFF \
+  -DCCL_TEST_FILTER=nothing > "$build/logs/cmake.log"
+ninja -C "$build" ccl.fuzz > "$build/logs/ninja.log" || {
+  tail -n 30 "$build/logs/ninja.log"
+  exit 1
+}
+targets=${*:-$(cd "$build/tests/fuzz" && ls | sed -n 's/^ccl\.fuzz\.\([a-z_]*\)$/\1/p')}
+
+one() {
+  program=$build/tests/fuzz/ccl.fuzz.$1
+  mkdir -p "$build/corpus/$1"
+  "$program" "--seeds=$build/corpus/$1"
+  if LLVM_PROFILE_FILE=$build/logs/$1.profraw "$program" -max_total_time="$seconds" -timeout=20 \
+    -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 -artifact_prefix="$build/crashes/$1-" \
+    "$build/corpus/$1" > "$build/logs/$1.log" 2>&1
+  then state=fine
+  elif grep -q '^SKIP' "$build/logs/$1.log"; then state=skipped
+  else state=CRASHED
+  fi
+  value() { sed -n "s/^stat::$1: *//p" "$build/logs/$2.log" | tail -n 1; }
+  printf '%-14s %10s executions %6s/s %6s new units  %s\n' "$1" \
+    "$(value number_of_executed_units "$1")" "$(value average_exec_per_sec "$1")" \
+    "$(value new_units_added "$1")" "$state" | tee "$build/logs/$1.result"
+}
+
+set -- $targets
+while [ $# -gt 0 ]; do
+  one "$1" &
+  first=$!
+  shift
+  if [ $# -gt 0 ]; then
+    one "$1"
+    shift
+  fi
+  wait "$first"
+done
+if [ "$coverage" = 1 ]; then
+  profdata=$(command -v llvm-profdata-16 || command -v llvm-profdata)
+  cov=$(command -v llvm-cov-16 || command -v llvm-cov)
+  "$profdata" merge -sparse "$build"/logs/*.profraw -o "$build/logs/all.profdata"
+  set --
+  for target in $targets; do set -- "$@" -object "$build/tests/fuzz/ccl.fuzz.$target"; done
+  for folder in net bootstrap comm transport transport/ib transport/socket choose settings topo; do
+    lines=$("$cov" report "$@" -instr-profile="$build/logs/all.profdata" "$here/src/$folder" |
+      tail -n 1 | awk '{print $(NF-3)}')
+    printf 'lines of src/%-18s %s\n' "$folder" "$lines"
+  done
+fi
+! grep -l CRASHED "$build"/logs/*.result

@@ -1,0 +1,158 @@
+// Control messages of a peer at the extremes of each field, on an emulated device.
+#include "transport/ib/task.hpp"
+
+#include <functional>
+
+#include "support/catch.hpp"
+#include "support/error_matchers.hpp"
+#include "support/fake_verbs.hpp"
+#include "support/lent.hpp"
+#include "transport/wire_layout.hpp"
+#include <sys/socket.h>
+
+using namespace ccl;
+using namespace ccl::test;
+using namespace ccl::detail;
+
+namespace {
+
+constexpr WireShape shape{1, 4, 4096};
+
+IbPortCard card() {
+  IbPortCard one{};
+  one.mtu = 3;
+  std::string_view{"fake_0 port 1"}.copy(one.where, sizeof one.where);
+  return one;
+}
+
+/// One end whose peer is this test.
+struct End {
+  explicit End(EdgeSide side) {
+    link->edge.side = side;
+    link->edge.shape = shape;
+    link->edge.self.rank = side == EdgeSide::receiver ? 1 : 0;
+    link->edge.peer.rank = 1 - link->edge.self.rank;
+    link->context = lent.context;
+    link->deadline = net::Deadline::after(20).at();
+    REQUIRE(link->prepare().has_value());
+    const auto layout = WireLayout::of(shape).value();
+    link->memory = Mapping::anonymous(layout.bytes()).value();
+    link->wires = layout.wires(link->memory.base(), side, true);
+    link->arriving.resize(1);
+    int both[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0);
+    far = Fd{both[1]};
+    net::SecureSocket near{Fd{both[0]}};
+    if (side == EdgeSide::receiver) {
+      REQUIRE(link->arriving.put(0, near));
+      task = make_ib_receiver(link);
+    } else {
+      task = make_ib_sender(link, std::move(near));
+    }
+  }
+  ~End() {
+    link->closing = true;
+    (void)task->progress(counters);
+  }
+  /// The error after this message.
+  Error after(IbControlType say, const IbWriter& body) {
+    const struct {
+      IbControlType say;
+      std::uint32_t bytes;
+    } head{say, std::uint32_t(body.body.size())};
+    REQUIRE(::send(far.get(), &head, sizeof head, 0) == ssize_t(sizeof head));
+    REQUIRE(::send(far.get(), body.body.data(), body.body.size(), 0) == ssize_t(body.body.size()));
+    for (int turn = 0; turn < 300 && link->state() != IbLink::State::failed; ++turn) {
+      (void)task->progress(counters);
+    }
+    return link->error();
+  }
+  Lent lent;
+  std::shared_ptr<IbLink> link = std::make_shared<IbLink>();
+  std::shared_ptr<ProxyTask> task;
+  ProxyCounters counters;
+  Fd far;
+};
+
+struct Offer {
+  std::int32_t qps = 1, split = 0;
+  std::vector<IbPortCard> cards{card()};
+  std::vector<IbBadPath> bad;
+};
+Error after_offer(const std::function<void(Offer&)>& damage) {
+  Offer offer;
+  damage(offer);
+  IbWriter body;
+  body.put(std::uint32_t{1});
+  body.put(std::uint64_t{0x1000});
+  body.put(offer.qps);
+  body.put(offer.split);
+  body.put_all(offer.cards);
+  body.put_all(offer.bad);
+  return End{EdgeSide::receiver}.after(IbControlType::offer, body);
+}
+
+}  // namespace
+
+TEST_CASE("a receiver refuses an offer that does not fit") {
+  const FakeVerbs fabric{1};
+  const auto refused = [](const std::function<void(Offer&)>& damage, const char* why) {
+    const Error error = after_offer(damage);
+    INFO(error.message() << "\nexpected: " << why);
+    CHECK(error.code == Errc::mismatch);
+    CHECK(error.rank == 1);
+    CHECK(error.peer == 0);
+    CHECK(mentions(error.what, "the sender's offer is not one of ib"));
+    CHECK(mentions(error.what, why));
+  };
+  refused([](Offer& o) { o.qps = 0; }, "queue pairs of a port is 0, not from 1 to 64");
+  refused([](Offer& o) { o.qps = 65; }, "queue pairs of a port is 65");
+  refused([](Offer& o) { o.split = 2; }, "split of steps is 2, not from 0 to 1");
+  refused([](Offer& o) { o.cards.clear(); }, "number of ports is 0, not from 1 to 8");
+  refused([](Offer& o) { o.cards.assign(9, card()); }, "number of ports is 9");
+  refused([](Offer& o) { o.cards[0].mtu = 0; }, "MTU of a port is 0, not from 1 to 5");
+  refused([](Offer& o) { o.cards[0].mtu = 255; }, "MTU of a port is 255");
+  refused([](Offer& o) { o.cards[0].infiniband = 2; }, "kind of a port is 2");
+  refused([](Offer& o) { std::memset(o.cards[0].where, 'x', sizeof o.cards[0].where); },
+          "name of a port has no end within its 44 bytes");
+  refused([](Offer& o) { o.bad.resize(65); }, "number of bad paths is 65");
+  refused([](Offer& o) { std::memset(&o.bad.emplace_back(), 'x', sizeof(IbBadPath)); },
+          "sender's port has no end");
+}
+
+TEST_CASE("a sender refuses a plan and a report that do not fit") {
+  const FakeVerbs fabric{1};
+  const auto plan = [](std::uint32_t pairs, std::uint32_t parts, std::uint32_t port) {
+    IbWriter body;
+    body.put(std::uint32_t{1});
+    body.put_all(std::vector{card()});
+    body.put_all(std::vector{IbChannelPlan{pairs, parts, 0}});
+    body.put_all(std::vector{IbPair{port, 0, 17, 5}});
+    return body;
+  };
+  for (const IbWriter& body :
+       {plan(0, 1, 0), plan(1, 0, 0), plan(~0u, 1, 0), plan(1, 1, ~0u), plan(1, 2, 0)}) {
+    End end{EdgeSide::sender};
+    const Error error = end.after(IbControlType::plan, body);
+    INFO(error.message());
+    CHECK(error.code == Errc::mismatch);
+    CHECK(mentions(error.what, "the receiver's plan is not one of ib"));
+  }
+  IbWriter broken;
+  broken.put(std::uint32_t{1});
+  broken.put(std::uint32_t{1u << 30});
+  const Error error = End{EdgeSide::sender}.after(IbControlType::broken, broken);
+  CHECK(error.code == Errc::mismatch);
+  CHECK(mentions(error.what, "the end of a report is missing"));
+  CHECK(mentions(error.what, "sent rank 0 on"));
+}
+
+TEST_CASE("a message of no type ends the connection, and the error names both ends") {
+  const FakeVerbs fabric{1};
+  const Error error = End{EdgeSide::receiver}.after(IbControlType(77), {});
+  INFO(error.message());
+  CHECK(error.code == Errc::mismatch);
+  CHECK(mentions(error.what, "rank 0 on"));
+  CHECK(mentions(error.what, "sent rank 1 on"));
+  CHECK(mentions(error.what, "type of a control message is 77, not from 1 to 7"));
+}
