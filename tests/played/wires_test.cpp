@@ -1,65 +1,71 @@
-// Collectives over wires whose kernels run on GPUs played on the CPU.
+// Collectives over wires, whose kernels run on GPUs that are played on the CPU.
 #include "support/played/played_gpus.hpp"
-// Kernels come first.
+// Kernels come before other headers of ccl.
 #include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
+#include <ccl/transport/p2p.hpp>
 
-#include <thread>
+#include <fmt/format.h>
+
+#include <string>
 #include <vector>
 
-#include "support/catch.hpp"
-#include "support/gpu_ranks.hpp"
+#include "support/played/ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
 namespace {
 
+constexpr int multiprocessors = 4;
+using Ranks = std::vector<Result<Communicator>>;
+
+/// The element `i` of rank r's input: whole numbers, whose sums are exact.
+float element(int rank, Index i) {
+  return float((rank + 1) * (1 + i % 7));
+}
+float sum(int ranks, Index i) {
+  return float(ranks * (ranks + 1) / 2) * float(1 + i % 7);
+}
+
 template <class Algo, class Proto>
-void all_reduces(int ranks, int count) {
-  played::install(ranks, 4);
-  std::vector<int> devices;
-  for (int r = 0; r < ranks; ++r) devices.push_back(r);
-  const auto comms = create(devices);
-  std::vector<std::thread> threads;
-  std::vector<std::string> problems(std::size_t(ranks), "");
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      auto& problem = problems[std::size_t(r)];
-      if (!comms[std::size_t(r)]) {
-        problem = comms[std::size_t(r)].error().message();
-        return;
-      }
-      const auto ring =
-          Collective<AllReduce, Algo, Proto, DefaultTransport>::create(*comms[std::size_t(r)]);
-      if (!ring) {
-        problem = ring.error().message();
-        return;
-      }
-      CUstream stream;
-      const detail::CudaDriver& cuda = **detail::cuda_driver();
-      (void)cudaSetDevice(r);
-      (void)cuda.stream_create(&stream, CU_STREAM_NON_BLOCKING);
-      std::vector<float> in(std::size_t(count), float(r + 1)), out(std::size_t(count), -1);
-      for (int turn = 0; turn < 3; ++turn) {
-        const auto done = (*ring)(in.data(), out.data(), count, Sum{}, stream);
-        if (!done) problem = done.error().message();
-      }
-      (void)cuda.stream_synchronize(stream);
-      for (const float is : out) {
-        if (is != float(ranks * (ranks + 1) / 2)) problem = "wrong: " + std::to_string(is);
-      }
-      (void)cuda.stream_destroy(stream);
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  for (const auto& problem : problems) CHECK(problem.empty());
-  for (const auto& problem : problems) CHECK(problem == "");
+void all_reduces(Ranks& comms, Index count, int calls = 3) {
+  INFO(comms.size() << " ranks, " << count << " elements, " << Proto::name);
+  played::on_each(comms, [&](const played::Rank& rank) -> std::string {
+    const auto made = Collective<AllReduce, Algo, Proto, P2pTransport>::create(rank.comm);
+    if (!made) return made.error().message();
+    std::vector<float> in(std::size_t(count), 0), out(std::size_t(count), -1);
+    for (Index i = 0; i < count; ++i) in[std::size_t(i)] = element(rank.rank, i);
+    for (int call = 0; call < calls; ++call) {
+      const auto done = (*made)(in.data(), out.data(), count, Sum{}, rank.stream);
+      if (!done) return done.error().message();
+    }
+    rank.synchronize();
+    for (Index i = 0; i < count; ++i) {
+      const float is = out[std::size_t(i)], wanted = sum(rank.ranks, i);
+      if (is != wanted) return fmt::format("element {} is {} and not {}", i, is, wanted);
+    }
+    return {};
+  });
 }
 
 }  // namespace
 
-TEST_CASE("a ring's all-reduce runs on played GPUs") {
-  all_reduces<Ring, Simple>(2, 1000);
-  all_reduces<Ring, LL>(3, 1000);
+TEST_CASE("an all-reduce by a ring runs on played GPUs with each protocol") {
+  played::install(8, multiprocessors);
+  for (const int ranks : {2, 3, 8}) {
+    auto comms = played::create_ranks(ranks);
+    for (const Index count : {Index{1}, Index{5000}}) {
+      all_reduces<Ring, Simple>(comms, count);
+      all_reduces<Ring, LL>(comms, count);
+      all_reduces<Ring, LL128>(comms, count);
+    }
+  }
+}
+
+TEST_CASE("an all-reduce by two trees runs on played GPUs") {
+  played::install(8, multiprocessors);
+  auto comms = played::create_ranks(5);
+  all_reduces<Tree, LL>(comms, 3000);
 }
