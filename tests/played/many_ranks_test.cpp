@@ -48,6 +48,7 @@ TEST_CASE("many GPU ranks reduce") {
   const char* const given = std::getenv("RANKS");
   const int ranks = given != nullptr ? std::atoi(given) : 72;
   played::install(ranks, 2);
-  auto comms = played::create_ranks(ranks);
+  const char* const hosts = std::getenv("PER_HOST");
+  auto comms = played::create_ranks(ranks, hosts != nullptr ? std::atoi(hosts) : 4);
   played::on_each(comms, all_reduce);
 }

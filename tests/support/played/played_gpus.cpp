@@ -1,6 +1,14 @@
 #include "support/played/played_gpus.hpp"
 
+#include <cstdio>
+#include <cstdlib>
+
+#include <sys/utsname.h>
+
 namespace ccl::test::played {
+
+constinit thread_local int host_of_thread = -1;
+
 namespace {
 
 /// As the driver describes memory: `allocation_around` asks for these.
@@ -50,8 +58,19 @@ FakeGpus& install(int devices, int multiprocessors) {
   add_streams(driver);
   add_graphs(driver);
   driver.pointer_get_attributes = describe;
+  ::setenv("CCL_MNNVL_UUID", "1", 0);  // the NVLink domain of all hosts
   detail::use_cuda_driver(driver, devices);
   return all;
 }
 
 }  // namespace ccl::test::played
+
+/// In the place of the C library's function, of which the identity of a host is made.
+extern "C" int gethostname(char* name, std::size_t bytes) noexcept {
+  const int host = ccl::test::played::host_of_thread;
+  utsname here{};
+  if (host < 0 && ::uname(&here) != 0) return -1;
+  const int written = host < 0 ? std::snprintf(name, bytes, "%s", here.nodename)
+                               : std::snprintf(name, bytes, "played-%d", host);
+  return written >= 0 && std::size_t(written) < bytes ? 0 : -1;
+}

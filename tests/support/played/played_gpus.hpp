@@ -12,4 +12,8 @@ namespace ccl::test::played {
 /// In the place of libcuda, for the life of this process: `devices` GPUs of `multiprocessors` each.
 FakeGpus& install(int devices, int multiprocessors);
 
+/// Host on which this thread is, for communicators that it creates; -1: the host of the test. The
+/// GPUs of all hosts are in one NVLink domain.
+extern constinit thread_local int host_of_thread;
+
 }  // namespace ccl::test::played

@@ -59,11 +59,22 @@ inline void on_each(std::vector<Result<Communicator>>& comms,
   }
 }
 
-/// Rank r on device r.
-inline std::vector<Result<Communicator>> create_ranks(int ranks) {
-  std::vector<int> devices(std::size_t(ranks), 0);
-  for (int r = 0; r < ranks; ++r) devices[std::size_t(r)] = r;
-  return create(devices);
+/// Rank r on device r. `per_host`: GPUs of a host; 0: all are on one.
+inline std::vector<Result<Communicator>> create_ranks(int ranks, int per_host = 0) {
+  const auto id = create_unique_id();
+  REQUIRE(id);
+  std::vector<Result<Communicator>> comms(std::size_t(ranks), fail(Errc::internal, "not made"));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      if (per_host > 0) host_of_thread = r / per_host;
+      Config config;
+      config.device = r;
+      comms[std::size_t(r)] = Communicator::create(*id, r, ranks, config);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return comms;
 }
 
 /// The text of a failure; empty if there is none.
