@@ -31,7 +31,7 @@ class Worker {
     return {moves_.load(std::memory_order_acquire), rounds_.load(std::memory_order_acquire),
             blocks_.load(std::memory_order_acquire) == 0};
   }
-  static Worker& here();
+  static Worker& of_this_thread();
 
  private:
   [[noreturn]] void run();
@@ -78,7 +78,7 @@ void run_lane(void* of) {
 
 Lane::Lane(Block& of, unsigned at) : block{of}, thread{at}, fiber{&run_lane, this} {}
 
-Worker& Worker::here() {
+Worker& Worker::of_this_thread() {
   return *this_worker;
 }
 
@@ -183,7 +183,7 @@ void Team::sync() {
   }
   arrived_ = 0;
   agreed_[++round_ & 1] = true;  // everybody has read what the round before has left there
-  Worker& worker = Worker::here();
+  Worker& worker = Worker::of_this_thread();
   for (Lane* lane = waiting_; lane != nullptr;) {
     Lane* const next = lane->next;
     lane->state = Lane::State::ready;

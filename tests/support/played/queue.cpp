@@ -87,7 +87,9 @@ void Queue::start_block(const NodePtr& node) {
   calls.body = node->kernel.body;
   calls.launched = [this, node] { block_lets_go(node); };
   calls.ended = [this, node] { block_ended(node); };
-  if (node->previous) calls.awaits = &node->previous->done;
+  if (node->previous) {
+    calls.awaits = awaits_all_ ? &node->previous->done : &node->previous->blocks_done;
+  }
   run_block(std::make_shared<Block>(node->begun++, node->kernel.blocks, node->kernel.lanes,
                                     std::move(calls)));
 }
@@ -108,7 +110,10 @@ void Queue::block_ended(const NodePtr& node) {
   Lock lock{mutex_};
   Device& device = devices_[node->device];
   --device.taken;
-  if (++node->ended == node->kernel.blocks) close(node);
+  if (++node->ended == node->kernel.blocks) {
+    node->blocks_done.store(true, std::memory_order_release);
+    close(node);
+  }
   place(device);
   go_on(std::move(lock));
 }

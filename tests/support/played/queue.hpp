@@ -34,7 +34,8 @@ struct Node {
   std::vector<std::shared_ptr<Node>> closing{};  // end when this one has ended
   unsigned begun = 0, ended = 0, holding = 0;    // blocks; those that do not let others begin
   bool ready = false, let_go = false;
-  std::atomic<bool> done{false};
+  std::atomic<bool> blocks_done{false};  // of a kernel
+  std::atomic<bool> done{false};         // and what came before it
 };
 using NodePtr = std::shared_ptr<Node>;
 
@@ -62,6 +63,10 @@ class Queue {
   void submit(const NodePtr& node);
   /// Blocks until the node has ended.
   void wait(const NodePtr& node);
+
+  /// Says how far lanes that wait for the launch before them look: to the end of its blocks, which
+  /// is all that PTX promises, or to the end of all before it, as seen on an H100.
+  void await_all_before(bool all) { awaits_all_ = all; }
 
   /// Launches that wait for places.
   std::vector<Unplaced> unplaced();
@@ -93,6 +98,7 @@ class Queue {
   std::deque<NodePtr> ready_;
   unsigned long long nodes_done_ = 0;
   std::size_t kernels_ = 0;  // that have not ended
+  std::atomic<bool> awaits_all_{false};
 };
 
 }  // namespace ccl::test::played

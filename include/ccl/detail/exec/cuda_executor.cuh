@@ -217,7 +217,7 @@ struct CudaExecutor {
     if (count == 0) return cudaSuccess;
     const Index blocks = div_up<Index>(count, 1024);
     using T = typename R::Type;
-    return launch_kernel(detail::run_alone<R>, int(blocks < 512 ? blocks : 512), 256, false, stream,
+    return launch_kernel(detail::run_alone<R>, int(blocks < 512 ? blocks : 512), 256, {}, stream,
                          reduction, static_cast<const T*>(input), static_cast<T*>(output), count);
   }
 
@@ -234,7 +234,7 @@ struct CudaExecutor {
     // Enough blocks to saturate memory. A plain launch waits for all earlier launches.
     const int most = int(blocks < 1024 ? blocks : 1024);
     return launch_kernel(whole ? detail::run_map<F, T, U, run> : detail::run_map<F, T, U, 1>, most,
-                         256, false, stream, map, input, output, count);
+                         256, {}, stream, map, input, output, count);
   }
   template <class F, class T, class U>
   [[nodiscard]] static cudaError_t load_map() {

@@ -14,6 +14,9 @@ namespace ccl::ptx {
 inline void launch_dependents() {
   test::played::launch_dependents();
 }
+inline void wait_for_previous() {
+  test::played::await_previous();
+}
 }  // namespace ccl::ptx
 
 namespace ccl::detail {
