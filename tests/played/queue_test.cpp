@@ -163,8 +163,7 @@ TEST_CASE("a launch that does not wait lets the next one overtake those before i
   played::Queue::instance().await_all_before(false);
 }
 
-TEST_CASE(
-    "kernels that wait for peers stand still if GPUs give the places to different ones") {
+TEST_CASE("kernels that wait for peers stand still if GPUs give the places to different ones") {
   played::install(2, 4);
   const CUstream streams[2][2] = {{make_stream(0), make_stream(0)},
                                   {make_stream(1), make_stream(1)}};
