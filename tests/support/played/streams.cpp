@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/played/capture.hpp"
+#include <sys/mman.h>
 
 namespace ccl::test::played {
 namespace {
@@ -65,8 +66,21 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream hand
   if (!stream->capture && (!stream->last || stream->last->done)) return run();
   return append_act(handle, [run] { (void)run(); });
 }
+bool is_device_memory(CUdeviceptr at) {
+  const std::lock_guard lock{fake::gpus().mutex};
+  return fake::gpus().region(reinterpret_cast<const void*>(at)) != nullptr;
+}
+/// Sets bytes. Zeros of whole pages of a GPU's memory are given back to the system, since most of
+/// them are never used.
+void set(CUdeviceptr at, unsigned char value, std::size_t bytes) {
+  constexpr CUdeviceptr page = 4096;
+  auto* const first = reinterpret_cast<void*>(at);
+  const bool pages = value == 0 && at % page == 0 && bytes % page == 0 && bytes != 0;
+  if (pages && is_device_memory(at) && ::madvise(first, bytes, MADV_REMOVE) == 0) return;
+  std::memset(first, value, bytes);
+}
 CUresult clear(CUdeviceptr at, unsigned char value, std::size_t bytes, CUstream stream) {
-  return append_act(stream, [=] { std::memset(reinterpret_cast<void*>(at), value, bytes); });
+  return append_act(stream, [=] { set(at, value, bytes); });
 }
 
 CUresult record(CUevent handle, CUstream on) {
