@@ -3,10 +3,10 @@
 // CUDA driver whose GPUs are memory of this process. It tests access to peers' memory without GPUs,
 // also over paths that fail.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -28,12 +28,12 @@ namespace ccl::test {
 enum class FakePath { well, lost, corrupt, stuck, slow, seen_late };
 
 struct FakeGpus {
-  static constexpr int most = 40;
+  static constexpr int usual = 40;  // devices, where a test does not say how many
   struct Link {
     bool access = true, nvlink = true;
     FakePath path = FakePath::well;
   };
-  std::array<std::array<Link, most>, most> links{};
+  std::map<std::size_t, std::map<std::size_t, Link>> links{};  // that are unlike the others
   std::map<int, int> multiprocessors{};  // of these devices; the others have one
   int copies_between = 0;                // of GPUs, in all
   int refuses_to_map = -1;               // for this device, what is another's
@@ -41,6 +41,12 @@ struct FakeGpus {
   bool fabric = true;                    // handles for other hosts: here, other processes
   int fabric_imports = 0, legacy_imports = 0;
 
+  Link link_of(int a, int b) const {
+    const auto from = links.find(std::size_t(a));
+    if (from == links.end()) return {};
+    const auto to = from->second.find(std::size_t(b));
+    return to == from->second.end() ? Link{} : to->second;
+  }
   /// Both ways.
   void link(int a, int b, Link how) {
     links[std::size_t(a)][std::size_t(b)] = links[std::size_t(b)][std::size_t(a)] = how;
@@ -119,7 +125,8 @@ inline int current() {
 inline CUcontext context_of(int device) {
   return reinterpret_cast<CUcontext>(std::uintptr_t(device + 1));
 }
-constexpr unsigned domain = 0xfade;  // that no machine has
+constexpr unsigned domain = 0xfade;  // from here on, domains that no machine has
+constexpr unsigned in_domain = 128;  // devices
 
 /// Whatever is not written below is not to be had.
 template <class F>
@@ -146,9 +153,8 @@ inline CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstre
     return region != nullptr && region->device != stream.device;
   };
   const FakeGpus::Region* const peer = remote(there) ? there : remote(here) ? here : nullptr;
-  const FakePath path = peer == nullptr
-                            ? FakePath::well
-                            : all.links[std::size_t(stream.device)][std::size_t(peer->device)].path;
+  const FakePath path =
+      peer == nullptr ? FakePath::well : all.link_of(stream.device, peer->device).path;
   all.copies_between += peer != nullptr;
   // Data written to a lost path reads back as written, but does not reach the peer.
   static std::map<const char*, std::vector<char>> lost;
@@ -209,14 +215,14 @@ inline CudaDriver driver() {
     return CUDA_SUCCESS;
   };
   cuda.device_get_pci_bus_id = [](char* text, int bytes, CUdevice device) {
-    std::snprintf(text, std::size_t(bytes), "%04x:%02x:00.0", domain, 0x10 + unsigned(device));
+    std::snprintf(text, std::size_t(bytes), "%04x:%02x:00.0", domain + unsigned(device) / in_domain,
+                  0x10 + unsigned(device) % in_domain);
     return CUDA_SUCCESS;
   };
   cuda.device_get_by_pci_bus_id = [](CUdevice* device, const char* text) {
     unsigned in = 0, bus = 0;
-    if (std::sscanf(text, "%x:%x:", &in, &bus) != 2 || in != domain)
-      return CUDA_ERROR_INVALID_VALUE;
-    *device = int(bus) - 0x10;
+    if (std::sscanf(text, "%x:%x:", &in, &bus) != 2 || in < domain) return CUDA_ERROR_INVALID_VALUE;
+    *device = int((in - domain) * in_domain + bus - 0x10);
     return CUDA_SUCCESS;
   };
   cuda.device_get_attribute = [](int* value, CUdevice_attribute what, CUdevice device) {
@@ -227,11 +233,11 @@ inline CudaDriver driver() {
     return CUDA_SUCCESS;
   };
   cuda.device_can_access_peer = [](int* can, CUdevice a, CUdevice b) {
-    *can = gpus().links[std::size_t(a)][std::size_t(b)].access;
+    *can = gpus().link_of(a, b).access;
     return CUDA_SUCCESS;
   };
   cuda.device_get_p2p_attribute = [](int* value, CUdevice_P2PAttribute, CUdevice a, CUdevice b) {
-    *value = gpus().links[std::size_t(a)][std::size_t(b)].nvlink;
+    *value = gpus().link_of(a, b).nvlink;
     return CUDA_SUCCESS;
   };
   cuda.primary_ctx_retain = [](CUcontext* context, CUdevice device) {
@@ -350,8 +356,7 @@ inline CudaDriver driver() {
     for (std::size_t n = 0; n < count; ++n) {
       const int device = access[n].location.id;
       if (device != region.device &&
-          (device == gpus().refuses_to_map ||
-           !gpus().links[std::size_t(device)][std::size_t(region.device)].access)) {
+          (device == gpus().refuses_to_map || !gpus().link_of(device, region.device).access)) {
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
       }
       if (std::count(region.accessible.begin(), region.accessible.end(), device) != 0) {

@@ -17,7 +17,7 @@
 namespace ccl::test {
 
 /// A process remembers what it has found: each case takes GPUs of its own.
-inline FakeGpus& gpus(int devices = FakeGpus::most) {
+inline FakeGpus& gpus(int devices = FakeGpus::usual) {
   return FakeGpus::install(devices);
 }
 

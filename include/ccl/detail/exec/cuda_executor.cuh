@@ -217,9 +217,8 @@ struct CudaExecutor {
     if (count == 0) return cudaSuccess;
     const Index blocks = div_up<Index>(count, 1024);
     using T = typename R::Type;
-    detail::run_alone<R><<<unsigned(blocks < 512 ? blocks : 512), 256, 0, stream>>>(
-        reduction, static_cast<const T*>(input), static_cast<T*>(output), count);
-    return cudaGetLastError();
+    return launch_kernel(detail::run_alone<R>, int(blocks < 512 ? blocks : 512), 256, {}, stream,
+                         reduction, static_cast<const T*>(input), static_cast<T*>(output), count);
   }
 
   /// Queues `map` on a rank's own elements of `T`.
@@ -233,13 +232,9 @@ struct CudaExecutor {
     const bool whole = aligned(input, run * sizeof(T)) && aligned(output, run * sizeof(U));
     const Index blocks = div_up<Index>(count, 256 * (whole ? run : 1));
     // Enough blocks to saturate memory. A plain launch waits for all earlier launches.
-    const auto shape = unsigned(blocks < 1024 ? blocks : 1024);
-    if (whole) {
-      detail::run_map<F, T, U, run><<<shape, 256, 0, stream>>>(map, input, output, count);
-    } else {
-      detail::run_map<F, T, U, 1><<<shape, 256, 0, stream>>>(map, input, output, count);
-    }
-    return cudaGetLastError();
+    const int most = int(blocks < 1024 ? blocks : 1024);
+    return launch_kernel(whole ? detail::run_map<F, T, U, run> : detail::run_map<F, T, U, 1>, most,
+                         256, {}, stream, map, input, output, count);
   }
   template <class F, class T, class U>
   [[nodiscard]] static cudaError_t load_map() {

@@ -1,0 +1,96 @@
+// Several communicators at once on GPUs that are played on the CPU, with few multiprocessors; and
+// launches that fail.
+#include "support/played/played_gpus.hpp"
+// Kernels come before other headers of ccl.
+#include <ccl/algo/ring.hpp>
+#include <ccl/collective.cuh>
+#include <ccl/transport/p2p.hpp>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/environment.hpp"
+#include "support/played/calls.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+using RingOfGpus = Collective<AllReduce, Ring, LL, P2pTransport>;
+constexpr Plan small{.channels = 8, .slot_count = 4, .slot_bytes = 4 << 10};
+
+/// Calls of several communicators of one rank, each on a stream of its own. `order(call)`: the
+/// communicator of that call.
+template <class F>
+std::string calls_on(std::vector<played::Ranks>& worlds, int r, int calls, Index count, F order) {
+  const detail::CudaDriver& cuda = **detail::cuda_driver();
+  std::vector<RingOfGpus> rings;
+  std::vector<CUstream> streams(worlds.size(), nullptr);
+  for (std::size_t w = 0; w < worlds.size(); ++w) {
+    auto ring = RingOfGpus::create(*worlds[w][std::size_t(r)], small);
+    if (!ring) return ring.error().message();
+    rings.push_back(*ring);
+    (void)cuda.stream_create(&streams[w], CU_STREAM_NON_BLOCKING);
+  }
+  const int ranks = int(worlds[0].size());
+  played::Buffers buffers{r, calls, count, count};
+  for (int call = 0; call < calls; ++call) {
+    const std::size_t w = order(call);
+    auto &in = buffers.in[std::size_t(call)], &out = buffers.out[std::size_t(call)];
+    const auto done = rings[w](in.data(), out.data(), count, Sum{}, streams[w]);
+    if (!done) return done.error().message();
+  }
+  for (const CUstream stream : streams) {
+    (void)cuda.stream_synchronize(stream);
+    (void)cuda.stream_destroy(stream);
+  }
+  return buffers.wrong([&](int call, Index i) { return played::sum_of_elements(ranks, call, i); });
+}
+
+}  // namespace
+
+TEST_CASE("three communicators of the same GPUs run at once, in one order on all ranks") {
+  constexpr int ranks = 4, calls = 60;
+  played::install(ranks, 8);
+  std::vector<played::Ranks> worlds;
+  for (int w = 0; w < 3; ++w) worlds.push_back(played::create_ranks(ranks));
+  played::on_each(worlds[0], [&](const played::Rank& rank) {
+    std::mt19937 random{7};  // the same on all ranks
+    return calls_on(worlds, rank.rank, calls, 2000, [&](int) { return random() % worlds.size(); });
+  });
+  CHECK(played::Queue::instance().unplaced().empty());
+}
+
+TEST_CASE("a launch that fails on one rank fails its call, and no rank waits for good") {
+  constexpr int ranks = 3;
+  const Environment soon{"CCL_TIMEOUT", "1"};
+  played::install(ranks, 8);
+  auto comms = played::create_ranks(ranks);
+  std::vector<char> ended(ranks, 0);
+  const auto problems = played::problems_on(comms, [&](const played::Rank& rank) -> std::string {
+    const auto ring = RingOfGpus::create(rank.comm, small);
+    if (!ring) return ring.error().message();
+    constexpr Index count = 100;
+    std::vector<float> data(count, 1);
+    const auto call = [&] { return (*ring)(data.data(), data.data(), count, Sum{}, rank.stream); };
+    if (rank.rank == 1) played::fail_launch(1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    auto done = call();
+    if (rank.rank == 1 && done) return "the launch did not fail";
+    rank.synchronize();  // the kernels of the others end at their deadline, or sooner
+    ended[std::size_t(rank.rank)] = 1;
+    for (int n = 0; n < 100 && done; ++n) {
+      done = call();
+      rank.synchronize();
+    }
+    return done ? std::string{} : done.error().message();
+  });
+  CHECK(std::count(ended.begin(), ended.end(), 1) == ranks);
+  for (int r = 0; r < ranks; ++r) {
+    INFO("rank " << r << ": " << problems[std::size_t(r)]);
+    CHECK(!problems[std::size_t(r)].empty());
+  }
+  CHECK(mentions(problems[1], "launch"));
+}

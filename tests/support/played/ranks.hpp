@@ -1,0 +1,86 @@
+#pragma once
+
+// Communicators of ranks that are threads of this process, each on a played GPU.
+#include <ccl/comm/communicator.hpp>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/gpu_ranks.hpp"
+#include "support/played/played_gpus.hpp"
+
+namespace ccl::test::played {
+
+/// One rank, as a thread of its own sees it.
+struct Rank {
+  int rank = 0, ranks = 1;
+  Communicator& comm;
+  CUstream stream = nullptr;  // of its GPU, which is current
+
+  /// Waits for all that is queued on the stream.
+  void synchronize() const { (void)(*detail::cuda_driver())->stream_synchronize(stream); }
+};
+
+/// Runs `f(rank)` for each of `comms`, on a thread of each; it returns a problem, or an empty text.
+/// Returns the problems, in order of ranks.
+inline std::vector<std::string> problems_on(std::vector<Result<Communicator>>& comms,
+                                            const std::function<std::string(const Rank&)>& f) {
+  std::vector<std::string> problems(comms.size(), "did not run");
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < comms.size(); ++r) {
+    threads.emplace_back([&, r] {
+      if (!comms[r]) {
+        problems[r] = comms[r].error().message();
+        return;
+      }
+      const detail::CudaDriver& cuda = **detail::cuda_driver();
+      (void)cudaSetDevice(comms[r]->device());
+      Rank rank{int(r), int(comms.size()), *comms[r]};
+      (void)cuda.stream_create(&rank.stream, CU_STREAM_NON_BLOCKING);
+      problems[r] = f(rank);
+      if (problems[r].empty()) rank.synchronize();
+      (void)cuda.stream_destroy(rank.stream);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return problems;
+}
+
+/// As `problems_on`, and checks that there are none.
+inline void on_each(std::vector<Result<Communicator>>& comms,
+                    const std::function<std::string(const Rank&)>& f) {
+  const auto problems = problems_on(comms, f);
+  for (std::size_t r = 0; r < problems.size(); ++r) {
+    INFO("rank " << r << ": " << problems[r]);
+    CHECK(problems[r].empty());
+  }
+}
+
+/// Rank r on device r. `per_host`: GPUs of a host; 0: all are on one.
+inline std::vector<Result<Communicator>> create_ranks(int ranks, int per_host = 0) {
+  const auto id = create_unique_id();
+  REQUIRE(id);
+  std::vector<Result<Communicator>> comms(std::size_t(ranks), fail(Errc::internal, "not made"));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      if (per_host > 0) host_of_thread = r / per_host;
+      Config config;
+      config.device = r;
+      comms[std::size_t(r)] = Communicator::create(*id, r, ranks, config);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return comms;
+}
+
+/// The text of a failure; empty if there is none.
+template <class T>
+std::string failure_of(const Result<T>& result) {
+  return result ? std::string{} : result.error().message();
+}
+
+}  // namespace ccl::test::played
