@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <future>
+#include <limits>
 #include <map>
 #include <thread>
 #include <utility>
@@ -22,13 +23,22 @@
 namespace ccl {
 namespace detail {
 namespace {
-/// Blocks that a launch may have on every rank. Ranks on one GPU share its multiprocessors, because
-/// a block that only waits must not displace the block that it waits for.
+/// Blocks that a launch may have on the rank `peer`. Ranks on one GPU share its multiprocessors,
+/// because a block that only waits must not displace the block that it waits for. Without a bound
+/// of its own, a communicator leaves three quarters of a GPU to others and to the program.
+int blocks_of(const PeerInfo& peer, int ranks_on_gpu) {
+  constexpr int upper_limit = 128, default_limit = 32;
+  if (peer.max_blocks > 0) {
+    return std::min({upper_limit, peer.max_blocks, peer.multiprocessors / ranks_on_gpu});
+  }
+  return std::min(default_limit, peer.multiprocessors / 4) / ranks_on_gpu;
+}
+
+/// Blocks that a launch may have on every rank: the fewest of all ranks.
 int blocks_of_all(const CommState& state) {
-  int blocks = 128;  // upper limit of a launch
+  int blocks = std::numeric_limits<int>::max();
   for (const PeerInfo& peer : state.identity.peers()) {
-    blocks = std::min(blocks, peer.multiprocessors / state.device.ranks_on_gpu);
-    if (peer.max_blocks > 0) blocks = std::min(blocks, peer.max_blocks);
+    blocks = std::min(blocks, blocks_of(peer, state.device.ranks_on_gpu));
   }
   return std::max(1, blocks);
 }

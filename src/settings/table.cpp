@@ -99,8 +99,11 @@ constexpr std::array table{
             "seconds without progress after which the creation of a communicator fails; 0: never"},
     Setting{"LL128_BUFFSIZE", bytes, "", nccl, "the same in LL128", 4096, Index{1} << 31},
     Setting{"LL_BUFFSIZE", bytes, "", nccl, "the same in LL", 4096, Index{1} << 31},
-    Setting{"MAX_CTAS", integer, "", nccl, "most thread blocks (CPU: channels) of one collective",
-            1, 4096},
+    Setting{
+        "MAX_CTAS", integer, "", nccl,
+        "most thread blocks (CPU: channels) of one collective; by default on GPUs 32, and at most "
+        "a quarter of the multiprocessors",
+        1, 4096},
     Setting{
         "MEMORY_BUDGET", bytes, "", false,
         "bytes of buffers that one communicator may hold on one rank, a composition half of them; "

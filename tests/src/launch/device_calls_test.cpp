@@ -46,9 +46,18 @@ TEST_CASE("launches have as many blocks on all ranks, whatever GPUs they are on"
   FakeGpus& all = FakeGpus::install(3);
   all.multiprocessors = {{0, 132}, {1, 114}, {2, 24}};
   using Blocks = std::vector<int>;
-  CHECK(max_blocks({{0, {}}}) == Blocks{128});
-  CHECK(max_blocks({{0, {}}, {1, {}}}) == Blocks{114, 114});
-  CHECK(max_blocks({{2, {}}, {0, {}}, {1, {}}}) == Blocks{24, 24, 24});
+  CHECK(max_blocks({{0, {}}}) == Blocks{32});
+  CHECK(max_blocks({{0, {}}, {1, {}}}) == Blocks{28, 28});
+  CHECK(max_blocks({{2, {}}, {0, {}}, {1, {}}}) == Blocks{6, 6, 6});
   CHECK(max_blocks({{0, {}}, {1, 8}}) == Blocks{8, 8});
-  CHECK(max_blocks({{0, 120}, {1, {}}}) == Blocks{114, 114});
+}
+
+TEST_CASE("a communicator takes more than a quarter of a GPU only if all its ranks ask for it") {
+  FakeGpus& all = FakeGpus::install(3);
+  all.multiprocessors = {{0, 132}, {1, 114}, {2, 3}};
+  using Blocks = std::vector<int>;
+  CHECK(max_blocks({{0, 1000}}) == Blocks{128});
+  CHECK(max_blocks({{0, 120}, {1, 120}}) == Blocks{114, 114});
+  CHECK(max_blocks({{0, 120}, {1, {}}}) == Blocks{28, 28});
+  CHECK(max_blocks({{2, {}}}) == Blocks{1});
 }
