@@ -75,6 +75,19 @@ Result<void> check_devices(CommState& state) {
   return {};
 }
 
+/// Sets the size of launches, and lets other communicators on the GPU know of this one.
+Result<void> take_place_on_gpu(CommState& state) {
+  if (!state.device.gpu) return {};
+  state.device.max_blocks = blocks_of_all(state);
+  const auto& peers = state.identity.peers();
+  const auto here = [&mine = peers[std::size_t(state.identity.rank())]](const PeerInfo& peer) {
+    return peer.rank < mine.rank && same_gpu(mine, peer);
+  };
+  const auto index = std::count_if(peers.begin(), peers.end(), here);
+  return state.device.order->join({state.device.max_blocks, state.device.ranks_on_gpu, int(index),
+                                   state.limits.implicit_launch_order});
+}
+
 Result<void> exchange_peer_info(CommState& state) {
   CCL_TRY(auto mine, local_peer_info(state.identity.rank(), state.identity.config().device));
   if (state.identity.config().device >= 0) {
@@ -104,7 +117,7 @@ Result<void> exchange_peer_info(CommState& state) {
   const auto& peers = state.identity.peers();
   if (std::any_of(peers.begin(), peers.end(), elsewhere)) state.device.gpu->use_fabric();
   CCL_CHECK(check_devices(state));
-  if (state.device.gpu) state.device.max_blocks = blocks_of_all(state);
+  CCL_CHECK(take_place_on_gpu(state));
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
   log_info(LogPart::init, "communicator{}{} of {} ranks is up",

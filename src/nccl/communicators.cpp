@@ -1,5 +1,6 @@
 // NCCL's communicators: creation, end and queries.
 #include <ccl/comm/unique_id.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,11 +27,21 @@ UniqueId id_of(const ncclUniqueId& given) {
   return id;
 }
 
+/// Configuration of a program that gives none. Programs for NCCL may use several communicators at
+/// once, so launches are in the order of calls unless the setting says otherwise.
+Result<Config> default_config() {
+  Config config;
+  CCL_TRY(const Index order, setting_integer("LAUNCH_ORDER_IMPLICIT"));
+  config.implicit_launch_order = order != 0;
+  return config;
+}
+
 /// Converts the settings of a configuration that ccl has; a configuration of an older header is
-/// shorter. Returns `otherwise` for null.
-Result<Config> read_config(const ncclConfig_t* given, const Config& otherwise = {}) {
-  if (given == nullptr) return otherwise;
-  Config wanted;
+/// shorter. Returns `otherwise`, or the default, for null.
+Result<Config> read_config(const ncclConfig_t* given, const Config* otherwise = nullptr) {
+  if (given == nullptr && otherwise != nullptr) return *otherwise;
+  CCL_TRY(Config wanted, default_config());
+  if (given == nullptr) return wanted;
   ncclConfig_t all = NCCL_CONFIG_INITIALIZER;
   if (given->magic != all.magic || given->size < offsetof(ncclConfig_t, blocking)) {
     return fail(Errc::invalid_argument,
@@ -85,7 +96,7 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config, parent->config));
+  CCL_TRY(const Config wanted, read_config(config, &parent->config));
   CCL_TRY(const Communicator from, parent->ready());
   std::string family = fmt::format("{} {}", parent->next_family("split"), color);
   if (color < 0) {
@@ -108,7 +119,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config, parent->config));
+  CCL_TRY(const Config wanted, read_config(config, &parent->config));
   if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
     return fail(
         Errc::invalid_argument,

@@ -1,0 +1,196 @@
+#pragma once
+
+// Launches of several ranks in one process, on GPUs that hold a limited number of blocks. The
+// streams' contents come from `GpuOrder`, through a CUDA driver that only notes the calls.
+#include <ccl/types/word.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gpu/order.hpp"
+#include "support/fake_gpus.hpp"
+
+namespace ccl::test {
+
+/// An event: how often it was recorded, and which of the records has been reached.
+struct PlayedEvent {
+  int recorded = 0, reached = 0;
+};
+
+/// Entry of a stream.
+struct PlayedWork {
+  enum Kind { wait, record, launch } kind = launch;
+  PlayedEvent* event = nullptr;
+  int number = 0;  // of the record; of a launch among those of its communicator
+  int communicator = 0, blocks = 0;
+  bool early = false, ended = false;
+  int placed = 0;  // blocks on the GPU
+};
+
+struct PlayedStream {
+  std::vector<std::unique_ptr<PlayedWork>> work;
+  std::size_t next = 0;  // all before have ended
+  int gpu = 0;
+  unsigned long long number = 0;
+};
+
+/// Plays GPUs, each of which is one rank. A launch ends when all its blocks are on all GPUs that
+/// make it. The order in which blocks get a place is random.
+class PlayedGpus {
+ public:
+  explicit PlayedGpus(int gpus, int multiprocessors) : multiprocessors_{multiprocessors} {
+    detail::CudaDriver cuda = fake::driver();
+    for (int gpu = 0; gpu < gpus; ++gpu) fake::gpus().multiprocessors[gpu] = multiprocessors;
+    cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
+      *status = CU_STREAM_CAPTURE_STATUS_NONE;
+      return CUDA_SUCCESS;
+    };
+    cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
+      *number = of(stream).number;
+      return CUDA_SUCCESS;
+    };
+    cuda.event_create = [](CUevent* event, unsigned) {
+      *event = reinterpret_cast<CUevent>(&events().emplace_back());
+      return CUDA_SUCCESS;
+    };
+    cuda.event_destroy = [](CUevent) { return CUDA_SUCCESS; };
+    cuda.event_record = [](CUevent event, CUstream stream) {
+      add(stream,
+          {.kind = PlayedWork::record, .event = &of(event), .number = ++of(event).recorded});
+      return CUDA_SUCCESS;
+    };
+    cuda.event_query = [](CUevent event) {
+      return of(event).reached == of(event).recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    };
+    cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
+    cuda.stream_wait_event = [](CUstream stream, CUevent event, unsigned) {
+      add(stream, {.kind = PlayedWork::wait, .event = &of(event), .number = of(event).recorded});
+      return CUDA_SUCCESS;
+    };
+    detail::use_cuda_driver(cuda, gpus);
+  }
+
+  CUstream stream(int gpu) {
+    streams_.push_back(std::make_unique<PlayedStream>());
+    streams_.back()->gpu = gpu;
+    streams_.back()->number = streams_.size();
+    return reinterpret_cast<CUstream>(streams_.back().get());
+  }
+  /// Queues a launch of a communicator, as the runtime does. `always_early` ignores its share.
+  Result<void> launch(detail::GpuOrder& order, int communicator, int number, int blocks,
+                      CUstream stream, bool always_early = false) {
+    CCL_CHECK(order.before(stream, nullptr));
+    auto whole = detail::LaunchShare::whole_gpu();
+    detail::LaunchShare* const share = always_early ? &whole : order.share();
+    add(stream, {.kind = PlayedWork::launch,
+                 .number = number,
+                 .communicator = communicator,
+                 .blocks = blocks,
+                 .early = share != nullptr && share->take(blocks)});
+    return order.after(stream);
+  }
+  /// Runs all that is queued. Returns false if nothing goes on before all has ended.
+  bool run(unsigned seed) {
+    std::mt19937 random{seed};
+    for (bool goes_on = true; goes_on;) {
+      const bool ends_first = random() % 2 == 0;
+      goes_on = ends_first ? end_one() || place_one(random) : place_one(random) || end_one();
+    }
+    return std::ranges::all_of(streams_, [](const auto& s) { return s->next == s->work.size(); });
+  }
+  /// Most launches that were on the GPUs at once.
+  int most_at_once() const { return most_at_once_; }
+
+  static PlayedStream& of(CUstream stream) { return *reinterpret_cast<PlayedStream*>(stream); }
+  static PlayedEvent& of(CUevent event) { return *reinterpret_cast<PlayedEvent*>(event); }
+
+ private:
+  /// All events. Streams use those that were destroyed, too.
+  static std::deque<PlayedEvent>& events() {
+    static std::deque<PlayedEvent> all;
+    return all;
+  }
+  static void add(CUstream stream, const PlayedWork& work) {
+    of(stream).work.push_back(std::make_unique<PlayedWork>(work));
+  }
+  /// Launches of a stream that may have blocks on the GPU: the first, and the early ones behind it.
+  static std::vector<PlayedWork*> started(const PlayedStream& stream) {
+    std::vector<PlayedWork*> all;
+    for (std::size_t n = stream.next; n < stream.work.size(); ++n) {
+      PlayedWork& work = *stream.work[n];
+      if (work.kind == PlayedWork::record) continue;  // does not keep the next launch from starting
+      if (work.kind == PlayedWork::wait) break;
+      const bool first = all.empty() && n == stream.next;
+      if (!first && (!work.early || all.empty() || all.back()->placed < all.back()->blocks)) break;
+      all.push_back(&work);
+    }
+    return all;
+  }
+  int free_places(int gpu) const {
+    int free = multiprocessors_;
+    for (const auto& stream : streams_) {
+      if (stream->gpu != gpu) continue;
+      for (const auto& work : stream->work) free -= work->ended ? 0 : work->placed;
+    }
+    return free;
+  }
+  /// Gives some blocks of a launch a place.
+  bool place_one(std::mt19937& random) {
+    std::vector<std::pair<PlayedWork*, int>> waiting;
+    int running = 0;
+    for (const auto& stream : streams_) {
+      for (PlayedWork* work : started(*stream)) {
+        running += work->placed > 0;
+        if (work->placed < work->blocks) waiting.emplace_back(work, stream->gpu);
+      }
+    }
+    most_at_once_ = std::max(most_at_once_, running);
+    std::shuffle(waiting.begin(), waiting.end(), random);
+    for (const auto& [work, gpu] : waiting) {
+      const int free = free_places(gpu);
+      if (free == 0) continue;
+      const int most = std::min(free, work->blocks - work->placed);
+      work->placed += 1 + int(random() % unsigned(most));
+      return true;
+    }
+    return false;
+  }
+  /// Ends the first entry of some stream.
+  bool end_one() {
+    for (const auto& stream : streams_) {
+      if (stream->next == stream->work.size()) continue;
+      PlayedWork& work = *stream->work[stream->next];
+      if (work.kind == PlayedWork::wait && work.event->reached < work.number) continue;
+      if (work.kind == PlayedWork::launch && !is_complete(work)) continue;
+      if (work.kind == PlayedWork::record) work.event->reached = work.number;
+      work.ended = true;
+      ++stream->next;
+      return true;
+    }
+    return false;
+  }
+  /// True if the launch has all its blocks on all GPUs and is the first that runs there, or has
+  /// ended.
+  bool is_complete(const PlayedWork& launch) const {
+    for (const auto& stream : streams_) {
+      for (std::size_t n = stream->next; n < stream->work.size(); ++n) {
+        const PlayedWork& other = *stream->work[n];
+        if (other.kind != PlayedWork::launch || other.communicator != launch.communicator ||
+            other.number != launch.number) {
+          continue;
+        }
+        if (n != stream->next || other.placed < other.blocks) return false;
+      }
+    }
+    return true;
+  }
+
+  int multiprocessors_, most_at_once_ = 0;
+  std::vector<std::unique_ptr<PlayedStream>> streams_;
+};
+
+}  // namespace ccl::test
