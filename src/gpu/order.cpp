@@ -94,14 +94,14 @@ Result<void> GpuOrder::take_place(CUstream stream, cuuint64_t capture) {
   capture_number_ = capture;
   if (!place_) return {};
   const CudaDriver& cuda = gpu_->driver();
-  const auto turn = residency_->begin(*place_, capture, [this] { return has_ended(); });
-  for (const Residency::Member* other : turn.outside) {
+  const auto waits = residency_->begin(*place_, capture, [this] { return has_ended(); });
+  for (const Residency::Member* other : waits.outside) {
     CCL_CHECK(cuda_check(
         cuda.stream_wait_event(stream, other->ended,
                                capture != 0 ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT),
         "wait for another communicator's launch"));
   }
-  for (const Residency::Member* other : turn.inside) {
+  for (const Residency::Member* other : waits.inside) {
     std::vector<CUgraphNode> ends = other->ends.at(capture);
     CCL_CHECK(cuda_check(
         cuda.stream_update_capture_dependencies(stream, ends.data(), nullptr, ends.size(),

@@ -114,34 +114,35 @@ std::vector<const Residency::Member*> Residency::too_many(const Member& mine,
   return others;
 }
 
-void Residency::list_waits(const Member& mine, cuuint64_t capture, Turn& turn) const {
-  turn.inside.clear();
-  turn.outside.clear();
+void Residency::list_waits(const Member& mine, cuuint64_t capture, LaunchWaits& waits) const {
+  waits.inside.clear();
+  waits.outside.clear();
   if (fits(mine)) return;
   if (capture == 0) {
-    turn.outside = too_many(mine, 0);
+    waits.outside = too_many(mine, 0);
     return;
   }
-  turn.inside = too_many(mine, capture);
+  waits.inside = too_many(mine, capture);
   if (mine.ends.count(capture) != 0) return;
   // The first launch in the capture. A replay may start beside any other communicator's launch.
   for (const Member* other : members_) {
-    if (other != &mine && other->shape.index == mine.shape.index) turn.outside.push_back(other);
+    if (other != &mine && other->shape.index == mine.shape.index) waits.outside.push_back(other);
   }
 }
 
 /// True if another thread makes a launch that this one must wait for: its event is not recorded
 /// yet.
-bool Residency::others_launch(const Turn& turn) const {
+bool Residency::others_launch(const LaunchWaits& waits) const {
   const auto launches = [](const Member* member) {
     return member->launching && member->thread != std::this_thread::get_id();
   };
-  return std::ranges::any_of(turn.inside, launches) || std::ranges::any_of(turn.outside, launches);
+  return std::ranges::any_of(waits.inside, launches) ||
+         std::ranges::any_of(waits.outside, launches);
 }
 
-void Residency::await_others(Turn& turn) {
+void Residency::await_others(LaunchWaits& waits) {
   ++waiting_;
-  if (others_launch(turn)) ended_.wait(turn.lock);
+  if (others_launch(waits)) ended_.wait(waits.lock);
   --waiting_;
 }
 

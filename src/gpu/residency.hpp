@@ -50,7 +50,7 @@ class Residency {
     int cost() const { return held * shape.ranks; }
   };
   /// A launch between `begin` and its waits. Holds the lock.
-  struct Turn {
+  struct LaunchWaits {
     std::unique_lock<std::mutex> lock;
     std::vector<const Member*> inside;   // wait for what they have in the same capture
     std::vector<const Member*> outside;  // wait for `Member::ended`
@@ -72,7 +72,7 @@ class Residency {
   /// Blocks while another thread makes one of those. `capture`: number of the stream's capture, or
   /// 0. `idle()` returns true if no launch of `mine` is in flight and no graph can start one.
   template <class Idle>
-  Turn begin(Member& mine, cuuint64_t capture, Idle idle);
+  LaunchWaits begin(Member& mine, cuuint64_t capture, Idle idle);
   /// Keeps the last nodes of a launch in a capture.
   void captured(Member& mine, cuuint64_t capture, std::vector<CUgraphNode> ends);
   /// Ends a launch, after its event was recorded. Also ends one that failed, or did not begin.
@@ -91,9 +91,9 @@ class Residency {
   int fair_share(const Member& mine) const;
   bool fits(const Member& mine) const;
   std::vector<const Member*> too_many(const Member& mine, cuuint64_t capture) const;
-  void list_waits(const Member& mine, cuuint64_t capture, Turn& turn) const;
-  bool others_launch(const Turn& turn) const;
-  void await_others(Turn& turn);
+  void list_waits(const Member& mine, cuuint64_t capture, LaunchWaits& waits) const;
+  bool others_launch(const LaunchWaits& waits) const;
+  void await_others(LaunchWaits& waits);
 
   const int multiprocessors_;
   mutable std::mutex mutex_;
@@ -104,21 +104,21 @@ class Residency {
 };
 
 template <class Idle>
-Residency::Turn Residency::begin(Member& mine, cuuint64_t capture, Idle idle) {
-  Turn turn{std::unique_lock{mutex_}, {}, {}};
+Residency::LaunchWaits Residency::begin(Member& mine, cuuint64_t capture, Idle idle) {
+  LaunchWaits waits{std::unique_lock{mutex_}, {}, {}};
   mine.share.blocks = fair_share(mine);
   const int holds = std::clamp(mine.share.blocks, mine.shape.blocks, multiprocessors_);
   // Launches in flight may hold what a larger share allowed.
   if (holds > mine.held || (holds < mine.held && idle())) mine.held = holds;
   if (mine.shape.in_order) {
-    for (list_waits(mine, capture, turn); others_launch(turn); list_waits(mine, capture, turn)) {
-      await_others(turn);
+    for (list_waits(mine, capture, waits); others_launch(waits); list_waits(mine, capture, waits)) {
+      await_others(waits);
     }
   }
   mine.last = ++launches_;
   mine.thread = std::this_thread::get_id();
   mine.launching = true;
-  return turn;
+  return waits;
 }
 
 template <class Gone>

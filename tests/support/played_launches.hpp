@@ -36,6 +36,9 @@ struct PlayedStream {
   std::size_t next = 0;  // all before have ended
   int gpu = 0;
   unsigned long long number = 0;
+  cuuint64_t capture = 0;             // 0: none
+  std::vector<CUgraphNode> nodes;     // the last of the capture
+  std::vector<PlayedEvent*> outside;  // external waits in the capture
 };
 
 /// Plays GPUs, each of which is one rank. A launch ends when all its blocks are on all GPUs that
@@ -45,10 +48,12 @@ class PlayedGpus {
   explicit PlayedGpus(int gpus, int multiprocessors) : multiprocessors_{multiprocessors} {
     detail::CudaDriver cuda = fake::driver();
     for (int gpu = 0; gpu < gpus; ++gpu) fake::gpus().multiprocessors[gpu] = multiprocessors;
-    cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
-      *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuda.stream_is_capturing = [](CUstream stream, CUstreamCaptureStatus* status) {
+      *status =
+          of(stream).capture == 0 ? CU_STREAM_CAPTURE_STATUS_NONE : CU_STREAM_CAPTURE_STATUS_ACTIVE;
       return CUDA_SUCCESS;
     };
+    play_captures(cuda);
     cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
       *number = of(stream).number;
       return CUDA_SUCCESS;
@@ -67,7 +72,11 @@ class PlayedGpus {
       return of(event).reached == of(event).recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     };
     cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
-    cuda.stream_wait_event = [](CUstream stream, CUevent event, unsigned) {
+    cuda.stream_wait_event = [](CUstream stream, CUevent event, unsigned flags) {
+      if (of(stream).capture != 0) {
+        if (flags == CU_EVENT_WAIT_EXTERNAL) of(stream).outside.push_back(&of(event));
+        return CUDA_SUCCESS;
+      }
       add(stream, {.kind = PlayedWork::wait, .event = &of(event), .number = of(event).recorded});
       return CUDA_SUCCESS;
     };
@@ -93,6 +102,10 @@ class PlayedGpus {
                  .early = share != nullptr && share->take(blocks)});
     return order.after(stream);
   }
+  /// Destroys all graphs.
+  static void drop_graphs() {
+    for (const auto& [destroy, held] : std::exchange(held_by_graphs(), {})) destroy(held);
+  }
   /// Runs all that is queued. Returns false if nothing goes on before all has ended.
   bool run(unsigned seed) {
     std::mt19937 random{seed};
@@ -102,19 +115,65 @@ class PlayedGpus {
     }
     return std::ranges::all_of(streams_, [](const auto& s) { return s->next == s->work.size(); });
   }
-  /// Most launches that were on the GPUs at once.
-  int most_at_once() const { return most_at_once_; }
 
   static PlayedStream& of(CUstream stream) { return *reinterpret_cast<PlayedStream*>(stream); }
   static PlayedEvent& of(CUevent event) { return *reinterpret_cast<PlayedEvent*>(event); }
 
  private:
+  using Held = std::pair<CUhostFn, void*>;
+  static std::vector<Held>& held_by_graphs() {
+    static std::vector<Held> all;
+    return all;
+  }
+  /// Captures note the last nodes of their streams. Nothing replays them.
+  static void play_captures(detail::CudaDriver& cuda) {
+    cuda.stream_get_capture_info = [](CUstream stream, CUstreamCaptureStatus* status,
+                                      cuuint64_t* id, CUgraph* graph, const CUgraphNode** nodes,
+                                      const CUgraphEdgeData**, std::size_t* count) {
+      *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+      if (id != nullptr) *id = of(stream).capture;
+      if (graph != nullptr) *graph = nullptr;
+      if (nodes != nullptr) *nodes = of(stream).nodes.data();
+      if (count != nullptr) *count = of(stream).nodes.size();
+      return CUDA_SUCCESS;
+    };
+    cuda.stream_update_capture_dependencies = [](CUstream stream, CUgraphNode* nodes,
+                                                 const CUgraphEdgeData*, std::size_t count,
+                                                 unsigned) {
+      of(stream).nodes.insert(of(stream).nodes.end(), nodes, nodes + count);
+      return CUDA_SUCCESS;
+    };
+    cuda.user_object_create = [](CUuserObject*, void* held, CUhostFn destroy, unsigned, unsigned) {
+      held_by_graphs().emplace_back(destroy, held);
+      return CUDA_SUCCESS;
+    };
+    cuda.graph_retain_user_object = [](CUgraph, CUuserObject, unsigned, unsigned) {
+      return CUDA_SUCCESS;
+    };
+    cuda.graph_add_event_record_node = [](CUgraphNode* node, CUgraph, const CUgraphNode*,
+                                          std::size_t, CUevent event) {
+      *node = reinterpret_cast<CUgraphNode>(event);
+      return CUDA_SUCCESS;
+    };
+    cuda.graph_remove_dependencies = [](CUgraph, const CUgraphNode*, const CUgraphNode*,
+                                        const CUgraphEdgeData*,
+                                        std::size_t) { return CUDA_SUCCESS; };
+    cuda.graph_add_dependencies = cuda.graph_remove_dependencies;
+  }
+  static std::uintptr_t& last_node() {
+    static std::uintptr_t last = 0;
+    return last;
+  }
   /// All events. Streams use those that were destroyed, too.
   static std::deque<PlayedEvent>& events() {
     static std::deque<PlayedEvent> all;
     return all;
   }
   static void add(CUstream stream, const PlayedWork& work) {
+    if (PlayedStream& on = of(stream); on.capture != 0) {
+      on.nodes = {reinterpret_cast<CUgraphNode>(++last_node())};
+      return;
+    }
     of(stream).work.push_back(std::make_unique<PlayedWork>(work));
   }
   /// Launches of a stream that may have blocks on the GPU: the first, and the early ones behind it.
@@ -141,14 +200,11 @@ class PlayedGpus {
   /// Gives some blocks of a launch a place.
   bool place_one(std::mt19937& random) {
     std::vector<std::pair<PlayedWork*, int>> waiting;
-    int running = 0;
     for (const auto& stream : streams_) {
       for (PlayedWork* work : started(*stream)) {
-        running += work->placed > 0;
         if (work->placed < work->blocks) waiting.emplace_back(work, stream->gpu);
       }
     }
-    most_at_once_ = std::max(most_at_once_, running);
     std::shuffle(waiting.begin(), waiting.end(), random);
     for (const auto& [work, gpu] : waiting) {
       const int free = free_places(gpu);
@@ -189,7 +245,7 @@ class PlayedGpus {
     return true;
   }
 
-  int multiprocessors_, most_at_once_ = 0;
+  int multiprocessors_;
   std::vector<std::unique_ptr<PlayedStream>> streams_;
 };
 

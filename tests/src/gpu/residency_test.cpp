@@ -304,6 +304,72 @@ TEST_CASE("launches in the order of calls have a place when their turn comes") {
   CHECK(gpus.run(1));
 }
 
+TEST_CASE("captured launches wait for other communicators that do not fit, also in replays") {
+  PlayedGpus gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 64, true}, second{gpus, 1, 1, 128, true};
+  auto& one = PlayedGpus::of(gpus.stream(0));
+  auto& other = PlayedGpus::of(gpus.stream(0));
+  const auto stream = [](PlayedStream& of) { return reinterpret_cast<CUstream>(&of); };
+  one.capture = other.capture = 7;
+  first.call(0, stream(one));
+  CHECK(one.outside.size() == 2);  // for launches of both before the replay
+  first.call(0, stream(one));
+  CHECK(one.outside.size() == 2);
+  const auto ends = one.nodes;
+  REQUIRE(ends.size() == 1);
+  REQUIRE(second.order(0).before(stream(other), nullptr));
+  CHECK(other.outside.size() == 2);
+  CHECK(other.nodes == ends);  // after the launches of the first in this capture
+  REQUIRE(second.order(0).after(stream(other)));
+
+  // Outside of the capture, launches follow its replays.
+  auto& eager = PlayedGpus::of(gpus.stream(0));
+  second.call(0, stream(eager));
+  const auto waits_for = [&](const PlayedEvent* event) {
+    return std::ranges::any_of(eager.work, [&](const auto& work) {
+      return work->kind == PlayedWork::wait && work->event == event;
+    });
+  };
+  for (const PlayedEvent* event : one.outside) CHECK(waits_for(event));
+  PlayedGpus::drop_graphs();
+  detail::bury();
+}
+
+TEST_CASE("captured launches of communicators that fit wait for their own only") {
+  PlayedGpus gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 32, true}, second{gpus, 1, 1, 32, true};
+  auto& one = PlayedGpus::of(gpus.stream(0));
+  one.capture = 8;
+  for (Comm* comm : {&first, &second}) comm->call(0, reinterpret_cast<CUstream>(&one));
+  CHECK(one.outside.size() == 2);
+  CHECK(one.outside.front() != one.outside.back());
+  PlayedGpus::drop_graphs();
+  detail::bury();
+}
+
+TEST_CASE("what the launches of a graph may hold counts until the graph is destroyed") {
+  PlayedGpus gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 32, true};
+  auto& captured = PlayedGpus::of(gpus.stream(0));
+  captured.capture = 9;
+  first.call(0, reinterpret_cast<CUstream>(&captured));
+  CHECK(first.order(0).share()->blocks == 64);
+  Comm second{gpus, 1, 1, 64, true}, third{gpus, 2, 1, 32, true};
+  auto& stream = PlayedGpus::of(gpus.stream(0));
+  const auto waits_of_third = [&] {
+    first.call(0, gpus.stream(0));
+    second.call(0, gpus.stream(0));
+    third.call(0, reinterpret_cast<CUstream>(&stream));
+    REQUIRE(gpus.run(1));
+    return std::ranges::count(stream.work, PlayedWork::wait,
+                              [](const auto& work) { return work->kind; });
+  };
+  CHECK(waits_of_third() == 1);  // for the second: 64, 64 and 32 blocks do not fit
+  PlayedGpus::drop_graphs();
+  detail::bury();
+  CHECK(waits_of_third() == 1);  // no more
+}
+
 TEST_CASE("a forked child counts its own communicators") {
   PlayedGpus gpus{1, multiprocessors};
   const auto gpu = detail::Gpu::open(0);
