@@ -13,7 +13,7 @@
 
 #include "gpu/order.hpp"
 #include "support/catch.hpp"
-#include "support/played_launches.hpp"
+#include "support/gpu_scheduler.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ namespace {
 /// A communicator with one rank on each of the GPUs.
 class Comm {
  public:
-  Comm(PlayedGpus& gpus, int number, int ranks, int blocks, bool in_order)
+  Comm(GpuScheduler& gpus, int number, int ranks, int blocks, bool in_order)
       : gpus_{gpus}, number_{number}, blocks_{blocks} {
     for (int r = 0; r < ranks; ++r) {
       auto gpu = detail::Gpu::open(r);
@@ -45,7 +45,7 @@ class Comm {
   GpuOrder& order(int rank) { return *orders_[std::size_t(rank)]; }
 
  private:
-  PlayedGpus& gpus_;
+  GpuScheduler& gpus_;
   int number_, blocks_;
   std::vector<std::unique_ptr<GpuOrder>> orders_;
   std::vector<int> calls_;
@@ -54,15 +54,15 @@ class Comm {
 constexpr int multiprocessors = 132;
 
 /// Number of seeds, of 200, with which all launches of `scene` end. The scene queues them.
-int ended(int gpus, const std::function<void(PlayedGpus&, std::vector<std::unique_ptr<Comm>>&,
+int ended(int gpus, const std::function<void(GpuScheduler&, std::vector<std::unique_ptr<Comm>>&,
                                              std::mt19937&)>& scene) {
   int well = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random{seed};
-    PlayedGpus played{gpus, multiprocessors};
+    GpuScheduler scheduler{gpus, multiprocessors};
     std::vector<std::unique_ptr<Comm>> comms;
-    scene(played, comms, random);
-    well += played.run(seed);
+    scene(scheduler, comms, random);
+    well += scheduler.run(seed);
   }
   return well;
 }
@@ -71,7 +71,7 @@ int ended(int gpus, const std::function<void(PlayedGpus&, std::vector<std::uniqu
 
 TEST_CASE("communicators that do not fit together end in the order of calls, and not without") {
   const auto scene = [](bool in_order) {
-    return [in_order](PlayedGpus& gpus, auto& comms, std::mt19937&) {
+    return [in_order](GpuScheduler& gpus, auto& comms, std::mt19937&) {
       for (int c = 0; c < 2; ++c) {
         comms.push_back(std::make_unique<Comm>(gpus, c, 2, 128, in_order));
       }
@@ -86,7 +86,7 @@ TEST_CASE("communicators that do not fit together end in the order of calls, and
 
 TEST_CASE("communicators that fit together end in any order of calls, with several calls each") {
   const auto scene = [](bool always_early) {
-    return [always_early](PlayedGpus& gpus, auto& comms, std::mt19937&) {
+    return [always_early](GpuScheduler& gpus, auto& comms, std::mt19937&) {
       for (int c = 0; c < 2; ++c) comms.push_back(std::make_unique<Comm>(gpus, c, 2, 64, true));
       for (int rank = 0; rank < 2; ++rank) {
         for (int i = 0; i < 2; ++i) {
@@ -104,7 +104,7 @@ TEST_CASE("communicators that fit together end in any order of calls, with sever
 
 TEST_CASE("early launches of one communicator leave a place for the next one that is created") {
   const auto scene = [](bool always_early) {
-    return [always_early](PlayedGpus& gpus, auto& comms, std::mt19937&) {
+    return [always_early](GpuScheduler& gpus, auto& comms, std::mt19937&) {
       comms.push_back(std::make_unique<Comm>(gpus, 0, 2, 32, true));
       for (int n = 0; n < 10; ++n) {
         static CUstream stream;
@@ -123,7 +123,7 @@ TEST_CASE("early launches of one communicator leave a place for the next one tha
 }
 
 TEST_CASE("any number and size of communicators end, in the order of calls") {
-  const auto scene = [](PlayedGpus& gpus, auto& comms, std::mt19937& random) {
+  const auto scene = [](GpuScheduler& gpus, auto& comms, std::mt19937& random) {
     const int count = 2 + int(random() % 7);
     std::vector<int> blocks;
     for (int c = 0; c < count; ++c) {
@@ -150,7 +150,7 @@ TEST_CASE("any number and size of communicators end, in the order of calls") {
 }
 
 TEST_CASE("four communicators of the default size end in different orders of calls") {
-  const auto scene = [](PlayedGpus& gpus, auto& comms, std::mt19937& random) {
+  const auto scene = [](GpuScheduler& gpus, auto& comms, std::mt19937& random) {
     for (int c = 0; c < 4; ++c) comms.push_back(std::make_unique<Comm>(gpus, c, 2, 32, false));
     for (int rank = 0; rank < 2; ++rank) {
       std::vector<int> calls;
@@ -167,7 +167,7 @@ TEST_CASE("four communicators of the default size end in different orders of cal
 }
 
 TEST_CASE("the share of a communicator depends on the others of the GPU") {
-  PlayedGpus gpus{2, multiprocessors};
+  GpuScheduler gpus{2, multiprocessors};
   const CUstream stream = gpus.stream(0);
   const auto share = [&](Comm& comm) {
     comm.call(0, stream, 1);
@@ -197,7 +197,7 @@ TEST_CASE("the share of a communicator depends on the others of the GPU") {
 }
 
 TEST_CASE("no launch begins early beside other ranks of its communicator on the GPU") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   auto gpu = detail::Gpu::open(0);
   REQUIRE(gpu);
   GpuOrder first{*gpu}, second{*gpu}, none{*gpu};
@@ -214,7 +214,7 @@ TEST_CASE("no launch begins early beside other ranks of its communicator on the 
 
 TEST_CASE("ranks of one communicator on a GPU never wait for each other") {
   std::vector<std::unique_ptr<GpuOrder>> orders;
-  const auto scene = [&orders](PlayedGpus& gpus, auto&, std::mt19937& random) {
+  const auto scene = [&orders](GpuScheduler& gpus, auto&, std::mt19937& random) {
     // Two communicators with two ranks each on one GPU, of more blocks than fit.
     orders.clear();
     for (int n = 0; n < 4; ++n) {
@@ -237,7 +237,7 @@ TEST_CASE("ranks of one communicator on a GPU never wait for each other") {
 }
 
 TEST_CASE("a launch waits for another thread's launch that it must follow") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 128, true}, second{gpus, 1, 1, 128, true};
   const CUstream one = gpus.stream(0), other = gpus.stream(0);
   REQUIRE(first.order(0).before(one, nullptr));
@@ -250,15 +250,15 @@ TEST_CASE("a launch waits for another thread's launch that it must follow") {
   CHECK_FALSE(done);
   REQUIRE(first.order(0).after(one));
   thread.join();
-  const auto& work = PlayedGpus::of(other).work;
+  const auto& work = GpuScheduler::of(other).work;
   REQUIRE(work.size() == 3);  // a wait, the launch and its record
-  CHECK(work[0]->kind == PlayedWork::wait);
-  CHECK(work[0]->event == PlayedGpus::of(one).work.back()->event);
+  CHECK(work[0]->kind == ScheduledWork::wait);
+  CHECK(work[0]->event == GpuScheduler::of(one).work.back()->event);
   CHECK(work[0]->number == 1);
 }
 
 TEST_CASE("a launch that fails lets the launches of others go on") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 128, true}, second{gpus, 1, 1, 128, true};
   REQUIRE(first.order(0).before(gpus.stream(0), nullptr));
   first.order(0).give_up();
@@ -267,7 +267,7 @@ TEST_CASE("a launch that fails lets the launches of others go on") {
 }
 
 TEST_CASE("launches of a level belong to the communicator that it is a level of") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   Comm whole{gpus, 0, 1, 32, true}, level{gpus, 1, 1, 32, true};
   level.order(0).follow(whole.order(0));
   const CUstream stream = gpus.stream(0);
@@ -281,7 +281,7 @@ TEST_CASE("launches of a level belong to the communicator that it is a level of"
 }
 
 TEST_CASE("blocks without a place are counted while launches are in flight") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 128, false}, second{gpus, 1, 1, 64, false}, idle{gpus, 2, 1, 32, false};
   const CUstream one = gpus.stream(0);
   first.call(0, one);
@@ -292,12 +292,12 @@ TEST_CASE("blocks without a place are counted while launches are in flight") {
   CHECK(shortage->communicators == 2);
   CHECK(shortage->blocks == 192);
   CHECK(shortage->multiprocessors == multiprocessors);
-  PlayedGpus::of(one).work.back()->event->reached = 1;  // it has ended
+  GpuScheduler::of(one).work.back()->event->reached = 1;  // it has ended
   CHECK_FALSE(idle.order(0).shortage());
 }
 
 TEST_CASE("launches in the order of calls have a place when their turn comes") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 128, true}, second{gpus, 1, 1, 64, true};
   for (Comm* comm : {&first, &second}) comm->call(0, gpus.stream(0));
   CHECK_FALSE(first.order(0).shortage());
@@ -305,11 +305,11 @@ TEST_CASE("launches in the order of calls have a place when their turn comes") {
 }
 
 TEST_CASE("captured launches wait for other communicators that do not fit, also in replays") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 64, true}, second{gpus, 1, 1, 128, true};
-  auto& one = PlayedGpus::of(gpus.stream(0));
-  auto& other = PlayedGpus::of(gpus.stream(0));
-  const auto stream = [](PlayedStream& of) { return reinterpret_cast<CUstream>(&of); };
+  auto& one = GpuScheduler::of(gpus.stream(0));
+  auto& other = GpuScheduler::of(gpus.stream(0));
+  const auto stream = [](ScheduledStream& of) { return reinterpret_cast<CUstream>(&of); };
   one.capture = other.capture = 7;
   first.call(0, stream(one));
   CHECK(one.outside.size() == 2);  // for launches of both before the replay
@@ -323,55 +323,55 @@ TEST_CASE("captured launches wait for other communicators that do not fit, also 
   REQUIRE(second.order(0).after(stream(other)));
 
   // Outside of the capture, launches follow its replays.
-  auto& eager = PlayedGpus::of(gpus.stream(0));
+  auto& eager = GpuScheduler::of(gpus.stream(0));
   second.call(0, stream(eager));
-  const auto waits_for = [&](const PlayedEvent* event) {
+  const auto waits_for = [&](const ScheduledEvent* event) {
     return std::ranges::any_of(eager.work, [&](const auto& work) {
-      return work->kind == PlayedWork::wait && work->event == event;
+      return work->kind == ScheduledWork::wait && work->event == event;
     });
   };
-  for (const PlayedEvent* event : one.outside) CHECK(waits_for(event));
-  PlayedGpus::drop_graphs();
+  for (const ScheduledEvent* event : one.outside) CHECK(waits_for(event));
+  GpuScheduler::drop_graphs();
   detail::bury();
 }
 
 TEST_CASE("captured launches of communicators that fit wait for their own only") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 32, true}, second{gpus, 1, 1, 32, true};
-  auto& one = PlayedGpus::of(gpus.stream(0));
+  auto& one = GpuScheduler::of(gpus.stream(0));
   one.capture = 8;
   for (Comm* comm : {&first, &second}) comm->call(0, reinterpret_cast<CUstream>(&one));
   CHECK(one.outside.size() == 2);
   CHECK(one.outside.front() != one.outside.back());
-  PlayedGpus::drop_graphs();
+  GpuScheduler::drop_graphs();
   detail::bury();
 }
 
 TEST_CASE("what the launches of a graph may hold counts until the graph is destroyed") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 32, true};
-  auto& captured = PlayedGpus::of(gpus.stream(0));
+  auto& captured = GpuScheduler::of(gpus.stream(0));
   captured.capture = 9;
   first.call(0, reinterpret_cast<CUstream>(&captured));
   CHECK(first.order(0).share()->blocks == 64);
   Comm second{gpus, 1, 1, 64, true}, third{gpus, 2, 1, 32, true};
-  auto& stream = PlayedGpus::of(gpus.stream(0));
+  auto& stream = GpuScheduler::of(gpus.stream(0));
   const auto waits_of_third = [&] {
     first.call(0, gpus.stream(0));
     second.call(0, gpus.stream(0));
     third.call(0, reinterpret_cast<CUstream>(&stream));
     REQUIRE(gpus.run(1));
-    return std::ranges::count(stream.work, PlayedWork::wait,
+    return std::ranges::count(stream.work, ScheduledWork::wait,
                               [](const auto& work) { return work->kind; });
   };
   CHECK(waits_of_third() == 1);  // for the second: 64, 64 and 32 blocks do not fit
-  PlayedGpus::drop_graphs();
+  GpuScheduler::drop_graphs();
   detail::bury();
   CHECK(waits_of_third() == 1);  // no more
 }
 
 TEST_CASE("a forked child counts its own communicators") {
-  PlayedGpus gpus{1, multiprocessors};
+  GpuScheduler gpus{1, multiprocessors};
   const auto gpu = detail::Gpu::open(0);
   REQUIRE(gpu);
   const auto mine = Residency::of(**gpu);

@@ -17,35 +17,35 @@
 namespace ccl::test {
 
 /// An event: how often it was recorded, and which of the records has been reached.
-struct PlayedEvent {
+struct ScheduledEvent {
   int recorded = 0, reached = 0;
 };
 
 /// Entry of a stream.
-struct PlayedWork {
+struct ScheduledWork {
   enum Kind { wait, record, launch } kind = launch;
-  PlayedEvent* event = nullptr;
+  ScheduledEvent* event = nullptr;
   int number = 0;  // of the record; of a launch among those of its communicator
   int communicator = 0, blocks = 0;
   bool early = false, ended = false;
   int placed = 0;  // blocks on the GPU
 };
 
-struct PlayedStream {
-  std::vector<std::unique_ptr<PlayedWork>> work;
+struct ScheduledStream {
+  std::vector<std::unique_ptr<ScheduledWork>> work;
   std::size_t next = 0;  // all before have ended
   int gpu = 0;
   unsigned long long number = 0;
-  cuuint64_t capture = 0;             // 0: none
-  std::vector<CUgraphNode> nodes;     // the last of the capture
-  std::vector<PlayedEvent*> outside;  // external waits in the capture
+  cuuint64_t capture = 0;                // 0: none
+  std::vector<CUgraphNode> nodes;        // the last of the capture
+  std::vector<ScheduledEvent*> outside;  // external waits in the capture
 };
 
-/// Plays GPUs, each of which is one rank. A launch ends when all its blocks are on all GPUs that
-/// make it. The order in which blocks get a place is random.
-class PlayedGpus {
+/// Schedules GPUs, each of which is one rank. A launch ends when all its blocks are on all GPUs
+/// that make it. The order in which blocks get a place is random.
+class GpuScheduler {
  public:
-  explicit PlayedGpus(int gpus, int multiprocessors) : multiprocessors_{multiprocessors} {
+  explicit GpuScheduler(int gpus, int multiprocessors) : multiprocessors_{multiprocessors} {
     detail::CudaDriver cuda = fake::driver();
     for (int gpu = 0; gpu < gpus; ++gpu) fake::gpus().multiprocessors[gpu] = multiprocessors;
     cuda.stream_is_capturing = [](CUstream stream, CUstreamCaptureStatus* status) {
@@ -53,7 +53,7 @@ class PlayedGpus {
           of(stream).capture == 0 ? CU_STREAM_CAPTURE_STATUS_NONE : CU_STREAM_CAPTURE_STATUS_ACTIVE;
       return CUDA_SUCCESS;
     };
-    play_captures(cuda);
+    note_captures(cuda);
     cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
       *number = of(stream).number;
       return CUDA_SUCCESS;
@@ -65,7 +65,7 @@ class PlayedGpus {
     cuda.event_destroy = [](CUevent) { return CUDA_SUCCESS; };
     cuda.event_record = [](CUevent event, CUstream stream) {
       add(stream,
-          {.kind = PlayedWork::record, .event = &of(event), .number = ++of(event).recorded});
+          {.kind = ScheduledWork::record, .event = &of(event), .number = ++of(event).recorded});
       return CUDA_SUCCESS;
     };
     cuda.event_query = [](CUevent event) {
@@ -77,14 +77,14 @@ class PlayedGpus {
         if (flags == CU_EVENT_WAIT_EXTERNAL) of(stream).outside.push_back(&of(event));
         return CUDA_SUCCESS;
       }
-      add(stream, {.kind = PlayedWork::wait, .event = &of(event), .number = of(event).recorded});
+      add(stream, {.kind = ScheduledWork::wait, .event = &of(event), .number = of(event).recorded});
       return CUDA_SUCCESS;
     };
     detail::use_cuda_driver(cuda, gpus);
   }
 
   CUstream stream(int gpu) {
-    streams_.push_back(std::make_unique<PlayedStream>());
+    streams_.push_back(std::make_unique<ScheduledStream>());
     streams_.back()->gpu = gpu;
     streams_.back()->number = streams_.size();
     return reinterpret_cast<CUstream>(streams_.back().get());
@@ -95,7 +95,7 @@ class PlayedGpus {
     CCL_CHECK(order.before(stream, nullptr));
     auto whole = detail::LaunchShare::whole_gpu();
     detail::LaunchShare* const share = always_early ? &whole : order.share();
-    add(stream, {.kind = PlayedWork::launch,
+    add(stream, {.kind = ScheduledWork::launch,
                  .number = number,
                  .communicator = communicator,
                  .blocks = blocks,
@@ -116,8 +116,10 @@ class PlayedGpus {
     return std::ranges::all_of(streams_, [](const auto& s) { return s->next == s->work.size(); });
   }
 
-  static PlayedStream& of(CUstream stream) { return *reinterpret_cast<PlayedStream*>(stream); }
-  static PlayedEvent& of(CUevent event) { return *reinterpret_cast<PlayedEvent*>(event); }
+  static ScheduledStream& of(CUstream stream) {
+    return *reinterpret_cast<ScheduledStream*>(stream);
+  }
+  static ScheduledEvent& of(CUevent event) { return *reinterpret_cast<ScheduledEvent*>(event); }
 
  private:
   using Held = std::pair<CUhostFn, void*>;
@@ -126,7 +128,7 @@ class PlayedGpus {
     return all;
   }
   /// Captures note the last nodes of their streams. Nothing replays them.
-  static void play_captures(detail::CudaDriver& cuda) {
+  static void note_captures(detail::CudaDriver& cuda) {
     cuda.stream_get_capture_info = [](CUstream stream, CUstreamCaptureStatus* status,
                                       cuuint64_t* id, CUgraph* graph, const CUgraphNode** nodes,
                                       const CUgraphEdgeData**, std::size_t* count) {
@@ -165,24 +167,25 @@ class PlayedGpus {
     return last;
   }
   /// All events. Streams use those that were destroyed, too.
-  static std::deque<PlayedEvent>& events() {
-    static std::deque<PlayedEvent> all;
+  static std::deque<ScheduledEvent>& events() {
+    static std::deque<ScheduledEvent> all;
     return all;
   }
-  static void add(CUstream stream, const PlayedWork& work) {
-    if (PlayedStream& on = of(stream); on.capture != 0) {
+  static void add(CUstream stream, const ScheduledWork& work) {
+    if (ScheduledStream& on = of(stream); on.capture != 0) {
       on.nodes = {reinterpret_cast<CUgraphNode>(++last_node())};
       return;
     }
-    of(stream).work.push_back(std::make_unique<PlayedWork>(work));
+    of(stream).work.push_back(std::make_unique<ScheduledWork>(work));
   }
   /// Launches of a stream that may have blocks on the GPU: the first, and the early ones behind it.
-  static std::vector<PlayedWork*> started(const PlayedStream& stream) {
-    std::vector<PlayedWork*> all;
+  static std::vector<ScheduledWork*> started(const ScheduledStream& stream) {
+    std::vector<ScheduledWork*> all;
     for (std::size_t n = stream.next; n < stream.work.size(); ++n) {
-      PlayedWork& work = *stream.work[n];
-      if (work.kind == PlayedWork::record) continue;  // does not keep the next launch from starting
-      if (work.kind == PlayedWork::wait) break;
+      ScheduledWork& work = *stream.work[n];
+      if (work.kind == ScheduledWork::record)
+        continue;  // does not keep the next launch from starting
+      if (work.kind == ScheduledWork::wait) break;
       const bool first = all.empty() && n == stream.next;
       if (!first && (!work.early || all.empty() || all.back()->placed < all.back()->blocks)) break;
       all.push_back(&work);
@@ -199,9 +202,9 @@ class PlayedGpus {
   }
   /// Gives some blocks of a launch a place.
   bool place_one(std::mt19937& random) {
-    std::vector<std::pair<PlayedWork*, int>> waiting;
+    std::vector<std::pair<ScheduledWork*, int>> waiting;
     for (const auto& stream : streams_) {
-      for (PlayedWork* work : started(*stream)) {
+      for (ScheduledWork* work : started(*stream)) {
         if (work->placed < work->blocks) waiting.emplace_back(work, stream->gpu);
       }
     }
@@ -219,10 +222,10 @@ class PlayedGpus {
   bool end_one() {
     for (const auto& stream : streams_) {
       if (stream->next == stream->work.size()) continue;
-      PlayedWork& work = *stream->work[stream->next];
-      if (work.kind == PlayedWork::wait && work.event->reached < work.number) continue;
-      if (work.kind == PlayedWork::launch && !is_complete(work)) continue;
-      if (work.kind == PlayedWork::record) work.event->reached = work.number;
+      ScheduledWork& work = *stream->work[stream->next];
+      if (work.kind == ScheduledWork::wait && work.event->reached < work.number) continue;
+      if (work.kind == ScheduledWork::launch && !is_complete(work)) continue;
+      if (work.kind == ScheduledWork::record) work.event->reached = work.number;
       work.ended = true;
       ++stream->next;
       return true;
@@ -231,11 +234,11 @@ class PlayedGpus {
   }
   /// True if the launch has all its blocks on all GPUs and is the first that runs there, or has
   /// ended.
-  bool is_complete(const PlayedWork& launch) const {
+  bool is_complete(const ScheduledWork& launch) const {
     for (const auto& stream : streams_) {
       for (std::size_t n = stream->next; n < stream->work.size(); ++n) {
-        const PlayedWork& other = *stream->work[n];
-        if (other.kind != PlayedWork::launch || other.communicator != launch.communicator ||
+        const ScheduledWork& other = *stream->work[n];
+        if (other.kind != ScheduledWork::launch || other.communicator != launch.communicator ||
             other.number != launch.number) {
           continue;
         }
@@ -246,7 +249,7 @@ class PlayedGpus {
   }
 
   int multiprocessors_;
-  std::vector<std::unique_ptr<PlayedStream>> streams_;
+  std::vector<std::unique_ptr<ScheduledStream>> streams_;
 };
 
 }  // namespace ccl::test
