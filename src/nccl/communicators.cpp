@@ -1,6 +1,5 @@
 // NCCL's communicators: creation, end and queries.
 #include <ccl/comm/unique_id.hpp>
-#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "nccl/api.hpp"
+#include "nccl/config.hpp"
 #include "nccl/devices.hpp"
 
 namespace ccl::detail::nccl {
@@ -25,39 +25,6 @@ UniqueId id_of(const ncclUniqueId& given) {
   static_assert(sizeof id.bytes == sizeof given.internal);
   std::memcpy(id.bytes.data(), given.internal, sizeof given.internal);
   return id;
-}
-
-/// Configuration of a program that gives none. Programs for NCCL may use several communicators at
-/// once, so launches are in the order of calls unless the setting says otherwise.
-Result<Config> default_config() {
-  Config config;
-  CCL_TRY(const Index order, setting_integer("LAUNCH_ORDER_IMPLICIT"));
-  config.implicit_launch_order = order != 0;
-  return config;
-}
-
-/// Converts the settings of a configuration that ccl has; a configuration of an older header is
-/// shorter. Returns `otherwise`, or the default, for null.
-Result<Config> read_config(const ncclConfig_t* given, const Config* otherwise = nullptr) {
-  if (given == nullptr && otherwise != nullptr) return *otherwise;
-  CCL_TRY(Config wanted, default_config());
-  if (given == nullptr) return wanted;
-  ncclConfig_t all = NCCL_CONFIG_INITIALIZER;
-  if (given->magic != all.magic || given->size < offsetof(ncclConfig_t, blocking)) {
-    return fail(Errc::invalid_argument,
-                "config was not begun with NCCL_CONFIG_INITIALIZER; begin it so");
-  }
-  std::memcpy(&all, given, std::min(given->size, sizeof all));
-  constexpr int unset = NCCL_CONFIG_UNDEF_INT;
-  if (all.blocking != unset && all.blocking != 0 && all.blocking != 1) {
-    return fail(Errc::invalid_argument,
-                fmt::format("config.blocking is {}; set 0 or 1", all.blocking));
-  }
-  if (all.blocking != unset) wanted.blocking = all.blocking != 0;
-  if (all.minCTAs != unset) wanted.min_channels = all.minCTAs;
-  if (all.maxCTAs != unset) wanted.max_channels = all.maxCTAs;
-  if (all.commName != nullptr) wanted.name = all.commName;
-  return wanted;
 }
 
 Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
