@@ -1,7 +1,6 @@
 #include "gpu/residency.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/forks.hpp"
@@ -56,11 +55,30 @@ void Residency::leave(const Member& member) {
   std::erase(members_, &member);
 }
 
-/// Blocks that the launches of `mine` may hold: those of one launch, and a part of the blocks that
-/// stay free beside the launches of all communicators and of one more like this. The part is at
-/// most as much again. A communicator that is alone, and beside which no other like it would fit,
-/// may hold everything. With several ranks of a communicator on the GPU, no launch begins early.
-int Residency::fair_share(const Member& mine) const {
+/// True if no launch of the member is in flight, and no graph can start one.
+bool Residency::is_idle(const Member& member) {
+  if (member.launching || member.graphs) return false;
+  const Gpu::Current current{*member.gpu};
+  return member.gpu->driver().event_query(member.ended) == CUDA_SUCCESS;
+}
+
+/// Takes back what idle communicators held when there were fewer on the GPU.
+void Residency::settle_others(const Member& mine) {
+  if (fits(mine)) return;
+  for (Member* other : members_) {
+    if (other == &mine || other->held <= other->shape.blocks) continue;
+    if (is_idle(*other)) other->held = other->shape.blocks;
+  }
+}
+
+/// Blocks that the launches of `mine` may hold. A communicator that is alone may hold everything,
+/// but a graph of it only if no other like it would fit anyway, because replays may run beside
+/// communicators that are created later.
+///
+/// Otherwise they are those of one launch, and a part of the blocks that stay free beside the
+/// launches of all communicators and of one more like this. The part is at most as much again. With
+/// several ranks of a communicator on the GPU, no launch begins early.
+int Residency::fair_share(const Member& mine, bool captured) const {
   int all = 0, others_hold = 0, count = 0;
   for (const Member* member : members_) {
     all += member->shape.blocks * member->shape.ranks;
@@ -69,7 +87,8 @@ int Residency::fair_share(const Member& mine) const {
   }
   const int blocks = mine.shape.blocks;
   if (mine.shape.ranks > 1) return 0;
-  if (count == 1 && 2 * blocks > multiprocessors_) return std::numeric_limits<int>::max();
+  const bool no_other_fits = 2 * blocks > multiprocessors_;
+  if (count == 1 && (!captured || no_other_fits)) return LaunchShare::whole_gpu().blocks;
   const int spare = (multiprocessors_ - all - blocks * mine.shape.ranks) / count;
   const int fair = blocks + std::clamp(spare, 0, blocks);
   return std::clamp(fair, blocks, std::max(blocks, multiprocessors_ - others_hold));

@@ -102,24 +102,22 @@ TEST_CASE("communicators that fit together end in any order of calls, with sever
   CHECK(ended(2, scene(true)) < 200);  // the second call holds a place while the first waits
 }
 
-TEST_CASE("early launches of one communicator leave a place for the next one that is created") {
-  const auto scene = [](bool always_early) {
-    return [always_early](GpuScheduler& gpus, auto& comms, std::mt19937&) {
-      comms.push_back(std::make_unique<Comm>(gpus, 0, 2, 32, true));
-      for (int n = 0; n < 10; ++n) {
-        static CUstream stream;
-        if (n == 0) stream = gpus.stream(0);
-        comms[0]->call(0, stream, 0, always_early);
+TEST_CASE("launches that were early while a communicator was alone let later ones end") {
+  const auto scene = [](GpuScheduler& gpus, auto& comms, std::mt19937&) {
+    comms.push_back(std::make_unique<Comm>(gpus, 0, 2, 32, true));
+    std::vector<CUstream> streams;
+    for (int rank = 0; rank < 2; ++rank) streams.push_back(gpus.stream(rank));
+    for (int n = 0; n < 10; ++n) comms[0]->call(0, streams[0]);  // the other rank calls later
+    for (int c = 1; c < 3; ++c) comms.push_back(std::make_unique<Comm>(gpus, c, 2, 32, true));
+    for (int n = 0; n < 10; ++n) comms[0]->call(1, streams[1]);
+    for (int rank = 0; rank < 2; ++rank) {
+      for (int call = 0; call < 12; ++call) {
+        const auto c = std::size_t(call % 3);
+        comms[c]->call(rank, call % 4 == 0 ? streams[std::size_t(rank)] : gpus.stream(rank));
       }
-      comms.push_back(std::make_unique<Comm>(gpus, 1, 2, 32, true));
-      comms[1]->call(0, gpus.stream(0));
-      const CUstream stream = gpus.stream(1);  // the other rank calls in the opposite order
-      comms[1]->call(1, stream);
-      for (int n = 0; n < 10; ++n) comms[0]->call(1, stream);
-    };
+    }
   };
-  CHECK(ended(2, scene(false)) == 200);
-  CHECK(ended(2, scene(true)) < 200);
+  CHECK(ended(2, scene) == 200);
 }
 
 TEST_CASE("any number and size of communicators end, in the order of calls") {
@@ -173,27 +171,40 @@ TEST_CASE("the share of a communicator depends on the others of the GPU") {
     comm.call(0, stream, 1);
     return comm.order(0).share()->blocks;
   };
-  auto first = std::make_unique<Comm>(gpus, 0, 1, 32, true);
-  CHECK(share(*first) == 64);
+  const int whole_gpu = detail::LaunchShare::whole_gpu().blocks;
+  Comm first{gpus, 0, 1, 32, true};
+  CHECK(share(first) == whole_gpu);
   {
     Comm second{gpus, 1, 1, 32, true};
-    CHECK(share(*first) == 50);
-    // The launches of the first may still hold 64.
+    CHECK(share(second) == 32);  // the launches of the first may still hold the others
+    CHECK(share(first) == 50);
+    REQUIRE(gpus.run(1));
     CHECK(share(second) == 50);
     Comm third{gpus, 2, 1, 32, true}, fourth{gpus, 3, 1, 32, true};
-    CHECK(share(*first) == 32);
+    CHECK(share(first) == 32);
     CHECK(share(fourth) == 32);
     Comm on_another{gpus, 4, 2, 32, true};  // of a rank on the other GPU, too
     on_another.call(1, gpus.stream(1));
-    CHECK(on_another.order(1).share()->blocks == 64);
+    CHECK(on_another.order(1).share()->blocks == whole_gpu);
   }
+  CHECK(share(first) == whole_gpu);
   REQUIRE(gpus.run(1));
-  CHECK(share(*first) == 64);
-  first.reset();
   Comm large{gpus, 5, 1, 128, true};
-  CHECK(share(large) == detail::LaunchShare::whole_gpu().blocks);
-  Comm other{gpus, 6, 1, 32, true};
   CHECK(share(large) == 128);
+}
+
+TEST_CASE("a communicator that is idle takes no share from others") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm idle{gpus, 0, 1, 32, true};
+  idle.call(0, gpus.stream(0));  // while it is alone
+  REQUIRE(gpus.run(1));
+  Comm busy{gpus, 1, 1, 32, true};
+  const CUstream stream = gpus.stream(0);
+  for (int n = 0; n < 2; ++n) busy.call(0, stream);
+  CHECK(busy.order(0).share()->blocks == 50);
+  for (const auto& work : GpuScheduler::of(stream).work) {
+    CHECK(work->kind != ScheduledWork::wait);
+  }
 }
 
 TEST_CASE("no launch begins early beside other ranks of its communicator on the GPU") {
@@ -275,7 +286,7 @@ TEST_CASE("launches of a level belong to the communicator that it is a level of"
   level.call(0, stream);
   REQUIRE(whole.order(0).after(stream));
   CHECK(level.order(0).share() == whole.order(0).share());
-  CHECK(whole.order(0).share()->blocks == 64);  // of a communicator that is alone
+  CHECK(whole.order(0).share()->blocks == detail::LaunchShare::whole_gpu().blocks);  // alone
   CHECK(whole.order(0).share()->held == 32);
   CHECK(gpus.run(1));
 }
