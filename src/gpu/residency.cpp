@@ -63,7 +63,7 @@ bool Residency::is_idle(const Member& member) {
 }
 
 /// Takes back what idle communicators held when there were fewer on the GPU.
-void Residency::settle_others(const Member& mine) {
+void Residency::reclaim_idle(const Member& mine) {
   if (fits(mine)) return;
   for (Member* other : members_) {
     if (other == &mine || other->held <= other->shape.blocks) continue;

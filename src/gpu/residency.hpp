@@ -90,7 +90,7 @@ class Residency {
  private:
   static bool is_idle(const Member& member);
   int fair_share(const Member& mine, bool captured) const;
-  void settle_others(const Member& mine);
+  void reclaim_idle(const Member& mine);
   bool fits(const Member& mine) const;
   std::vector<const Member*> too_many(const Member& mine, cuuint64_t capture) const;
   void list_waits(const Member& mine, cuuint64_t capture, LaunchWaits& waits) const;
@@ -108,7 +108,7 @@ class Residency {
 template <class Idle>
 Residency::LaunchWaits Residency::begin(Member& mine, cuuint64_t capture, Idle idle) {
   LaunchWaits waits{std::unique_lock{mutex_}, {}, {}};
-  settle_others(mine);
+  reclaim_idle(mine);
   mine.share.blocks = fair_share(mine, capture != 0);
   const int holds = std::clamp(mine.share.blocks, mine.shape.blocks, multiprocessors_);
   // Launches in flight may hold what a larger share allowed.
