@@ -104,11 +104,6 @@ bool Residency::fits(const Member& mine) const {
   return blocks <= multiprocessors_;
 }
 
-bool Residency::all_fit() const {
-  const std::lock_guard lock{mutex_};
-  return std::ranges::all_of(members_, [this](const Member* member) { return fits(*member); });
-}
-
 /// Returns the communicators whose launches, in the capture or outside of captures, do not fit
 /// beside a launch of `mine`. Those that launched last run beside it, and those of graphs, which
 /// may start at any time.

@@ -81,8 +81,6 @@ class Residency {
   template <class Gone>
   void forget(Member& mine, Gone gone);
 
-  /// True if the launches of all communicators fit on the GPU together.
-  bool all_fit() const;
   /// Returns the launches in flight if their blocks may not all have a place: they are more than
   /// the multiprocessors, and not all launches wait for others that do not fit beside them.
   std::optional<Shortage> shortage();
@@ -98,7 +96,7 @@ class Residency {
   void await_others(LaunchWaits& waits);
 
   const int multiprocessors_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable ended_;
   std::atomic<int> waiting_{0};  // threads in `begin`
   std::vector<Member*> members_;
