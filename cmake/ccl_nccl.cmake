@@ -57,7 +57,8 @@ if(CCL_ENABLE_CUDA)
   set(devices cuda)
 endif()
 # Other sources: the interface to programs, without device code.
-add_library(ccl_nccl SHARED ${folder}/collectives.cpp ${folder}/communicators.cpp ${folder}/devices_${devices}.cpp
+add_library(ccl_nccl SHARED ${folder}/collectives.cpp ${folder}/communicators.cpp ${folder}/config.cpp
+  ${folder}/devices_${devices}.cpp
   ${folder}/errors.cpp ${folder}/group.cpp ${folder}/member.cpp ${folder}/memory.cpp)
 target_include_directories(ccl_nccl PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(ccl_nccl SYSTEM PUBLIC ${CCL_NCCL_INCLUDE_DIR})

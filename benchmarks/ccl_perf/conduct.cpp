@@ -375,7 +375,9 @@ int conduct(const Options& options) {
     Options limited = options;
     limited.ctas = {ctas};
     if (options.ctas.size() > 1 || ctas != 0) {
-      report.finding(ctas == 0 ? "no limit on blocks" : fmt::format("at most {} blocks", ctas));
+      report.finding(ctas == 0                   ? "the default limit on blocks"
+                     : ctas == Options::all_ctas ? "no limit on blocks"
+                                                 : fmt::format("at most {} blocks", ctas));
     }
     Conductor conductor{limited, ranks, library, report};
     well = conductor.run() && well;

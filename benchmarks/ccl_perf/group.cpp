@@ -87,9 +87,9 @@ Result<void> Group::fork_ranks(const std::string& nccl_library) {
       for (const auto& [name, value] : mode_.environment) {
         ::setenv(name.c_str(), value.c_str(), 1);
       }
-      if (options_.ctas.front() != 0) {
-        ::setenv(mode_.nccl ? "NCCL_MAX_CTAS" : "CCL_MAX_CTAS",
-                 std::to_string(options_.ctas.front()).c_str(), 1);
+      const int ctas = options_.ctas.front();
+      if (ctas != 0 && !(mode_.nccl && ctas == Options::all_ctas)) {
+        ::setenv(mode_.nccl ? "NCCL_MAX_CTAS" : "CCL_MAX_CTAS", std::to_string(ctas).c_str(), 1);
       }
       if (!mode_.nccl && !options_.transport.empty()) {
         ::setenv("CCL_TRANSPORT", options_.transport.c_str(), 1);

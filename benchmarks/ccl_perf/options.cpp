@@ -128,12 +128,17 @@ std::vector<std::string> parse_modes(const std::string& text) {
 
 std::vector<int> parse_ctas(const std::string& text) {
   std::vector<int> ctas;
-  std::istringstream words{text.empty() ? "all" : text};
+  std::istringstream words{text.empty() ? "default" : text};
   for (std::string word; std::getline(words, word, ',');) {
+    if (word == "default" || word == "all") {
+      ctas.push_back(word == "all" ? Options::all_ctas : 0);
+      continue;
+    }
     char* end = nullptr;
-    const long number = word == "all" ? 0 : std::strtol(word.c_str(), &end, 10);
-    if (word != "all" && (end == word.c_str() || *end != 0 || number < 1 || number > 4096)) {
-      refuse(fmt::format("--ctas cannot be {}; write numbers and \"all\", as 4,8,16,all", text));
+    const long number = std::strtol(word.c_str(), &end, 10);
+    if (end == word.c_str() || *end != 0 || number < 1 || number > Options::all_ctas) {
+      refuse(fmt::format(
+          "--ctas cannot be {}; write numbers, \"default\" and \"all\", as 4,8,16,all", text));
     }
     ctas.push_back(int(number));
   }

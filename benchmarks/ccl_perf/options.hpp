@@ -36,10 +36,11 @@ struct Options {
   std::string transport;  // a value of CCL_TRANSPORT; empty: from the environment
   bool check = true, in_place = false, windows = false;
   std::string tune;  // file of the table of measurements; empty: none
-  // maximum blocks of a collective, one table for each value; 0: no limit
+  // maximum blocks of a collective, one table for each value; 0: the default of the library
   std::vector<int> ctas{0};
-  std::string json;     // file name; empty: none
-  std::string compare;  // "mpi", "nccl" or empty
+  static constexpr int all_ctas = 4096;  // as many blocks as a GPU has multiprocessors
+  std::string json;                      // file name; empty: none
+  std::string compare;                   // "mpi", "nccl" or empty
   Device device = Device::cpu;
   int graph = 0;          // calls of a CUDA graph; 0: calls are queued one by one
   double timeout_s = 60;  // seconds of one GPU step, such as preparing or timing a size

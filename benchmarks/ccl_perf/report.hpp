@@ -26,7 +26,7 @@ struct Row {
   RedOp redop = RedOp::sum;
   std::string composition;  // "Ring/LL128"
   Plan plan;
-  int ctas = 0;  // maximum blocks; 0: no limit
+  int ctas = 0;  // maximum blocks; 0: the default
   int iterations = 0;
   double time_us = 0, min_us = 0;           // median and minimum of the rounds
   double rival_us = 0, rival_least_us = 0;  // 0: not measured

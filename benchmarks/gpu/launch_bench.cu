@@ -50,6 +50,7 @@ int main() {
   cudaStream_t stream;
   MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const detail::WireWork<Sum32> work{Sum32{Sum{}, 1}};
+  auto share = detail::LaunchShare::whole_gpu();
   for (int again = 0; again < 3; ++again) {
     for (const bool early : {false, true}) {
       report(early ? "bare, early" : "bare", stream, [&] {
@@ -65,8 +66,8 @@ int main() {
         return cudaLaunchKernelEx(&config, nothing, work, 64);
       });
       report(early ? "executor, early" : "executor", stream, [&] {
-        return detail::CudaExecutor::launch<detail::WarpLanes, NothingBody>(work, {64, 16, early},
-                                                                            stream);
+        return detail::CudaExecutor::launch<detail::WarpLanes, NothingBody>(
+            work, {64, 16, early ? &share : nullptr}, stream);
       });
     }
   }

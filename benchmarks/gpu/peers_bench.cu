@@ -72,7 +72,8 @@ class Bench {
       for (int g = 0; g < Ranks; ++g) {
         Machine::use(g);
         MUST((detail::CudaExecutor::launch<detail::WarpLanes, Body>(
-            works[g], {blocks * groups, blocks, Ranks <= Machine::devices()}, machine_[g].stream)));
+            works[g], {blocks * groups, blocks, Ranks <= Machine::devices() ? &share_ : nullptr},
+            machine_[g].stream)));
       }
     });
     if (watched_->lane_failure.peer != 0) {
@@ -96,6 +97,7 @@ class Bench {
   Packet* scratch_[3][Ranks];
   Word* epochs_[Ranks];
   Watched* watched_;
+  detail::LaunchShare share_ = detail::LaunchShare::whole_gpu();
 };
 
 constexpr Index kib = 1024, mib = 1024 * kib;

@@ -125,9 +125,10 @@ class Rival {
     MUST(cudaMemcpy(at, from.data(), bytes, cudaMemcpyDefault));
     return static_cast<T*>(at);
   }
-  detail::CudaShape shape(Index bytes) const {
+  detail::CudaShape shape(Index bytes) {
     detail::DeviceTarget target;
     target.max_blocks = 128;
+    target.share = &share_;
     return detail::device_shape<Lanes<Proto>, Body<Proto>::max_lanes>(bytes, plan_.channels,
                                                                       target);
   }
@@ -193,6 +194,7 @@ class Rival {
   Machine& machine_;
   Plan plan_;
   Watched* watched_;
+  detail::LaunchShare share_ = detail::LaunchShare::whole_gpu();
   std::vector<Wire*> wires_;
   std::vector<bare::End*> ends_;
   std::vector<RingPosition*> positions_;

@@ -84,8 +84,8 @@ class Bench {
     report(machine_, "ccl", shape, bytes, plan, [&] {
       for (int g = 0; g < gpus; ++g) {
         MUST(cudaSetDevice(g));
-        MUST((detail::CudaExecutor::launch<Group, Body>(works[g], {channels, config.blocks, true},
-                                                        machine_[g].stream)));
+        MUST((detail::CudaExecutor::launch<Group, Body>(
+            works[g], {channels, config.blocks, &share_}, machine_[g].stream)));
       }
     });
     if (watched_->lane_failure.peer != 0) {
@@ -180,6 +180,7 @@ class Bench {
   std::vector<char*> slots_;
   std::vector<Word*> counters_;
   Watched* watched_;
+  detail::LaunchShare share_ = detail::LaunchShare::whole_gpu();
 };
 
 constexpr Index kib = 1024, mib = 1024 * kib;

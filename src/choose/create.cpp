@@ -69,7 +69,7 @@ struct Chooser::Creator {
     std::int32_t path = 0;
     std::int32_t inner_path = 0;  // inside its host
     std::int32_t blocks = 0;
-    std::int32_t max_ctas = 0;  // 0: no limit
+    std::int32_t max_ctas = 0;  // 0: the default
   };
 
   Creator(CommState& of, const ChooserRequest& asked) : state{of}, question{asked} {}

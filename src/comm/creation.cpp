@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <future>
+#include <limits>
 #include <map>
 #include <thread>
 #include <utility>
@@ -23,13 +24,22 @@
 namespace ccl {
 namespace detail {
 namespace {
-/// Blocks that a launch may have on every rank. Ranks on one GPU share its multiprocessors, because
-/// a block that only waits must not displace the block that it waits for.
+/// Blocks that a launch may have on the rank `peer`. Ranks on one GPU share its multiprocessors,
+/// because a block that only waits must not displace the block that it waits for. Without a bound
+/// of its own, a communicator leaves three quarters of a GPU to others and to the program.
+int blocks_of(const PeerInfo& peer, int ranks_on_gpu) {
+  constexpr int upper_limit = 128, default_limit = 32;
+  if (peer.max_blocks > 0) {
+    return std::min({upper_limit, peer.max_blocks, peer.multiprocessors / ranks_on_gpu});
+  }
+  return std::min(default_limit, peer.multiprocessors / 4) / ranks_on_gpu;
+}
+
+/// Blocks that a launch may have on every rank: the fewest of all ranks.
 int blocks_of_all(const CommState& state) {
-  int blocks = 128;  // upper limit of a launch
+  int blocks = std::numeric_limits<int>::max();
   for (const PeerInfo& peer : state.identity.peers()) {
-    blocks = std::min(blocks, peer.multiprocessors / state.device.ranks_on_gpu);
-    if (peer.max_blocks > 0) blocks = std::min(blocks, peer.max_blocks);
+    blocks = std::min(blocks, blocks_of(peer, state.device.ranks_on_gpu));
   }
   return std::max(1, blocks);
 }
@@ -66,6 +76,19 @@ Result<void> check_devices(CommState& state) {
   return {};
 }
 
+/// Sets the size of launches, and lets other communicators on the GPU know of this one.
+Result<void> take_place_on_gpu(CommState& state) {
+  if (!state.device.gpu) return {};
+  state.device.max_blocks = blocks_of_all(state);
+  const auto& peers = state.identity.peers();
+  const auto here = [&mine = peers[std::size_t(state.identity.rank())]](const PeerInfo& peer) {
+    return peer.rank < mine.rank && same_gpu(mine, peer);
+  };
+  const auto index = std::count_if(peers.begin(), peers.end(), here);
+  return state.device.order->join({state.device.max_blocks, state.device.ranks_on_gpu, int(index),
+                                   state.limits.implicit_launch_order});
+}
+
 Result<void> exchange_peer_info(CommState& state) {
   CCL_TRY(auto mine, local_peer_info(state.identity.rank(), state.identity.config().device));
   if (state.identity.config().device >= 0) {
@@ -97,7 +120,7 @@ Result<void> exchange_peer_info(CommState& state) {
   const auto& peers = state.identity.peers();
   if (std::any_of(peers.begin(), peers.end(), elsewhere)) state.device.gpu->use_fabric();
   CCL_CHECK(check_devices(state));
-  if (state.device.gpu) state.device.max_blocks = blocks_of_all(state);
+  CCL_CHECK(take_place_on_gpu(state));
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
   log_info(LogPart::init, "communicator{}{} of {} ranks is up",

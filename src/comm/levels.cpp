@@ -78,6 +78,14 @@ Result<std::shared_ptr<CommState>> part_of(const Communicator& comm, int color, 
   return *made ? Access::state(**made) : nullptr;
 }
 
+/// Makes the launches of a level part of those of the whole communicator, whose calls they are.
+void launch_inside(CommState& whole, const Communicator& level) {
+  if (!whole.device.gpu) return;
+  CommDevice& device = Access::state(level)->device;
+  device.order->follow(*whole.device.order);
+  device.max_blocks = std::min(device.max_blocks, whole.device.max_blocks);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
@@ -111,6 +119,8 @@ Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
                                     host, how("rail")));
   auto levels = std::make_shared<Levels>(Access::communicator(inner));
   if (outer) levels->outer.emplace(Access::communicator(outer));
+  launch_inside(state, levels->inner);
+  if (levels->outer) launch_inside(state, *levels->outer);
   levels->host = host;
   levels->local = local;
   levels->even = shape.even;

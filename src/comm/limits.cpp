@@ -44,6 +44,8 @@ Result<void> CommLimits::resolve(Identity& identity) {
   budget = config.memory_budget_bytes.value_or(Index{1} << 30);
   CCL_TRY(bounds, channel_bounds(config.min_channels, config.max_channels));
   CCL_CHECK(check_values(identity));
+  CCL_TRY(const Index order, setting_integer("LAUNCH_ORDER_IMPLICIT"));
+  implicit_launch_order = config.implicit_launch_order.value_or(order == 1);
   constexpr double no_limit_s = 1e8;
   if (init_timeout_s == 0) init_timeout_s = no_limit_s;
   return {};

@@ -17,7 +17,8 @@ struct CommLimits {
   double init_timeout_s = 60;  // of creation
   Index budget = 0;            // bytes of wires and scratch
   ChannelBounds bounds;
-  std::atomic<Index> used{0};  // bytes of the budget
+  bool implicit_launch_order = false;  // see `Config`
+  std::atomic<Index> used{0};          // bytes of the budget
 
   /// Takes each value from the configuration, or from the settings if it is not configured.
   /// Also sets the device and the budget of the configuration. Fails with `Errc::bad_setting`.

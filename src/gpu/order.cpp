@@ -39,6 +39,7 @@ void bury() {
 }
 
 GpuOrder::~GpuOrder() {
+  if (place_) residency_->leave(*place_);
   const Gpu::Current current{*gpu_};
   for (const Retired& r : retired_) {
     if (r.event != nullptr) (void)gpu_->driver().event_destroy(r.event);
@@ -60,10 +61,67 @@ Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
   return number;
 }
 
+Result<void> GpuOrder::join(const Residency::Shape& shape) {
+  CCL_CHECK(make_event());
+  residency_ = Residency::of(*gpu_);
+  place_ = residency_->join(gpu_, shape, turn_);
+  return {};
+}
+
+void GpuOrder::follow(GpuOrder& leader) {
+  const std::lock_guard lock{mutex_};
+  if (place_) residency_->leave(*place_);
+  place_.reset();
+  leader_ = &leader;
+}
+
+LaunchShare* GpuOrder::share() {
+  if (leader_ != nullptr) return leader_->share();
+  return place_ ? &place_->share : nullptr;
+}
+
+std::optional<Residency::Shortage> GpuOrder::shortage() const {
+  if (leader_ != nullptr) return leader_->shortage();
+  return residency_ ? residency_->shortage() : std::nullopt;
+}
+
+/// True if no launch is in flight, and no graph can start one.
+bool GpuOrder::has_ended() {
+  const auto dropped = [](const auto& c) { return c.second.alive.expired(); };
+  return std::ranges::all_of(captures_, dropped) && idle();
+}
+
+/// Lets the launch follow those of other communicators that do not fit beside it.
+Result<void> GpuOrder::take_place(CUstream stream, cuuint64_t capture) {
+  capture_number_ = capture;
+  if (!place_) return {};
+  const CudaDriver& cuda = gpu_->driver();
+  const auto waits = residency_->begin(*place_, capture, [this] { return has_ended(); });
+  for (const Residency::Member* other : waits.outside) {
+    CCL_CHECK(cuda_check(
+        cuda.stream_wait_event(stream, other->ended,
+                               capture != 0 ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT),
+        "wait for another communicator's launch"));
+  }
+  for (const Residency::Member* other : waits.inside) {
+    std::vector<CUgraphNode> ends = other->ends.at(capture);
+    CCL_CHECK(cuda_check(
+        cuda.stream_update_capture_dependencies(stream, ends.data(), nullptr, ends.size(),
+                                                CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
+        "order the collectives of two communicators in a graph"));
+  }
+  return {};
+}
+
+void GpuOrder::give_place_back() {
+  if (place_) residency_->end(*place_);
+}
+
 Result<void> GpuOrder::before(CUstream stream, const std::shared_ptr<void>& keep) {
   mutex_.lock();
   auto done = depth_ == 0 ? enter(stream, keep) : capture_ != nullptr ? tie(keep) : Result<void>{};
   if (!done) {
+    if (depth_ == 0) give_place_back();
     mutex_.unlock();
     return done;
   }
@@ -73,12 +131,13 @@ Result<void> GpuOrder::before(CUstream stream, const std::shared_ptr<void>& keep
 
 Result<void> GpuOrder::after(CUstream stream) {
   auto done = --depth_ == 0 ? leave(stream) : Result<void>{};
+  if (depth_ == 0) give_place_back();
   mutex_.unlock();
   return done;
 }
 
 void GpuOrder::give_up() {
-  --depth_;
+  if (--depth_ == 0) give_place_back();
   mutex_.unlock();
 }
 
@@ -106,12 +165,17 @@ Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep)
     std::erase_if(captures_, [id](const auto& c) {
       return c.first != id && c.second.alive.expired() && c.second.ended != nullptr;
     });
+    if (place_) {
+      residency_->forget(*place_, [this](cuuint64_t n) { return captures_.count(n) == 0; });
+    }
     capture_ = &captures_[id];
     capture_->graph = graph;
     CCL_CHECK(tie(keep));
+    CCL_CHECK(take_place(stream, id));
     return enter_graph(stream);
   }
   CCL_TRY(number_, number_of(stream));
+  CCL_CHECK(take_place(stream, 0));
   if (!graphs_ && (!launched_ || number_ == last_)) return {};
   return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_DEFAULT),
                     "wait for the launch before");
@@ -192,6 +256,7 @@ Result<void> GpuOrder::leave(CUstream stream) {
                                                      nullptr, ends.size()),
                          "let the graph give its turn away"));
   }
+  if (place_) residency_->captured(*place_, capture_number_, ends);
   capture.ends = ends;
   capture.last = stream;
   return {};

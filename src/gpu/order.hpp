@@ -4,9 +4,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "gpu/gpu.hpp"
+#include "gpu/residency.hpp"
 
 namespace ccl::detail {
 
@@ -25,12 +27,23 @@ namespace ccl::detail {
 /// collective has ended, on a branch of its own, so collectives of a graph follow each other
 /// closely. Replays are not visible here: from the first capture on, every launch outside a graph
 /// waits.
+///
+/// Launches of other communicators on the GPU run beside these, as `Residency` says.
 class GpuOrder {
  public:
   explicit GpuOrder(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
   ~GpuOrder();
   GpuOrder(const GpuOrder&) = delete;
   GpuOrder& operator=(const GpuOrder&) = delete;
+
+  /// Takes a place among the communicators on the GPU. Without one, no launch begins early.
+  Result<void> join(const Residency::Shape& shape);
+  /// Makes the launches part of those of `leader`, whose turns surround them. It outlives them.
+  void follow(GpuOrder& leader);
+  /// Returns the blocks that launches may hold, between `before` and `after`; null: none early.
+  LaunchShare* share();
+  /// Returns the launches on the GPU, of all communicators, if their blocks do not all fit.
+  std::optional<Residency::Shortage> shortage() const;
 
   /// Surround each launch, and all launches of a call, on the launching thread. The lock is held in
   /// between.
@@ -63,6 +76,9 @@ class GpuOrder {
     std::vector<void*> kept;        // by the graph
   };
   Result<void> enter(CUstream stream, const std::shared_ptr<void>& keep);
+  Result<void> take_place(CUstream stream, cuuint64_t capture);
+  void give_place_back();
+  bool has_ended();
   Result<void> leave(CUstream stream);
   Result<void> enter_graph(CUstream stream);
   Result<void> tie(const std::shared_ptr<void>& keep);
@@ -72,6 +88,9 @@ class GpuOrder {
   static constexpr unsigned long long legacy = ~0ULL;
 
   std::shared_ptr<Gpu> gpu_;
+  std::shared_ptr<Residency> residency_;
+  std::shared_ptr<Residency::Member> place_;  // null before `join` and after `follow`
+  GpuOrder* leader_ = nullptr;
   std::recursive_mutex mutex_;
   int depth_ = 0;                             // calls of `before` without an `after` yet
   CUevent turn_ = nullptr;                    // the last launch has ended
@@ -79,6 +98,7 @@ class GpuOrder {
   bool launched_ = false, graphs_ = false;
   std::map<cuuint64_t, Capture> captures_;  // by CUDA's number, until their graphs are destroyed
   Capture* capture_ = nullptr;              // between `before` and `after`: of this launch
+  cuuint64_t capture_number_ = 0;           // of `capture_`
   std::mutex retired_mutex_;  // for these and `turn_`: `retire` may hold locks of launches
   std::vector<Retired> retired_;
   std::atomic<bool> unmarked_{false};  // some of these have no event yet

@@ -150,7 +150,7 @@ Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
   }
   queued_ = true;
   target_ = {state.identity.config().device, stream.cuda(), state.device.max_blocks,
-             state.device.ranks_on_gpu == 1, connections().plan().channel_bytes};
+             state.device.order->share(), connections().plan().channel_bytes};
   return {};
 }
 

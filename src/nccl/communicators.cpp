@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "nccl/api.hpp"
+#include "nccl/config.hpp"
 #include "nccl/devices.hpp"
 
 namespace ccl::detail::nccl {
@@ -24,29 +25,6 @@ UniqueId id_of(const ncclUniqueId& given) {
   static_assert(sizeof id.bytes == sizeof given.internal);
   std::memcpy(id.bytes.data(), given.internal, sizeof given.internal);
   return id;
-}
-
-/// Converts the settings of a configuration that ccl has; a configuration of an older header is
-/// shorter. Returns `otherwise` for null.
-Result<Config> read_config(const ncclConfig_t* given, const Config& otherwise = {}) {
-  if (given == nullptr) return otherwise;
-  Config wanted;
-  ncclConfig_t all = NCCL_CONFIG_INITIALIZER;
-  if (given->magic != all.magic || given->size < offsetof(ncclConfig_t, blocking)) {
-    return fail(Errc::invalid_argument,
-                "config was not begun with NCCL_CONFIG_INITIALIZER; begin it so");
-  }
-  std::memcpy(&all, given, std::min(given->size, sizeof all));
-  constexpr int unset = NCCL_CONFIG_UNDEF_INT;
-  if (all.blocking != unset && all.blocking != 0 && all.blocking != 1) {
-    return fail(Errc::invalid_argument,
-                fmt::format("config.blocking is {}; set 0 or 1", all.blocking));
-  }
-  if (all.blocking != unset) wanted.blocking = all.blocking != 0;
-  if (all.minCTAs != unset) wanted.min_channels = all.minCTAs;
-  if (all.maxCTAs != unset) wanted.max_channels = all.maxCTAs;
-  if (all.commName != nullptr) wanted.name = all.commName;
-  return wanted;
 }
 
 Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
@@ -85,7 +63,7 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config, parent->config));
+  CCL_TRY(const Config wanted, read_config(config, &parent->config));
   CCL_TRY(const Communicator from, parent->ready());
   std::string family = fmt::format("{} {}", parent->next_family("split"), color);
   if (color < 0) {
@@ -108,7 +86,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config, parent->config));
+  CCL_TRY(const Config wanted, read_config(config, &parent->config));
   if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
     return fail(
         Errc::invalid_argument,

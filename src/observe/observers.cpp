@@ -15,6 +15,29 @@
 
 namespace ccl::detail {
 
+namespace {
+
+/// Sentence on launches of this process on the GPU that may have no place, or an empty text.
+std::string shortage_text(const CommDevice& device) {
+  const auto found = device.order ? device.order->shortage() : std::nullopt;
+  if (!found) return {};
+  return fmt::format("{} of {} blocks that {} communicators have queued on its GPU have a place",
+                     found->multiprocessors, found->blocks, found->communicators);
+}
+
+/// Adds to an error what keeps launches of some rank from running, if anything does.
+void add_shortage(Error& error, const Report& report) {
+  const auto lacks = std::ranges::find_if(
+      report.ranks, [](const RankStatus& rank) { return !rank.shortage.empty(); });
+  if (lacks == report.ranks.end()) return;
+  error.what += fmt::format(
+      "; on rank {} {}: limit the blocks of each (CCL_MAX_CTAS, Config::max_channels), or set "
+      "CCL_LAUNCH_ORDER_IMPLICIT=1",
+      lacks->rank, lacks->shortage);
+}
+
+}  // namespace
+
 void Observers::add(Connections* made) {
   const auto lock = lock_compositions();
   compositions_.push_back(made);
@@ -48,6 +71,7 @@ RankStatus Observers::status() {
                     HostMemory::load_relaxed(&waits.step)};
   };
   if (state_.device.gpu) {
+    mine.shortage = shortage_text(state_.device);
     const WaitRecord& waits = state_.device.gpu->watched().waits;
     mine.waits = read(waits);
     mine.operations = recorder_->latest_on_device(
@@ -103,6 +127,7 @@ Error Observers::overdue(Error error) {
     error.what = error.code == Errc::aborted ? fmt::format("{} ({})", error.what, found.summary)
                                              : fmt::format("{}: {}", found.summary, error.what);
   }
+  add_shortage(error, found);
   // All ranks log the report, possibly to one file. Only one of them logs it as a warning.
   const auto first = std::find_if(found.ranks.begin(), found.ranks.end(),
                                   [](const RankStatus& of) { return of.answered; });

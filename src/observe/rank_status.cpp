@@ -29,7 +29,7 @@ struct Header {
   std::int32_t rank = -1, pid = 0, waits_peer = -1;
   std::uint32_t operations = 0, steps = 0;
   Word waits_step = 0, now_ns = 0, called = 0;
-  char host[64] = {}, rendezvous[96] = {};
+  char host[64] = {}, rendezvous[96] = {}, shortage[128] = {};
 };
 
 template <class T>
@@ -51,6 +51,7 @@ std::vector<std::byte> pack(const RankStatus& rank_status) {
   header.called = rank_status.called;
   rank_status.host.copy(header.host, sizeof header.host - 1);
   rank_status.rendezvous.copy(header.rendezvous, sizeof header.rendezvous - 1);
+  rank_status.shortage.copy(header.shortage, sizeof header.shortage - 1);
   std::vector<WireSteps> steps = rank_status.steps;
   // If not all wires fit, those of the peer that is waited for come first.
   std::stable_partition(steps.begin(), steps.end(),
@@ -83,6 +84,7 @@ bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status) {
   rank_status.host.assign(header.host, strnlen(header.host, sizeof header.host));
   rank_status.rendezvous.assign(header.rendezvous,
                                 strnlen(header.rendezvous, sizeof header.rendezvous));
+  rank_status.shortage.assign(header.shortage, strnlen(header.shortage, sizeof header.shortage));
   rank_status.operations.resize(header.operations);
   rank_status.steps.resize(header.steps);
   const std::size_t of_operations = header.operations * sizeof(Operation);

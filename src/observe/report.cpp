@@ -76,6 +76,7 @@ std::string Report::text() const {
         text += fmt::format(", waits for rank {} at step {}", of.waits.peer, of.waits.step);
       }
     }
+    if (!of.shortage.empty()) text += fmt::format(", {}", of.shortage);
     text += "\n";
     for (const WireSteps& s : of.steps) {
       if (ranks.size() > 16 && s.peer != behind && s.peer != waiting) continue;

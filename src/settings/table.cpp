@@ -102,10 +102,18 @@ constexpr std::array table{
             "a packet without an answer is sent again after 4.096 us * 2^this; 0: never", 0, 31},
     Setting{"INIT_TIMEOUT", seconds, "60", false,
             "seconds without progress after which the creation of a communicator fails; 0: never"},
+    Setting{"LAUNCH_ORDER_IMPLICIT", integer, "-2", nccl,
+            "1: on GPUs, launches of different communicators that do not fit side by side wait for "
+            "each other, in the order of the process's calls; 0: they do not; -2: 1 in "
+            "libnccl.so.2, else 0",
+            -2, 1},
     Setting{"LL128_BUFFSIZE", bytes, "", nccl, "the same in LL128", 4096, Index{1} << 31},
     Setting{"LL_BUFFSIZE", bytes, "", nccl, "the same in LL", 4096, Index{1} << 31},
-    Setting{"MAX_CTAS", integer, "", nccl, "most thread blocks (CPU: channels) of one collective",
-            1, 4096},
+    Setting{
+        "MAX_CTAS", integer, "", nccl,
+        "most thread blocks (CPU: channels) of one collective; by default on GPUs 32, and at most "
+        "a quarter of the multiprocessors",
+        1, 4096},
     Setting{
         "MEMORY_BUDGET", bytes, "", false,
         "bytes of buffers that one communicator may hold on one rank, a composition half of them; "

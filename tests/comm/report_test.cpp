@@ -192,12 +192,15 @@ TEST_CASE("an account comes back from its bytes, and other bytes are refused") {
   rank_status.pid = 7;
   rank_status.now_ns = 99;
   rank_status.rendezvous = "split";
+  rank_status.shortage = "132 of 256 blocks";
   for (int i = 0; i < 100; ++i) rank_status.steps.push_back({i % 10, i / 10, i % 2 == 0, 5, 4});
   const auto bytes = detail::pack(rank_status);
   RankStatus back;
   REQUIRE(detail::unpack(bytes, back));
   CHECK((back.rank == 3 && back.answered && back.host == "here" && back.pid == 7));
   CHECK(back.rendezvous == "split");
+  CHECK(back.shortage == "132 of 256 blocks");
+  CHECK(mentions(diagnose({back}, 0).text(), "132 of 256 blocks"));
   CHECK((back.now_ns == 99 && back.called == 5 && back.waits.peer == 2 && back.waits.step == 12));
   REQUIRE(back.operations.size() == 5);
   CHECK(back.operations[4].state == OpState::running);

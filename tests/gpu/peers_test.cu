@@ -56,7 +56,7 @@ class Peers {
       }
       MUST(cudaSetDevice(world_.gpu(r)));
       MUST((detail::CudaExecutor::launch<detail::WarpLanes, Body>(
-          work, {blocks * groups, blocks, Ranks <= gpus()}, streams_[r])));
+          work, {blocks * groups, blocks, Ranks <= gpus() ? &share_ : nullptr}, streams_[r])));
     }
     for (int r = 0; r < Ranks; ++r) MUST(cudaStreamSynchronize(streams_[r]));
     if (watch_->lane_failure.peer != 0) {
@@ -76,6 +76,7 @@ class Peers {
   std::vector<DeviceArray> scratch_, epochs_;
   cudaStream_t streams_[Ranks];
   Watched* watch_;
+  detail::LaunchShare share_ = detail::LaunchShare::whole_gpu();
   int turn_ = 0;
 };
 

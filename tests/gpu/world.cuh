@@ -200,7 +200,8 @@ class World {
       setup(r, work);
       MUST(cudaSetDevice(gpu(r)));
       MUST((detail::CudaExecutor::launch<Group, Body>(
-          work, {channels_, std::min(blocks_, channels_), ranks_ <= gpus()}, streams_[r])));
+          work, {channels_, std::min(blocks_, channels_), ranks_ <= gpus() ? &share_ : nullptr},
+          streams_[r])));
     }
     for (int r = 0; r < ranks_; ++r) MUST(cudaStreamSynchronize(streams_[r]));
     return watch_->lane_failure.peer == 0 && watch_->stop == 0;
@@ -254,6 +255,7 @@ class World {
 
   int ranks_, channels_, blocks_;
   std::vector<int> order_;
+  detail::LaunchShare share_ = detail::LaunchShare::whole_gpu();
   std::vector<DeviceArray> slots_, words_, tables_;
   std::vector<Wire> wires_;  // [from][to][channel]
   std::vector<cudaStream_t> streams_;

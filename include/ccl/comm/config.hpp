@@ -26,6 +26,9 @@ struct Config {
   std::optional<int> channels;  ///< channels of every composition; unset: the plan's choice
   /// Limits on that choice (CCL_MIN_CTAS, CCL_MAX_CTAS).
   std::optional<int> min_channels, max_channels;
+  /// On GPUs, launches of different communicators on one device that do not fit side by side wait
+  /// for each other, in the order of this process's calls (CCL_LAUNCH_ORDER_IMPLICIT).
+  std::optional<bool> implicit_launch_order;
   int device = automatic;  ///< CUDA device, `cpu` or `automatic`
   std::string tune_file;   ///< file of measurements for `Auto` (CCL_TUNE_FILE)
   std::string name;        ///< name in messages

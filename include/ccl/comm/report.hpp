@@ -66,7 +66,9 @@ struct RankStatus {
   /// Oldest first: all that have not ended, and a few that have.
   std::vector<Operation> operations;
   std::string rendezvous;  ///< call of all ranks in which it waits, such as finalize; empty: none
-  WaitsFor waits;          ///< wait of its oldest running operation
+  /// Sentence on launches in flight whose blocks may not all have a place on its GPU; empty: none.
+  std::string shortage;
+  WaitsFor waits;                ///< wait of its oldest running operation
   std::vector<WireSteps> steps;  ///< wires of that operation, at most 64
 
   /// Returns the operation whose lanes are at work, or null.

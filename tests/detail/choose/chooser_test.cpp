@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/environment.hpp"
 #include "support/gpu_ranks.hpp"
 
 using namespace ccl;
@@ -57,6 +58,7 @@ std::string picked(const Chooser& chooser, Index bytes, const CallConstraints& d
 }  // namespace
 
 TEST_CASE("among 8 GPUs sums of floats of some megabytes go without flags, other reductions not") {
+  const Environment all_blocks{"CCL_MAX_CTAS", "128"};  // as in the measurements
   const Chooser chooser = among(8);
   CallConstraints any_elements, scaled;
   any_elements.any_elements = true;

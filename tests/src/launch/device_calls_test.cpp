@@ -9,6 +9,7 @@
 
 #include "comm/state.hpp"
 #include "support/catch.hpp"
+#include "support/error_matchers.hpp"
 #include "support/fake_gpus.hpp"
 
 using namespace ccl;
@@ -16,8 +17,8 @@ using namespace ccl::test;
 
 namespace {
 
-/// Blocks of a launch, at most, on each rank: each on a device, and with a bound of its own.
-std::vector<int> max_blocks(const std::vector<std::pair<int, std::optional<int>>>& ranks) {
+/// One rank on each device, with a bound of its own on the blocks of a launch.
+std::vector<Communicator> create(const std::vector<std::pair<int, std::optional<int>>>& ranks) {
   const auto id = create_unique_id();
   REQUIRE(id);
   std::vector<Result<Communicator>> comms(ranks.size(), fail(Errc::internal, "not created"));
@@ -31,14 +32,42 @@ std::vector<int> max_blocks(const std::vector<std::pair<int, std::optional<int>>
     });
   }
   for (auto& thread : threads) thread.join();
-  std::vector<int> blocks;
-  for (const auto& comm : comms) {
+  std::vector<Communicator> all;
+  for (auto& comm : comms) {
     INFO((comm ? std::string{} : comm.error().message()));
     REQUIRE(comm);
-    blocks.push_back(detail::Access::state(*comm)->device.max_blocks);
+    all.push_back(*std::move(comm));
+  }
+  return all;
+}
+
+/// Blocks of a launch, at most, on each rank.
+std::vector<int> max_blocks(const std::vector<std::pair<int, std::optional<int>>>& ranks) {
+  std::vector<int> blocks;
+  for (const Communicator& comm : create(ranks)) {
+    blocks.push_back(detail::Access::state(comm)->device.max_blocks);
   }
   return blocks;
 }
+
+/// Launch of another communicator that has not ended.
+struct Launched {
+  explicit Launched(const Communicator& beside, int blocks)
+      : gpu{detail::Access::state(beside)->device.gpu}, owner{detail::Residency::of(*gpu)} {
+    fake.never = true;
+    member = owner->join(gpu, {blocks, 1, 0, false}, reinterpret_cast<CUevent>(&fake));
+    (void)owner->begin(*member, 0, [] { return false; });
+    (void)member->share.take(blocks);
+    owner->end(*member);
+  }
+  ~Launched() { owner->leave(*member); }
+  Launched(const Launched&) = delete;
+
+  fake::Event fake{};
+  std::shared_ptr<detail::Gpu> gpu;
+  std::shared_ptr<detail::Residency> owner;
+  std::shared_ptr<detail::Residency::Member> member;
+};
 
 }  // namespace
 
@@ -46,9 +75,34 @@ TEST_CASE("launches have as many blocks on all ranks, whatever GPUs they are on"
   FakeGpus& all = FakeGpus::install(3);
   all.multiprocessors = {{0, 132}, {1, 114}, {2, 24}};
   using Blocks = std::vector<int>;
-  CHECK(max_blocks({{0, {}}}) == Blocks{128});
-  CHECK(max_blocks({{0, {}}, {1, {}}}) == Blocks{114, 114});
-  CHECK(max_blocks({{2, {}}, {0, {}}, {1, {}}}) == Blocks{24, 24, 24});
+  CHECK(max_blocks({{0, {}}}) == Blocks{32});
+  CHECK(max_blocks({{0, {}}, {1, {}}}) == Blocks{28, 28});
+  CHECK(max_blocks({{2, {}}, {0, {}}, {1, {}}}) == Blocks{6, 6, 6});
   CHECK(max_blocks({{0, {}}, {1, 8}}) == Blocks{8, 8});
-  CHECK(max_blocks({{0, 120}, {1, {}}}) == Blocks{114, 114});
+}
+
+TEST_CASE("a communicator takes more than a quarter of a GPU only if all its ranks ask for it") {
+  FakeGpus& all = FakeGpus::install(3);
+  all.multiprocessors = {{0, 132}, {1, 114}, {2, 3}};
+  using Blocks = std::vector<int>;
+  CHECK(max_blocks({{0, 1000}}) == Blocks{128});
+  CHECK(max_blocks({{0, 120}, {1, 120}}) == Blocks{114, 114});
+  CHECK(max_blocks({{0, 120}, {1, {}}}) == Blocks{28, 28});
+  CHECK(max_blocks({{2, {}}}) == Blocks{1});
+}
+
+TEST_CASE("a wait that has timed out says that blocks have no place on the GPU") {
+  FakeGpus& all = FakeGpus::install(2);
+  all.multiprocessors = {{0, 132}, {1, 132}};
+  const auto comms = create({{0, {}}, {1, {}}});
+  const Launched one{comms[1], 128}, other{comms[1], 128};
+  detail::Access::state(comms[0])->device.gpu->watched().lane_failure = {.peer = 2, .step = 5};
+  const auto failed = comms[0].status();
+  REQUIRE_FALSE(failed);
+  CHECK(failed.error().code == Errc::timed_out);
+  INFO(failed.error().message());
+  CHECK(mentions(failed.error().what,
+                 "on rank 1 132 of 256 blocks that 2 communicators have queued on its GPU have a "
+                 "place"));
+  CHECK(mentions(failed.error().what, "CCL_LAUNCH_ORDER_IMPLICIT=1"));
 }

@@ -17,7 +17,7 @@ struct TuningCase {
   int hosts = 1;               // hosts of these ranks
   std::string path;            // "nvlink", "pcie", "gpu-host", "gpu-net", "shm", "net"
   int compute_capability = 0;  // compute capability of the GPUs; 0 on CPUs
-  int max_ctas = 0;            // CTA limit of the measurement; 0: no limit
+  int max_ctas = 0;            // CTA limit of the measurement; 0: the default
   friend bool operator==(const TuningCase&, const TuningCase&) = default;
 };
 

@@ -97,7 +97,7 @@ class CopySequence {
   DeviceTarget on_stream() const {
     DeviceTarget target = target_;
     if (branch_ != nullptr) target.stream = branch_;
-    target.early = false;
+    target.share = nullptr;
     return target;
   }
   void check(int code) {

@@ -17,7 +17,7 @@ struct RegisteredKernels<CopyKernels<Algo>> {
 
   static int sync(const CopySync& work, const DeviceTarget& target) {
     return on_device(target.device, [&] {
-      return CudaExecutor::launch<WarpLanes, CopySyncBody>(work, {1, 1, false}, target.stream);
+      return CudaExecutor::launch<WarpLanes, CopySyncBody>(work, {1, 1, nullptr}, target.stream);
     });
   }
   static int runs(const CopyRuns& how, const DeviceTarget& target) {
@@ -26,8 +26,8 @@ struct RegisteredKernels<CopyKernels<Algo>> {
       Index bytes = 0;
       for (int r = 0; r < work.count; ++r) bytes += work.run[r].bytes;
       work.channels = blocks_for(bytes, target);
-      return CudaExecutor::launch<Movers, CopyRunsBody>(work, {work.channels, work.channels, false},
-                                                        target.stream);
+      return CudaExecutor::launch<Movers, CopyRunsBody>(
+          work, {work.channels, work.channels, nullptr}, target.stream);
     });
   }
   static int blocks_for(Index bytes, const DeviceTarget& target) {
@@ -63,7 +63,7 @@ struct RegisteredKernels<CopyReduceKernels<Op, Algo, Proto, R>> {
       }
       bits |= reinterpret_cast<cuda::std::uintptr_t>(work.output) |
               reinterpret_cast<cuda::std::uintptr_t>(work.also);
-      const CudaShape shape{work.channels, work.channels, false};
+      const CudaShape shape{work.channels, work.channels, nullptr};
       if (bits % 16 == 0) {
         return CudaExecutor::launch<Lanes, CopyReduceBody<R, true>>(work, shape, target.stream);
       }

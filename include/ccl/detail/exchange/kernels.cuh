@@ -95,7 +95,7 @@ struct PeerExchangeShape {
     const Index most = target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
     work.channels = work.blocks = int(rings < 1 ? 1 : rings < most ? rings : most);
     Runs::template prepare<Lanes>(work);
-    return {work.channels, work.blocks, target.early};
+    return {work.channels, work.blocks, target.share};
   }
   static Index max_bytes(const PeerView& peers, int max_rings) {
     return DirectExchange<Group>::max_bytes(peers, max_rings);
@@ -132,7 +132,7 @@ struct PeerExchangeShape<Algo, Proto> {
     work.blocks = int(blocks);
     work.channels = int(blocks * warps);
     Runs::template prepare<Lanes>(work);
-    return {work.channels, work.blocks, target.early};
+    return {work.channels, work.blocks, target.share};
   }
   static Index max_bytes(const PeerView& peers, int) { return Exchange<1>::max_bytes(peers); }
   static cudaError_t load() {
@@ -180,7 +180,7 @@ struct RegisteredKernels<CountedKernels<Algo, Proto>> {
       if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;
       if (tiles < blocks) blocks = tiles < 1 ? 1 : tiles;
       work.channels = work.blocks = int(blocks);
-      const CudaShape shape{work.channels, work.blocks, target.early};
+      const CudaShape shape{work.channels, work.blocks, target.share};
       const Word bits = reinterpret_cast<cuda::std::uintptr_t>(work.send) |
                         reinterpret_cast<cuda::std::uintptr_t>(work.recv) | Word(work.row_bytes);
       if (bits % 16 == 0) return CudaExecutor::launch<Group, Body<16>>(work, shape, target.stream);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/exec/launch_share.hpp>
 #include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/lanes/device_lanes.cuh>
 #include <ccl/detail/numeric/reduction.hpp>
@@ -142,10 +143,10 @@ __global__ void run_map(const __grid_constant__ F map, const void* input, void* 
 struct CudaShape {
   int channels = 1;
   int blocks = 1;
-  /// Lets the launch start before the previous one in the stream has ended. It waits for that
-  /// launch before it accesses memory. Not for several ranks on one GPU, because a waiting launch
-  /// would occupy the multiprocessors that a peer needs.
-  bool early = true;
+  /// Lets the launch start before the previous one in the stream has ended, if the share has room
+  /// for both. It waits for that launch before it accesses memory, and meanwhile occupies
+  /// multiprocessors. Null: the launch starts when the previous one has ended.
+  LaunchShare* share = nullptr;
 };
 
 /// Runs one launch on GPU lanes: `Body{work}(group, channel)` for each channel, on one group per
@@ -162,25 +163,25 @@ struct CudaExecutor {
     }
     const int lanes = div_up(shape.channels, shape.blocks) * Group::width;
     if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
-    return launch_kernel(detail::run_collective<Group, Body>, shape.blocks, lanes, shape.early,
+    return launch_kernel(detail::run_collective<Group, Body>, shape.blocks, lanes, shape.share,
                          stream, work, shape.channels);
   }
 
   /// Queues several launches as one kernel. `lanes`: maximum lanes per block over the parts.
   template <int MaxLanes, class... Parts>
   [[nodiscard]] static cudaError_t launch_parts(const detail::KernelParts<Parts...>& parts,
-                                                int blocks, int lanes, bool early,
+                                                int blocks, int lanes, LaunchShare* share,
                                                 cudaStream_t stream) {
     if (lanes > MaxLanes) return cudaErrorInvalidConfiguration;
-    return launch_kernel(detail::run_group<MaxLanes, Parts...>, blocks, lanes, early, stream,
+    return launch_kernel(detail::run_group<MaxLanes, Parts...>, blocks, lanes, share, stream,
                          parts);
   }
   template <LaneGroup Group, class Body, int Most>
   [[nodiscard]] static cudaError_t launch_list(const detail::KernelList<Group, Body, Most>& list,
-                                               int blocks, int lanes, bool early,
+                                               int blocks, int lanes, LaunchShare* share,
                                                cudaStream_t stream) {
     if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
-    return launch_kernel(detail::run_list<Group, Body, Most>, blocks, lanes, early, stream, list);
+    return launch_kernel(detail::run_list<Group, Body, Most>, blocks, lanes, share, stream, list);
   }
   template <LaneGroup Group, class Body, int Most>
   [[nodiscard]] static cudaError_t load_list() {
@@ -193,11 +194,12 @@ struct CudaExecutor {
     return cudaFuncGetAttributes(&attributes, detail::run_group<MaxLanes, Parts...>);
   }
 
-  /// `early`: see `CudaShape`.
+  /// `share`: see `CudaShape`.
   template <class... Params, class... Args>
   [[nodiscard]] static cudaError_t launch_kernel(void (*kernel)(Params...), int blocks, int lanes,
-                                                 bool early, cudaStream_t stream,
+                                                 LaunchShare* share, cudaStream_t stream,
                                                  const Args&... args) {
+    const bool early = share != nullptr && share->take(blocks);
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;

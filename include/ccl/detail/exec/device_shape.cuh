@@ -30,7 +30,7 @@ CudaShape device_shape(Index use, const DeviceTarget& target) {
   Index blocks = div_up<Index>(use, groups < 4 ? groups : 4);
   blocks = blocks < target.max_blocks ? blocks : target.max_blocks;
   if (blocks * groups < use) use = blocks * groups;
-  return {int(use), int(blocks), target.early};
+  return {int(use), int(blocks), target.share};
 }
 template <class Group, int MaxLanes>
 CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/exec/launch_share.hpp>
 #include <ccl/types/word.hpp>
 
 #include <type_traits>
@@ -13,8 +14,8 @@ struct DeviceTarget {
   int device = 0;
   CUstream_st* stream = nullptr;
   int max_blocks = 1;
-  bool early = true;        // may begin before the launch ahead of it has ended
-  Index channel_bytes = 0;  // see `Plan`
+  LaunchShare* share = nullptr;  // counts launches that may begin early; null: they may not
+  Index channel_bytes = 0;       // see `Plan`
 };
 
 // The registries <folder>/registry.hpp hold pointers to the kernels of a program. <ccl/ccl.cuh>

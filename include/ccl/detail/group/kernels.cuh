@@ -259,7 +259,7 @@ struct RegisteredKernels<GroupKernels<Calls...>> {
     static_assert(sizeof(Parts) <= 4000, "ccl: a group of fewer calls fits into a launch");
     const Parts parts{part(std::type_identity<Part<N, Calls, Align, Ranks>>{}, std::get<N>(spread),
                            shapes[N])...};
-    return CudaExecutor::launch_parts<max_lanes>(parts, begin, lanes, target.early, target.stream);
+    return CudaExecutor::launch_parts<max_lanes>(parts, begin, lanes, target.share, target.stream);
   }
   template <int N, class Works, int... M>
   static void divide_blocks(Works& works, cuda::std::integer_sequence<int, M...>) {

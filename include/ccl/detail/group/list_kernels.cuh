@@ -65,7 +65,7 @@ struct RegisteredKernels<ListKernels<Call>> {
       }
       std::memcpy(list.works[n], &spread[n], sizeof(Work));
     }
-    return CudaExecutor::launch_list(list, list.first_block[count], lanes, target.early,
+    return CudaExecutor::launch_list(list, list.first_block[count], lanes, target.share,
                                      target.stream);
   }
   template <int... Ranks>

@@ -75,7 +75,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
     warps = warps < max_warps ? warps : max_warps;
     work.blocks = int(blocks);
     work.channels = int(blocks * warps);
-    return {work.channels, int(blocks), target.early};
+    return {work.channels, int(blocks), target.share};
   }
   template <int Ranks>
   static Index packets(const PeerWork<R>& how) {

@@ -84,7 +84,7 @@ struct RegisteredKernels<RowKernels<Algo, Proto, P, E>> {
     if (Ranks > 1 && work.epoch.count < blocks) blocks = work.epoch.count;
     work.blocks = int(blocks);
     work.channels = int(blocks) * div_up(tiles, Runs::tiles);
-    return CudaExecutor::launch<Group, Runs>(work, {work.channels, work.blocks, target.early},
+    return CudaExecutor::launch<Group, Runs>(work, {work.channels, work.blocks, target.share},
                                              target.stream);
   }
   template <int... Ranks>

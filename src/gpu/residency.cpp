@@ -1,0 +1,193 @@
+#include "gpu/residency.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/forks.hpp"
+
+namespace ccl::detail {
+namespace {
+
+/// Owners by device, in one process.
+struct Known {
+  const int process = forks_before();
+  std::mutex mutex;
+  std::map<int, std::weak_ptr<Residency>> by_device;
+
+  /// Returns those of this process. A forked child leaves those of its parent alone, because their
+  /// locks may be held.
+  static Known& of_this_process() {
+    static std::atomic<Known*> all{nullptr};
+    Known* known = all.load(std::memory_order_acquire);
+    while (known == nullptr || known->process != forks_before()) {
+      auto made = std::make_unique<Known>();
+      if (all.compare_exchange_strong(known, made.get())) known = made.release();
+    }
+    return *known;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Residency> Residency::of(const Gpu& gpu) {
+  Known& known = Known::of_this_process();
+  const std::lock_guard lock{known.mutex};
+  auto& slot = known.by_device[gpu.device()];
+  auto residency = slot.lock();
+  if (!residency) slot = residency = std::make_shared<Residency>(gpu.multiprocessors());
+  return residency;
+}
+
+std::shared_ptr<Residency::Member> Residency::join(std::shared_ptr<Gpu> gpu, const Shape& shape,
+                                                   CUevent ended) {
+  auto member = std::make_shared<Member>();
+  member->gpu = std::move(gpu);
+  member->shape = shape;
+  member->ended = ended;
+  member->held = shape.blocks;
+  const std::lock_guard lock{mutex_};
+  members_.push_back(member.get());
+  return member;
+}
+
+void Residency::leave(const Member& member) {
+  const std::lock_guard lock{mutex_};
+  std::erase(members_, &member);
+}
+
+/// True if no launch of the member is in flight, and no graph can start one.
+bool Residency::is_idle(const Member& member) {
+  if (member.launching || member.graphs) return false;
+  const Gpu::Current current{*member.gpu};
+  return member.gpu->driver().event_query(member.ended) == CUDA_SUCCESS;
+}
+
+/// Takes back what idle communicators held when there were fewer on the GPU.
+void Residency::reclaim_idle(const Member& mine) {
+  if (fits(mine)) return;
+  for (Member* other : members_) {
+    if (other == &mine || other->held <= other->shape.blocks) continue;
+    if (is_idle(*other)) other->held = other->shape.blocks;
+  }
+}
+
+/// Blocks that the launches of `mine` may hold. A communicator that is alone may hold everything,
+/// but a graph of it only if no other like it would fit anyway, because replays may run beside
+/// communicators that are created later.
+///
+/// Otherwise they are those of one launch, and a part of the blocks that stay free beside the
+/// launches of all communicators and of one more like this. The part is at most as much again. With
+/// several ranks of a communicator on the GPU, no launch begins early.
+int Residency::fair_share(const Member& mine, bool captured) const {
+  int all = 0, others_hold = 0, count = 0;
+  for (const Member* member : members_) {
+    all += member->shape.blocks * member->shape.ranks;
+    others_hold += member == &mine ? 0 : member->cost();
+    ++count;
+  }
+  const int blocks = mine.shape.blocks;
+  if (mine.shape.ranks > 1) return 0;
+  const bool no_other_fits = 2 * blocks > multiprocessors_;
+  if (count == 1 && (!captured || no_other_fits)) return LaunchShare::whole_gpu().blocks;
+  const int spare = (multiprocessors_ - all - blocks * mine.shape.ranks) / count;
+  const int fair = blocks + std::clamp(spare, 0, blocks);
+  return std::clamp(fair, blocks, std::max(blocks, multiprocessors_ - others_hold));
+}
+
+/// True if the launches of all ranks that are at the same place as `mine` fit together. Ranks of
+/// one communicator must never wait for each other here.
+bool Residency::fits(const Member& mine) const {
+  int blocks = 0;
+  for (const Member* member : members_) {
+    if (member->shape.index == mine.shape.index) blocks += member->cost();
+  }
+  return blocks <= multiprocessors_;
+}
+
+/// Returns the communicators whose launches, in the capture or outside of captures, do not fit
+/// beside a launch of `mine`. Those that launched last run beside it, and those of graphs, which
+/// may start at any time.
+std::vector<const Residency::Member*> Residency::too_many(const Member& mine,
+                                                          cuuint64_t capture) const {
+  std::vector<const Member*> others;
+  for (const Member* other : members_) {
+    const bool launched = capture != 0 ? other->ends.count(capture) != 0 : other->last != 0;
+    const bool beside = other->shape.index == mine.shape.index;
+    if (other != &mine && beside && launched) others.push_back(other);
+  }
+  std::ranges::sort(others, [capture](const Member* a, const Member* b) {
+    if (capture == 0 && a->graphs != b->graphs) return a->graphs;
+    return a->last > b->last;
+  });
+  int room = multiprocessors_ - mine.cost();
+  std::erase_if(others, [&room](const Member* other) {
+    const bool fits = other->cost() <= room;
+    if (fits) room -= other->cost();
+    return fits;
+  });
+  return others;
+}
+
+void Residency::list_waits(const Member& mine, cuuint64_t capture, LaunchWaits& waits) const {
+  waits.inside.clear();
+  waits.outside.clear();
+  if (fits(mine)) return;
+  if (capture == 0) {
+    waits.outside = too_many(mine, 0);
+    return;
+  }
+  waits.inside = too_many(mine, capture);
+  if (mine.ends.count(capture) != 0) return;
+  // The first launch in the capture. A replay may start beside any other communicator's launch.
+  for (const Member* other : members_) {
+    if (other != &mine && other->shape.index == mine.shape.index) waits.outside.push_back(other);
+  }
+}
+
+/// True if another thread makes a launch that this one must wait for: its event is not recorded
+/// yet.
+bool Residency::others_launch(const LaunchWaits& waits) const {
+  const auto launches = [](const Member* member) {
+    return member->launching && member->thread != std::this_thread::get_id();
+  };
+  return std::ranges::any_of(waits.inside, launches) ||
+         std::ranges::any_of(waits.outside, launches);
+}
+
+void Residency::await_others(LaunchWaits& waits) {
+  ++waiting_;
+  if (others_launch(waits)) ended_.wait(waits.lock);
+  --waiting_;
+}
+
+void Residency::end(Member& mine) {
+  mine.queued.store(mine.share.held, std::memory_order_relaxed);
+  mine.launching = false;
+  if (waiting_ == 0) return;
+  { const std::lock_guard lock{mutex_}; }  // a thread that saw the launch waits now
+  ended_.notify_all();
+}
+
+void Residency::captured(Member& mine, cuuint64_t capture, std::vector<CUgraphNode> ends) {
+  const std::lock_guard lock{mutex_};
+  mine.ends[capture] = std::move(ends);
+  mine.graphs = true;
+}
+
+std::optional<Residency::Shortage> Residency::shortage() {
+  const std::lock_guard lock{mutex_};
+  Shortage found{0, 0, multiprocessors_};
+  bool all_in_order = true;
+  for (const Member* member : members_) {
+    if (member->last == 0) continue;
+    const Gpu::Current current{*member->gpu};
+    if (member->gpu->driver().event_query(member->ended) != CUDA_ERROR_NOT_READY) continue;
+    ++found.communicators;
+    all_in_order &= member->shape.in_order;
+    found.blocks += member->queued.load(std::memory_order_relaxed);
+  }
+  if (all_in_order || found.blocks <= multiprocessors_) return {};
+  return found;
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,395 @@
+// Launches of several communicators on one GPU end, because their blocks fit or they wait for each
+// other in the order of calls.
+#include "gpu/residency.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gpu/order.hpp"
+#include "support/catch.hpp"
+#include "support/gpu_scheduler.hpp"
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ccl;
+using namespace ccl::test;
+using detail::GpuOrder;
+using detail::Residency;
+
+namespace {
+
+/// A communicator with one rank on each of the GPUs.
+class Comm {
+ public:
+  Comm(GpuScheduler& gpus, int number, int ranks, int blocks, bool in_order)
+      : gpus_{gpus}, number_{number}, blocks_{blocks} {
+    for (int r = 0; r < ranks; ++r) {
+      auto gpu = detail::Gpu::open(r);
+      REQUIRE(gpu);
+      orders_.push_back(std::make_unique<GpuOrder>(*std::move(gpu)));
+      REQUIRE(orders_.back()->join({blocks, 1, 0, in_order}));
+    }
+    calls_.resize(std::size_t(ranks));
+  }
+  void call(int rank, CUstream stream, int blocks = 0, bool always_early = false) {
+    const auto r = std::size_t(rank);
+    REQUIRE(gpus_.launch(*orders_[r], number_, calls_[r]++, blocks > 0 ? blocks : blocks_, stream,
+                         always_early));
+  }
+  GpuOrder& order(int rank) { return *orders_[std::size_t(rank)]; }
+
+ private:
+  GpuScheduler& gpus_;
+  int number_, blocks_;
+  std::vector<std::unique_ptr<GpuOrder>> orders_;
+  std::vector<int> calls_;
+};
+
+constexpr int multiprocessors = 132;
+
+/// Number of seeds, of 200, with which all launches of `scene` end. The scene queues them.
+int ended(int gpus, const std::function<void(GpuScheduler&, std::vector<std::unique_ptr<Comm>>&,
+                                             std::mt19937&)>& scene) {
+  int well = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random{seed};
+    GpuScheduler scheduler{gpus, multiprocessors};
+    std::vector<std::unique_ptr<Comm>> comms;
+    scene(scheduler, comms, random);
+    well += scheduler.run(seed);
+  }
+  return well;
+}
+
+}  // namespace
+
+TEST_CASE("communicators that do not fit together end in the order of calls, and not without") {
+  const auto scene = [](bool in_order) {
+    return [in_order](GpuScheduler& gpus, auto& comms, std::mt19937&) {
+      for (int c = 0; c < 2; ++c) {
+        comms.push_back(std::make_unique<Comm>(gpus, c, 2, 128, in_order));
+      }
+      for (int rank = 0; rank < 2; ++rank) {
+        for (auto& comm : comms) comm->call(rank, gpus.stream(rank));
+      }
+    };
+  };
+  CHECK(ended(2, scene(true)) == 200);
+  CHECK(ended(2, scene(false)) < 200);
+}
+
+TEST_CASE("communicators that fit together end in any order of calls, with several calls each") {
+  const auto scene = [](bool always_early) {
+    return [always_early](GpuScheduler& gpus, auto& comms, std::mt19937&) {
+      for (int c = 0; c < 2; ++c) comms.push_back(std::make_unique<Comm>(gpus, c, 2, 64, true));
+      for (int rank = 0; rank < 2; ++rank) {
+        for (int i = 0; i < 2; ++i) {
+          const CUstream stream = gpus.stream(rank);
+          for (int n = 0; n < 2; ++n) {
+            comms[std::size_t(i ^ rank)]->call(rank, stream, 0, always_early);
+          }
+        }
+      }
+    };
+  };
+  CHECK(ended(2, scene(false)) == 200);
+  CHECK(ended(2, scene(true)) < 200);  // the second call holds a place while the first waits
+}
+
+TEST_CASE("launches that were early while a communicator was alone let later ones end") {
+  const auto scene = [](GpuScheduler& gpus, auto& comms, std::mt19937&) {
+    comms.push_back(std::make_unique<Comm>(gpus, 0, 2, 32, true));
+    std::vector<CUstream> streams;
+    for (int rank = 0; rank < 2; ++rank) streams.push_back(gpus.stream(rank));
+    for (int n = 0; n < 10; ++n) comms[0]->call(0, streams[0]);  // the other rank calls later
+    for (int c = 1; c < 3; ++c) comms.push_back(std::make_unique<Comm>(gpus, c, 2, 32, true));
+    for (int n = 0; n < 10; ++n) comms[0]->call(1, streams[1]);
+    for (int rank = 0; rank < 2; ++rank) {
+      for (int call = 0; call < 12; ++call) {
+        const auto c = std::size_t(call % 3);
+        comms[c]->call(rank, call % 4 == 0 ? streams[std::size_t(rank)] : gpus.stream(rank));
+      }
+    }
+  };
+  CHECK(ended(2, scene) == 200);
+}
+
+TEST_CASE("any number and size of communicators end, in the order of calls") {
+  const auto scene = [](GpuScheduler& gpus, auto& comms, std::mt19937& random) {
+    const int count = 2 + int(random() % 7);
+    std::vector<int> blocks;
+    for (int c = 0; c < count; ++c) {
+      blocks.push_back(1 + int(random() % (random() % 2 == 0 ? 32 : multiprocessors)));
+    }
+    std::vector<std::vector<CUstream>> streams(3);
+    for (int rank = 0; rank < 3; ++rank) {
+      for (int s = 0; s < 3; ++s) streams[std::size_t(rank)].push_back(gpus.stream(rank));
+    }
+    for (int call = 0; call < 40; ++call) {
+      // Some communicators are created in between.
+      if (int(comms.size()) < count && (comms.empty() || random() % 3 == 0)) {
+        const int c = int(comms.size());
+        comms.push_back(std::make_unique<Comm>(gpus, c, 2 + c % 2, blocks[std::size_t(c)], true));
+      }
+      const auto c = random() % comms.size(), s = random() % 3;
+      const int size = 1 + int(random() % unsigned(blocks[c]));
+      for (int rank = 0; rank < 2 + int(c % 2); ++rank) {
+        comms[c]->call(rank, streams[std::size_t(rank)][s], size);
+      }
+    }
+  };
+  CHECK(ended(3, scene) == 200);
+}
+
+TEST_CASE("four communicators of the default size end in different orders of calls") {
+  const auto scene = [](GpuScheduler& gpus, auto& comms, std::mt19937& random) {
+    for (int c = 0; c < 4; ++c) comms.push_back(std::make_unique<Comm>(gpus, c, 2, 32, false));
+    for (int rank = 0; rank < 2; ++rank) {
+      std::vector<int> calls;
+      for (int c = 0; c < 4; ++c) calls.insert(calls.end(), 6, c);
+      std::shuffle(calls.begin(), calls.end(), random);
+      std::vector<CUstream> streams;
+      for (int c = 0; c < 4; ++c) streams.push_back(gpus.stream(rank));
+      for (const int c : calls) {
+        comms[std::size_t(c)]->call(rank, streams[std::size_t(c)]);
+      }
+    }
+  };
+  CHECK(ended(2, scene) == 200);
+}
+
+TEST_CASE("the share of a communicator depends on the others of the GPU") {
+  GpuScheduler gpus{2, multiprocessors};
+  const CUstream stream = gpus.stream(0);
+  const auto share = [&](Comm& comm) {
+    comm.call(0, stream, 1);
+    return comm.order(0).share()->blocks;
+  };
+  const int whole_gpu = detail::LaunchShare::whole_gpu().blocks;
+  Comm first{gpus, 0, 1, 32, true};
+  CHECK(share(first) == whole_gpu);
+  {
+    Comm second{gpus, 1, 1, 32, true};
+    CHECK(share(second) == 32);  // the launches of the first may still hold the others
+    CHECK(share(first) == 50);
+    REQUIRE(gpus.run(1));
+    CHECK(share(second) == 50);
+    Comm third{gpus, 2, 1, 32, true}, fourth{gpus, 3, 1, 32, true};
+    CHECK(share(first) == 32);
+    CHECK(share(fourth) == 32);
+    Comm on_another{gpus, 4, 2, 32, true};  // of a rank on the other GPU, too
+    on_another.call(1, gpus.stream(1));
+    CHECK(on_another.order(1).share()->blocks == whole_gpu);
+  }
+  CHECK(share(first) == whole_gpu);
+  REQUIRE(gpus.run(1));
+  Comm large{gpus, 5, 1, 128, true};
+  CHECK(share(large) == 128);
+}
+
+TEST_CASE("a communicator that is idle takes no share from others") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm idle{gpus, 0, 1, 32, true};
+  idle.call(0, gpus.stream(0));  // while it is alone
+  REQUIRE(gpus.run(1));
+  Comm busy{gpus, 1, 1, 32, true};
+  const CUstream stream = gpus.stream(0);
+  for (int n = 0; n < 2; ++n) busy.call(0, stream);
+  CHECK(busy.order(0).share()->blocks == 50);
+  for (const auto& work : GpuScheduler::of(stream).work) {
+    CHECK(work->kind != ScheduledWork::wait);
+  }
+}
+
+TEST_CASE("no launch begins early beside other ranks of its communicator on the GPU") {
+  GpuScheduler gpus{1, multiprocessors};
+  auto gpu = detail::Gpu::open(0);
+  REQUIRE(gpu);
+  GpuOrder first{*gpu}, second{*gpu}, none{*gpu};
+  REQUIRE(first.join({16, 2, 0, true}));
+  REQUIRE(second.join({16, 2, 1, true}));
+  const CUstream stream = gpus.stream(0);
+  for (GpuOrder* order : {&first, &second}) {
+    REQUIRE(gpus.launch(*order, 0, 0, 16, order == &first ? stream : gpus.stream(0)));
+    CHECK(order->share()->blocks == 0);
+  }
+  CHECK(none.share() == nullptr);  // without a place
+  CHECK(gpus.run(1));
+}
+
+TEST_CASE("ranks of one communicator on a GPU never wait for each other") {
+  std::vector<std::unique_ptr<GpuOrder>> orders;
+  const auto scene = [&orders](GpuScheduler& gpus, auto&, std::mt19937& random) {
+    // Two communicators with two ranks each on one GPU, of more blocks than fit.
+    orders.clear();
+    for (int n = 0; n < 4; ++n) {
+      auto gpu = detail::Gpu::open(0);
+      REQUIRE(gpu);
+      orders.push_back(std::make_unique<GpuOrder>(*gpu));
+      REQUIRE(orders.back()->join({40, 2, n % 2, true}));
+    }
+    // Each rank has its thread: the calls of the ranks mix, and each rank has the same order.
+    std::vector<int> next(2);
+    while (next[0] + next[1] < 8) {
+      const auto rank = next[0] < 4 && (next[1] == 4 || random() % 2 == 0) ? 0U : 1U;
+      const int call = next[rank]++;
+      REQUIRE(gpus.launch(*orders[std::size_t(call % 2 * 2) + rank], call % 2, call, 40,
+                          gpus.stream(0)));
+    }
+  };
+  // Each rank is a stream of GPU 0, so the same launch is complete when both are there.
+  CHECK(ended(1, scene) == 200);
+}
+
+TEST_CASE("a launch waits for another thread's launch that it must follow") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 128, true}, second{gpus, 1, 1, 128, true};
+  const CUstream one = gpus.stream(0), other = gpus.stream(0);
+  REQUIRE(first.order(0).before(one, nullptr));
+  std::atomic<bool> done{false};
+  std::thread thread{[&] {
+    second.call(0, other);
+    done = true;
+  }};
+  std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  CHECK_FALSE(done);
+  REQUIRE(first.order(0).after(one));
+  thread.join();
+  const auto& work = GpuScheduler::of(other).work;
+  REQUIRE(work.size() == 3);  // a wait, the launch and its record
+  CHECK(work[0]->kind == ScheduledWork::wait);
+  CHECK(work[0]->event == GpuScheduler::of(one).work.back()->event);
+  CHECK(work[0]->number == 1);
+}
+
+TEST_CASE("a launch that fails lets the launches of others go on") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 128, true}, second{gpus, 1, 1, 128, true};
+  REQUIRE(first.order(0).before(gpus.stream(0), nullptr));
+  first.order(0).give_up();
+  std::thread{[&] { second.call(0, gpus.stream(0)); }}.join();
+  CHECK(gpus.run(1));
+}
+
+TEST_CASE("launches of a level belong to the communicator that it is a level of") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm whole{gpus, 0, 1, 32, true}, level{gpus, 1, 1, 32, true};
+  level.order(0).follow(whole.order(0));
+  const CUstream stream = gpus.stream(0);
+  REQUIRE(whole.order(0).before(stream, nullptr));
+  level.call(0, stream);
+  REQUIRE(whole.order(0).after(stream));
+  CHECK(level.order(0).share() == whole.order(0).share());
+  CHECK(whole.order(0).share()->blocks == detail::LaunchShare::whole_gpu().blocks);  // alone
+  CHECK(whole.order(0).share()->held == 32);
+  CHECK(gpus.run(1));
+}
+
+TEST_CASE("blocks without a place are counted while launches are in flight") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 128, false}, second{gpus, 1, 1, 64, false}, idle{gpus, 2, 1, 32, false};
+  const CUstream one = gpus.stream(0);
+  first.call(0, one);
+  CHECK_FALSE(second.order(0).shortage());
+  second.call(0, gpus.stream(0));
+  const auto shortage = idle.order(0).shortage();
+  REQUIRE(shortage);
+  CHECK(shortage->communicators == 2);
+  CHECK(shortage->blocks == 192);
+  CHECK(shortage->multiprocessors == multiprocessors);
+  GpuScheduler::of(one).work.back()->event->reached = 1;  // it has ended
+  CHECK_FALSE(idle.order(0).shortage());
+}
+
+TEST_CASE("launches in the order of calls have a place when their turn comes") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 128, true}, second{gpus, 1, 1, 64, true};
+  for (Comm* comm : {&first, &second}) comm->call(0, gpus.stream(0));
+  CHECK_FALSE(first.order(0).shortage());
+  CHECK(gpus.run(1));
+}
+
+TEST_CASE("captured launches wait for other communicators that do not fit, also in replays") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 64, true}, second{gpus, 1, 1, 128, true};
+  auto& one = GpuScheduler::of(gpus.stream(0));
+  auto& other = GpuScheduler::of(gpus.stream(0));
+  const auto stream = [](ScheduledStream& of) { return reinterpret_cast<CUstream>(&of); };
+  one.capture = other.capture = 7;
+  first.call(0, stream(one));
+  CHECK(one.outside.size() == 2);  // for launches of both before the replay
+  first.call(0, stream(one));
+  CHECK(one.outside.size() == 2);
+  const auto ends = one.nodes;
+  REQUIRE(ends.size() == 1);
+  REQUIRE(second.order(0).before(stream(other), nullptr));
+  CHECK(other.outside.size() == 2);
+  CHECK(other.nodes == ends);  // after the launches of the first in this capture
+  REQUIRE(second.order(0).after(stream(other)));
+
+  // Outside of the capture, launches follow its replays.
+  auto& eager = GpuScheduler::of(gpus.stream(0));
+  second.call(0, stream(eager));
+  const auto waits_for = [&](const ScheduledEvent* event) {
+    return std::ranges::any_of(eager.work, [&](const auto& work) {
+      return work->kind == ScheduledWork::wait && work->event == event;
+    });
+  };
+  for (const ScheduledEvent* event : one.outside) CHECK(waits_for(event));
+  GpuScheduler::drop_graphs();
+  detail::bury();
+}
+
+TEST_CASE("captured launches of communicators that fit wait for their own only") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 32, true}, second{gpus, 1, 1, 32, true};
+  auto& one = GpuScheduler::of(gpus.stream(0));
+  one.capture = 8;
+  for (Comm* comm : {&first, &second}) comm->call(0, reinterpret_cast<CUstream>(&one));
+  CHECK(one.outside.size() == 2);
+  CHECK(one.outside.front() != one.outside.back());
+  GpuScheduler::drop_graphs();
+  detail::bury();
+}
+
+TEST_CASE("what the launches of a graph may hold counts until the graph is destroyed") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 32, true};
+  auto& captured = GpuScheduler::of(gpus.stream(0));
+  captured.capture = 9;
+  first.call(0, reinterpret_cast<CUstream>(&captured));
+  CHECK(first.order(0).share()->blocks == 64);
+  Comm second{gpus, 1, 1, 64, true}, third{gpus, 2, 1, 32, true};
+  auto& stream = GpuScheduler::of(gpus.stream(0));
+  const auto waits_of_third = [&] {
+    first.call(0, gpus.stream(0));
+    second.call(0, gpus.stream(0));
+    third.call(0, reinterpret_cast<CUstream>(&stream));
+    REQUIRE(gpus.run(1));
+    return std::ranges::count(stream.work, ScheduledWork::wait,
+                              [](const auto& work) { return work->kind; });
+  };
+  CHECK(waits_of_third() == 1);  // for the second: 64, 64 and 32 blocks do not fit
+  GpuScheduler::drop_graphs();
+  detail::bury();
+  CHECK(waits_of_third() == 1);  // no more
+}
+
+TEST_CASE("a forked child counts its own communicators") {
+  GpuScheduler gpus{1, multiprocessors};
+  const auto gpu = detail::Gpu::open(0);
+  REQUIRE(gpu);
+  const auto mine = Residency::of(**gpu);
+  CHECK(Residency::of(**gpu) == mine);
+  const pid_t child = ::fork();
+  if (child == 0) std::_Exit(Residency::of(**gpu) == mine ? 1 : 0);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
