@@ -101,7 +101,7 @@ using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwis
 
 // Restricted to the rank count at which it was measured; see `Sentinel`.
 struct TwoShotOfEight : TwoShot {
-  using RankCounts = ccl::RankCounts<8>;
+  using RankCounts = ExactRankCounts<8>;
 };
 
 /// ccl's list for an operation. A candidate is added by one line.
