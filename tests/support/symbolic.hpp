@@ -170,7 +170,11 @@ constexpr bool exchanges(int ranks, int slots) {
     std::vector<int>&sent, &taken;
     const int* order;
     bool moved = false;
-    constexpr RingPosition ring() const { return {me, n, order}; }
+    constexpr int turns() const { return Algo::turns(n); }
+    constexpr bool take_turn(int i) {
+      const auto turn = Algo::turn_at(RingPosition{me, n, order}, i);
+      return turn.sends ? send_some(turn.peer) : recv_some(turn.peer);
+    }
     constexpr int server() const { return 0; }
     constexpr int servers() const { return 1; }
     constexpr int slices(int from, int to) const { return 1 + (from + to) % 4; }

@@ -72,9 +72,11 @@ TEST_CASE("among 8 GPUs sums of floats of some megabytes go without flags, other
 }
 
 TEST_CASE("among fewer GPUs, where nobody has measured that, they have flags") {
-  for (const int ranks : {2, 4}) {
+  for (const int ranks : {2, 3, 4, 5, 6, 7}) {
+    INFO(ranks << " ranks");
     const Chooser chooser = among(ranks);
     CHECK(picked(chooser, 256) == "OneShot/LL128");
+    if (ranks > 2) CHECK(picked(chooser, 1 << 20) == "TwoShot/LL128");
     for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 2) {
       CHECK(picked(chooser, bytes) != "TwoShot/Sentinel");
     }
