@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "choose/edges.hpp"
 #include "comm/host_shape.hpp"
@@ -136,7 +137,8 @@ std::string Chooser::Creator::edge_refusal(const CandidateFacts& one) {
   }
   if (one.mover != Mover::wires) {
     if (!peers_refused) peers_refused = no_peers(state);
-    return *peers_refused;
+    if (!peers_refused->empty()) return *peers_refused;
+    return short_peer_lines(state, one.line_bytes);
   }
   if (!seen.refusal.empty()) return seen.refusal;
   if (seen.line_bytes < one.line_bytes) {
@@ -294,12 +296,27 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   CCL_CHECK(creator.check_candidates());
   CCL_CHECK(creator.agree());
   Chooser& made = creator.made;
+  made.drop_for_whole_lines();
   if (question.deterministic && question.reduces) made.keep_one_order();
   creator.add_measurements();
   creator.add_model();
   made.resolve();
   if (made.kept_.empty()) return fail(state.annotate(made.nothing_left()));
   return std::move(made);
+}
+
+void Chooser::drop_for_whole_lines() {
+  for (std::size_t c = 0; c < facts_.size(); ++c) {
+    if (!facts_[c].for_torn_lines || !usable(int(c))) continue;
+    for (std::size_t other = 0; other < facts_.size(); ++other) {
+      const CandidateFacts& one = facts_[other];
+      if (!usable(int(other)) || one.line_bytes < 128) continue;
+      if (std::string_view{one.algo} != facts_[c].algo) continue;
+      usable_ &= ~(std::uint64_t{1} << c);
+      out_[c] = fmt::format("{} runs here", one.name());
+      break;
+    }
+  }
 }
 
 void Chooser::keep_one_order() {

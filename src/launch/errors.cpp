@@ -27,12 +27,12 @@ Error no_peer_view(const Connections& connections) {
   }
   return state.annotate(
       {Errc::not_supported,
-       fmt::format("{} has no kernels for {} ranks (a rank addresses the memory of at most {}); {}use "
-                   "Ring or Tree",
-                   connections.name(), state.identity.ranks(), max_view_ranks,
-                   state.identity.ranks() > max_view_ranks
-                       ? ""
-                       : "list that number in its RankCounts, or ")});
+       fmt::format(
+           "{} has no kernels for {} ranks (a rank addresses the memory of at most {}); {}use "
+           "Ring or Tree",
+           connections.name(), state.identity.ranks(), max_view_ranks,
+           state.identity.ranks() > max_view_ranks ? ""
+                                                   : "list that number in its RankCounts, or ")});
 }
 
 Error no_device_code(const Connections& connections) {

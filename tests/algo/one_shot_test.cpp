@@ -15,13 +15,11 @@ struct Case {
   using T = E;
   static constexpr int ranks = R, kernel = K;
 };
-using Cases =
-    std::tuple<Case<LL, detail::SoloLane, float, 4>, Case<LL128, detail::SoloLane, float, 3>,
-               Case<LL128, detail::ThreadLanes<8>, int16_t, 2>,
-               Case<LL, detail::SoloLane, int8_t, 8>,  //
-               Case<LL128, detail::SoloLane, float, 3, 4>, Case<LL, detail::SoloLane, int8_t, 5, 8>,
-               Case<LL128, detail::ThreadLanes<8>, int16_t, 6, 8>,
-               Case<LL128, detail::SoloLane, float, 7, 8>>;
+using Cases = std::tuple<
+    Case<LL, detail::SoloLane, float, 4>, Case<LL128, detail::SoloLane, float, 3>,
+    Case<LL128, detail::ThreadLanes<8>, int16_t, 2>, Case<LL, detail::SoloLane, int8_t, 8>,  //
+    Case<LL128, detail::SoloLane, float, 3, 4>, Case<LL, detail::SoloLane, int8_t, 5, 8>,
+    Case<LL128, detail::ThreadLanes<8>, int16_t, 6, 8>, Case<LL128, detail::SoloLane, float, 7, 8>>;
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("one-shot: every collective, launches of any shape after each other", "",

@@ -13,8 +13,8 @@ namespace {
 constexpr int max_blocks = 16;
 constexpr Index half_packets = Index{16} << 20 >> 4;
 
-/// Ranks that address each other's scratch: as `World`, without wires. `Kernel`: number of ranks for
-/// which the kernels are compiled.
+/// Ranks that address each other's scratch: as `World`, without wires. `Kernel`: number of ranks
+/// for which the kernels are compiled.
 template <int Ranks, class Proto, int Kernel>
 class Peers {
  public:
@@ -81,8 +81,8 @@ class Peers {
 };
 
 template <class Op, class Algo, class T, int Ranks, class Proto, int Kernel, class R>
-void check(Tally& tally, Peers<Ranks, Proto, Kernel>& peers, const R& how, Index count, Index offset,
-           unsigned seed) {
+void check(Tally& tally, Peers<Ranks, Proto, Kernel>& peers, const R& how, Index count,
+           Index offset, unsigned seed) {
   constexpr bool moves = !Op::reduces;
   constexpr bool shares_in =
       cuda::std::is_same_v<Op, ReduceScatter> || cuda::std::is_same_v<Op, AllToAll>;

@@ -27,7 +27,11 @@ namespace ccl::test {
 class World {
  public:
   World(int ranks, int channels, int slots, Index slot_bytes)
-      : ranks_{ranks}, channels_{channels}, order_(ranks), all_(ranks * ranks * channels), launches_(ranks) {
+      : ranks_{ranks},
+        channels_{channels},
+        order_(ranks),
+        all_(ranks * ranks * channels),
+        launches_(ranks) {
     std::iota(order_.begin(), order_.end(), 0);
     for (Lines& l : all_) {
       l.slots.resize(slots * slot_bytes / sizeof(Packet) + 8);

@@ -81,6 +81,13 @@ struct ForOrder : C {
   static constexpr bool for_order = true;
 };
 
+// Candidate for protocols of small words. It is chosen only if no candidate with the same algorithm
+// can write lines of 128 bytes that land whole, as among GPUs over PCIe.
+template <class C>
+struct ForTornLines : C {
+  static constexpr bool for_torn_lines = true;
+};
+
 /// List of compositions for which a program holds code. Each candidate that reduces is instantiated
 /// once for every type and reduction.
 template <class... Cs>
@@ -95,6 +102,7 @@ using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, P
 // CPU ranks only, because GPUs have OneShot and TwoShot.
 using InOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedTree, Simple>>>;
 using SharesInOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedChain, Simple>>>;
+using OneShotOfWords = OnGpus<ForTornLines<Candidate<OneShot, LL>>>;
 // Relays through the rank of the sender's host that is on the receiver's rail.
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
@@ -111,6 +119,7 @@ template <>
 struct DefaultCandidates<AllReduce> {
   using List = Candidates<                  //
       Candidate<OneShot, LL128>,            //
+      OneShotOfWords,                       //
       Candidate<TwoShot, LL128>,            //
       Candidate<TwoShotOfEight, Sentinel>,  //
       OnCpus<Candidate<Doubling, Simple>>,  //
@@ -126,6 +135,7 @@ template <>
 struct DefaultCandidates<AllGather> {
   using List = Candidates<                      //
       Candidate<OneShot, LL128>,                //
+      OneShotOfWords,                           //
       Candidate<Direct, Simple>,                //
       OnCpus<Candidate<Bruck, Simple>>,         //
       OnCpus<Candidate<Doubling, Simple>>,      //
@@ -141,6 +151,7 @@ template <>
 struct DefaultCandidates<ReduceScatter> {
   using List = Candidates<                 //
       Candidate<OneShot, LL128>,           //
+      OneShotOfWords,                      //
       OnGpus<Candidate<Ring, LL>>,         //
       OnGpus<Candidate<Ring, LL128>>,      //
       Candidate<Ring, Simple>,             //
@@ -153,6 +164,7 @@ template <>
 struct DefaultCandidates<Broadcast> {
   using List = Candidates<             //
       Candidate<OneShot, LL128>,       //
+      OneShotOfWords,                  //
       Candidate<TwoShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
@@ -163,6 +175,7 @@ template <>
 struct DefaultCandidates<Reduce> {
   using List = Candidates<             //
       Candidate<OneShot, LL128>,       //
+      OneShotOfWords,                  //
       Candidate<TwoShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
@@ -174,6 +187,7 @@ template <>
 struct DefaultCandidates<AllToAll> {
   using List = Candidates<                      //
       Candidate<OneShot, LL128>,                //
+      OneShotOfWords,                           //
       Candidate<Direct, Simple>,                //
       OnGpus<Candidate<Pairwise, LL>>,          //
       OnGpus<Candidate<Pairwise, LL128>>,       //
@@ -187,6 +201,7 @@ template <class Op>
 struct DefaultCandidates {
   using List = Candidates<                 //
       Candidate<OneShot, LL128>,           //
+      OneShotOfWords,                      //
       Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Pairwise, LL>>,     //
       OnGpus<Candidate<Pairwise, LL128>>,  //
@@ -200,6 +215,7 @@ template <>
 struct DeterministicCandidates<AllReduce> {
   using List = Candidates<                //
       Candidate<OneShot, LL128>,          //
+      OneShotOfWords,                     //
       Candidate<TwoShot, LL128>,          //
       OnGpus<Candidate<OneTree, LL>>,     //
       OnGpus<Candidate<OneTree, LL128>>,  //

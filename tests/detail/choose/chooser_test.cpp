@@ -24,12 +24,19 @@ auto all_facts(Candidates<Cs...>) {
       detail::facts_of<AllReduce, Cs, DefaultTransport>()...};
 }
 
-/// All-reduce among so many GPUs, as ccl's list has it.
-Chooser among(int gpu_count) {
+/// All-reduce among so many GPUs, as ccl's list has it. `nvlink`: of all pairs; else all have PCIe.
+Chooser among(int gpu_count, bool nvlink = true) {
   static const auto facts = all_facts(detail::DefaultCandidates<AllReduce>::List{});
   std::vector<int> devices;
-  for (int g = 0; g < gpu_count; ++g) devices.push_back(g);
-  for (const int g : devices) gpus(gpu_count).multiprocessors[g] = 132;
+  const int first = nvlink ? 0 : 20;  // a pair's path is remembered
+  for (int g = 0; g < gpu_count; ++g) devices.push_back(first + g);
+  FakeGpus& all = gpus(first + gpu_count);
+  for (const int a : devices) {
+    all.multiprocessors[a] = 132;
+    for (const int b : devices) {
+      if (a < b) all.link(a, b, {true, nvlink, FakePath::well});
+    }
+  }
   auto comms = create(devices);
   std::vector<Result<Chooser>> made(comms.size(), fail(Errc::internal, "not created"));
   std::vector<std::thread> threads;
@@ -80,5 +87,25 @@ TEST_CASE("among fewer GPUs, where nobody has measured that, they have flags") {
     for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 2) {
       CHECK(picked(chooser, bytes) != "TwoShot/Sentinel");
     }
+  }
+}
+
+TEST_CASE("over PCIe, where lines may tear, few bytes go by one-shot with words") {
+  for (const int ranks : {2, 3, 4, 8}) {
+    INFO(ranks << " ranks");
+    const Chooser chooser = among(ranks, false);
+    CHECK(chooser.path() == detail::Path::pcie);
+    CHECK(picked(chooser, 256) == "OneShot/LL");
+    for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 2) {
+      const std::string composition = picked(chooser, bytes);
+      CHECK(composition.find("LL128") == std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("over NVLink one-shot with words is never taken") {
+  const Chooser chooser = among(4);
+  for (Index bytes = 1; bytes <= Index{1} << 30; bytes *= 2) {
+    CHECK(picked(chooser, bytes) != "OneShot/LL");
   }
 }

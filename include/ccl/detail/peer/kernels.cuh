@@ -22,8 +22,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }();
 
   static int launch(const PeerWork<R>& how, const DeviceTarget& target) {
-    return on_device(target.device,
-                     [&] { return for_ranks(Counts{}, how, target); });
+    return on_device(target.device, [&] { return for_ranks(Counts{}, how, target); });
   }
   template <int... Ranks>
   static cudaError_t for_ranks(RankCounts<Ranks...>, const PeerWork<R>& how,

@@ -189,8 +189,8 @@ class PeerPrims {
   /// undefined. Returns when all flags have arrived or the spin wait has failed.
   CCL_HD All collect(int box, int t) {
     Packet* const row = mine_ + slots(box * Ranks, t);
-    const All all = collect_peers<Ranks>(lane_, row, slots(1, 0), flag_, rank_,
-                                         work_.peers.ranks, spin_wait_);
+    const All all =
+        collect_peers<Ranks>(lane_, row, slots(1, 0), flag_, rank_, work_.peers.ranks, spin_wait_);
     CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
       if (r != rank_) empty(row + slots(r, 0));
     }
@@ -222,9 +222,7 @@ class PeerPrims {
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
 
   /// Returns true if the launch has rank r, or an r-th rank after this rank. `r` is a constant.
-  CCL_HD bool is_present(int r) const {
-    return r < fewest_ranks(Ranks) || r < work_.peers.ranks;
-  }
+  CCL_HD bool is_present(int r) const { return r < fewest_ranks(Ranks) || r < work_.peers.ranks; }
   /// Returns the fragment as the peers receive it, for use by this rank too.
   CCL_HD static Fragment as_sent(const Fragment& f) {
     if constexpr (requires { Lane::as_sent(f); }) return Lane::as_sent(f);

@@ -56,7 +56,8 @@ struct RegisteredKernels<RowKernels<Algo, Proto, P, E>> {
   template <int Ranks>
   static cudaError_t launch_all(const Work& how, const DeviceTarget& target) {
     Index most = how.rows;
-    if (Ranks > 1) most = how.peers.half_packets / Prims<Ranks>::row_packets(how.length, how.peers.ranks);
+    if (Ranks > 1)
+      most = how.peers.half_packets / Prims<Ranks>::row_packets(how.length, how.peers.ranks);
     if (most < 1) return cudaErrorInvalidValue;
     const int tiles = Prims<Ranks>::tiles_of(how.length);
     for (Index at = 0; at < how.rows; at += most) {

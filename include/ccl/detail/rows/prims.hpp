@@ -154,9 +154,7 @@ class RowPrims {
  private:
   static constexpr int values = Lane::cells * per_cell;
 
-  CCL_HD bool is_present(int r) const {
-    return r < fewest_ranks(Ranks) || r < work_.peers.ranks;
-  }
+  CCL_HD bool is_present(int r) const { return r < fewest_ranks(Ranks) || r < work_.peers.ranks; }
   CCL_HD int peer(int k) const {
     const int ranks = work_.peers.ranks;
     return rank_ + k - (rank_ + k < ranks ? 0 : ranks);
