@@ -6,21 +6,21 @@
 namespace ccl::detail {
 namespace {
 
-using Side = std::vector<std::vector<Message>>;
+using ByPeer = std::vector<std::vector<Message>>;
 
-int filled_messages(const Side& side) {
+int filled_messages(const ByPeer& side) {
   int n = 0;
   for (const std::vector<Message>& of_peer : side) {
     for (const Message& m : of_peer) n += int(m.bytes > 0);
   }
   return n;
 }
-int longest_run(const Side& side) {
+int longest_run(const ByPeer& side) {
   std::size_t most = 0;
   for (const std::vector<Message>& of_peer : side) most = std::max(most, of_peer.size());
   return int(most);
 }
-void drop_empty(Side& side) {
+void drop_empty(ByPeer& side) {
   for (std::vector<Message>& of_peer : side) {
     std::erase_if(of_peer, [](const Message& m) { return m.bytes < 1; });
   }
@@ -42,7 +42,7 @@ ExchangeBatches::ExchangeBatches(const MessageTable& table, const RingPosition& 
   rounds_ = std::max(longest_run(table_->sends), longest_run(table_->recvs));
 }
 
-ExchangeBatches::Place ExchangeBatches::place(int distance) const {
+ExchangeBatches::AtDistance ExchangeBatches::at_distance(int distance) const {
   return {&table_->sends[std::size_t(ring_.ahead(distance))],
           &table_->recvs[std::size_t(ring_.behind(distance))]};
 }
@@ -53,7 +53,7 @@ ExchangeBatches::End ExchangeBatches::end_of_batch() const {
   End end{nth_, distance_};
   for (; end.nth < rounds_; ++end.nth, end.distance = 0) {
     for (; end.distance < ring_.ranks; ++end.distance) {
-      const Place at = place(end.distance);
+      const AtDistance at = at_distance(end.distance);
       count += int(end.nth < int(at.to->size())) + int(end.nth < int(at.from->size()));
       if (count > ExchangeWork::max_messages) return end;
     }
@@ -65,26 +65,26 @@ void ExchangeBatches::add(ExchangeWork& work, const std::vector<Message>& of, in
                           int distance, const End& end) const {
   const int first = nth_ + int(distance < distance_);
   const int last = std::min(end.nth + int(distance < end.distance), int(of.size()));
-  ExchangeWork::Turn turn{peer, cuda::std::uint8_t(work.messages), 0, sends};
+  ExchangeWork::Visit visit{peer, cuda::std::uint8_t(work.messages), 0, sends};
   for (int n = first; n < last; ++n) {
     if (of[std::size_t(n)].bytes < 1) continue;
     work.message[work.messages++] = of[std::size_t(n)];
-    ++turn.count;
+    ++visit.count;
   }
-  if (turn.count == 0) return;
+  if (visit.count == 0) return;
   if (distance == 0) {
-    work.own[sends ? 0 : 1] = turn;
+    work.own[sends ? 0 : 1] = visit;
   } else {
-    work.turn[work.turns++] = turn;
+    work.visit[work.visits++] = visit;
   }
 }
 
 Index ExchangeBatches::next(ExchangeWork& work) {
-  work.turns = work.messages = 0;
+  work.visits = work.messages = 0;
   work.own[0] = work.own[1] = {};
   const End end = end_of_batch();
   for (int d = 0; d < ring_.ranks; ++d) {
-    const Place at = place(d);
+    const AtDistance at = at_distance(d);
     add(work, *at.to, ring_.ahead(d), true, d, end);
     add(work, *at.from, ring_.behind(d), false, d, end);
   }

@@ -170,10 +170,10 @@ constexpr bool exchanges(int ranks, int slots) {
     std::vector<int>&sent, &taken;
     const int* order;
     bool moved = false;
-    constexpr int turns() const { return Algo::turns(n); }
-    constexpr bool take_turn(int i) {
-      const auto turn = Algo::turn_at(RingPosition{me, n, order}, i);
-      return turn.sends ? send_some(turn.peer) : recv_some(turn.peer);
+    constexpr int visits() const { return Algo::visits(n); }
+    constexpr bool visit(int i) {
+      const auto next = Algo::visit_at(RingPosition{me, n, order}, i);
+      return next.sends ? send_some(next.peer) : recv_some(next.peer);
     }
     constexpr int server() const { return 0; }
     constexpr int servers() const { return 1; }

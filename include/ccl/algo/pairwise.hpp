@@ -66,26 +66,26 @@ struct Pairwise {
   template <class Exchange>
   CCL_HD static constexpr bool advance(Exchange& pairs) {
     bool left = false;
-    for (int n = pairs.server(); n < pairs.turns(); n += pairs.servers()) {
-      const bool more = pairs.take_turn(n);
+    for (int n = pairs.server(); n < pairs.visits(); n += pairs.servers()) {
+      const bool more = pairs.visit(n);
       left = left || more;
     }
     return left;
   }
 
   /// Part of a round: messages to or from one peer.
-  struct Turn {
+  struct Visit {
     int peer;
     bool sends;
   };
-  /// Returns the number of turns of a round.
-  CCL_HD static constexpr int turns(int ranks) { return 2 * ranks - 2; }
-  /// Returns the n-th turn of a round. Turn 2d - 2 sends to the rank d places ahead. The next turn
+  /// Returns the number of visits of a round.
+  CCL_HD static constexpr int visits(int ranks) { return 2 * ranks - 2; }
+  /// Returns the n-th visit of a round. Visit 2d - 2 sends to the rank d places ahead. The next
   /// receives from the rank d places behind.
   template <class Ring>
-  CCL_HD static constexpr Turn turn_at(const Ring& ring, int n) {
+  CCL_HD static constexpr Visit visit_at(const Ring& ring, int n) {
     const int d = n / 2 + 1;
-    return n % 2 == 0 ? Turn{ring.ahead(d), true} : Turn{ring.behind(d), false};
+    return n % 2 == 0 ? Visit{ring.ahead(d), true} : Visit{ring.behind(d), false};
   }
 };
 

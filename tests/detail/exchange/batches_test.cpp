@@ -58,12 +58,12 @@ std::vector<ExchangeWork> launches(const MessageTable& table, const RingPosition
 /// Calls `f(sends, peer, message)` for all messages of a launch in the order of its lists.
 template <class F>
 void each_message(const ExchangeWork& work, int rank, F f) {
-  const auto of_turn = [&](const ExchangeWork::Turn& turn, int peer) {
-    const MessageRun run = work.run(turn);
-    for (int i = 0; i < run.count; ++i) f(turn.sends, peer, run.message[i]);
+  const auto of_visit = [&](const ExchangeWork::Visit& visit, int peer) {
+    const MessageRun run = work.run(visit);
+    for (int i = 0; i < run.count; ++i) f(visit.sends, peer, run.message[i]);
   };
-  for (int t = 0; t < work.turns; ++t) of_turn(work.turn[t], work.turn[t].peer);
-  for (const ExchangeWork::Turn& turn : work.own) of_turn(turn, rank);
+  for (int t = 0; t < work.visits; ++t) of_visit(work.visit[t], work.visit[t].peer);
+  for (const ExchangeWork::Visit& visit : work.own) of_visit(visit, rank);
 }
 
 /// Every message is in one launch, and those between two ranks keep their order.
@@ -145,14 +145,14 @@ TEST_CASE("few messages are one launch, in the order of the ring, without empty 
   const auto all = launches(table, job.ring(0));
   REQUIRE(all.size() == 1);
   const ExchangeWork& work = all[0];
-  REQUIRE(work.turns == 3);
-  CHECK(work.turn[0].peer == 4);  // one place ahead
-  CHECK(work.turn[0].sends);
-  CHECK(work.run(work.turn[0]).count == 1);
-  CHECK(work.run(work.turn[0]).message->bytes == 7);
-  CHECK(work.turn[1].peer == 3);  // one place behind
-  CHECK(!work.turn[1].sends);
-  CHECK(work.turn[2].peer == 1);
+  REQUIRE(work.visits == 3);
+  CHECK(work.visit[0].peer == 4);  // one place ahead
+  CHECK(work.visit[0].sends);
+  CHECK(work.run(work.visit[0]).count == 1);
+  CHECK(work.run(work.visit[0]).message->bytes == 7);
+  CHECK(work.visit[1].peer == 3);  // one place behind
+  CHECK(!work.visit[1].sends);
+  CHECK(work.visit[2].peer == 1);
   CHECK(work.run(true, 0).count == 1);
   CHECK(work.run(false, 0).count == 1);
 }
@@ -161,7 +161,7 @@ TEST_CASE("a rank without messages has one launch") {
   const auto all = launches(MessageTable{7}, Job{7}.ring(2));
   REQUIRE(all.size() == 1);
   CHECK(all[0].messages == 0);
-  CHECK(all[0].turns == 0);
+  CHECK(all[0].visits == 0);
 }
 
 TEST_CASE("an all-to-all of 1,024 ranks is 15 launches of every rank") {

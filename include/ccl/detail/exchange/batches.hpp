@@ -32,6 +32,8 @@ class ExchangeBatches {
  public:
   /// `table` and the order of `ring` must outlive the object. All ranks give the same ring.
   ExchangeBatches(const MessageTable& table, const RingPosition& ring);
+  ExchangeBatches(const ExchangeBatches&) = delete;
+  ExchangeBatches& operator=(const ExchangeBatches&) = delete;
 
   /// Stores the messages of the next launch in `work`, which may be none. Returns the bytes of the
   /// longest.
@@ -41,15 +43,15 @@ class ExchangeBatches {
 
  private:
   /// Messages between this rank and those at one distance, in both directions.
-  struct Place {
+  struct AtDistance {
     const std::vector<Message>*to, *from;
   };
-  Place place(int distance) const;
-  /// Place in the order of messages: the n-th between two ranks at a distance.
+  AtDistance at_distance(int distance) const;
+  /// Position in the order of messages: the n-th between two ranks at a distance.
   struct End {
     int nth, distance;
   };
-  /// Returns the place of the first message that does not fit into the next launch.
+  /// Returns the position of the first message that does not fit into the next launch.
   End end_of_batch() const;
   /// Adds the messages of one peer and direction that lie before `end`.
   void add(ExchangeWork& work, const std::vector<Message>& of, int peer, bool sends, int distance,

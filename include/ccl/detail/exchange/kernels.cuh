@@ -20,7 +20,7 @@ template <class Group, class Body, class Algo>
 int servers_of(const ExchangeWork& work, const CudaShape& shape, const DeviceTarget& target) {
   if constexpr (requires { Algo::serves_by_turns; }) {
     constexpr int most = 32, groups = Body::max_lanes / Group::width;
-    const int servers = work.turns;
+    const int servers = work.visits;
     const int blocks = target.max_blocks < most ? target.max_blocks : most;
     const int room = blocks * (groups < 4 ? groups : 4) / shape.channels;
     if (work.proxied && servers > 1) return servers < room ? servers : room < 1 ? 1 : room;

@@ -54,22 +54,22 @@ class Exchange {
     }
   }
 
-  /// Number of turns of a round over all peers. See `Pairwise::turn_at`.
-  CCL_HD int turns() const {
-    if constexpr (lists_turns) return work_.turns;
-    return Pairwise::turns(ranks());
+  /// Number of visits of a round over all peers. See `Pairwise::visit_at`.
+  CCL_HD int visits() const {
+    if constexpr (lists_visits) return work_.visits;
+    return Pairwise::visits(ranks());
   }
-  /// Moves at most one slice to or from the peer of turn n, once a round. Returns false when
+  /// Moves at most one slice to or from the peer of visit n, once a round. Returns false when
   /// nothing is left.
-  CCL_HD bool take_turn(int n) {
-    if constexpr (lists_turns) {
-      const auto turn = work_.turn[n];
-      const MessageRun run = work_.run(turn);
-      return turn.sends ? some<true>(turn.peer, run) : some<false>(turn.peer, run);
+  CCL_HD bool visit(int n) {
+    if constexpr (lists_visits) {
+      const auto next = work_.visit[n];
+      const MessageRun run = work_.run(next);
+      return next.sends ? some<true>(next.peer, run) : some<false>(next.peer, run);
     } else {
-      const auto turn = Pairwise::turn_at(work_.rings[channel_], n);
-      const MessageRun run = work_.run(turn.sends, turn.peer);
-      return turn.sends ? some<true>(turn.peer, run) : some<false>(turn.peer, run);
+      const auto next = Pairwise::visit_at(work_.rings[channel_], n);
+      const MessageRun run = work_.run(next.sends, next.peer);
+      return next.sends ? some<true>(next.peer, run) : some<false>(next.peer, run);
     }
   }
 
@@ -80,7 +80,7 @@ class Exchange {
   }
 
  private:
-  static constexpr bool lists_turns = requires(const Work& work) { work.turns; };
+  static constexpr bool lists_visits = requires(const Work& work) { work.visits; };
   static constexpr int looks = 4;                              // polls of one peer per turn
   static constexpr Index run = Group::width == 1 ? 4096 : 16;  // bytes per lane in `copy_own`
 

@@ -74,22 +74,22 @@ struct ExchangeWork : WireWork<Bytes> {
   explicit ExchangeWork(const WireWork<Bytes>& work) : WireWork<Bytes>{work} {}
 
   /// Messages to or from one peer: `count` of them from `message[first]` on.
-  struct Turn {
+  struct Visit {
     int peer = 0;
     cuda::std::uint8_t first = 0, count = 0;
     bool sends = false;
   };
   Message message[max_messages];
-  Turn turn[max_messages];  // in the order in which a round serves them
-  int turns = 0;
+  Visit visit[max_messages];  // in the order in which a round serves them
+  int visits = 0;
   int messages = 0;
-  Turn own[2];  // messages from and to this rank itself
+  Visit own[2];  // messages from and to this rank itself
 
-  CCL_HD MessageRun run(const Turn& of) const { return {message + of.first, of.count}; }
+  CCL_HD MessageRun run(const Visit& of) const { return {message + of.first, of.count}; }
   /// Returns the messages of this rank to itself, as sends or as receives.
   CCL_HD MessageRun run(bool to_peer, int) const { return run(own[to_peer ? 0 : 1]); }
 };
-static_assert(ExchangeWork::max_messages < 256, "A turn counts messages in 8 bits.");
+static_assert(ExchangeWork::max_messages < 256, "A visit counts messages in 8 bits.");
 static_assert(sizeof(ExchangeWork) <= 4000, "Kernel arguments beyond 4 KB want a newer driver.");
 
 /// Returns the alignment of all shares in bytes, at most 16: of the buffers and of the strides
