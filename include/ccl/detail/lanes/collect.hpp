@@ -43,7 +43,7 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
   typename Lane::Arrival got[N];
   bool has_arrived;
   int late = -1;
-  const int other = skip == 0 ? 1 : 0;
+  const int other = skip + 1 < ranks ? skip + 1 : 0;
   do {
     CCL_UNROLL for (int n = 0; n < N; ++n) {
       const int row = n < fewest_ranks(N) || n < ranks ? n : other;
