@@ -320,13 +320,19 @@ void Chooser::drop_for_whole_lines() {
 }
 
 void Chooser::keep_one_order() {
-  // Keeps the order of the first candidate that the kind of functor can use.
+  // Keeps the order of the first candidate that the kind of functor can use. A candidate for torn
+  // lines suits short messages only, and would leave others none.
   const auto keep = [this](bool for_order, auto&& meets) {
     std::optional<SumOrder> order;
+    for (const bool torn : {false, true}) {
+      for (std::size_t c = 0; c < facts_.size() && !order; ++c) {
+        const CandidateFacts& one = facts_[c];
+        if (usable(int(c)) && meets(one) && one.for_torn_lines == torn) order = one.order;
+      }
+    }
     for (std::size_t c = 0; c < facts_.size(); ++c) {
       const CandidateFacts& one = facts_[c];
       if (!usable(int(c)) || !meets(one)) continue;
-      if (!order) order = one.order;
       if (one.order == *order || one.for_order != for_order) continue;
       usable_ &= ~(std::uint64_t{1} << c);
       out_[c] = "it reduces in another order than those before it";

@@ -135,6 +135,7 @@ TEST_CASE("two-shot all-reduce, reduce and broadcast over peers' memory") {
 TEST_CASE("two-shot: a kernel runs fewer ranks than those for which it is compiled") {
   run<float, LL128, detail::SoloLane, 3, 4>();
   run<int, LL128, detail::ThreadLanes<8>, 5, 8>();
+  run<float, LL128Pairs, detail::ThreadLanes<8>, 3, 4>();
   run<double, LL, detail::SoloLane, 6, 8>();
   run<float, LL128, detail::SoloLane, 7, 8>();
 }

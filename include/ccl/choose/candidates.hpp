@@ -215,7 +215,6 @@ template <>
 struct DeterministicCandidates<AllReduce> {
   using List = Candidates<                //
       Candidate<OneShot, LL128>,          //
-      OneShotOfWords,                     //
       Candidate<TwoShot, LL128>,          //
       OnGpus<Candidate<OneTree, LL>>,     //
       OnGpus<Candidate<OneTree, LL128>>,  //

@@ -18,15 +18,20 @@ using detail::Chooser;
 
 namespace {
 
-template <class... Cs>
-auto all_facts(Candidates<Cs...>) {
-  return std::array<CandidateFacts, sizeof...(Cs)>{
-      detail::facts_of<AllReduce, Cs, DefaultTransport>()...};
+template <class Op, class... Cs>
+auto facts_in(Candidates<Cs...>) {
+  return std::array<CandidateFacts, sizeof...(Cs)>{detail::facts_of<Op, Cs, DefaultTransport>()...};
+}
+/// Candidates of ccl's list for an operation.
+template <class Op>
+const auto& all_facts() {
+  static const auto facts = facts_in<Op>(typename detail::DefaultCandidates<Op>::List{});
+  return facts;
 }
 
-/// All-reduce among so many GPUs, as ccl's list has it. `nvlink`: of all pairs; else all have PCIe.
-Chooser among(int gpu_count, bool nvlink = true) {
-  static const auto facts = all_facts(detail::DefaultCandidates<AllReduce>::List{});
+/// Choices among so many GPUs from ccl's list. `nvlink`: of all pairs; else all have PCIe.
+template <class Op = AllReduce>
+Chooser among(int gpu_count, bool nvlink = true, bool deterministic = false) {
   std::vector<int> devices;
   const int first = nvlink ? 0 : 20;  // a pair's path is remembered
   for (int g = 0; g < gpu_count; ++g) devices.push_back(first + g);
@@ -42,7 +47,8 @@ Chooser among(int gpu_count, bool nvlink = true) {
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < comms.size(); ++r) {
     threads.emplace_back([&, r] {
-      if (comms[r]) made[r] = Chooser::create(*comms[r], {"all_reduce", facts, false, true});
+      if (comms[r])
+        made[r] = Chooser::create(*comms[r], {Op::name, all_facts<Op>(), deterministic, true});
     });
   }
   for (auto& thread : threads) thread.join();
@@ -54,11 +60,11 @@ Chooser among(int gpu_count, bool nvlink = true) {
   }
   return *made[0];
 }
+template <class Op = AllReduce>
 std::string picked(const Chooser& chooser, Index bytes, const CallConstraints& demands = {}) {
-  static const auto facts = all_facts(detail::DefaultCandidates<AllReduce>::List{});
   const int at = chooser.pick(bytes, demands);
   REQUIRE(at >= 0);
-  return facts[std::size_t(at)].name();
+  return all_facts<Op>()[std::size_t(at)].name();
 }
 
 }  // namespace
@@ -108,4 +114,12 @@ TEST_CASE("over NVLink one-shot with words is never taken") {
   for (Index bytes = 1; bytes <= Index{1} << 30; bytes *= 2) {
     CHECK(picked(chooser, bytes) != "OneShot/LL");
   }
+}
+
+TEST_CASE("over PCIe one order of sums is one that suits all sizes") {
+  const Chooser chooser = among<ReduceScatter>(4, false, true);
+  for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 2) {
+    CHECK(picked<ReduceScatter>(chooser, bytes).find("Ring") == 0);
+  }
+  CHECK(picked<ReduceScatter>(among<ReduceScatter>(4, true, true), 256) == "OneShot/LL128");
 }
