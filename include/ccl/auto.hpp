@@ -319,8 +319,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
 };
 
 template <class Op, class Algo, class Proto, class Transport>
-using AutoBase = AutoCollective<Op, typename CandidatesOf<Op, Algo, Proto>::List, Transport,
-                                is_deterministic<Algo>>;
+using AutoBase = AutoCollective<Op, typename CandidatesOver<Op, Algo, Proto, Transport>::List,
+                                Transport, is_deterministic<Algo>>;
 
 }  // namespace detail
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <climits>
 #include <optional>
+#include <string_view>
 
 #include "base/field_check.hpp"
 #include "choose/edges.hpp"
@@ -139,7 +140,8 @@ std::string Chooser::Creator::edge_refusal(const CandidateFacts& one) {
   }
   if (one.mover != Mover::wires) {
     if (!peers_refused) peers_refused = no_peers(state);
-    return *peers_refused;
+    if (!peers_refused->empty()) return *peers_refused;
+    return short_peer_lines(state, one.line_bytes);
   }
   if (!seen.refusal.empty()) return seen.refusal;
   if (seen.line_bytes < one.line_bytes) {
@@ -305,6 +307,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   CCL_CHECK(creator.check_candidates());
   CCL_CHECK(creator.agree());
   Chooser& made = creator.made;
+  made.drop_for_whole_lines();
   if (question.deterministic && question.reduces) made.keep_one_order();
   creator.add_measurements();
   creator.add_model();
@@ -313,14 +316,34 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   return std::move(made);
 }
 
+void Chooser::drop_for_whole_lines() {
+  for (std::size_t c = 0; c < facts_.size(); ++c) {
+    if (!facts_[c].for_torn_lines || !usable(int(c))) continue;
+    for (std::size_t other = 0; other < facts_.size(); ++other) {
+      const CandidateFacts& one = facts_[other];
+      if (!usable(int(other)) || one.line_bytes < 128) continue;
+      if (std::string_view{one.algo} != facts_[c].algo) continue;
+      usable_ &= ~(std::uint64_t{1} << c);
+      out_[c] = fmt::format("{} runs here", one.name());
+      break;
+    }
+  }
+}
+
 void Chooser::keep_one_order() {
-  // Keeps the order of the first candidate that the kind of functor can use.
+  // Keeps the order of the first candidate that the kind of functor can use. A candidate for torn
+  // lines suits short messages only, and would leave others none.
   const auto keep = [this](bool for_order, auto&& meets) {
     std::optional<SumOrder> order;
+    for (const bool torn : {false, true}) {
+      for (std::size_t c = 0; c < facts_.size() && !order; ++c) {
+        const CandidateFacts& one = facts_[c];
+        if (usable(int(c)) && meets(one) && one.for_torn_lines == torn) order = one.order;
+      }
+    }
     for (std::size_t c = 0; c < facts_.size(); ++c) {
       const CandidateFacts& one = facts_[c];
       if (!usable(int(c)) || !meets(one)) continue;
-      if (!order) order = one.order;
       if (one.order == *order || one.for_order != for_order) continue;
       usable_ &= ~(std::uint64_t{1} << c);
       out_[c] = "it reduces in another order than those before it";

@@ -59,6 +59,20 @@ std::string no_peers(const CommState& state, bool of_host) {
   return {};
 }
 
+std::string short_peer_lines(const CommState& state, int line_bytes, bool of_host) {
+  const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
+  for (const PeerInfo& peer : state.identity.peers()) {
+    if (peer.rank == me.rank || (of_host && peer.host_hash != me.host_hash)) continue;
+    const int whole = P2pTransport::edge_transport(me, peer).line_bytes;
+    if (whole >= line_bytes) continue;
+    return fmt::format(
+        "it needs lines of {} bytes that land whole, and p2p from rank {} to rank {} "
+        "has {}",
+        line_bytes, me.rank, peer.rank, whole);
+  }
+  return {};
+}
+
 std::string no_levels(const CommState& state, const CandidateFacts& one, const HostShape& shape) {
   if (shape.hosts == 1) return "all ranks are on one host";
   if (shape.hosts == state.identity.ranks()) return "each rank is alone on its host";
@@ -74,6 +88,7 @@ std::string no_levels(const CommState& state, const CandidateFacts& one, const H
     if (step.mover != Mover::peers) continue;
     if (step.outer) return "hosts do not address each other's memory";
     if (auto why = no_peers(state, true); !why.empty()) return why;
+    if (auto why = short_peer_lines(state, step.line_bytes, true); !why.empty()) return why;
   }
   return {};
 }

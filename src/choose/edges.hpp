@@ -25,6 +25,10 @@ Edges look_at(const CommState& state, const TransportTable& by);
 /// it can.
 std::string no_peers(const CommState& state, bool of_host = false);
 
+/// Reason why a store of `line_bytes` bytes to a peer, or to one on this host, may land in parts;
+/// empty if all land whole.
+std::string short_peer_lines(const CommState& state, int line_bytes, bool of_host = false);
+
 /// Reason why this communicator has no levels for a candidate; empty if it has.
 std::string no_levels(const CommState& state, const CandidateFacts& one, const HostShape& shape);
 

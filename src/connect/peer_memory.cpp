@@ -60,6 +60,11 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
             fmt::format("; {} addresses the memory of every peer: use Ring or Tree", owner_.name());
         return fail(std::move(error));
       }
+      const EdgeTransport by =
+          P2pTransport::edge_transport(state.identity.peers()[low], state.identity.peers()[high]);
+      if (by.line_bytes < owner_.needs_.line_bytes) {
+        CCL_CHECK(owner_.short_lines(low, high, by.transport, by.line_bytes));
+      }
       CCL_TRY(mapping, P2pMapping::make(context, edge, scratch, block));
       return mapping.handshake();
     };

@@ -1,7 +1,7 @@
+#include <ccl/algo/rank_counts.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/wire/dry_run.hpp>
-#include <ccl/detail/wire/work.hpp>
 
 #include <fmt/format.h>
 
@@ -28,9 +28,11 @@ Error no_peer_view(const Connections& connections) {
   return state.annotate(
       {Errc::not_supported,
        fmt::format(
-           "{} has no kernels for {} ranks; list that number in its RankCounts, or use Ring "
-           "or Tree",
-           connections.name(), state.identity.ranks())});
+           "{} has no kernels for {} ranks (a rank addresses the memory of at most {}); {}use "
+           "Ring or Tree",
+           connections.name(), state.identity.ranks(), max_view_ranks,
+           state.identity.ranks() > max_view_ranks ? ""
+                                                   : "list that number in its RankCounts, or ")});
 }
 
 Error no_device_code(const Connections& connections) {
@@ -50,16 +52,6 @@ Error not_on_device(const Connections& connections) {
                "{} was given a CUDA stream (the communicator is on CPUs); give it a HostStream "
                "or none, or set Config::device",
                connections.name())});
-}
-
-Error too_many_messages(const Connections& connections, int messages) {
-  return Access::state(connections.comm())
-      ->annotate(
-          {Errc::not_supported,
-           fmt::format("{} of {} messages with {} ranks does not fit into a launch (at most {} "
-                       "messages, {} ranks); split it",
-                       connections.name(), messages, connections.comm().ranks(),
-                       ExchangeWork::max_messages, ExchangeWork::max_ranks)});
 }
 
 Error no_counts(const Connections& connections) {

@@ -8,17 +8,18 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-template <class P, class G, class E, int R>
+template <class P, class G, class E, int R, int K = R>
 struct Case {
   using Proto = P;
   using Group = G;
   using T = E;
-  static constexpr int ranks = R;
+  static constexpr int ranks = R, kernel = K;
 };
-using Cases =
-    std::tuple<Case<LL, detail::SoloLane, float, 4>, Case<LL128, detail::SoloLane, float, 3>,
-               Case<LL128, detail::ThreadLanes<8>, int16_t, 2>,
-               Case<LL, detail::SoloLane, int8_t, 8>>;
+using Cases = std::tuple<
+    Case<LL, detail::SoloLane, float, 4>, Case<LL128, detail::SoloLane, float, 3>,
+    Case<LL128, detail::ThreadLanes<8>, int16_t, 2>, Case<LL, detail::SoloLane, int8_t, 8>,  //
+    Case<LL128, detail::SoloLane, float, 3, 4>, Case<LL, detail::SoloLane, int8_t, 5, 8>,
+    Case<LL128, detail::ThreadLanes<8>, int16_t, 6, 8>, Case<LL128, detail::SoloLane, float, 7, 8>>;
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("one-shot: every collective, launches of any shape after each other", "",
@@ -26,12 +27,12 @@ TEMPLATE_LIST_TEST_CASE("one-shot: every collective, launches of any shape after
   using T = typename TestType::T;
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  constexpr int R = TestType::ranks;
+  constexpr int R = TestType::ranks, K = TestType::kernel;
   const detail::Reduction<Sum, T> sum{Sum{}, R};
-  using Prims = detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, R>;
-  PeerWorld<R> world{Prims::half_packets(1200, 1)};
-  PeerWorld<R> bytes{
-      detail::PeerPrims<Group, Proto, detail::Bytes, 1, R>::half_packets(1200 * sizeof(T), 1)};
+  using Prims = detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, K>;
+  PeerWorld<R, K> world{Prims::half_packets(1200, 1)};
+  PeerWorld<R, K> bytes{
+      detail::PeerPrims<Group, Proto, detail::Bytes, 1, K>::half_packets(1200 * sizeof(T), 1)};
   int turn = 0;
   for (const Index count : {1, 7, 64, 121, 1100}) {
     const int channels = 1 + turn++ % 3;
@@ -106,10 +107,10 @@ TEMPLATE_LIST_TEST_CASE(
   using T = typename TestType::T;
   using Proto = typename TestType::Proto;
   using Group = typename TestType::Group;
-  constexpr int R = TestType::ranks;
+  constexpr int R = TestType::ranks, K = TestType::kernel;
   const detail::Reduction<Sum, T> sum{Sum{}, R};
-  PeerWorld<R> world{
-      detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, R>::half_packets(2500, 1)};
+  PeerWorld<R, K> world{
+      detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, K>::half_packets(2500, 1)};
   std::vector<std::vector<T>> in(R), out(R);
   for (int turn = 0; turn < 12; ++turn) {
     const Index counts[] = {turn % 5 == 0 ? 1 : 300 * (turn % 4) + 17, turn % 3 == 0 ? 1100 : 64};

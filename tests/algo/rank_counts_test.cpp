@@ -4,12 +4,30 @@
 
 using namespace ccl;
 
-TEST_CASE("a list of rank counts contains just its own") {
-  using Mine = RankCounts<3, 6>;
-  STATIC_REQUIRE(Mine::contains(3));
-  STATIC_REQUIRE(Mine::contains(6));
-  STATIC_REQUIRE_FALSE(Mine::contains(4));
+TEST_CASE("a kernel also runs fewer ranks, but more than half") {
+  using Default = RankCounts<2, 4, 8>;
+  constexpr int kernels[] = {0, 0, 2, 4, 4, 8, 8, 8, 8, 0};
+  for (int ranks = 0; ranks < 10; ++ranks) {
+    CHECK(Default::kernel_for(ranks) == kernels[ranks]);
+    CHECK(Default::contains(ranks) == (kernels[ranks] != 0));
+  }
+}
+
+TEST_CASE("a number of ranks has the smallest kernel that runs it, in any order of the list") {
+  using Mine = RankCounts<6, 3>;
+  STATIC_REQUIRE(Mine::kernel_for(3) == 3);
+  STATIC_REQUIRE(Mine::kernel_for(2) == 3);
+  STATIC_REQUIRE(Mine::kernel_for(4) == 6);
+  STATIC_REQUIRE_FALSE(Mine::contains(1));
+  STATIC_REQUIRE_FALSE(Mine::contains(7));
+  STATIC_REQUIRE_FALSE(RankCounts<8>::contains(4));
+  STATIC_REQUIRE(RankCounts<1, 2>::kernel_for(1) == 1);
   STATIC_REQUIRE_FALSE(RankCounts<>::contains(1));
+}
+
+TEST_CASE("an exact list of rank counts contains just its own") {
+  STATIC_REQUIRE(ExactRankCounts<8>::contains(8));
+  STATIC_REQUIRE_FALSE(ExactRankCounts<8>::contains(7));
 }
 
 TEST_CASE("any count of a peer view is contained, and none above") {

@@ -8,11 +8,12 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-template <class T, class Proto, class Group, int R>
+/// `K`: number of ranks for which the kernel is compiled.
+template <class T, class Proto, class Group, int R, int K = R>
 void run() {
   const detail::Reduction<Sum, T> sum{Sum{}, R};
-  using Prims = detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, R>;
-  PeerWorld<R> world{Prims::half_packets(Prims::split_share(4200), 2)};
+  using Prims = detail::PeerPrims<Group, Proto, detail::Reduction<Sum, T>, 1, K>;
+  PeerWorld<R, K> world{Prims::half_packets(Prims::split_share(4200, R), 2)};
   int turn = 0;
   for (const Index count : {1, 7, 64, 121, 1100, 4099}) {
     const int channels = 1 + turn++ % 3;
@@ -55,8 +56,8 @@ void run() {
       }
     }
   }
-  PeerWorld<R> bytes{detail::PeerPrims<Group, Proto, detail::Bytes, 1, R>::half_packets(
-      detail::PeerPrims<Group, Proto, detail::Bytes, 1, R>::split_share(4200), 2)};
+  using Moves = detail::PeerPrims<Group, Proto, detail::Bytes, 1, K>;
+  PeerWorld<R, K> bytes{Moves::half_packets(Moves::split_share(4200, R), 2)};
   for (const Index count : {1, 500, 4099}) {
     for (int root = 0; root < R; ++root) {
       std::vector<std::vector<char>> in(R), out(R, std::vector<char>(count + 1, 9));
@@ -78,10 +79,10 @@ void run() {
 /// Rank 0 gives up while the last rank is late; then the others go on.
 template <class Op, class Proto, class R>
 void give_up(const R& how, int root) {
-  constexpr int ranks = 3, count = 300;
+  constexpr int ranks = 3, kernel = 4, count = 300;
   using T = typename R::Type;
-  using Prims = detail::PeerPrims<detail::SoloLane, Proto, R, 1, ranks>;
-  PeerWorld<ranks> world{Prims::half_packets(Prims::split_share(count), 2)};
+  using Prims = detail::PeerPrims<detail::SoloLane, Proto, R, 1, kernel>;
+  PeerWorld<ranks, kernel> world{Prims::half_packets(Prims::split_share(count, ranks), 2)};
   std::vector<std::vector<T>> in(ranks, std::vector<T>(count)), out(ranks, std::vector<T>(count));
   std::vector<T> want(count);
   for (int r = 0; r < ranks; ++r) {
@@ -129,4 +130,48 @@ TEST_CASE("two-shot all-reduce, reduce and broadcast over peers' memory") {
   run<float, LL128, detail::SoloLane, 3>();
   run<int, LL128, detail::ThreadLanes<8>, 2>();
   run<double, LL, detail::SoloLane, 8>();
+}
+
+TEST_CASE("two-shot: a kernel runs fewer ranks than those for which it is compiled") {
+  run<float, LL128, detail::SoloLane, 3, 4>();
+  run<int, LL128, detail::ThreadLanes<8>, 5, 8>();
+  run<float, LL128Pairs, detail::ThreadLanes<8>, 3, 4>();
+  run<double, LL, detail::SoloLane, 6, 8>();
+  run<float, LL128, detail::SoloLane, 7, 8>();
+}
+
+namespace {
+/// All-reduces floats that round. Every rank must have the sum in rank order.
+template <class Algo, int R, int K>
+void sums_in_rank_order() {
+  constexpr int count = 1000;
+  using How = detail::Reduction<Sum, float>;
+  using Prims = detail::PeerPrims<detail::SoloLane, LL128, How, 1, K>;
+  PeerWorld<R, K> world{Prims::half_packets(count, Algo::boxes)};
+  std::vector<std::vector<float>> in(R, std::vector<float>(count)), out = in;
+  std::vector<float> want(count);
+  for (int r = 0; r < R; ++r) {
+    for (int i = 0; i < count; ++i) {
+      in[r][i] = float((i * 31 + r * 17) % 101 - 50) * 0.1f * float(1 << (i + 3 * r) % 20);
+      want[i] = r == 0 ? in[r][i] : want[i] + in[r][i];
+    }
+  }
+  REQUIRE(world.template run<AllReduce, Algo, LL128, detail::SoloLane>(
+      How{Sum{}, R}, 2, [&](int r, auto& w) {
+        w.input = in[r].data(), w.output = out[r].data();
+        w.layout = {count, 0, 0, Algo::splits};
+      }));
+  for (int r = 0; r < R; ++r) REQUIRE(out[r] == want);
+}
+}  // namespace
+
+TEST_CASE("sums are in rank order, for every number of ranks") {
+  sums_in_rank_order<OneShot, 3, 4>();
+  sums_in_rank_order<OneShot, 5, 8>();
+  sums_in_rank_order<OneShot, 6, 8>();
+  sums_in_rank_order<OneShot, 7, 8>();
+  sums_in_rank_order<TwoShot, 3, 4>();
+  sums_in_rank_order<TwoShot, 5, 8>();
+  sums_in_rank_order<TwoShot, 6, 8>();
+  sums_in_rank_order<TwoShot, 7, 8>();
 }

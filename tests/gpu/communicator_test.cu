@@ -76,6 +76,35 @@ struct Suite : Rank {
     }
   }
 
+  /// More messages than fit into a launch, each way around the ring.
+  template <class Proto>
+  void many_messages() const {
+    constexpr Index count = 250, n = 333;
+    const auto send_recv =
+        must(Collective<SendRecv, Pairwise, Proto, DefaultTransport>::create(comm));
+    Buffer<float> in{count * n, 0}, out{count * n, 0}, back{count * n, 0};
+    in.fill([&](Index i) { return value(rank, i); }, stream);
+    const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    go([&] {
+      std::vector<decltype(send_recv.send_message(in.get(), n, next))> all;
+      for (Index m = 0; m < count; ++m) {
+        const Index length = n - m;
+        all.push_back(send_recv.send_message(in.get() + m * n, length, next));
+        all.push_back(send_recv.send_message(in.get() + m * n, length, before));
+        all.push_back(send_recv.recv_message(out.get() + m * n, length, before));
+        all.push_back(send_recv.recv_message(back.get() + m * n, length, next));
+      }
+      return send_recv.group(std::span<const typename decltype(all)::value_type>{all}, stream);
+    });
+    for (Index m = 0; m < count; ++m) {
+      for (const auto& [got, from] : {std::pair{&out, before}, std::pair{&back, next}}) {
+        const auto want = [&, from = from](Index i) { return value(from, m * n + i); };
+        check(got->wrong(n - m, want, stream, m * n) == 0, "%s message %ld from %d to %d",
+              send_recv.name().c_str(), long(m), from, rank);
+      }
+    }
+  }
+
   template <class Proto>
   void messages(const std::vector<Index>& counts) const {
     const auto all_to_all =
@@ -143,6 +172,7 @@ void protocol(const Suite& rank, const std::vector<Index>& counts) {
   rank.reductions<Tree, Proto>(counts);
   rank.shares<Proto>(counts);
   rank.messages<Proto>(counts);
+  if (rank.ranks > 1) rank.many_messages<Proto>();
 }
 
 /// LL128 must fail with the reason and the remedy on all ranks, and leave them usable.

@@ -164,7 +164,6 @@ void suite(const Communicator& comm) {
       rank.pairs<OneShot, LL>(n);
       rank.broadcast<OneShot, LL>(n);
       rank.broadcast<OneShot, LL128>(n);
-      if (comm.ranks() != 2 && comm.ranks() != 4 && comm.ranks() != 8) continue;
       rank.broadcast<TwoShot, LL128>(n);
       rank.reduce<OneShot, LL128>(n);
       rank.reduce<TwoShot, LL128>(n);

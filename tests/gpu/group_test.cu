@@ -256,7 +256,6 @@ struct Suite : Rank {
         return rank % 2 == 0 ? group(stream, ring_0, ring_1, copy_0, all_0, copy_1, ring_2, all_1)
                              : group(stream, all_0, copy_0, ring_0, copy_1, ring_1, all_1, ring_2);
       });
-      if (ranks == 3) continue;
       const auto view_0 = one_shot.bind(a.get(), viewed[0].get(), n);
       const auto view_1 = one_shot.bind(b.get(), viewed[1].get(), m, Max{});
       go([&] {
@@ -273,8 +272,8 @@ struct Suite : Rank {
                               m, [&](Index i) { return value(ranks - 1, i) + 1; }, stream),
                           got[0].wrong(n * ranks, mailbox, stream),
                           got[1].wrong(n * ranks, mailbox, stream),
-                          ranks == 3 ? 0 : viewed[0].wrong(n, added, stream),
-                          ranks == 3 ? 0 : viewed[1].wrong(m, largest, stream)};
+                          viewed[0].wrong(n, added, stream),
+                          viewed[1].wrong(m, largest, stream)};
     for (int k = 0; k < 9; ++k) {
       check(wrong[k] == 0, "call %d of a group with repeated compositions, %ld and %ld, rank %d", k,
             long(n), long(m), rank);
@@ -360,7 +359,6 @@ struct Suite : Rank {
                last = ring.bind(a.get(), out.get(), n);
     const int repeated = kernels_of(stream, [&] { return group(stream, one, again, two, last); });
     check(repeated == 1, "a group with two calls more of a composition is %d kernels", repeated);
-    if (ranks == 3) return;
     const auto first = one_shot.bind(a.get(), outs[0].get(), n),
                second = one_shot.bind(a.get(), outs[1].get(), n),
                third = one_shot.bind(a.get(), outs[2].get(), n);
@@ -463,34 +461,30 @@ void suite(const Communicator& comm) {
       rank.repeated(70'000, 5);
       rank.mixed(1000);
       rank.mixed(200'001);
-      if (rank.ranks != 3) {  // for which OneShot has no kernel
-        for (const Index n : {1, 1000, 100'000, 3'000'000}) rank.of_all_kinds(n);
-        for (const auto& [n, m] : {std::pair<Index, Index>{1, 1},
-                                   {1000, 0},
-                                   {0, 777},
-                                   {20'000, 30'000},
-                                   {5, 3'000'001},
-                                   {200'000, 100}}) {
-          rank.exchanges(n, m);
-        }
-        for (const Index n : {3, 1000, 300'000}) rank.several(n);
-        for (const Index n : {2, 5000, 200'000}) rank.listed(n);
-        for (const auto& [n, m] : {std::pair<Index, Index>{1, 5},
-                                   {0, 1000},
-                                   {30'000, 100},
-                                   {64, 200'001},
-                                   {1'000'000, 3},
-                                   {20'000'000, 1000}}) {
-          rank.viewed(n, m);
-        }
+      for (const Index n : {1, 1000, 100'000, 3'000'000}) rank.of_all_kinds(n);
+      for (const auto& [n, m] : {std::pair<Index, Index>{1, 1},
+                                 {1000, 0},
+                                 {0, 777},
+                                 {20'000, 30'000},
+                                 {5, 3'000'001},
+                                 {200'000, 100}}) {
+        rank.exchanges(n, m);
+      }
+      for (const Index n : {3, 1000, 300'000}) rank.several(n);
+      for (const Index n : {2, 5000, 200'000}) rank.listed(n);
+      for (const auto& [n, m] : {std::pair<Index, Index>{1, 5},
+                                 {0, 1000},
+                                 {30'000, 100},
+                                 {64, 200'001},
+                                 {1'000'000, 3},
+                                 {20'000'000, 1000}}) {
+        rank.viewed(n, m);
       }
     }
     rank.count_kernels();
   }
-  if (comm.ranks() != 3) {
-    few_blocks(comm, 2);
-    few_blocks(comm, 3);
-  }
+  few_blocks(comm, 2);
+  few_blocks(comm, 3);
   MUST_CUDA(cudaStreamDestroy(stream));
 }
 }  // namespace

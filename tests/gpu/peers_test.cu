@@ -13,8 +13,9 @@ namespace {
 constexpr int max_blocks = 16;
 constexpr Index half_packets = Index{16} << 20 >> 4;
 
-/// Ranks that address each other's scratch: as `World`, without wires.
-template <int Ranks, class Proto>
+/// Ranks that address each other's scratch: as `World`, without wires. `Kernel`: number of ranks
+/// for which the kernels are compiled.
+template <int Ranks, class Proto, int Kernel>
 class Peers {
  public:
   Peers() : world_{Ranks, 1, 2, 128} {
@@ -31,7 +32,7 @@ class Peers {
 
   template <class Op, class Algo, int Align, class R, class F>
   bool run(const R& how, F setup) {
-    using Body = detail::PeerBody<Op, Algo, Proto, Align, R, Ranks>;
+    using Body = detail::PeerBody<Op, Algo, Proto, Align, R, Kernel>;
     for (int r = 0; r < Ranks; ++r) {
       MUST(cudaSetDevice(world_.gpu(r)));
       MUST((detail::CudaExecutor::load<detail::WarpLanes, Body>()));
@@ -80,9 +81,9 @@ class Peers {
   int turn_ = 0;
 };
 
-template <class Op, class Algo, class T, int Ranks, class Proto, class R>
-void check(Tally& tally, Peers<Ranks, Proto>& peers, const R& how, Index count, Index offset,
-           unsigned seed) {
+template <class Op, class Algo, class T, int Ranks, class Proto, int Kernel, class R>
+void check(Tally& tally, Peers<Ranks, Proto, Kernel>& peers, const R& how, Index count,
+           Index offset, unsigned seed) {
   constexpr bool moves = !Op::reduces;
   constexpr bool shares_in =
       cuda::std::is_same_v<Op, ReduceScatter> || cuda::std::is_same_v<Op, AllToAll>;
@@ -112,9 +113,9 @@ void check(Tally& tally, Peers<Ranks, Proto>& peers, const R& how, Index count, 
   }
 }
 
-template <int Ranks, class Proto>
+template <int Ranks, class Proto, int Kernel = Ranks>
 void run(Tally& tally) {
-  Peers<Ranks, Proto> peers;
+  Peers<Ranks, Proto, Kernel> peers;
   unsigned seed = 0;
   for (const Index count : {1, 64, 121, 4096, 30001}) {
     for (const Index offset : {0, 1}) {
@@ -147,6 +148,10 @@ int main() {
   run<2, LL>(tally);
   run<2, LL128>(tally);
   run<2, Sentinel>(tally);
+  // Three ranks in the kernels of four.
+  run<3, LL, 4>(tally);
+  run<3, LL128, 4>(tally);
+  run<3, Sentinel, 4>(tally);
   run<4, LL>(tally);
   run<4, LL128>(tally);
   run<4, Sentinel>(tally);

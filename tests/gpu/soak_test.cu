@@ -50,7 +50,7 @@ struct Soak : Rank {
     const auto scatter = must(Default<ReduceScatter, Ring, Simple>::create(comm));
     const auto all_to_all = must(Default<AllToAll, Pairwise, Simple>::create(comm));
     const auto broadcast = must(Default<Broadcast, Tree, LL>::create(comm));
-    const bool peers = ranks == 2 || ranks == 4 || ranks == 8;
+    const bool peers = ranks > 1 && ranks <= max_view_ranks;
     std::optional<Default<AllReduce, OneShot, LL128>> one;
     std::optional<Default<AllReduce, TwoShot, LL128>> two;
     if (peers) one = must(Default<AllReduce, OneShot, LL128>::create(comm));

@@ -32,13 +32,14 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 /// Launches of all sizes one after another, so that each finds what others have left behind.
-template <class T, class Algo, class Group, int R>
+/// `K`: number of ranks for which the kernel is compiled.
+template <class T, class Algo, class Group, int R, int K = R>
 void all_reduces() {
   using How = detail::Reduction<Sum, T>;
   const How sum{Sum{}, R};
-  using Prims = detail::PeerPrims<Group, Sentinel, How, 1, R>;
-  PeerWorld<R> world{
-      Prims::half_packets(Algo::splits ? Prims::split_share(4200) : 4200, Algo::boxes)};
+  using Prims = detail::PeerPrims<Group, Sentinel, How, 1, K>;
+  PeerWorld<R, K> world{
+      Prims::half_packets(Algo::splits ? Prims::split_share(4200, R) : 4200, Algo::boxes)};
   int turn = 0;
   for (const Index count : {1, 7, 4099, 64, 1100, 3, 129}) {
     const int channels = 1 + turn++ % 3;
@@ -108,6 +109,8 @@ TEST_CASE("sums of floats without flags: the same bits at all ranks, launch afte
   all_reduces<bfloat16, TwoShot, detail::SoloLane, 4>();
   all_reduces<float16, OneShot, detail::ThreadLanes<8>, 2>();
   all_reduces<float, TwoShot, detail::ThreadLanes<8>, 2>();
+  all_reduces<float, TwoShot, detail::SoloLane, 5, 8>();
+  all_reduces<bfloat16, OneShot, detail::SoloLane, 3, 4>();
 }
 
 TEST_CASE("reduce, where not everybody waits for everybody, and reduce-scatter") {

@@ -16,7 +16,8 @@
 
 namespace ccl::test {
 
-template <int Ranks>
+/// `Kernel`: number of ranks for which the body is compiled; see `RankCounts`.
+template <int Ranks, int Kernel = Ranks>
 class PeerWorld {
  public:
   static constexpr int max_channels = 4;
@@ -37,7 +38,7 @@ class PeerWorld {
       detail::PeerWork<R> work{reduction};
       fill(work, r, channels, watch);
       setup(r, work);
-      using Body = detail::PeerBody<Op, Algo, Proto, 1, R, Ranks>;
+      using Body = detail::PeerBody<Op, Algo, Proto, 1, R, Kernel>;
       if (!Body::template fits<Group>(work)) return false;
       detail::HostExecutor::run<Group>(channels, Body{work});
       return true;
@@ -51,7 +52,7 @@ class PeerWorld {
     fill(work, rank, channels, watch);
     setup(work);
     detail::HostExecutor::run<Group>(channels,
-                                     detail::PeerBody<Op, Algo, Proto, 1, R, Ranks>{work});
+                                     detail::PeerBody<Op, Algo, Proto, 1, R, Kernel>{work});
   }
   /// Two calls of one composition in one launch: `setup(rank, call, work)`, on so many channels
   /// each.
@@ -59,7 +60,7 @@ class PeerWorld {
   bool run_two(const R& reduction, const int (&channels)[2], F setup) {
     if (channels[0] + channels[1] > max_channels) return false;
     return each_rank([&](int r, const detail::AbortWatch& watch) {
-      using Body = detail::PeerBody<Op, Algo, Proto, 1, R, Ranks>;
+      using Body = detail::PeerBody<Op, Algo, Proto, 1, R, Kernel>;
       Index packets = 0;
       for (int call = 0; call < 2; ++call) {
         detail::PeerWork<R> work{reduction};
@@ -83,9 +84,9 @@ class PeerWorld {
       detail::RowWork<P, After> work{prologue, epilogue(r)};
       fill(work, r, channels, watch);
       setup(r, work);
-      using Body = detail::RowBody<AllReduceRows, Algo, Proto, P, After, Ranks, Tiles>;
+      using Body = detail::RowBody<AllReduceRows, Algo, Proto, P, After, Kernel, Tiles>;
       using Prims = typename Body::template Prims<Group>;
-      if (Prims::row_packets(work.length) * work.rows > half_packets_) return false;
+      if (Prims::row_packets(work.length, Ranks) * work.rows > half_packets_) return false;
       if (Prims::tiles_of(work.length) > Tiles) return false;
       detail::HostExecutor::run<Group>(channels, Body{work});
       return true;

@@ -170,7 +170,11 @@ constexpr bool exchanges(int ranks, int slots) {
     std::vector<int>&sent, &taken;
     const int* order;
     bool moved = false;
-    constexpr RingPosition ring() const { return {me, n, order}; }
+    constexpr int visits() const { return Algo::visits(n); }
+    constexpr bool visit(int i) {
+      const auto next = Algo::visit_at(RingPosition{me, n, order}, i);
+      return next.sends ? send_some(next.peer) : recv_some(next.peer);
+    }
     constexpr int server() const { return 0; }
     constexpr int servers() const { return 1; }
     constexpr int slices(int from, int to) const { return 1 + (from + to) % 4; }

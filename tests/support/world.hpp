@@ -1,6 +1,7 @@
 #pragma once
 
 // Ranks as threads over wires in plain memory: algorithms and protocols without a communicator.
+#include <ccl/detail/exchange/batches.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/types/operations.hpp>
@@ -26,7 +27,11 @@ namespace ccl::test {
 class World {
  public:
   World(int ranks, int channels, int slots, Index slot_bytes)
-      : ranks_{ranks}, channels_{channels}, order_(ranks), all_(ranks * ranks * channels) {
+      : ranks_{ranks},
+        channels_{channels},
+        order_(ranks),
+        all_(ranks * ranks * channels),
+        launches_(ranks) {
     std::iota(order_.begin(), order_.end(), 0);
     for (Lines& l : all_) {
       l.slots.resize(slots * slot_bytes / sizeof(Packet) + 8);
@@ -45,6 +50,8 @@ class World {
     }
   }
   int ranks() const { return ranks_; }
+  /// Returns the launches of a rank whose messages were arguments, as on a GPU.
+  int launches(int rank) const { return launches_[rank]; }
   /// Delays counts from one end of a wire to the other from now on, as over a network. It has no
   /// effect if packets carry flags. `of_host` ranks share a host, which trees take into account.
   void delay(std::chrono::microseconds by, int of_host = 1) {
@@ -94,9 +101,15 @@ class World {
         setup(r, work);
         if constexpr (std::is_same_v<R, detail::Bytes>) {
           if (work.servers > 1) {
-            const detail::ExchangeWork whole = with_messages(work);
-            detail::HostExecutor::run<Group>(whole.channels * whole.servers,
-                                             detail::ExchangeBody<Op, Algo, Proto, 1>{whole});
+            const detail::MessageTable table = table_of(work);
+            detail::ExchangeWork whole{work};
+            detail::ExchangeBatches batches{table, rings[0]};
+            do {
+              batches.next(whole);
+              detail::HostExecutor::run<Group>(whole.channels * whole.servers,
+                                               detail::ExchangeBody<Op, Algo, Proto, 1>{whole});
+              ++launches_[r];
+            } while (batches.left());
             ok[r] = lane_failure.peer == 0;
             return;
           }
@@ -123,16 +136,15 @@ class World {
     return all_[(from * ranks_ + to) * channels_ + channel].wire;
   }
 
-  /// Returns the work with its messages in the launch, as on a GPU.
-  static detail::ExchangeWork with_messages(const detail::WireWork<detail::Bytes>& work) {
-    detail::ExchangeWork whole{work};
-    int filled = 0;
-    for (int side = 0; side < 2; ++side) {
-      const detail::Messages& list = side == 0 ? work.sends : work.recvs;
-      for (int p = 0; p <= work.ranks; ++p) whole.begin[side][p] = filled + list.begin[p];
-      for (int m = 0; m < list.begin[work.ranks]; ++m) whole.message[filled++] = list.message[m];
+  /// Returns the messages of a work, peer by peer.
+  static detail::MessageTable table_of(const detail::WireWork<detail::Bytes>& work) {
+    detail::MessageTable table{work.ranks};
+    for (int p = 0; p < work.ranks; ++p) {
+      const auto out = work.run(true, p), in = work.run(false, p);
+      table.sends[std::size_t(p)].assign(out.message, out.message + out.count);
+      table.recvs[std::size_t(p)].assign(in.message, in.message + in.count);
     }
-    return whole;
+    return table;
   }
 
   /// Returns the wire as the receiver holds it.
@@ -176,6 +188,7 @@ class World {
   std::chrono::microseconds delay_{0};
   std::vector<int> order_;
   std::vector<Lines> all_;
+  std::vector<int> launches_;  // see `launches`
 };
 
 }  // namespace ccl::test

@@ -86,6 +86,7 @@ struct LevelStep {
   bool waits = false;        // true: ranks arrive late between hosts too, so `level_us` is added
   Mover mover = Mover::wires;
   Packing packing = Packing::simple;
+  int line_bytes = 8;  // bytes that must be written at once
   // True if the algorithm runs on so many ranks; null: any number.
   bool (*takes_ranks)(int ranks) = nullptr;
   CostTerms (*cost_terms)(int ranks) = nullptr;

@@ -143,11 +143,12 @@ struct OneShot {
       next = prims.load_others(t + tiles.step);
     }
   }
-  /// Stores the data that the peers sent, each to its rank's share.
+  /// Stores the data that the peers sent, each to its rank's share. The share of an absent rank has
+  /// no elements.
   template <class Prims>
   CCL_HD static constexpr void store_others(Prims& prims, int box, int t) {
     const auto all = prims.collect(box, t);
-    CCL_UNROLL for (int r = 0; r < Prims::ranks; ++r) {
+    CCL_UNROLL for (int r = 0; r < Prims::max_ranks; ++r) {
       if (r != prims.rank()) prims.store(r, t, all.of[r]);
     }
   }

@@ -62,19 +62,30 @@ struct Pairwise {
     while (advance(pairs)) pairs.rest();
   }
 
-  /// Offers every peer one slice each way. Returns false if nothing is left. Turn 2d - 2 sends to
-  /// the rank d places ahead. The next turn receives from the rank d places behind.
+  /// Offers every peer one slice each way. Returns false if nothing is left.
   template <class Exchange>
   CCL_HD static constexpr bool advance(Exchange& pairs) {
     bool left = false;
-    const auto at = pairs.ring();
-    for (int turn = pairs.server(); turn < 2 * at.ranks - 2; turn += pairs.servers()) {
-      const int d = turn / 2 + 1;
-      const bool more =
-          turn % 2 == 0 ? pairs.send_some(at.ahead(d)) : pairs.recv_some(at.behind(d));
+    for (int n = pairs.server(); n < pairs.visits(); n += pairs.servers()) {
+      const bool more = pairs.visit(n);
       left = left || more;
     }
     return left;
+  }
+
+  /// Part of a round: messages to or from one peer.
+  struct Visit {
+    int peer;
+    bool sends;
+  };
+  /// Returns the number of visits of a round.
+  CCL_HD static constexpr int visits(int ranks) { return 2 * ranks - 2; }
+  /// Returns the n-th visit of a round. Visit 2d - 2 sends to the rank d places ahead. The next
+  /// receives from the rank d places behind.
+  template <class Ring>
+  CCL_HD static constexpr Visit visit_at(const Ring& ring, int n) {
+    const int d = n / 2 + 1;
+    return n % 2 == 0 ? Visit{ring.ahead(d), true} : Visit{ring.behind(d), false};
   }
 };
 

@@ -62,6 +62,13 @@ struct ForOrder : C {
   static constexpr bool for_order = true;
 };
 
+// Candidate for protocols of small words. It is chosen only if no candidate with the same algorithm
+// can write lines of 128 bytes that land whole, as among GPUs over PCIe.
+template <class C>
+struct ForTornLines : C {
+  static constexpr bool for_torn_lines = true;
+};
+
 /// List of compositions for which a program holds code. Each candidate that reduces is instantiated
 /// once for every type and reduction.
 template <class... Cs>

@@ -32,13 +32,14 @@ using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShot, LL128>, Ring>, P
 // CPU ranks only, because GPUs have OneShot and TwoShot.
 using InOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedTree, Simple>>>;
 using SharesInOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedChain, Simple>>>;
+using OneShotOfWords = OnGpus<ForTornLines<Candidate<OneShot, LL>>>;
 // Relays through the rank of the sender's host that is on the receiver's rail.
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
 
 // Restricted to the rank count at which it was measured; see `Sentinel`.
 struct TwoShotOfEight : TwoShot {
-  using RankCounts = ccl::RankCounts<8>;
+  using RankCounts = ExactRankCounts<8>;
 };
 
 /// ccl's list for an operation. A candidate is added by one line.
@@ -48,6 +49,7 @@ template <>
 struct DefaultCandidates<AllReduce> {
   using List = Candidates<                  //
       Candidate<OneShot, LL128>,            //
+      OneShotOfWords,                       //
       Candidate<TwoShot, LL128>,            //
       Candidate<TwoShotOfEight, Sentinel>,  //
       OnCpus<Candidate<Doubling, Simple>>,  //
@@ -63,6 +65,7 @@ template <>
 struct DefaultCandidates<AllGather> {
   using List = Candidates<                      //
       Candidate<OneShot, LL128>,                //
+      OneShotOfWords,                           //
       Candidate<Direct, Simple>,                //
       OnCpus<Candidate<Bruck, Simple>>,         //
       OnCpus<Candidate<Doubling, Simple>>,      //
@@ -78,6 +81,7 @@ template <>
 struct DefaultCandidates<ReduceScatter> {
   using List = Candidates<                 //
       Candidate<OneShot, LL128>,           //
+      OneShotOfWords,                      //
       OnGpus<Candidate<Ring, LL>>,         //
       OnGpus<Candidate<Ring, LL128>>,      //
       Candidate<Ring, Simple>,             //
@@ -90,6 +94,7 @@ template <>
 struct DefaultCandidates<Broadcast> {
   using List = Candidates<             //
       Candidate<OneShot, LL128>,       //
+      OneShotOfWords,                  //
       Candidate<TwoShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
@@ -100,6 +105,7 @@ template <>
 struct DefaultCandidates<Reduce> {
   using List = Candidates<             //
       Candidate<OneShot, LL128>,       //
+      OneShotOfWords,                  //
       Candidate<TwoShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
@@ -111,6 +117,7 @@ template <>
 struct DefaultCandidates<AllToAll> {
   using List = Candidates<                      //
       Candidate<OneShot, LL128>,                //
+      OneShotOfWords,                           //
       Candidate<Direct, Simple>,                //
       OnGpus<Candidate<Pairwise, LL>>,          //
       OnGpus<Candidate<Pairwise, LL128>>,       //
@@ -124,6 +131,7 @@ template <class Op>
 struct DefaultCandidates {
   using List = Candidates<                 //
       Candidate<OneShot, LL128>,           //
+      OneShotOfWords,                      //
       Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Pairwise, LL>>,     //
       OnGpus<Candidate<Pairwise, LL128>>,  //

@@ -57,4 +57,7 @@ struct P2pTransport {
 };
 static_assert(Transport<P2pTransport>);
 
+template <>
+inline constexpr bool offers_peer_view<P2pTransport> = true;
+
 }  // namespace ccl

@@ -85,9 +85,10 @@ template <class T>
 inline constexpr bool is_default = false;
 }  // namespace detail
 
-/// True if `T` or one of its members lets a rank address its peers' memory. At run time `create`
-/// fails and names an edge for which that is false.
+/// True for transports that map peers' memory for algorithms that address it: `P2pTransport`, and
+/// lists that contain it. Such an algorithm would ignore any other transport. At run time `create`
+/// fails and names an edge over which the memory cannot be addressed.
 template <class T>
-inline constexpr bool offers_peer_view = T::peer_addressable;
+inline constexpr bool offers_peer_view = false;
 
 }  // namespace ccl

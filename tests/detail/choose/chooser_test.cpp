@@ -19,24 +19,37 @@ using detail::Chooser;
 
 namespace {
 
-template <class... Cs>
-auto all_facts(Candidates<Cs...>) {
-  return std::array<CandidateFacts, sizeof...(Cs)>{
-      detail::facts_of<AllReduce, Cs, DefaultTransport>()...};
+template <class Op, class... Cs>
+auto facts_in(Candidates<Cs...>) {
+  return std::array<CandidateFacts, sizeof...(Cs)>{detail::facts_of<Op, Cs, DefaultTransport>()...};
+}
+/// Candidates of ccl's list for an operation.
+template <class Op>
+const auto& all_facts() {
+  static const auto facts = facts_in<Op>(typename detail::DefaultCandidates<Op>::List{});
+  return facts;
 }
 
-/// All-reduce among so many GPUs, as ccl's list has it.
-Chooser among(int gpu_count) {
-  static const auto facts = all_facts(detail::DefaultCandidates<AllReduce>::List{});
+/// Choices among so many GPUs from ccl's list. `nvlink`: of all pairs; else all have PCIe.
+template <class Op = AllReduce>
+Chooser among(int gpu_count, bool nvlink = true, bool deterministic = false) {
   std::vector<int> devices;
-  for (int g = 0; g < gpu_count; ++g) devices.push_back(g);
-  for (const int g : devices) gpus(gpu_count).multiprocessors[g] = 132;
+  const int first = nvlink ? 0 : 20;  // a pair's path is remembered
+  for (int g = 0; g < gpu_count; ++g) devices.push_back(first + g);
+  FakeGpus& all = gpus(first + gpu_count);
+  for (const int a : devices) {
+    all.multiprocessors[a] = 132;
+    for (const int b : devices) {
+      if (a < b) all.link(a, b, {true, nvlink, FakePath::well});
+    }
+  }
   auto comms = create(devices);
   std::vector<Result<Chooser>> made(comms.size(), fail(Errc::internal, "not created"));
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < comms.size(); ++r) {
     threads.emplace_back([&, r] {
-      if (comms[r]) made[r] = Chooser::create(*comms[r], {"all_reduce", facts, false, true});
+      if (comms[r])
+        made[r] = Chooser::create(*comms[r], {Op::name, all_facts<Op>(), deterministic, true});
     });
   }
   for (auto& thread : threads) thread.join();
@@ -48,11 +61,11 @@ Chooser among(int gpu_count) {
   }
   return *made[0];
 }
+template <class Op = AllReduce>
 std::string picked(const Chooser& chooser, Index bytes, const CallConstraints& demands = {}) {
-  static const auto facts = all_facts(detail::DefaultCandidates<AllReduce>::List{});
   const int at = chooser.pick(bytes, demands);
   REQUIRE(at >= 0);
-  return facts[std::size_t(at)].name();
+  return all_facts<Op>()[std::size_t(at)].name();
 }
 
 }  // namespace
@@ -74,11 +87,41 @@ TEST_CASE("among 8 GPUs sums of floats of some megabytes go without flags, other
 }
 
 TEST_CASE("among fewer GPUs, where nobody has measured that, they have flags") {
-  for (const int ranks : {2, 4}) {
+  for (const int ranks : {2, 3, 4, 5, 6, 7}) {
+    INFO(ranks << " ranks");
     const Chooser chooser = among(ranks);
     CHECK(picked(chooser, 256) == "OneShot/LL128");
+    if (ranks > 2) CHECK(picked(chooser, 1 << 20) == "TwoShot/LL128");
     for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 2) {
       CHECK(picked(chooser, bytes) != "TwoShot/Sentinel");
     }
   }
+}
+
+TEST_CASE("over PCIe, where lines may tear, few bytes go by one-shot with words") {
+  for (const int ranks : {2, 3, 4, 8}) {
+    INFO(ranks << " ranks");
+    const Chooser chooser = among(ranks, false);
+    CHECK(chooser.path() == detail::Path::pcie);
+    CHECK(picked(chooser, 256) == "OneShot/LL");
+    for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 2) {
+      const std::string composition = picked(chooser, bytes);
+      CHECK(composition.find("LL128") == std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("over NVLink one-shot with words is never taken") {
+  const Chooser chooser = among(4);
+  for (Index bytes = 1; bytes <= Index{1} << 30; bytes *= 2) {
+    CHECK(picked(chooser, bytes) != "OneShot/LL");
+  }
+}
+
+TEST_CASE("over PCIe one order of sums is one that suits all sizes") {
+  const Chooser chooser = among<ReduceScatter>(4, false, true);
+  for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 2) {
+    CHECK(picked<ReduceScatter>(chooser, bytes).find("Ring") == 0);
+  }
+  CHECK(picked<ReduceScatter>(among<ReduceScatter>(4, true, true), 256) == "OneShot/LL128");
 }

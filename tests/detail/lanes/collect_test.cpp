@@ -88,7 +88,7 @@ TEMPLATE_TEST_CASE(
       const detail::AbortWatch watch{&stop, &lane_failure, Word{5} * 1'000'000};
       detail::SpinWait<detail::HostMemory> spin_wait{watch};
       const auto got = detail::collect_peers<rows>(
-          tiles.lane, tiles.at(0, 0), tiles.at(1, 0) - tiles.at(0, 0), flag, skip, spin_wait);
+          tiles.lane, tiles.at(0, 0), tiles.at(1, 0) - tiles.at(0, 0), flag, skip, rows, spin_wait);
       CHECK(spin_wait.failed() == (missing != skip));
       for (int n = 0; n < rows; ++n) {
         if (n == missing || n == skip) continue;
@@ -97,6 +97,23 @@ TEMPLATE_TEST_CASE(
       if (missing == skip) continue;
       CHECK(int(lane_failure.peer) - 1 == missing);
     }
+  }
+}
+
+TEMPLATE_TEST_CASE("tiles of absent ranks need not come", "", LL, LL128) {
+  for (int missing = 0; missing < rows; ++missing) {
+    Tiles<TestType> tiles;
+    for (int n = 0; n < rows - 1; ++n) {
+      if (n != missing) tiles.store(n, 0);
+    }
+    const Word stop = 0;
+    detail::LaneFailure lane_failure;
+    const detail::AbortWatch watch{&stop, &lane_failure, Word{5} * 1'000'000};
+    detail::SpinWait<detail::HostMemory> spin_wait{watch};
+    (void)detail::collect_peers<rows>(tiles.lane, tiles.at(0, 0), tiles.at(1, 0) - tiles.at(0, 0),
+                                      flag, -1, rows - 1, spin_wait);
+    CHECK(spin_wait.failed() == (missing < rows - 1));
+    CHECK(int(lane_failure.peer) - 1 == (missing < rows - 1 ? missing : -1));
   }
 }
 }  // namespace

@@ -61,12 +61,13 @@ float value(int rank, Index row, int column, int turn) {
   return float(n) * 0.171875f;
 }
 
-template <class T, class Algo, class Proto, class Group, int R, class P>
+/// `K`: number of ranks for which the kernel is compiled.
+template <class T, class Algo, class Proto, class Group, int R, int K = R, class P>
 void run(const P& prologue) {
   constexpr int tiles = 24;
-  using Body = detail::RowBody<AllReduceRows, Algo, Proto, P, AddRmsNorm<T>, R, tiles>;
+  using Body = detail::RowBody<AllReduceRows, Algo, Proto, P, AddRmsNorm<T>, K, tiles>;
   using Prims = typename Body::template Prims<Group>;
-  PeerWorld<R> world{Prims::row_packets(264) * 7};
+  PeerWorld<R, K> world{Prims::row_packets(264, R) * 7};
   int turn = 0;
   for (const int length : {8, 40, 264}) {
     if (Prims::tiles_of(length) > tiles) continue;
@@ -144,4 +145,11 @@ TEST_CASE("rows reduced, added to the residual and normalized on CPU lanes") {
   run<bfloat16, TwoShot, LL128, detail::ThreadLanes<8>, 2>(Doubled<bfloat16>{});
   run<float, OneShot, LL, detail::ThreadLanes<4>, 2>(Doubled<float>{});
   run<float, TwoShot, LL, detail::SoloLane, 8>(AsIs<float>{});
+}
+
+TEST_CASE("rows: a kernel runs fewer ranks than those for which it is compiled") {
+  run<bfloat16, OneShot, LL128, detail::SoloLane, 3, 4>(AsIs<bfloat16>{});
+  run<bfloat16, TwoShot, LL128, detail::SoloLane, 5, 8>(AsIs<bfloat16>{});
+  run<float, TwoShot, LL, detail::ThreadLanes<4>, 6, 8>(Doubled<float>{});
+  run<float, OneShot, LL, detail::SoloLane, 7, 8>(AsIs<float>{});
 }

@@ -30,6 +30,8 @@ struct CandidateFacts {
   bool reorders = false;    // changes the order of ranks, so it needs a commutative functor
   // Only for functors that are not commutative, unless no other candidate is left.
   bool for_order = false;
+  // Only if no candidate with the same algorithm can write whole lines.
+  bool for_torn_lines = false;
   bool in_windows = false;  // needs receive buffers in windows
   bool on_cpus = true, on_gpus = true;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
@@ -108,6 +110,8 @@ class Chooser {
     std::vector<double> bytes, us;
   };
   double predict_levels(const CandidateFacts& one, double bytes) const;
+  /// Drops candidates for torn lines whose algorithm can run with whole lines.
+  void drop_for_whole_lines();
   /// Keeps one order of reduction for each kind of functor, among the candidates for that kind.
   void keep_one_order();
   void resolve();

@@ -60,6 +60,7 @@ LevelStep level_step(bool outer, bool shared, bool once_a_host) {
   step.shared = shared;
   step.once_a_host = once_a_host;
   step.packing = packing_of<Proto>();
+  step.line_bytes = Proto::line_bytes;
   step.cost_terms = [](int ranks) { return cost_terms_of<Op, Algo>(ranks); };
   if constexpr (OverPeers<Algo>) {
     step.mover = Mover::peers;
@@ -129,6 +130,7 @@ CandidateFacts facts_of() {
   facts.carries_all = !CarriesSome<Proto>;
   facts.reorders = Algo::reorders;
   if constexpr (requires { C::for_order; }) facts.for_order = C::for_order;
+  if constexpr (requires { C::for_torn_lines; }) facts.for_torn_lines = C::for_torn_lines;
   facts.on_gpus = candidate_on_gpus<C>();
   facts.on_cpus = candidate_on_cpus<C>();
   if constexpr (!is_hierarchical<Algo>) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/traits.hpp>
 #include <ccl/choose/candidates.hpp>
+#include <ccl/detail/choose/facts.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
@@ -67,5 +69,35 @@ template <class Op>
 struct CandidatesOf<Op, Auto, Auto> : DefaultCandidates<Op> {};
 template <class Op>
 struct CandidatesOf<Op, Deterministic, Auto> : DeterministicCandidates<Op> {};
+
+/// True if an algorithm can run over a transport: one over peers' memory needs a peer view.
+template <class Algo, class Transport>
+constexpr bool runs_over() {
+  if constexpr (is_hierarchical<Algo>) {
+    return runs_over<typename Algo::InnerAlgo, Transport>() &&
+           runs_over<typename Algo::OuterAlgo, Transport>();
+  } else {
+    return !OverPeers<Algo> || offers_peer_view<Transport>;
+  }
+}
+/// Candidates of a list that can run over a transport.
+template <class List, class Transport>
+struct RunningOver;
+template <class... Cs, class Transport>
+struct RunningOver<Candidates<Cs...>, Transport> {
+  using List = typename Joined<
+      Candidates<>,
+      cuda::std::conditional_t<runs_over<typename Cs::Algorithm, GivenTransport<Cs, Transport>>(),
+                               Candidates<Cs>, Candidates<>>...>::List;
+};
+
+/// Candidates of an `Auto` over a transport. Those of ccl's own lists that cannot run over it are
+/// left out; one that the program lists is an error of the compiler.
+template <class Op, class Algo, class Proto, class Transport>
+struct CandidatesOver : CandidatesOf<Op, Algo, Proto> {};
+template <class Op, class Algo, class Proto, class Transport>
+  requires(is_one_of<Algo, Auto, Deterministic>)
+struct CandidatesOver<Op, Algo, Proto, Transport>
+    : RunningOver<typename CandidatesOf<Op, Algo, Proto>::List, Transport> {};
 
 }  // namespace ccl::detail

@@ -22,9 +22,10 @@ constexpr bool check_collective() {
       "context)` for it");
   if constexpr (!is_auto<Proto>) static_assert(check_protocol<Proto>());
   static_assert(check_transport<Proto, T>());
-  static_assert(!OverPeers<Algo> || offers_peer_view<T>,
-                "ccl: this algorithm addresses its peers' memory, and the transport does not offer "
-                "that; use P2pTransport or DefaultTransport");
+  static_assert(
+      !OverPeers<Algo> || offers_peer_view<T>,
+      "ccl: this algorithm addresses its peers' memory and would ignore this transport; use "
+      "P2pTransport or DefaultTransport");
   static_assert(check_flags<Op, Algo, Proto>());
   return true;
 }

@@ -20,7 +20,7 @@ template <class Group, class Body, class Algo>
 int servers_of(const ExchangeWork& work, const CudaShape& shape, const DeviceTarget& target) {
   if constexpr (requires { Algo::serves_by_turns; }) {
     constexpr int most = 32, groups = Body::max_lanes / Group::width;
-    const int servers = 2 * work.ranks - 2;
+    const int servers = work.visits;
     const int blocks = target.max_blocks < most ? target.max_blocks : most;
     const int room = blocks * (groups < 4 ? groups : 4) / shape.channels;
     if (work.proxied && servers > 1) return servers < room ? servers : room < 1 ? 1 : room;
@@ -42,7 +42,7 @@ struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
       // ranks.
       work.channel_bytes = channel_worth<Group<16>>(target);
       Word bits = 16;
-      for (int m = 0; m < work.begin[1][work.ranks]; ++m) {
+      for (int m = 0; m < work.messages; ++m) {
         bits |= reinterpret_cast<cuda::std::uintptr_t>(work.message[m].data);
       }
       return with_alignment<Bytes>(lowest(bits), [&]<int Align>(Aligned<Align>) {

@@ -2,6 +2,7 @@
 
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/base/min_max.hpp>
+#include <ccl/detail/exchange/batches.hpp>
 #include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/launch/device_copy.hpp>
 #include <ccl/detail/launch/errors.hpp>
@@ -28,18 +29,6 @@ struct P2pOp {
   Index element_bytes = 1;
   int peer = -1;
 };
-/// Messages of one exchange, peer by peer, in the order in which they travel.
-struct MessageTable {
-  explicit MessageTable(int ranks) : sends(ranks), recvs(ranks) {}
-  std::vector<std::vector<Message>> sends, recvs;
-  void send(int peer, const void* data, Index bytes) {
-    sends[peer].push_back({static_cast<char*>(const_cast<void*>(data)), bytes});
-  }
-  void recv(int peer, void* data, Index bytes) {
-    recvs[peer].push_back({static_cast<char*>(data), bytes});
-  }
-};
-
 /// Treatment of messages whose buffers overlap. NCCL's interface allows them and leaves their data
 /// undefined.
 enum class Overlaps { refused, allowed };
@@ -143,24 +132,14 @@ Result<void> exchange_on_device(const std::shared_ptr<Connections>& owner, const
   if (kernel == nullptr) return fail(no_device_code(connections));
   Launch::Lock lock{owner->calls().mutex};
   ExchangeWork work{wire_work(connections, Bytes{})};
-  Index most = 0;
-  int filled = 0;
-  for (int side = 0; side < 2; ++side) {
-    for (int p = 0; p <= comm.ranks(); ++p) {
-      if (p <= ExchangeWork::max_ranks) work.begin[side][p] = filled;
-      if (p == comm.ranks()) break;
-      for (const Message& m : side == 0 ? table.sends[p] : table.recvs[p]) {
-        if (filled < ExchangeWork::max_messages) work.message[filled] = m;
-        most = max_of(most, m.bytes);
-        ++filled;
-      }
-    }
-  }
-  if (comm.ranks() > ExchangeWork::max_ranks || filled > ExchangeWork::max_messages) {
-    return fail(too_many_messages(connections, filled));
-  }
+  ExchangeBatches batches{table, connections.positions().ring(0)};
   CCL_TRY(Launch launch, Launch::begin_on_device(owner, info, stream, std::move(lock)));
-  return launch.finish(kernel(work, most, launch.target()));
+  int code = 0;
+  do {
+    const Index longest = batches.next(work);
+    code = kernel(work, longest, launch.target());
+  } while (code == 0 && batches.left());
+  return launch.finish(code);
 }
 
 /// Runs an exchange on CPU lanes or on the GPU. A group records it instead.

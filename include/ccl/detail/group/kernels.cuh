@@ -50,7 +50,7 @@ struct RegisteredKernels<AsMember<WireCall<Op, Algo, Proto, R>>> {
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<AsMember<PeerCall<Op, Algo, Proto, R>>> {
   using Works = PeerWork<R>;
-  using Counts = typename Algo::RankCounts;
+  using Counts = typename Algo::RankCounts::Kernels;
   template <int MaxLanes>
   using Lanes = WarpLanes;
   template <int Align, int Ranks>
@@ -174,13 +174,14 @@ struct RegisteredKernels<GroupKernels<Calls...>> {
     const bool aligned = ((!Member<Calls>::takes_part(works) || alignment(works) == 16) && ...);
     int ranks = 0;
     ((ranks = std::max(ranks, ranks_of(works))), ...);  // 0 if the work has no part
+    const int kernel = Counts::kernel_for(ranks);
     cudaError_t result = cudaErrorInvalidValue;
     const auto as = [&]<int R>(std::integral_constant<int, R>) {
       result = aligned ? launch_as<16, R>(Numbers{}, target, works...)
                        : launch_as<1, R>(Numbers{}, target, works...);
       return true;
     };
-    (void)(((Ranks == 0 || Ranks == ranks) && as(std::integral_constant<int, Ranks>{})) || ...);
+    (void)(((Ranks == 0 || Ranks == kernel) && as(std::integral_constant<int, Ranks>{})) || ...);
     return result;
   }
   template <int Align, int Ranks, int... N>

@@ -26,7 +26,7 @@ struct RegisteredKernels<ListKernels<Call>> {
   template <int... Ranks>
   static cudaError_t launch_for(RankCounts<Ranks...>, const DeviceTarget& target,
                                 std::span<const Work> works) {
-    const int ranks = ranks_of(works.front());
+    const int kernel = Counts::kernel_for(ranks_of(works.front()));
     const bool aligned =
         std::ranges::all_of(works, [](const Work& work) { return alignment(work) == 16; });
     cudaError_t result = cudaErrorInvalidValue;
@@ -35,7 +35,7 @@ struct RegisteredKernels<ListKernels<Call>> {
           aligned ? launch_as<Body<16, R>>(target, works) : launch_as<Body<1, R>>(target, works);
       return true;
     };
-    (void)(((Ranks == 0 || Ranks == ranks) && as(std::integral_constant<int, Ranks>{})) || ...);
+    (void)(((Ranks == 0 || Ranks == kernel) && as(std::integral_constant<int, Ranks>{})) || ...);
     return result;
   }
   template <class B>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/rank_counts.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/proto/protocol.hpp>
 
@@ -31,18 +32,23 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Pac
   return result;
 }
 
-/// Waits for one tile of each of N peers. Tile n is that of rank n, `stride` packets after tile
-/// n - 1. `skip` is a rank that sends none; its tile is loaded too, because a branch would separate
-/// the loads.
+/// Waits for one tile of each of `ranks` peers, at most N and at least `fewest_ranks(N)`. Tile n is
+/// that of rank n, `stride` packets after tile n - 1. `skip` is a rank that sends none; its tile is
+/// loaded too, because a branch would separate the loads. For absent ranks, the tile of a present
+/// rank is loaded again.
 template <int N, class Lane, class Memory>
 CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, const Packet* tile,
                                                            Index stride, Word flag, int skip,
-                                                           SpinWait<Memory>& spin_wait) {
+                                                           int ranks, SpinWait<Memory>& spin_wait) {
   typename Lane::Arrival got[N];
   bool has_arrived;
   int late = -1;
+  const int other = skip + 1 < ranks ? skip + 1 : 0;
   do {
-    CCL_UNROLL for (int n = 0; n < N; ++n) got[n] = lane.load(tile + n * stride);
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      const int row = n < fewest_ranks(N) || n < ranks ? n : other;
+      got[n] = lane.load(tile + row * stride);
+    }
     has_arrived = true;
     CCL_UNROLL for (int n = 0; n < N; ++n) has_arrived =
         has_arrived & ((n == skip) | lane.has_arrived(got[n], flag));
@@ -50,6 +56,7 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
     CCL_UNROLL for (int n = 0; n < N; ++n) {
       if (n != skip && !lane.has_arrived(got[n], flag)) late = n;
     }
+    if (late >= ranks) late = other;
     if (has_arrived) late = -1;
   } while (!lane.agree(spin_wait.ends(late, flag)));
   Fragments<typename Lane::Fragment, N> result;

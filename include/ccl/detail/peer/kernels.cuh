@@ -12,6 +12,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   template <int Align, int Ranks, class P = Proto>
   using Body = PeerBody<Op, Algo, P, Align, R, Ranks>;
   using Group = WarpLanes;
+  using Counts = typename Algo::RankCounts::Kernels;
   /// Minimum bytes of a share that moves in pairs: see `TwoShot::pairs_from`. 0: no pairs.
   static constexpr Index pairs_from = [] {
     if constexpr (requires { Algo::template pairs_from<Op>; }) {
@@ -21,14 +22,14 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }();
 
   static int launch(const PeerWork<R>& how, const DeviceTarget& target) {
-    return on_device(target.device,
-                     [&] { return for_ranks(typename Algo::RankCounts{}, how, target); });
+    return on_device(target.device, [&] { return for_ranks(Counts{}, how, target); });
   }
   template <int... Ranks>
   static cudaError_t for_ranks(RankCounts<Ranks...>, const PeerWork<R>& how,
                                const DeviceTarget& target) {
     cudaError_t result = cudaErrorInvalidValue;
-    (void)((how.peers.ranks == Ranks && (result = launch_for<Ranks>(how, target), true)) || ...);
+    const int kernel = Counts::kernel_for(how.peers.ranks);
+    (void)((kernel == Ranks && (result = launch_for<Ranks>(how, target), true)) || ...);
     return result;
   }
   template <int Ranks>
@@ -86,7 +87,8 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }
   template <int... Ranks>
   static Index packets_for(RankCounts<Ranks...>, const PeerWork<R>& how) {
-    return (Index{0} + ... + (how.peers.ranks == Ranks ? packets<Ranks>(how) : 0));
+    const int kernel = Counts::kernel_for(how.peers.ranks);
+    return (Index{0} + ... + (kernel == Ranks ? packets<Ranks>(how) : 0));
   }
   template <int... Ranks>
   static cudaError_t load_all(RankCounts<Ranks...>) {
@@ -103,13 +105,13 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
     });
   }
   static int load(int device) {
-    return on_device(device, [] { return load_all(typename Algo::RankCounts{}); });
+    return on_device(device, [] { return load_all(Counts{}); });
   }
   static inline KernelLoader loader{&load, nullptr};
   static inline const bool once = [] {
     PeerKernels<Op, Algo, Proto, R>::launch = &launch;
     PeerKernels<Op, Algo, Proto, R>::packets_in_group = [](const PeerWork<R>& how) {
-      return packets_for(typename Algo::RankCounts{}, how);
+      return packets_for(Counts{}, how);
     };
     loader.next = ComposedKernels<Op, Algo, Proto>::first;
     ComposedKernels<Op, Algo, Proto>::first = &loader;

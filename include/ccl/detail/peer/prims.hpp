@@ -14,6 +14,9 @@ namespace ccl::detail {
 /// the peers and collects the tiles that peers pushed into its own boxes. A launch writes the box
 /// of each rank once.
 ///
+/// `Ranks` is the maximum number of ranks. A launch has `fewest_ranks(Ranks)` ranks or more. Loops
+/// over ranks are unrolled up to `Ranks` and end at the first absent rank, in all lanes alike.
+///
 /// The message is one share, or one share per rank. Its tiles are assigned to the groups.
 ///
 /// The halves of the scratch alternate between launches. If every rank waits for data of all
@@ -22,7 +25,7 @@ namespace ccl::detail {
 template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int Ranks>
 class PeerPrims {
  public:
-  static constexpr int ranks = Ranks;
+  static constexpr int max_ranks = Ranks;
   using T = typename R::Type;
   using Memory = typename Group::Memory;
   using Lane = typename Proto::template Lane<Group, Element<T>::words_per_cell>;
@@ -48,9 +51,14 @@ class PeerPrims {
   static constexpr Index half_packets(Index share, int boxes) {
     return div_up<Index>(share, tile_elements) * Lane::tile_packets * Ranks * boxes;
   }
-  /// Returns the elements of a share if `count` elements are split among the ranks.
-  CCL_HD static constexpr int split_share(int count) {
-    return div_up(div_up(count, Ranks), grain) * grain;
+  /// Returns the elements of a share if `count` elements are split among `ranks` ranks.
+  CCL_HD static constexpr int split_share(int count, int ranks = Ranks) {
+    // All divisors are constants, so that no lane divides before its first load.
+    int each = div_up(count, Ranks);
+    CCL_UNROLL for (int n = fewest_ranks(Ranks); n < Ranks; ++n) {
+      if (n == ranks) each = div_up(count, n);
+    }
+    return div_up(each, grain) * grain;
   }
 
   CCL_HD PeerPrims(Group group, const PeerWork<R>& work, int channel)
@@ -61,8 +69,9 @@ class PeerPrims {
         reduction_{work.reduction},
         rank_{work.peers.rank},
         block_{work.first_block + channel % work.blocks},
-        count_{int(work.layout.count)},
-        share_{work.layout.split ? split_share(count_) : count_},
+        share_{work.layout.split ? split_share(int(work.layout.count), work.peers.ranks)
+                                 : int(work.layout.count)},
+        end_{work.layout.split ? int(work.layout.count) : share_ * work.peers.ranks},
         in_stride_{work.layout.split ? share_ : work.layout.in_stride},
         out_stride_{work.layout.split ? share_ : work.layout.out_stride},
         tiles_{div_up(share_, tile_elements)},
@@ -91,7 +100,7 @@ class PeerPrims {
   CCL_HD void begin_in_step() {
     begin();
     if (stripe_.first != 0) return;
-    for (int p = group_.rank(); p < Ranks; p += Group::width) {
+    for (int p = group_.rank(); p < work_.peers.ranks; p += Group::width) {
       if (p == rank_) continue;
       Memory::store_credit(detail::mailbox(work_.peers, p, rank_)->begun, flag_);
     }
@@ -107,7 +116,9 @@ class PeerPrims {
   }
   CCL_HD bool await_step_of_all() {
     bool all = true;
-    CCL_ROLL for (int p = 0; p < Ranks; ++p) all = all && (p == rank_ || await_step(p));
+    CCL_ROLL for (int p = 0; p < work_.peers.ranks; ++p) {
+      all = all && (p == rank_ || await_step(p));
+    }
     return all;
   }
 
@@ -129,6 +140,7 @@ class PeerPrims {
   /// Returns the first argument of `PeerBody::end`.
   CCL_HD Word left() const { return flag_ << 1 | Word{launch_counted_}; }
 
+  /// Loads tile t of a share. The share of an absent rank has no elements.
   CCL_HD Fragment load(int share, int t) const {
     return data_.template load<fill>(lane_, share * in_stride_ + Index{t} * tile_elements,
                                      left(share, t));
@@ -156,6 +168,7 @@ class PeerPrims {
   /// Pushes the fragment to every peer.
   CCL_HD void push(int box, int t, const Fragment& f) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
+      if (!is_present(k)) break;
       send(theirs_[k] + slots(box * Ranks, t), f);
     }
   }
@@ -168,14 +181,16 @@ class PeerPrims {
   /// Pushes to each peer its own fragment.
   CCL_HD void scatter(int box, int t, const All& all) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
+      if (!is_present(k)) break;
       send(theirs_[k] + slots(box * Ranks, t), prepare(all.of[k]));
     }
   }
-  /// Waits for the tiles that the peers pushed. This rank's fragment is undefined. Returns when all
-  /// flags have arrived or the spin wait has failed.
+  /// Waits for the tiles that the peers pushed. The fragments of this rank and of absent ranks are
+  /// undefined. Returns when all flags have arrived or the spin wait has failed.
   CCL_HD All collect(int box, int t) {
     Packet* const row = mine_ + slots(box * Ranks, t);
-    const All all = collect_peers<Ranks>(lane_, row, slots(1, 0), flag_, rank_, spin_wait_);
+    const All all =
+        collect_peers<Ranks>(lane_, row, slots(1, 0), flag_, rank_, work_.peers.ranks, spin_wait_);
     CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
       if (r != rank_) empty(row + slots(r, 0));
     }
@@ -196,13 +211,18 @@ class PeerPrims {
   /// fragment.
   CCL_HD Fragment reduce(const All& all, const Fragment& own) const {
     auto sum = CellReducer<R, Lane::words>::from_received(reduction_, pick(0, all, own));
-    CCL_UNROLL for (int r = 1; r < Ranks; ++r) sum.add_received(pick(r, all, own));
+    CCL_UNROLL for (int r = 1; r < Ranks; ++r) {
+      if (!is_present(r)) break;
+      sum.add_received(pick(r, all, own));
+    }
     return as_sent(sum.finish());
   }
 
  private:
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
 
+  /// Returns true if the launch has rank r, or an r-th rank after this rank. `r` is a constant.
+  CCL_HD bool is_present(int r) const { return r < fewest_ranks(Ranks) || r < work_.peers.ranks; }
   /// Returns the fragment as the peers receive it, for use by this rank too.
   CCL_HD static Fragment as_sent(const Fragment& f) {
     if constexpr (requires { Lane::as_sent(f); }) return Lane::as_sent(f);
@@ -223,9 +243,14 @@ class PeerPrims {
       lane_.store(tile, f, flag_ - Word{spin_wait_.failed()});
     }
   }
+  /// Returns the k-th rank after this rank.
   CCL_HD int peer(int k) const {
-    if constexpr ((Ranks & (Ranks - 1)) == 0) return (rank_ + k) & (Ranks - 1);
-    return rank_ + k - (rank_ + k < Ranks ? 0 : Ranks);
+    // The share of an absent rank is one past the last, which has no elements.
+    if constexpr (fewest_ranks(Ranks) == Ranks && (Ranks & (Ranks - 1)) == 0) {
+      return (rank_ + k) & (Ranks - 1);
+    }
+    const int ranks = work_.peers.ranks;
+    return rank_ + k - (rank_ + k < ranks ? 0 : ranks);
   }
   CCL_HD Fragment pick(int r, const All& all, const Fragment& own) const {
     Fragment f;
@@ -236,7 +261,7 @@ class PeerPrims {
   }
   /// Returns the elements of the share from tile t on. Below 1 if the tile is past the end.
   CCL_HD int left(int share, int t) const {
-    const int rest = work_.layout.split ? count_ - share * share_ : count_;
+    const int rest = end_ - share * share_;
     return (rest < share_ ? rest : share_) - t * tile_elements;
   }
   /// Returns the packets in `rows` rows of slots plus `t` slots. A row has one slot per tile.
@@ -250,7 +275,7 @@ class PeerPrims {
   UserBuffer<T, Align> data_;
   R reduction_;
   int rank_, block_;
-  int count_, share_;  // elements
+  int share_, end_;  // elements of a share; of the message, or of all shares
   Index in_stride_, out_stride_;
   int tiles_;  // tiles of a share
   Stripe stripe_;
@@ -294,8 +319,8 @@ struct PeerBody {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
     const Index tiles = work.peers.half_packets / Prims::half_packets(1, Algo::boxes);
     const Index share = tiles * Prims::tile_elements / Prims::grain * Prims::grain;
-    const Index most = work.layout.split ? share * Ranks : share;
-    constexpr Index limit = Index{1} << 30;
+    const Index most = work.layout.split ? share * work.peers.ranks : share;
+    const Index limit = (Index{1} << 30) / (work.layout.split ? 1 : Ranks);
     return most < limit ? most : limit;
   }
 
@@ -308,7 +333,8 @@ struct PeerBody {
   template <LaneGroup Group>
   static constexpr Index share(const Work& work) {
     using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
-    return work.layout.split ? Prims::split_share(int(work.layout.count)) : work.layout.count;
+    if (!work.layout.split) return work.layout.count;
+    return Prims::split_share(int(work.layout.count), work.peers.ranks);
   }
   /// Counts the launch in the copy of this block. Also counts it in the copies of absent blocks,
   /// unless `count_launch` has done so.

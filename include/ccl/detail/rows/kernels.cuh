@@ -35,7 +35,7 @@ struct RegisteredKernels<RowKernels<Algo, Proto, P, E>> {
   using Prims = typename Long<Ranks>::template Prims<Group>;
   template <int... Ranks>
   static RankCounts<1, Ranks...> with_one(RankCounts<Ranks...>);
-  using Counts = decltype(with_one(typename Algo::RankCounts{}));
+  using Counts = decltype(with_one(typename Algo::RankCounts::Kernels{}));
   /// Returns the maximum tiles of a row.
   template <class Body>
   static constexpr int held() {
@@ -48,14 +48,16 @@ struct RegisteredKernels<RowKernels<Algo, Proto, P, E>> {
   template <int... Ranks>
   static cudaError_t for_ranks(RankCounts<Ranks...>, const Work& work, const DeviceTarget& target) {
     cudaError_t result = cudaErrorInvalidValue;
-    (void)((work.peers.ranks == Ranks && (result = launch_all<Ranks>(work, target), true)) || ...);
+    const int kernel = Counts::kernel_for(work.peers.ranks);
+    (void)((kernel == Ranks && (result = launch_all<Ranks>(work, target), true)) || ...);
     return result;
   }
   /// Launches the rows in as many parts as the scratch requires.
   template <int Ranks>
   static cudaError_t launch_all(const Work& how, const DeviceTarget& target) {
     Index most = how.rows;
-    if (Ranks > 1) most = how.peers.half_packets / Prims<Ranks>::row_packets(how.length);
+    if (Ranks > 1)
+      most = how.peers.half_packets / Prims<Ranks>::row_packets(how.length, how.peers.ranks);
     if (most < 1) return cudaErrorInvalidValue;
     const int tiles = Prims<Ranks>::tiles_of(how.length);
     for (Index at = 0; at < how.rows; at += most) {
@@ -89,8 +91,9 @@ struct RegisteredKernels<RowKernels<Algo, Proto, P, E>> {
   }
   template <int... Ranks>
   static Index packets_for(RankCounts<Ranks...>, int length, int ranks) {
+    const int kernel = Counts::kernel_for(ranks);
     Index packets = 0;
-    ((packets += ranks == Ranks ? Prims<Ranks>::row_packets(length) : 0), ...);
+    ((packets += kernel == Ranks ? Prims<Ranks>::row_packets(length, ranks) : 0), ...);
     return packets;
   }
   template <int... Ranks>

@@ -21,6 +21,8 @@ concept MapsValues = requires(const P prologue, float value, Index row, int colu
 /// The halves of the scratch alternate as in `PeerPrims`. Every rank waits for every other in each
 /// launch.
 ///
+/// `Ranks` is the maximum number of ranks, as in `PeerPrims`.
+///
 /// An output may be the input. A lane that finishes a tile has received its sum. This rank's
 /// summand traveled through a box to that sum, so it has been read.
 template <ReducingLanes Group, Protocol<Group> Proto, class P, class E, int Slices, int Ranks,
@@ -50,11 +52,18 @@ class RowPrims {
   };
 
   CCL_HD static constexpr int tiles_of(int length) { return div_up(length, tile_elements); }
-  CCL_HD static constexpr int slice_of(int tiles) { return div_up(tiles, Slices); }
+  CCL_HD static constexpr int slice_of(int tiles, int ranks) {
+    if constexpr (Slices == 1) return tiles;
+    int each = div_up(tiles, Slices);  // see `PeerPrims::split_share`
+    CCL_UNROLL for (int n = fewest_ranks(Ranks); n < Ranks; ++n) {
+      if (n == ranks) each = div_up(tiles, n);
+    }
+    return each;
+  }
   /// Returns the packets of each half of the scratch that one row takes.
-  static constexpr Index row_packets(int length) {
+  static constexpr Index row_packets(int length, int ranks = Ranks) {
     const int tiles = tiles_of(length);
-    return (Index{Ranks} * slice_of(tiles) + (Slices > 1 ? tiles : 0)) * Lane::tile_packets;
+    return (Index{Ranks} * slice_of(tiles, ranks) + (Slices > 1 ? tiles : 0)) * Lane::tile_packets;
   }
 
   CCL_HD RowPrims(Group group, const RowWork<P, E>& work, int channel)
@@ -67,7 +76,7 @@ class RowPrims {
         warp_{channel / work.blocks},
         warps_{work.channels / work.blocks},
         tiles_{tiles_of(work.length)},
-        slice_{slice_of(tiles_)},
+        slice_{slice_of(tiles_, work.peers.ranks)},
         spin_wait_{work.watch} {
     detail::look_at(work_);
     Memory::await_previous();
@@ -77,7 +86,9 @@ class RowPrims {
   CCL_HD void begin() {
     if constexpr (Ranks > 1) flag_ = Memory::load_relaxed(work_.epoch.copies + block_) + 1;
     const Index half = Index(flag_ & 1) * work_.peers.half_packets;
-    CCL_UNROLL for (int k = 0; k < Ranks; ++k) base_[k] = work_.peers.scratch[peer(k)] + half;
+    CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
+      base_[k] = work_.peers.scratch[peer(k)] + half;
+    }
   }
   CCL_HD Word left() const { return flag_ << 1 | Word{launch_counted_}; }
   /// Counts the launch as `PeerPrims::count_launch` does.
@@ -109,6 +120,7 @@ class RowPrims {
     const int row = int(unsigned(i) / unsigned(tiles_)), t = i - row * tiles_;
     const Fragment f = prepare(row, t, own);
     CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
+      if (!is_present(k)) break;
       lane_.store(base_[k] + slot(box, rank_, row, t), f, flag_);
     }
   }
@@ -130,6 +142,7 @@ class RowPrims {
     // After a failed wait the sum must not count as data.
     if (!lane_.agree(!spin_wait_.failed())) return;
     CCL_UNROLL for (int k = 0; k < Ranks; ++k) {
+      if (!is_present(k)) break;
       lane_.store(base_[k] + slot(to, 0, row, rank_ * slice_ + at), f, flag_);
     }
   }
@@ -141,9 +154,10 @@ class RowPrims {
  private:
   static constexpr int values = Lane::cells * per_cell;
 
+  CCL_HD bool is_present(int r) const { return r < fewest_ranks(Ranks) || r < work_.peers.ranks; }
   CCL_HD int peer(int k) const {
-    if constexpr ((Ranks & (Ranks - 1)) == 0) return (rank_ + k) & (Ranks - 1);
-    return rank_ + k - (rank_ + k < Ranks ? 0 : Ranks);
+    const int ranks = work_.peers.ranks;
+    return rank_ + k - (rank_ + k < ranks ? 0 : ranks);
   }
   CCL_HD int tile(int k) const { return warp_ + k * warps_; }
   /// Returns the offset of a slot in packets. Box 0 has a row of slots for each writer. In box 1
@@ -187,12 +201,13 @@ class RowPrims {
   /// Reduces a tile in rank order, in float.
   CCL_HD void reduce(int box, int row, int at, float* sum) {
     add_up(collect_peers<Ranks>(lane_, base_[0] + slot(box, 0, row, at), slot(0, 1, 0, 0), flag_,
-                                -1, spin_wait_),
+                                -1, work_.peers.ranks, spin_wait_),
            sum);
   }
   CCL_HD void add_up(const Fragments<Fragment, Ranks>& all, float* sum) const {
     Wire::unpack(group_, lane_, all.of[0], sum);
     CCL_UNROLL for (int r = 1; r < Ranks; ++r) {
+      if (!is_present(r)) break;
       float value[values];
       Wire::unpack(group_, lane_, all.of[r], value);
       CCL_UNROLL for (int i = 0; i < values; ++i) sum[i] += value[i];
@@ -201,7 +216,8 @@ class RowPrims {
   struct Summands {};
   struct Sums {};
   /// Receives N of this group's tiles of a row, from the k-th on. The group's first tile replaces
-  /// those past the row's end, because a branch would separate the loads.
+  /// those past the row's end, and rank 0 replaces absent ranks, because a branch would separate
+  /// the loads.
   template <int N>
   CCL_HD void take(Summands, int box, int row, int k, float (*sum)[values]) {
     if constexpr (Ranks == 1) {
@@ -211,8 +227,11 @@ class RowPrims {
       }
     } else {
       const auto got = collect_grid<N, Ranks>(
-          lane_, [&](int n, int r) { return base_[0] + slot(box, r, row, held_tile(k + n)); },
-          [](int, int r) { return r; }, flag_, spin_wait_);
+          lane_,
+          [&](int n, int r) {
+            return base_[0] + slot(box, is_present(r) ? r : 0, row, held_tile(k + n));
+          },
+          [&](int, int r) { return is_present(r) ? r : 0; }, flag_, spin_wait_);
       CCL_UNROLL for (int n = 0; n < N; ++n) add_up(got.of[n], sum[n]);
     }
     CCL_UNROLL for (int n = 0; n < N; ++n) Wire::template round_as_sent<Lane>(sum[n]);

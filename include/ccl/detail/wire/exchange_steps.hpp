@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/pairwise.hpp>
 #include <ccl/detail/wire/prims.hpp>
 
 namespace ccl::detail {
@@ -25,7 +26,6 @@ class Exchange {
 
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
-  CCL_HD RingPosition ring() const { return work_.rings[channel_]; }
   /// Index of this group among those that share the channel. Each group moves data only in its own
   /// turns.
   CCL_HD int server() const { return server_; }
@@ -37,10 +37,9 @@ class Exchange {
   /// Copies the messages of this rank to itself. All lanes.
   CCL_HD void copy_own() {
     if (server_ != 0) return;
-    const Messages from = work_.sent(), to = work_.received();
-    for (int i = from.begin[rank()], j = to.begin[rank()];
-         i < from.begin[rank() + 1] && j < to.begin[rank() + 1]; ++i, ++j) {
-      const Message out = part(from.message[i]), in = part(to.message[j]);
+    const MessageRun from = work_.run(true, rank()), to = work_.run(false, rank());
+    for (int i = 0; i < from.count && i < to.count; ++i) {
+      const Message out = part(from.message[i]), in = part(to.message[i]);
       const Index n = out.bytes < in.bytes ? out.bytes : in.bytes;
       if (out.data == in.data) continue;
       for (Index at = group_.rank() * run; at < n; at += Group::width * run) {
@@ -55,9 +54,24 @@ class Exchange {
     }
   }
 
-  /// Moves at most one slice to or from `peer`, once a round. Returns false when nothing is left.
-  CCL_HD bool send_some(int peer) { return some<true>(peer, work_.sent()); }
-  CCL_HD bool recv_some(int peer) { return some<false>(peer, work_.received()); }
+  /// Number of visits of a round over all peers. See `Pairwise::visit_at`.
+  CCL_HD int visits() const {
+    if constexpr (lists_visits) return work_.visits;
+    return Pairwise::visits(ranks());
+  }
+  /// Moves at most one slice to or from the peer of visit n, once a round. Returns false when
+  /// nothing is left.
+  CCL_HD bool visit(int n) {
+    if constexpr (lists_visits) {
+      const auto next = work_.visit[n];
+      const MessageRun run = work_.run(next);
+      return next.sends ? some<true>(next.peer, run) : some<false>(next.peer, run);
+    } else {
+      const auto next = Pairwise::visit_at(work_.rings[channel_], n);
+      const MessageRun run = work_.run(next.sends, next.peer);
+      return next.sends ? some<true>(next.peer, run) : some<false>(next.peer, run);
+    }
+  }
 
   /// Ends a round over all peers. Polls once if no peer was ready.
   CCL_HD void rest() {
@@ -66,6 +80,7 @@ class Exchange {
   }
 
  private:
+  static constexpr bool lists_visits = requires(const Work& work) { work.visits; };
   static constexpr int looks = 4;                              // polls of one peer per turn
   static constexpr Index run = Group::width == 1 ? 4096 : 16;  // bytes per lane in `copy_own`
 
@@ -85,15 +100,15 @@ class Exchange {
   }
 
   template <bool Sends>
-  CCL_HD bool some(int peer, const Messages& messages) {
+  CCL_HD bool some(int peer, const MessageRun& messages) {
     if (failed_) return false;
-    const int n = messages.begin[peer + 1] - messages.begin[peer];
+    const int n = messages.count;
     if (n == 0) return false;
-    Cursor& kept = messages.cursor[channel_ * ranks() + peer];
+    Cursor& kept = (Sends ? work_.sends : work_.recvs).cursor[channel_ * ranks() + peer];
     Cursor at = first_ ? Cursor{} : kept;
     Message now{};
     for (; at.message < n; ++at.message, at.done = 0) {
-      now = part(messages.message[messages.begin[peer] + at.message]);
+      now = part(messages.message[at.message]);
       if (at.done < now.bytes) break;
     }
     if (at.message < n && !has_wire<Sends>(peer)) {

@@ -15,6 +15,12 @@ struct Message {
   Index bytes = 0;
 };
 
+/// Messages to or from one peer, in the order in which they travel.
+struct MessageRun {
+  const Message* message = nullptr;
+  int count = 0;
+};
+
 /// Messages of one direction, by peer. Those of peer p are
 /// message[begin[p]] ... message[begin[p + 1] - 1], in the order in which they travel.
 struct Messages {
@@ -46,8 +52,11 @@ struct WireWork {
   R reduction;
   AbortWatch watch;
 
-  CCL_HD const Messages& sent() const { return sends; }
-  CCL_HD const Messages& received() const { return recvs; }
+  /// Returns the messages to or from one peer.
+  CCL_HD MessageRun run(bool to_peer, int peer) const {
+    const Messages& of = to_peer ? sends : recvs;
+    return {of.message + of.begin[peer], of.begin[peer + 1] - of.begin[peer]};
+  }
 };
 
 /// Arguments of an exchange of CPU lanes whose wires are connected on demand.
@@ -58,17 +67,29 @@ struct OnDemandWork : WireWork<Bytes> {
   const Word* there[2];  // wires in and out, by peer: not 0 if the wire is ready (acquire)
 };
 
-/// Arguments of an exchange with its messages, which a GPU then need not fetch from memory.
+/// Arguments of an exchange with its messages, which a GPU then need not fetch from memory. Only
+/// peers with messages are listed, so the number of ranks has no limit.
 struct ExchangeWork : WireWork<Bytes> {
-  static constexpr int max_ranks = 64, max_messages = 144;
+  static constexpr int max_messages = 144;
   explicit ExchangeWork(const WireWork<Bytes>& work) : WireWork<Bytes>{work} {}
 
-  Message message[max_messages];  // sends, then receives
-  int begin[2][max_ranks + 1];    // in `message`; of sends and of receives
+  /// Messages to or from one peer: `count` of them from `message[first]` on.
+  struct Visit {
+    int peer = 0;
+    cuda::std::uint8_t first = 0, count = 0;
+    bool sends = false;
+  };
+  Message message[max_messages];
+  Visit visit[max_messages];  // in the order in which a round serves them
+  int visits = 0;
+  int messages = 0;
+  Visit own[2];  // messages from and to this rank itself
 
-  CCL_HD Messages sent() const { return {message, begin[0], sends.cursor}; }
-  CCL_HD Messages received() const { return {message, begin[1], recvs.cursor}; }
+  CCL_HD MessageRun run(const Visit& of) const { return {message + of.first, of.count}; }
+  /// Returns the messages of this rank to itself, as sends or as receives.
+  CCL_HD MessageRun run(bool to_peer, int) const { return run(own[to_peer ? 0 : 1]); }
 };
+static_assert(ExchangeWork::max_messages < 256, "A visit counts messages in 8 bits.");
 static_assert(sizeof(ExchangeWork) <= 4000, "Kernel arguments beyond 4 KB want a newer driver.");
 
 /// Returns the alignment of all shares in bytes, at most 16: of the buffers and of the strides

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <ccl/detail/wire/work.hpp>
+#include <ccl/types/position.hpp>
+
+#include <optional>
+#include <vector>
+
+namespace ccl::detail {
+
+/// Messages of one exchange, peer by peer, in the order in which they travel.
+struct MessageTable {
+  explicit MessageTable(int ranks) : sends(ranks), recvs(ranks) {}
+  std::vector<std::vector<Message>> sends, recvs;
+  void send(int peer, const void* data, Index bytes) {
+    sends[peer].push_back({static_cast<char*>(const_cast<void*>(data)), bytes});
+  }
+  void recv(int peer, void* data, Index bytes) {
+    recvs[peer].push_back({static_cast<char*>(data), bytes});
+  }
+};
+
+/// Launches of an exchange over wires, each with the messages that fit into it. A message without
+/// bytes is in none.
+///
+/// Ranks divide their messages on their own, and no division can deadlock. All ranks have one order
+/// of messages: first all that are the first between two ranks, then all that are the second, and
+/// so on; among these by the distance from the sender to the receiver along the ring. Every launch
+/// has the next messages in this order, and a send and a receive of one place are in one launch.
+/// The first message of all that is not complete is then in a running launch at both ends.
+class ExchangeBatches {
+ public:
+  /// `table` and the order of `ring` must outlive the object. All ranks give the same ring.
+  ExchangeBatches(const MessageTable& table, const RingPosition& ring);
+  ExchangeBatches(const ExchangeBatches&) = delete;
+  ExchangeBatches& operator=(const ExchangeBatches&) = delete;
+
+  /// Stores the messages of the next launch in `work`, which may be none. Returns the bytes of the
+  /// longest.
+  Index next(ExchangeWork& work);
+  /// True if messages are left for another launch.
+  bool left() const { return nth_ < rounds_; }
+
+ private:
+  /// Messages between this rank and those at one distance, in both directions.
+  struct AtDistance {
+    const std::vector<Message>*to, *from;
+  };
+  AtDistance at_distance(int distance) const;
+  /// Position in the order of messages: the n-th between two ranks at a distance.
+  struct End {
+    int nth, distance;
+  };
+  /// Returns the position of the first message that does not fit into the next launch.
+  End end_of_batch() const;
+  /// Adds the messages of one peer and direction that lie before `end`.
+  void add(ExchangeWork& work, const std::vector<Message>& of, int peer, bool sends, int distance,
+           const End& end) const;
+
+  std::optional<MessageTable> filled_;  // without empty messages, for several launches
+  const MessageTable* table_;
+  RingPosition ring_;
+  bool one_launch_ = false;
+  int rounds_ = 0;              // most messages between this rank and another, in one direction
+  int nth_ = 0, distance_ = 0;  // of the first message that no launch had
+};
+
+}  // namespace ccl::detail

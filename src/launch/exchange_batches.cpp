@@ -1,0 +1,98 @@
+#include <ccl/detail/exchange/batches.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace ccl::detail {
+namespace {
+
+using ByPeer = std::vector<std::vector<Message>>;
+
+int filled_messages(const ByPeer& side) {
+  int n = 0;
+  for (const std::vector<Message>& of_peer : side) {
+    for (const Message& m : of_peer) n += int(m.bytes > 0);
+  }
+  return n;
+}
+int longest_run(const ByPeer& side) {
+  std::size_t most = 0;
+  for (const std::vector<Message>& of_peer : side) most = std::max(most, of_peer.size());
+  return int(most);
+}
+void drop_empty(ByPeer& side) {
+  for (std::vector<Message>& of_peer : side) {
+    std::erase_if(of_peer, [](const Message& m) { return m.bytes < 1; });
+  }
+}
+
+}  // namespace
+
+ExchangeBatches::ExchangeBatches(const MessageTable& table, const RingPosition& ring)
+    : table_{&table}, ring_{ring} {
+  const int messages = filled_messages(table.sends) + filled_messages(table.recvs);
+  one_launch_ = messages <= ExchangeWork::max_messages;
+  if (!one_launch_) {
+    // An empty message may lack its other end, so it must not count among those of its peer.
+    filled_ = table;
+    drop_empty(filled_->sends);
+    drop_empty(filled_->recvs);
+    table_ = &*filled_;
+  }
+  rounds_ = std::max(longest_run(table_->sends), longest_run(table_->recvs));
+}
+
+ExchangeBatches::AtDistance ExchangeBatches::at_distance(int distance) const {
+  return {&table_->sends[std::size_t(ring_.ahead(distance))],
+          &table_->recvs[std::size_t(ring_.behind(distance))]};
+}
+
+ExchangeBatches::End ExchangeBatches::end_of_batch() const {
+  if (one_launch_) return {rounds_, 0};
+  int count = 0;
+  End end{nth_, distance_};
+  for (; end.nth < rounds_; ++end.nth, end.distance = 0) {
+    for (; end.distance < ring_.ranks; ++end.distance) {
+      const AtDistance at = at_distance(end.distance);
+      count += int(end.nth < int(at.to->size())) + int(end.nth < int(at.from->size()));
+      if (count > ExchangeWork::max_messages) return end;
+    }
+  }
+  return end;
+}
+
+void ExchangeBatches::add(ExchangeWork& work, const std::vector<Message>& of, int peer, bool sends,
+                          int distance, const End& end) const {
+  const int first = nth_ + int(distance < distance_);
+  const int last = std::min(end.nth + int(distance < end.distance), int(of.size()));
+  ExchangeWork::Visit visit{peer, cuda::std::uint8_t(work.messages), 0, sends};
+  for (int n = first; n < last; ++n) {
+    if (of[std::size_t(n)].bytes < 1) continue;
+    work.message[work.messages++] = of[std::size_t(n)];
+    ++visit.count;
+  }
+  if (visit.count == 0) return;
+  if (distance == 0) {
+    work.own[sends ? 0 : 1] = visit;
+  } else {
+    work.visit[work.visits++] = visit;
+  }
+}
+
+Index ExchangeBatches::next(ExchangeWork& work) {
+  work.visits = work.messages = 0;
+  work.own[0] = work.own[1] = {};
+  const End end = end_of_batch();
+  for (int d = 0; d < ring_.ranks; ++d) {
+    const AtDistance at = at_distance(d);
+    add(work, *at.to, ring_.ahead(d), true, d, end);
+    add(work, *at.from, ring_.behind(d), false, d, end);
+  }
+  nth_ = end.nth;
+  distance_ = end.distance;
+  Index longest = 0;
+  for (int m = 0; m < work.messages; ++m) longest = std::max(longest, work.message[m].bytes);
+  return longest;
+}
+
+}  // namespace ccl::detail
