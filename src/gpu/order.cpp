@@ -1,6 +1,7 @@
 #include "gpu/order.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace ccl::detail {
 namespace {
@@ -18,6 +19,24 @@ struct DeferredFree {
 /// Resources of a graph.
 struct Tied {
   std::shared_ptr<void> keep, alive;
+};
+
+/// True for the legacy default stream. It cannot be captured, and must not be queried while another
+/// stream is.
+bool is_legacy(CUstream stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY;
+}
+
+/// Makes the GPU's context current if `stream` is a default stream, because such a handle is a
+/// stream of the current context.
+class ContextOf {
+ public:
+  ContextOf(const Gpu& gpu, CUstream stream) {
+    if (is_legacy(stream) || stream == CU_STREAM_PER_THREAD) current_.emplace(gpu);
+  }
+
+ private:
+  std::optional<Gpu::Current> current_;
 };
 
 void CUDA_CB graph_has_gone(void* held) {
@@ -52,7 +71,7 @@ Result<void> GpuOrder::make_event() {
 }
 
 Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
-  if (stream == nullptr) return legacy;  // must not be queried while another stream is captured
+  if (is_legacy(stream)) return legacy;
   unsigned long long number = 0;
   CCL_CHECK(cuda_check(gpu_->driver().stream_get_id(stream, &number), "get the stream's number"));
   return number;
@@ -82,9 +101,9 @@ void GpuOrder::give_up() {
 
 Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep) {
   const CudaDriver& cuda = gpu_->driver();
+  const ContextOf current{*gpu_, stream};
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  // The legacy stream cannot be captured, and must not be queried while another stream is.
-  if (stream != nullptr) {
+  if (!is_legacy(stream)) {
     CCL_CHECK(cuda_check(cuda.stream_is_capturing(stream, &status),
                          "ask whether the stream is being captured"));
   }
@@ -110,7 +129,9 @@ Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep)
     return enter_graph(stream);
   }
   CCL_TRY(number_, number_of(stream));
-  if (!graphs_ && (!launched_ || number_ == last_)) return {};
+  const bool graphs = graphs_;
+  graphs_ = graphs && !any_graph_.expired();  // this launch still follows the last replay
+  if (!graphs && (!launched_ || number_ == last_)) return {};
   return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_DEFAULT),
                     "wait for the launch before");
 }
@@ -120,7 +141,12 @@ Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
   if (std::find(kept.begin(), kept.end(), keep.get()) != kept.end()) return {};
   const CudaDriver& cuda = gpu_->driver();
   std::shared_ptr<void> alive = capture_->alive.lock();
-  if (!alive) alive = std::make_shared<char>();
+  if (!alive) {
+    std::shared_ptr<void> any = any_graph_.lock();
+    if (!any) any = std::make_shared<char>();
+    alive = std::make_shared<std::shared_ptr<void>>(any);
+    any_graph_ = any;
+  }
   auto held = std::make_unique<Tied>(Tied{keep, alive});
   CUuserObject object = nullptr;
   CCL_CHECK(cuda_check(cuda.user_object_create(&object, held.get(), &graph_has_gone, 1,
@@ -155,6 +181,7 @@ Result<void> GpuOrder::enter_graph(CUstream stream) {
 
 Result<void> GpuOrder::leave(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
+  const ContextOf current{*gpu_, stream};
   if (capture_ == nullptr) {
     CCL_CHECK(make_event());
     CCL_CHECK(cuda_check(cuda.event_record(turn_, stream), "mark the launch"));
@@ -197,6 +224,7 @@ Result<void> GpuOrder::leave(CUstream stream) {
 
 void GpuOrder::mark_retired(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
+  const Gpu::Current current{*gpu_};
   const std::lock_guard lock{retired_mutex_};
   unmarked_.store(false, std::memory_order_relaxed);
   for (Retired& r : retired_) {

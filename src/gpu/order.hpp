@@ -23,8 +23,10 @@ namespace ccl::detail {
 ///
 /// A captured graph waits for that event when its replay begins. It records the event when its last
 /// collective has ended, on a branch of its own, so collectives of a graph follow each other
-/// closely. Replays are not visible here: from the first capture on, every launch outside a graph
+/// closely. Replays are not visible here: while a captured graph exists, every launch outside a graph
 /// waits.
+///
+/// A default stream is that of the communicator's GPU, whatever device the thread is at.
 class GpuOrder {
  public:
   explicit GpuOrder(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
@@ -76,7 +78,9 @@ class GpuOrder {
   int depth_ = 0;                             // calls of `before` without an `after` yet
   CUevent turn_ = nullptr;                    // the last launch has ended
   unsigned long long number_ = 0, last_ = 0;  // streams of this launch and the previous one
-  bool launched_ = false, graphs_ = false;
+  bool launched_ = false;
+  bool graphs_ = false;            // a replay may be the latest launch
+  std::weak_ptr<void> any_graph_;  // expires with the last of all captured graphs
   std::map<cuuint64_t, Capture> captures_;  // by CUDA's number, until their graphs are destroyed
   Capture* capture_ = nullptr;              // between `before` and `after`: of this launch
   std::mutex retired_mutex_;  // for these and `turn_`: `retire` may hold locks of launches
