@@ -99,6 +99,14 @@ void GpuOrder::give_up() {
   mutex_.unlock();
 }
 
+bool GpuOrder::captures(CUstream stream) const {
+  if (is_legacy(stream)) return false;
+  const ContextOf current{*gpu_, stream};
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  (void)gpu_->driver().stream_is_capturing(stream, &status);
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep) {
   const CudaDriver& cuda = gpu_->driver();
   const ContextOf current{*gpu_, stream};

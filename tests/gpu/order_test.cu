@@ -90,7 +90,7 @@ void from_another_device(const char* name, const Communicator& comm, const Call&
   MUST_CUDA(cudaStreamDestroy(stream));
 }
 
-void suite(Communicator comm) {
+void suite(Communicator comm, bool shares_gpu) {
   const auto hops = must(Collective<AllReduce, OneShot, LL128>::create(comm));
   const auto ring = must(Collective<AllReduce, Ring, Simple>::create(comm));
   const auto any = must(Collective<AllReduce>::create(comm));
@@ -98,6 +98,7 @@ void suite(Communicator comm) {
     in_order("one-shot", comm, hops, count);
     in_order("ring", comm, ring, count);
     in_order("auto", comm, any, count);
+    if (shares_gpu) continue;  // threads of one GPU have one default stream
     from_another_device("one-shot", comm, hops, count);
     from_another_device("ring", comm, ring, count);
   }
@@ -109,6 +110,7 @@ int main() {
   if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
   const Config config;
-  both_ways(ranks, config, suite, 24);
+  both_ways(
+      ranks, config, [&ranks](Communicator comm) { suite(comm, ranks.share()); }, 24);
   return result("Order", ranks.gpus);
 }

@@ -215,11 +215,8 @@ TEST_CASE("the default stream is that of the communicator's GPU, wherever the th
   contexts.clear();  // a thread that has not used CUDA
   CHECK(call(order, handle(stream)) == Waits{{1, handle(stream)}});
   CHECK(call(order, nullptr) == Waits{{1, nullptr}});
-  CHECK(records == Waits{{1, nullptr},
-                         {1, handle(stream)},
-                         {1, nullptr},
-                         {1, handle(stream)},
-                         {1, nullptr}});
+  CHECK(records ==
+        Waits{{1, nullptr}, {1, handle(stream)}, {1, nullptr}, {1, handle(stream)}, {1, nullptr}});
   CHECK(contexts.empty());
 }
 
