@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
 #include "gpu/order.hpp"
 #include "launch/failed_launch.hpp"
@@ -24,6 +25,7 @@ Result<void> CallOrder::take_scratch(Index bytes) {
 }
 
 Result<void> CallOrder::begin(Stream stream, const std::shared_ptr<void>& keep) {
+  CCL_CHECK(check_may_wait());  // as a later launch of the call might
   if (auto done = Access::state(comm_)->device.order->before(stream.cuda(), keep); !done) {
     return fail(fail_peers(*Access::state(comm_), stream.cuda(), std::move(done).error()));
   }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
 #include "launch/failed_launch.hpp"
 
@@ -154,6 +155,7 @@ Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
 Result<Launch> Launch::begin_on_device(std::shared_ptr<Connections> of, const CallInfo& info,
                                        Stream stream, Lock lock, std::shared_ptr<void> keep) {
   CCL_CHECK(check_on_device(*of, stream));
+  if (Access::state(of->comm())->limits.check) CCL_CHECK(check_may_wait());
   if (lock.mutex() == nullptr) lock = Lock{of->calls().mutex};
   CCL_TRY(Launch launch, begin({std::move(of), info}, std::move(lock)));
   CCL_CHECK(launch.on_device(stream, std::move(keep)));

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/peer_waits.hpp"
 #include "nccl/contents.hpp"
 #include "nccl/devices.hpp"
 #include "nccl/reduce.hpp"
@@ -26,6 +27,7 @@ class Made : public Operations {
   Result<const Collective<Op>*> get() {
     auto& one = std::get<std::optional<Collective<Op>>>(made_);
     if (!one) {
+      CCL_CHECK(check_may_wait());
       CCL_TRY(auto made, Collective<Op>::create(comm_));
       one.emplace(std::move(made));
     }

@@ -2,8 +2,10 @@
 // and the kernels are functions of this test.
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/collective/all_reduce.hpp>
+#include <ccl/collective/broadcast.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
@@ -15,7 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/peer_waits.hpp"
 #include "support/catch.hpp"
+#include "support/environment.hpp"
 #include "support/fake_gpus.hpp"
 #include "support/gpu_ranks.hpp"
 
@@ -27,6 +31,7 @@ namespace {
 using detail::DeviceTarget;
 using SumOfFloats = detail::Reduction<Sum, float>;
 using SumOverWires = Collective<AllReduce, Ring, Simple>;
+using FromRoot = Collective<Broadcast, Tree, Simple>;
 using SumOverPeers = Collective<AllReduce, OneShot, LL128>;
 
 std::atomic<int> fails_on{-1};  // this device, with the code below
@@ -55,6 +60,7 @@ void install() {
   cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
   detail::use_cuda_driver(cuda, 2);
   detail::WireKernels<AllReduce, Ring, Simple, SumOfFloats>::launch = &kernel;
+  detail::WireKernels<Broadcast, Tree, Simple, detail::Bytes>::launch = &kernel;
   detail::PeerKernels<AllReduce, OneShot, LL128, SumOfFloats>::launch = &kernel;
   fails_on = -1;
   launches = 0;
@@ -68,7 +74,11 @@ struct TwoRanks {
   fake::Stream streams[2]{{0, {}, {}, false}, {1, {}, {}, false}};
   float data[2][64]{};
 
-  TwoRanks() : comms{create({0, 1})} {
+  explicit TwoRanks(bool checks = false) {
+    {
+      const Environment check{"CCL_CHECK", checks ? "1" : "0"};
+      comms = create({0, 1});
+    }
     std::vector<std::thread> threads;
     for (std::size_t r = 0; r < 2; ++r) {
       INFO((comms[r] ? std::string{} : comms[r].error().message()));
@@ -83,7 +93,12 @@ struct TwoRanks {
   }
   Result<void> call(int rank, Index count = 64) {
     const auto r = std::size_t(rank);
-    return (*sums[r])(data[r], data[r], count, Sum{}, reinterpret_cast<cudaStream_t>(&streams[r]));
+    const auto stream = reinterpret_cast<cudaStream_t>(&streams[r]);
+    if constexpr (std::is_same_v<Sums, FromRoot>) {
+      return (*sums[r])(data[r], data[r], count, 1, stream);
+    } else {
+      return (*sums[r])(data[r], data[r], count, Sum{}, stream);
+    }
   }
   /// Status of a rank, once it has failed, or after a while.
   Result<void> failure(int rank) const {
@@ -183,4 +198,52 @@ TEST_CASE("a call of no elements launches nothing") {
   CHECK(launches == 0);
   wires.comms[1]->abort();
   CHECK(!wires.call(1, 0));
+}
+
+namespace {
+/// Calls of both ranks by this thread, which must not wait for either. Returns whether one was
+/// refused.
+template <class Ranks>
+bool refused_by_one_thread(Ranks& ranks) {
+  const detail::NoPeerWaits here;
+  for (const int rank : {0, 1}) {
+    const auto done = ranks.call(rank);
+    INFO((done ? std::string{} : done.error().message()));
+    CHECK(done.has_value() == !here.refused());
+  }
+  return here.refused();
+}
+template <class Ranks>
+void call_on_threads(Ranks& ranks) {
+  Result<void> of_one;
+  std::thread other{[&] { of_one = ranks.call(1); }};
+  CHECK(ranks.call(0));
+  other.join();
+  CHECK(of_one);
+}
+}  // namespace
+
+TEST_CASE("one thread makes calls of several ranks unless they wait for each other") {
+  install();
+  TwoRanks<SumOverWires> wires;
+  TwoRanks<SumOverPeers> peers;
+  CHECK(!refused_by_one_thread(wires));
+  CHECK(!refused_by_one_thread(peers));
+  CHECK(launches == 4);
+  TwoRanks<FromRoot> trees;  // the first call with a root connects its tree
+  launches = 0;
+  CHECK(refused_by_one_thread(trees));
+  CHECK(launches == 0);
+  call_on_threads(trees);
+  CHECK(!refused_by_one_thread(trees));
+  CHECK(launches == 4);
+}
+
+TEST_CASE("calls that ranks compare are refused before they count") {
+  install();
+  TwoRanks<SumOverPeers> ranks{true};
+  CHECK(refused_by_one_thread(ranks));
+  CHECK(launches == 0);
+  call_on_threads(ranks);  // whose numbers are compared, too
+  CHECK(launches == 2);
 }
