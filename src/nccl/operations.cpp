@@ -1,10 +1,11 @@
 #include "nccl/operations.hpp"
 
+#include <ccl/detail/base/spare.hpp>
+
 #include <fmt/format.h>
 
 #include <optional>
 #include <tuple>
-#include <vector>
 
 #include "comm/peer_waits.hpp"
 #include "nccl/contents.hpp"
@@ -86,16 +87,16 @@ class Made : public Operations {
 
   Result<void> exchange(std::span<const Call> messages) override {
     using Messages = Collective<SendRecv>;
-    std::vector<Messages::P2pOp> p2p_ops;
+    SpareVector<Messages::P2pOp> p2p_ops;
     const cudaStream_t stream = messages.front().stream;
     for (const Call& one : messages) {
       const bool sends = one.kind == Kind::send;
-      p2p_ops.push_back({sends, sends ? const_cast<void*>(one.send) : one.recv, one.count,
-                         size_of(one.type), one.root});
+      p2p_ops->push_back({sends, sends ? const_cast<void*>(one.send) : one.recv, one.count,
+                          size_of(one.type), one.root});
       if (one.stream != stream) CCL_CHECK(put_after(stream, one.stream));
     }
     CCL_TRY(const auto* all, get<SendRecv>());
-    CCL_CHECK(all->group(std::span<const Messages::P2pOp>{p2p_ops}, Stream{stream},
+    CCL_CHECK(all->group(std::span<const Messages::P2pOp>{*p2p_ops}, Stream{stream},
                          detail::Overlaps::allowed));
     for (const Call& one : messages) {
       if (one.stream != stream) CCL_CHECK(put_after(one.stream, stream));

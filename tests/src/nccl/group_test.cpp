@@ -31,15 +31,15 @@ struct Ran {
 std::mutex mutex;
 std::condition_variable changed;
 std::vector<Ran> ran;
-int met = 0;
+int arrivals = 0;
 
 /// Blocks until both ranks are here. Returns false after a while.
-bool meet() {
+bool rendezvous() {
   std::unique_lock lock{mutex};
-  const int wanted = met / 2 * 2 + 2;
-  ++met;
+  const int wanted = arrivals / 2 * 2 + 2;
+  ++arrivals;
   changed.notify_all();
-  return changed.wait_for(lock, std::chrono::seconds{20}, [&] { return met >= wanted; });
+  return changed.wait_for(lock, std::chrono::seconds{20}, [&] { return arrivals >= wanted; });
 }
 
 /// Broadcasts wait for the other rank, as a call does that makes connections. Gathers fail.
@@ -49,7 +49,7 @@ class Recorded : public Operations {
   Result<void> run(const Call& call) override {
     if (call.kind == Kind::broadcast) {
       CCL_CHECK(detail::check_may_wait());
-      if (!meet()) return fail(Errc::timed_out, "the other rank did not come");
+      if (!rendezvous()) return fail(Errc::timed_out, "the other rank did not come");
     }
     note(call);
     if (call.kind == Kind::gather) return fail(Errc::invalid_argument, "no gather");
@@ -81,7 +81,7 @@ struct TwoRanks {
       members.push_back(std::move(member));
     }
     ran.clear();
-    met = 0;
+    arrivals = 0;
   }
   void call(int rank, Kind kind, int tag) {
     Call call;
@@ -156,7 +156,7 @@ TEST_CASE("steps that are no calls may wait for ranks of the same thread") {
   REQUIRE(ranks.group([&] {
     for (const int rank : {0, 1}) {
       const auto step = [&good, rank]() -> Result<void> {
-        good[rank] = meet();
+        good[rank] = rendezvous();
         return {};
       };
       CHECK(Group::of_this_thread().submit(ranks.members[std::size_t(rank)], step));
