@@ -43,13 +43,15 @@ TEST_CASE("what is left keeps its elements, and their memory") {
 
 TEST_CASE("a thread may leave vectors while it ends") {
   struct Late {
-    SpareVector<long> held;
-    ~Late() { held->push_back(1); }
+    int one = 1;
+    ~Late() {
+      SpareVector<long> held;
+      held->push_back(one);
+    }
   };
   std::thread{[] {
     thread_local Late late;  // before the thread's spares, so destroyed after them
-    late.held->push_back(2);
     SpareVector<long> other;
-    other->push_back(3);
+    other->push_back(late.one);
   }}.join();
 }
