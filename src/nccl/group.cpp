@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -11,6 +13,13 @@
 #include "nccl/errors.hpp"
 
 namespace ccl::detail::nccl {
+namespace {
+/// True if CUDA waits for each kernel in its launch, as some debug by.
+bool launches_block() {
+  const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return blocking != nullptr && std::string_view{blocking} != "0";
+}
+}  // namespace
 
 Group& Group::of_this_thread() {
   static thread_local Group group;
@@ -31,7 +40,7 @@ Result<void> Group::Part::run() const {
 
 /// True if the step may be a launch on a GPU, which returns before it has run.
 bool Group::Part::may_launch(std::size_t step) const {
-  return member->device >= 0 && member->created() && !waiting.contains(step);
+  return member->device >= 0 && member->created() && !waiting.contains(step) && !launches_block();
 }
 
 /// True if two parts share a stream; CPU ranks ignore streams.

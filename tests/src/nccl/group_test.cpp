@@ -13,6 +13,7 @@
 
 #include "comm/peer_waits.hpp"
 #include "support/catch.hpp"
+#include "support/environment.hpp"
 #include "support/gpu_ranks.hpp"
 
 using namespace ccl;
@@ -148,6 +149,16 @@ TEST_CASE("from the first call on that waits for other ranks, each rank has a th
   const auto here = std::this_thread::get_id();
   for (const int rank : {0, 1}) CHECK(tags(rank) == std::vector<int>{1, 2, 3});  // each once
   for (const Ran& one : ran) CHECK((one.thread == here) == (one.tag == 1));
+}
+
+TEST_CASE("each rank has a thread if launches wait for their kernels") {
+  const Environment blocking{"CUDA_LAUNCH_BLOCKING", "1"};
+  TwoRanks ranks;
+  REQUIRE(ranks.group([&] {
+    for (const int rank : {0, 1}) ranks.call(rank, Kind::all_reduce, 1);
+  }));
+  REQUIRE(ran.size() == 2);
+  CHECK(ran[0].thread != ran[1].thread);
 }
 
 TEST_CASE("steps that are no calls may wait for ranks of the same thread") {
