@@ -4,14 +4,16 @@
 #include <ccl/collective.hpp>
 #include <ccl/comm/window.hpp>
 #include <ccl/detail/base/handle.hpp>
+#include <ccl/detail/base/spare.hpp>
 #include <ccl/detail/choose/chooser.hpp>
 #include <ccl/detail/choose/created.hpp>
 #include <ccl/detail/choose/lists.hpp>
 #include <ccl/hierarchical.hpp>
 
+#include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -145,28 +147,30 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                           std::span<const Index> send_offsets, T* recv,
                           std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
                           Stream stream = {}) const {
-    const auto by = [&](std::span<const Index> counts) {
-      std::vector<int> at;
+    SpareVector<int> sends, recvs;
+    const auto pick_all = [&](std::span<const Index> counts, SpareVector<int>& at) {
       for (const Index n : counts) {
-        at.push_back(pick_message(n * Index{sizeof(T)} * made_->ranks, stream));
+        at->push_back(pick_message(n * Index{sizeof(T)} * made_->ranks, stream));
       }
-      return at;
     };
-    const std::vector<int> sends = by(send_counts), recvs = by(recv_counts);
+    pick_all(send_counts, sends);
+    pick_all(recv_counts, recvs);
     const auto check = [&] {
       return table_of(made_->comm, send, {send_counts, send_offsets}, recv,
                       {recv_counts, recv_offsets}, sizeof(T));
     };
-    return in_turn({&sends, &recvs}, check, [&](int candidate, const auto& one) {
-      const auto only = [&](std::span<const Index> counts, const std::vector<int>& at) {
-        std::vector<Index> left(counts.begin(), counts.end());
-        for (std::size_t p = 0; p < left.size(); ++p) {
-          if (at[p] != candidate) left[p] = 0;
+    return in_turn({&*sends, &*recvs}, check, [&](int candidate, const auto& one) {
+      SpareVector<Index> sends_here, recvs_here;
+      const auto keep = [&](std::span<const Index> counts, const SpareVector<int>& at,
+                            SpareVector<Index>& left) {
+        left->assign(counts.begin(), counts.end());
+        for (std::size_t p = 0; p < left->size(); ++p) {
+          if ((*at)[p] != candidate) (*left)[p] = 0;
         }
-        return left;
       };
-      return one(send, only(send_counts, sends), send_offsets, recv, only(recv_counts, recvs),
-                 recv_offsets, stream);
+      keep(send_counts, sends, sends_here);
+      keep(recv_counts, recvs, recvs_here);
+      return one(send, *sends_here, send_offsets, recv, *recvs_here, recv_offsets, stream);
     });
   }
   /// Runs an exchange with counts in memory by the first candidate that supports it: OneShot on
@@ -226,16 +230,16 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                      Overlaps overlaps = Overlaps::refused) const
     requires is_p2p
   {
-    std::vector<int> at;
+    SpareVector<int> at;
     for (const P2pOp& p2p_op : p2p_ops)
-      at.push_back(pick_message(p2p_op.count * p2p_op.element_bytes, stream));
+      at->push_back(pick_message(p2p_op.count * p2p_op.element_bytes, stream));
     const auto check = [&] { return table_of(made_->comm, p2p_ops, overlaps); };
-    return in_turn({&at}, check, [&](int candidate, const auto& one) {
-      std::vector<P2pOp> mine;
+    return in_turn({&*at}, check, [&](int candidate, const auto& one) {
+      SpareVector<P2pOp> mine;
       for (std::size_t l = 0; l < p2p_ops.size(); ++l) {
-        if (at[l] == candidate) mine.push_back(p2p_ops[l]);
+        if ((*at)[l] == candidate) mine->push_back(p2p_ops[l]);
       }
-      return one.group(std::span<const P2pOp>{mine}, stream, overlaps);
+      return one.group(std::span<const P2pOp>{*mine}, stream, overlaps);
     });
   }
 
@@ -303,14 +307,23 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   template <class Check, class F>
   Result<void> in_turn(std::initializer_list<const std::vector<int>*> picked, Check&& check,
                        F&& f) const {
-    std::set<int> used;
-    for (const auto* at : picked) used.insert(at->begin(), at->end());
-    if (used.empty()) used.insert(made_->chooser.pick(0));
-    if (*used.begin() < 0) return none_meets({});
-    if (used.size() > 1) CCL_CHECK(check());
+    std::array<bool, sizeof...(Cs)> used{};
+    const auto use = [&used](int at) {
+      if (at >= 0) used[std::size_t(at)] = true;
+      return at >= 0;
+    };
+    bool any = false;
+    for (const auto* messages : picked) {
+      for (const int at : *messages) {
+        if (!use(at)) return none_meets({});
+        any = true;
+      }
+    }
+    if (!any && !use(made_->chooser.pick(0))) return none_meets({});
+    if (std::count(used.begin(), used.end(), true) > 1) CCL_CHECK(check());
     Result<void> result;
     Made::each([&]<std::size_t I, class C>() {
-      if (used.count(int(I)) != 0 && result) result = f(int(I), *std::get<I>(made_->all));
+      if (used[I] && result) result = f(int(I), *std::get<I>(made_->all));
     });
     return result;
   }

@@ -1,6 +1,7 @@
 #include "connect/buffer_registry.hpp"
 
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <algorithm>
 #include <new>
@@ -16,6 +17,8 @@ namespace {
 /// Minimum size of a mapped allocation. A handle names one of the driver's own allocations, which
 /// may hold several smaller ones.
 constexpr Word smallest = Word{2} << 20;
+/// Time after which freed memory is noticed. A look asks the driver about each open memory.
+constexpr std::chrono::milliseconds freed_after{200};
 constexpr Word max_ids = Word{1} << (64 - RemoteBuffer::id_shift);
 
 }  // namespace
@@ -34,6 +37,7 @@ Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, i
     return {};
   };
   const auto prepare = [&]() -> Result<void> {
+    CCL_TRY(registry->maps_buffers_, setting_flag("DIRECT_MAP"));
     CCL_TRY(registry->table_, arena.allocate(registry->mapped_.size() * sizeof(Word)));
     CCL_TRY(memory, shareable_memory("ccl-registry", sizeof(RegistryBoard)));
     CCL_CHECK(take(state.identity.rank(), memory));
@@ -72,9 +76,28 @@ void BufferRegistry::serve() {
       for (int slot = 0; slot < RemoteBuffer::slots; ++slot) look_at(p, slot);
     }
     if (!stop_.load(std::memory_order_acquire)) {
-      mine.await_ring(notified, std::chrono::milliseconds{1000});
+      mine.await_ring(notified, freed_after);
     }
+    close_freed();
   }
+}
+
+void BufferRegistry::close_freed() {
+  std::vector<Open> opened;  // asked about without the lock, for which calls would wait
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [base, open] : open_) opened.push_back(open);
+  }
+  std::erase_if(opened, [this](const Open& open) { return lives(open.range); });
+  if (opened.empty()) return;
+  const std::lock_guard lock{mutex_};
+  for (const Open& freed : opened) {
+    const auto at = open_.find(freed.range.base);
+    if (at == open_.end() || at->second.id != freed.id) continue;
+    board(rank_).close(int(freed.id % RemoteBuffer::slots));
+    open_.erase(at);
+  }
+  notify_all();
 }
 
 void BufferRegistry::look_at(int peer, int slot) {
@@ -162,8 +185,8 @@ Word BufferRegistry::fresh_id() {
 BufferRegistry::Range BufferRegistry::range_around(const char* data, Index bytes) {
   const Word at = reinterpret_cast<Word>(data);
   const Allocation whole = allocation_around(gpu_->driver(), CUdeviceptr(at));
-  const bool may_open = whole.legacy && whole.device == gpu_->device() && whole.bytes >= smallest &&
-                        whole.begin % 256 == 0;
+  const bool may_open = maps_buffers_ && whole.legacy && whole.device == gpu_->device() &&
+                        whole.bytes >= smallest && whole.begin % 256 == 0;
   if (may_open && at + Word(bytes) <= whole.end()) {
     return {whole.id, whole.begin, whole.bytes, false, true};
   }

@@ -21,7 +21,9 @@ namespace ccl::detail {
 /// table that the peer's kernels read. Kernels go through scratch until then, so no rank waits.
 /// Windows are mapped already.
 ///
-/// The owner detects freed memory when it registers another buffer. Ids are never used twice.
+/// The owner's thread looks for freed memory several times a second, and so does a call that
+/// registers a buffer. Peers unmap it then, which gives its pages back to the driver. Ids are never
+/// used twice.
 class BufferRegistry {
  public:
   /// Creates the registry. Collective. The caller holds the bootstrap, and passes the number and
@@ -56,6 +58,8 @@ class BufferRegistry {
   Range range_around(const char* data, Index bytes);
   bool lives(const Range& range);
   void serve();
+  /// Closes the slots of freed memory and notifies the peers.
+  void close_freed();
   void look_at(int peer, int slot);
   /// Maps memory of a peer. Returns its address on this rank, or 0 if it cannot be mapped.
   Word map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped);
@@ -64,7 +68,8 @@ class BufferRegistry {
   /// Returns an id whose slot is closed, or 0 if there is none.
   Word fresh_id();
 
-  CommState& state_;  // owns this registry
+  bool maps_buffers_ = true;  // CCL_DIRECT_MAP; windows are mapped anyway
+  CommState& state_;          // owns this registry
   std::shared_ptr<Gpu> gpu_;
   int rank_ = 0;
   std::vector<PeerInfo> peers_;

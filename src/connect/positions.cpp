@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {
@@ -112,6 +113,7 @@ Result<void> connect_positions(Connections& connections, const PositionsOf& of, 
                                const Result<void>& so_far) {
   connections.positions().set_root(connections.comm(), root, of.double_tree);
   if (connections.positions().connected[std::size_t(root)]) return {};
+  CCL_CHECK(check_may_wait());
   PeersOfPositions positions{connections, root};
   for (int c = 0; c < connections.plan().channels; ++c) {
     positions.channel = c;

@@ -1,6 +1,7 @@
 #include "gpu/order.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/fork_mutex.hpp"
 
@@ -20,6 +21,24 @@ struct DeferredFree {
 /// Resources of a graph.
 struct Tied {
   std::shared_ptr<void> keep, alive;
+};
+
+/// True for the legacy default stream. It cannot be captured, and must not be queried while another
+/// stream is.
+bool is_legacy(CUstream stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY;
+}
+
+/// Makes the GPU's context current if `stream` is a default stream, because such a handle is a
+/// stream of the current context.
+class ContextOf {
+ public:
+  ContextOf(const Gpu& gpu, CUstream stream) {
+    if (is_legacy(stream) || stream == CU_STREAM_PER_THREAD) current_.emplace(gpu);
+  }
+
+ private:
+  std::optional<Gpu::Current> current_;
 };
 
 void CUDA_CB graph_has_gone(void* held) {
@@ -55,7 +74,7 @@ Result<void> GpuOrder::make_event() {
 }
 
 Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
-  if (stream == nullptr) return legacy;  // must not be queried while another stream is captured
+  if (is_legacy(stream)) return legacy;
   unsigned long long number = 0;
   CCL_CHECK(cuda_check(gpu_->driver().stream_get_id(stream, &number), "get the stream's number"));
   return number;
@@ -141,11 +160,19 @@ void GpuOrder::give_up() {
   mutex_.unlock();
 }
 
+bool GpuOrder::captures(CUstream stream) const {
+  if (is_legacy(stream)) return false;
+  const ContextOf current{*gpu_, stream};
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  (void)gpu_->driver().stream_is_capturing(stream, &status);
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep) {
   const CudaDriver& cuda = gpu_->driver();
+  const ContextOf current{*gpu_, stream};
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  // The legacy stream cannot be captured, and must not be queried while another stream is.
-  if (stream != nullptr) {
+  if (!is_legacy(stream)) {
     CCL_CHECK(cuda_check(cuda.stream_is_capturing(stream, &status),
                          "ask whether the stream is being captured"));
   }
@@ -176,7 +203,9 @@ Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep)
   }
   CCL_TRY(number_, number_of(stream));
   CCL_CHECK(take_place(stream, 0));
-  if (!graphs_ && (!launched_ || number_ == last_)) return {};
+  const bool graphs = graphs_;
+  graphs_ = graphs && !any_graph_.expired();  // this launch still follows the last replay
+  if (!graphs && (!launched_ || number_ == last_)) return {};
   return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_DEFAULT),
                     "wait for the launch before");
 }
@@ -186,7 +215,12 @@ Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
   if (std::find(kept.begin(), kept.end(), keep.get()) != kept.end()) return {};
   const CudaDriver& cuda = gpu_->driver();
   std::shared_ptr<void> alive = capture_->alive.lock();
-  if (!alive) alive = std::make_shared<char>();
+  if (!alive) {
+    std::shared_ptr<void> any = any_graph_.lock();
+    if (!any) any = std::make_shared<char>();
+    alive = std::make_shared<std::shared_ptr<void>>(any);
+    any_graph_ = any;
+  }
   auto held = std::make_unique<Tied>(Tied{keep, alive});
   CUuserObject object = nullptr;
   CCL_CHECK(cuda_check(cuda.user_object_create(&object, held.get(), &graph_has_gone, 1,
@@ -221,6 +255,7 @@ Result<void> GpuOrder::enter_graph(CUstream stream) {
 
 Result<void> GpuOrder::leave(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
+  const ContextOf current{*gpu_, stream};
   if (capture_ == nullptr) {
     CCL_CHECK(make_event());
     CCL_CHECK(cuda_check(cuda.event_record(turn_, stream), "mark the launch"));
@@ -264,6 +299,7 @@ Result<void> GpuOrder::leave(CUstream stream) {
 
 void GpuOrder::mark_retired(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
+  const Gpu::Current current{*gpu_};
   const std::lock_guard lock{retired_mutex_};
   unmarked_.store(false, std::memory_order_relaxed);
   for (Retired& r : retired_) {

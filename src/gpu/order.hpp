@@ -25,10 +25,12 @@ namespace ccl::detail {
 ///
 /// A captured graph waits for that event when its replay begins. It records the event when its last
 /// collective has ended, on a branch of its own, so collectives of a graph follow each other
-/// closely. Replays are not visible here: from the first capture on, every launch outside a graph
-/// waits.
+/// closely. Replays are not visible here: while a captured graph exists, every launch outside a
+/// graph waits.
 ///
 /// Launches of other communicators on the GPU run beside these, as `Residency` says.
+///
+/// A default stream is that of the communicator's GPU, whatever device the thread is at.
 class GpuOrder {
  public:
   explicit GpuOrder(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
@@ -50,6 +52,8 @@ class GpuOrder {
   Result<void> before(CUstream stream, const std::shared_ptr<void>& keep);
   Result<void> after(CUstream stream);
   void give_up();  // instead of `after` if nothing was launched
+  /// True if the stream is being captured, even if the capture has failed. Any thread may call.
+  bool captures(CUstream stream) const;
 
   /// Releases `used` once the launches that may use it have ended. Never blocks, and leaves other
   /// streams alone: an event of the whole context would end a capture. A graph keeps what its
@@ -95,7 +99,9 @@ class GpuOrder {
   int depth_ = 0;                             // calls of `before` without an `after` yet
   CUevent turn_ = nullptr;                    // the last launch has ended
   unsigned long long number_ = 0, last_ = 0;  // streams of this launch and the previous one
-  bool launched_ = false, graphs_ = false;
+  bool launched_ = false;
+  bool graphs_ = false;                     // a replay may be the latest launch
+  std::weak_ptr<void> any_graph_;           // expires with the last of all captured graphs
   std::map<cuuint64_t, Capture> captures_;  // by CUDA's number, until their graphs are destroyed
   Capture* capture_ = nullptr;              // between `before` and `after`: of this launch
   cuuint64_t capture_number_ = 0;           // of `capture_`

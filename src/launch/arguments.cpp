@@ -1,3 +1,4 @@
+#include <ccl/detail/base/spare.hpp>
 #include <ccl/detail/exchange/counted.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/hierarchical/steps.hpp>
@@ -130,8 +131,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
     bool operator==(const Piece&) const = default;
   };
   // Sorted by address, without messages of no bytes.
-  const auto pieces = [](const std::vector<std::vector<Message>>& of_peers) {
-    std::vector<Piece> all;
+  const auto list = [](const std::vector<std::vector<Message>>& of_peers, std::vector<Piece>& all) {
     for (std::size_t p = 0; p < of_peers.size(); ++p) {
       for (const Message& m : of_peers[p]) {
         if (m.bytes > 0) all.push_back({m.data, m.data + m.bytes, int(p)});
@@ -139,10 +139,12 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
     }
     std::sort(all.begin(), all.end(),
               [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
-    return all;
   };
   const auto ends_before = [](const Piece& a, const Piece& b) { return a.end < b.end; };
-  const std::vector<Piece> outs = pieces(table.sends), ins = pieces(table.recvs);
+  SpareVector<Piece> listed_outs, listed_ins;
+  list(table.sends, *listed_outs);
+  list(table.recvs, *listed_ins);
+  const std::vector<Piece>&outs = *listed_outs, &ins = *listed_ins;
   for (std::size_t i = 1; i < ins.size(); ++i) {
     const Piece &before = ins[i - 1], &in = ins[i];
     if (before.end <= in.begin) continue;
@@ -167,7 +169,9 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
                      out.peer, fmt::ptr(out.begin))}));
   };
   // Index of the piece that ends last among all pieces up to each. Sent pieces may overlap.
-  std::vector<std::size_t> last(outs.size());
+  SpareVector<std::size_t> ends_last;
+  ends_last->resize(outs.size());
+  std::vector<std::size_t>& last = *ends_last;
   for (std::size_t o = 1; o < outs.size(); ++o) {
     last[o] = outs[o].end > outs[last[o - 1]].end ? o : last[o - 1];
   }

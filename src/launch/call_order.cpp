@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
 #include "gpu/order.hpp"
+#include "launch/failed_launch.hpp"
 
 namespace ccl::detail {
 
@@ -21,17 +25,20 @@ Result<void> CallOrder::take_scratch(Index bytes) {
 }
 
 Result<void> CallOrder::begin(Stream stream, const std::shared_ptr<void>& keep) {
+  CCL_CHECK(check_may_wait());  // as a later launch of the call might
   if (auto done = Access::state(comm_)->device.order->before(stream.cuda(), keep); !done) {
-    return fail(Access::state(comm_)->annotate(std::move(done).error()));
+    return fail(fail_peers(*Access::state(comm_), stream.cuda(), std::move(done).error()));
   }
   return {};
 }
 
-Result<void> CallOrder::end(Stream stream) {
-  if (auto done = Access::state(comm_)->device.order->after(stream.cuda()); !done) {
-    return fail(Access::state(comm_)->annotate(std::move(done).error()));
-  }
-  return {};
+Result<void> CallOrder::end(Stream stream, Result<void> launched) {
+  CommState& state = *Access::state(comm_);
+  Result<void> ended = state.device.order->after(stream.cuda());
+  if (!launched && launched.error().code != Errc::cuda) return launched;
+  if (launched && ended) return {};
+  Error error = launched ? std::move(ended).error() : std::move(launched).error();
+  return fail(fail_peers(state, stream.cuda(), std::move(error)));
 }
 
 Result<void> check_stream(const Communicator& comm, const std::string& name, Stream stream) {

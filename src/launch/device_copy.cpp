@@ -13,6 +13,7 @@ Result<void> copy_on_device(const Communicator& comm, void* to, const void* from
   CCL_CHECK(state.ready());
   if (to == from || bytes == 0) return {};
   const CudaDriver& cuda = state.device.gpu->driver();
+  const Gpu::Current current{*state.device.gpu};  // whose default stream `stream` may be
   const auto done = cuda_check(
       cuda.memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
                         std::size_t(bytes), stream.cuda()),

@@ -140,8 +140,9 @@ Error scratch_too_small(const Connections& connections) {
 
 Error cuda_failed(const Connections& connections, int code) {
   if (code < 0) return slices_too_small(connections, -Index{code});
-  return Access::state(connections.comm())
-      ->annotate(cuda_error(CUresult(code), fmt::format("launch {}", connections.name())));
+  const bool called = connections.calls().latest.call != 0;  // false for a rank alone
+  const auto what = fmt::format("launch {}", called ? call_text(connections) : connections.name());
+  return Access::state(connections.comm())->annotate(cuda_error(CUresult(code), what));
 }
 
 Error not_in_window(const Connections& connections, const void* data) {

@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "comm/part_rules.hpp"
+#include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
+#include "launch/failed_launch.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -146,7 +148,7 @@ Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
   CommState& state = *Access::state(connections().comm());
   if (!keep) keep = call_.connections_;
   if (auto done = state.device.order->before(stream.cuda(), keep); !done) {
-    return fail(state.annotate(std::move(done).error()));
+    return fail_queueing(stream.cuda(), std::move(done).error());
   }
   queued_ = true;
   target_ = {state.identity.config().device, stream.cuda(), state.device.max_blocks,
@@ -157,6 +159,7 @@ Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
 Result<Launch> Launch::begin_on_device(std::shared_ptr<Connections> of, const CallInfo& info,
                                        Stream stream, Lock lock, std::shared_ptr<void> keep) {
   CCL_CHECK(check_on_device(*of, stream));
+  if (Access::state(of->comm())->limits.check) CCL_CHECK(check_may_wait());
   if (lock.mutex() == nullptr) lock = Lock{of->calls().mutex};
   CCL_TRY(Launch launch, begin({std::move(of), info}, std::move(lock)));
   CCL_CHECK(launch.on_device(stream, std::move(keep)));
@@ -251,13 +254,36 @@ Result<void> Launch::finish(int cuda_code) {
 
 Result<void> Launch::end_on_device(int cuda_code) {
   CommState& state = *Access::state(connections().comm());
-  if (cuda_code != 0) return fail(cuda_failed(connections(), cuda_code));
-  finished_ = true;         // the GPU reports how far its launches are
-  if (!queued_) return {};  // another call's launch runs this one
-  if (auto done = state.device.order->after(target_.stream); !done) {
-    return fail(state.annotate(std::move(done).error()));
+  GpuOrder& order = *state.device.order;
+  const bool queued = std::exchange(queued_, false);
+  if (cuda_code != 0) {
+    Error error = cuda_failed(connections(), cuda_code);
+    if (!queued) return fail(std::move(error));
+    if (cuda_code < 0 || order.captures(target_.stream)) {  // before any kernel ran, on all ranks
+      order.give_up();
+      return fail(std::move(error));
+    }
+    (void)order.after(target_.stream);  // some of several kernels may run
+    return fail(fail_peers(state, target_.stream, std::move(error)));
+  }
+  finished_ = true;        // the GPU reports how far its launches are
+  if (!queued) return {};  // another call's launch runs this one
+  if (auto done = order.after(target_.stream); !done) {
+    return fail_queueing(target_.stream, std::move(done).error());
   }
   return {};
+}
+
+Result<void> Launch::fail_queueing(CUstream_st* stream, Error error) const {
+  error.what += fmt::format(" [while in {}]", call_text(connections()));
+  return fail(fail_peers(*Access::state(connections().comm()), stream, std::move(error)));
+}
+
+Result<void> Launch::give_up(Error error) {
+  if (std::exchange(queued_, false)) {
+    (void)Access::state(connections().comm())->device.order->after(target_.stream);
+  }
+  return fail_queueing(target_.stream, std::move(error));
 }
 
 Result<void> check_on_device(const Connections& connections, Stream stream) {

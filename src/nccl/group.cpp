@@ -3,29 +3,44 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 #include <utility>
 
+#include "comm/peer_waits.hpp"
 #include "nccl/devices.hpp"
 #include "nccl/errors.hpp"
 
 namespace ccl::detail::nccl {
+namespace {
+/// True if CUDA waits for each kernel in its launch, as some debug by.
+bool launches_block() {
+  const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return blocking != nullptr && std::string_view{blocking} != "0";
+}
+}  // namespace
 
 Group& Group::of_this_thread() {
   static thread_local Group group;
   return group;
 }
 
-Result<void> Group::Part::run() const {
+Result<void> Group::Part::run(std::size_t step) const {
   const OnDevice here{member->device};
-  const auto all_of_it = [this]() -> Result<void> {
-    for (const Step& step : steps) CCL_CHECK(step());
-    if (messages.empty()) return {};
-    return member->use([&](Operations& all) { return all.exchange(messages); });
-  };
-  Result<void> done = all_of_it();
-  if (!done) give_up(done.error());
-  return done;
+  if (step < steps.size()) return steps[step]();
+  return member->use([&](Operations& all) { return all.exchange(messages); });
+}
+Result<void> Group::Part::run() const {
+  Lane alone;
+  alone.add(this);
+  alone.run();
+  return alone.result();
+}
+
+/// True if the step may be a launch on a GPU, which returns before it has run.
+bool Group::Part::may_launch(std::size_t step) const {
+  return member->device >= 0 && member->created() && !waiting.contains(step) && !launches_block();
 }
 
 /// True if two parts share a stream; CPU ranks ignore streams.
@@ -56,12 +71,13 @@ Result<double> Group::Part::predict() const {
 Group::Part& Group::part_of(std::shared_ptr<Member> member) {
   const auto known = std::ranges::find(parts_, member, &Part::member);
   if (known != parts_.end()) return *known;
-  return parts_.emplace_back(Part{std::move(member), {}, {}, {}, {}, {}});
+  return parts_.emplace_back(Part{std::move(member), {}, {}, {}, {}, {}, {}});
 }
 
 Result<void> Group::submit(std::shared_ptr<Member> member, Step step,
                            std::shared_ptr<Member> made) {
   Part& part = part_of(std::move(member));
+  part.waiting.insert(part.steps.size());
   part.steps.push_back(std::move(step));
   if (made) part.made.push_back(std::move(made));
   if (depth_ > 0) return {};
@@ -78,12 +94,12 @@ Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
   part.streams.insert(call.stream);
   if (call.is_message()) {
     part.messages.push_back(call);
-    return {};
+  } else {
+    part.steps.push_back([&whose = *member, call] {
+      return whose.use([&](Operations& all) { return all.run(call); });
+    });
   }
-  Member& whose = *member;
-  return submit(std::move(member), [&whose, call] {
-    return whose.use([&](Operations& all) { return all.run(call); });
-  });
+  return {};
 }
 void Group::spoil(const Error& why) {
   if (depth_ > 0 && spoilt_) spoilt_ = fail(why);
@@ -112,13 +128,36 @@ Result<void> Group::check_begun(const char* call) const {
               fmt::format("{} without ncclGroupStart in this thread; call that before", call));
 }
 
-Result<void> Group::run(const Lane& lane) {
-  Result<void> result;
-  for (const Part* part : lane) {
-    auto done = part->run();
-    if (result && !done) result = std::move(done);
-  }
-  return result;
+void Group::Lane::merge(const Lane& other) {
+  parts_.insert(parts_.end(), other.parts_.begin(), other.parts_.end());
+  std::ranges::sort(parts_);  // parts are in the order of their first calls
+}
+
+void Group::Lane::skip_empty() {
+  while (!ended() && step_ >= parts_[part_]->step_count()) ++part_, step_ = 0;
+}
+
+void Group::Lane::advance(Result<void> done) {
+  ++step_;
+  if (done) return skip_empty();
+  parts_[part_]->give_up(done.error());
+  if (result_) result_ = std::move(done);
+  ++part_, step_ = 0;
+  skip_empty();
+}
+
+bool Group::Lane::launch_next() {
+  skip_empty();
+  if (ended() || !parts_[part_]->may_launch(step_)) return false;
+  const NoPeerWaits here;
+  Result<void> done = parts_[part_]->run(step_);
+  if (here.refused()) return false;
+  advance(std::move(done));
+  return true;
+}
+
+void Group::Lane::run() {
+  for (skip_empty(); !ended();) advance(parts_[part_]->run(step_));
 }
 
 /// Work on a stream waits for earlier work on it, so its order must be the same on all ranks. The
@@ -127,18 +166,48 @@ std::vector<Group::Lane> Group::lanes_of(const std::vector<const Part*>& parts) 
   std::vector<Lane> lanes;
   for (const Part* part : parts) {
     Lane mine;
-    const auto take = [&](Lane& lane) {
+    const auto take = [&](const Lane& lane) {
       const auto shares = [part](const Part* other) { return part->shares_stream_with(*other); };
-      if (std::ranges::none_of(lane, shares)) return false;
-      mine.insert(mine.end(), lane.begin(), lane.end());
+      if (std::ranges::none_of(lane.parts(), shares)) return false;
+      mine.merge(lane);
       return true;
     };
     std::erase_if(lanes, take);
-    std::ranges::sort(mine);  // parts are in the order of their first calls
-    mine.push_back(part);
+    mine.add(part);
     lanes.push_back(std::move(mine));
   }
   return lanes;
+}
+
+/// A launch may wait for a place in the GPU's queue, and the kernels there for those of the other
+/// ranks. So ranks take turns with each step.
+Result<void> Group::run(std::vector<Lane>& lanes) {
+  if (lanes.size() == 1) {
+    lanes.front().run();
+    return lanes.front().result();
+  }
+  std::vector<Lane*> launching, waiting;
+  for (Lane& lane : lanes) launching.push_back(&lane);
+  while (!launching.empty()) {
+    std::erase_if(launching, [](Lane* lane) { return !lane->launch_next(); });
+  }
+  for (Lane& lane : lanes) {
+    if (!lane.ended()) waiting.push_back(&lane);
+  }
+  for (const Lane* lane : waiting) lane->worker();  // all threads exist, or none begins
+  for (Lane* const lane : waiting) {
+    lane->worker().enqueue([lane]() -> Result<void> {
+      lane->run();
+      return lane->result();
+    });
+  }
+  Result<void> result;
+  for (Lane& lane : lanes) {
+    const bool waited = std::ranges::find(waiting, &lane) != waiting.end();
+    auto done = waited ? lane.worker().synchronize() : lane.result();
+    if (result && !done) result = std::move(done);
+  }
+  return result;
 }
 
 Result<void> Group::end() {
@@ -149,7 +218,6 @@ Result<void> Group::end() {
     for (const Part& part : parts) part.give_up(spoilt.error());
     return spoilt;
   }
-  Result<void> result;
   bool goes_on = false;
   std::vector<const Part*> waited_for;
   for (const Part& part : parts) {
@@ -160,23 +228,10 @@ Result<void> Group::end() {
       waited_for.push_back(&part);
     }
   }
-  const std::vector<Lane> lanes = lanes_of(waited_for);
-  if (lanes.size() == 1) {
-    result = run(lanes.front());
-  } else {
-    // Ranks of one thread wait for each other: each gets a thread here.
-    const auto worker_of = [](const Lane& lane) -> HostStream& {
-      return lane.front()->member->worker();
-    };
-    for (const Lane& lane : lanes) worker_of(lane);  // all threads exist, or none begins
-    for (const Lane& lane : lanes) worker_of(lane).enqueue([&lane] { return run(lane); });
-    for (const Lane& lane : lanes) {
-      auto done = worker_of(lane).synchronize();
-      if (result && !done) result = std::move(done);
-    }
-  }
-  if (result && goes_on) return fail(Errc::in_progress, "");
-  return result;
+  std::vector<Lane> lanes = lanes_of(waited_for);
+  CCL_CHECK(run(lanes));
+  if (goes_on) return fail(Errc::in_progress, "");
+  return {};
 }
 
 }  // namespace ccl::detail::nccl

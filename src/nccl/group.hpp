@@ -13,6 +13,10 @@ namespace ccl::detail::nccl {
 
 /// Calls of a thread between ncclGroupStart and ncclGroupEnd. Each rank's part runs by itself, in
 /// the order of the calls. Its messages run at once, after all other calls.
+///
+/// Calls on GPUs are launched by this thread, one rank after the other. From the first call on that
+/// would wait for other ranks, a part runs on a thread of its own: such a rank may be of this
+/// thread.
 class Group {
  public:
   using Step = std::function<Result<void>()>;
@@ -35,6 +39,7 @@ class Group {
   struct Part {
     std::shared_ptr<Member> member;
     std::vector<Step> steps;
+    std::set<std::size_t> waiting;  // of the steps: what makes or ends communicators
     std::vector<Call> messages;
     std::vector<Call> calls;  // of the steps that are calls
     std::vector<std::shared_ptr<Member>> made;
@@ -43,13 +48,36 @@ class Group {
 
     Result<double> predict() const;
     bool shares_stream_with(const Part& other) const;
-    Result<void> run() const;              // on the member's device
+    /// Number of steps, of which all messages are the last one.
+    std::size_t step_count() const { return steps.size() + (messages.empty() ? 0 : 1); }
+    Result<void> run(std::size_t step) const;  // on the member's device
+    Result<void> run() const;
+    bool may_launch(std::size_t step) const;
     void give_up(const Error& why) const;  // fails members that are not created yet
   };
-  /// Parts that one thread runs, in the order of the calls.
-  using Lane = std::vector<const Part*>;
-  static Result<void> run(const Lane& lane);
+  /// Parts that run in the order of the calls, on one thread at a time.
+  class Lane {
+   public:
+    void add(const Part* part) { parts_.push_back(part); }
+    const std::vector<const Part*>& parts() const { return parts_; }
+    void merge(const Lane& other);  // in the order of first calls
+    bool ended() const { return part_ == parts_.size(); }
+    /// Runs the next step. Returns false if none is left, or if the step waits for other ranks: it
+    /// has had no effect then.
+    bool launch_next();
+    void run();                                             // what is left
+    const Result<void>& result() const { return result_; }  // the first failure
+    HostStream& worker() const { return parts_.front()->member->worker(); }
+
+   private:
+    void skip_empty();
+    void advance(Result<void> done);
+    std::vector<const Part*> parts_;
+    std::size_t part_ = 0, step_ = 0;
+    Result<void> result_;
+  };
   static std::vector<Lane> lanes_of(const std::vector<const Part*>& parts);
+  static Result<void> run(std::vector<Lane>& lanes);
   Part& part_of(std::shared_ptr<Member> member);
   Result<void> check_begun(const char* call) const;
 

@@ -1,11 +1,13 @@
 #include "nccl/operations.hpp"
 
+#include <ccl/detail/base/spare.hpp>
+
 #include <fmt/format.h>
 
 #include <optional>
 #include <tuple>
-#include <vector>
 
+#include "comm/peer_waits.hpp"
 #include "nccl/contents.hpp"
 #include "nccl/devices.hpp"
 #include "nccl/reduce.hpp"
@@ -26,6 +28,7 @@ class Made : public Operations {
   Result<const Collective<Op>*> get() {
     auto& one = std::get<std::optional<Collective<Op>>>(made_);
     if (!one) {
+      CCL_CHECK(check_may_wait());
       CCL_TRY(auto made, Collective<Op>::create(comm_));
       one.emplace(std::move(made));
     }
@@ -84,16 +87,16 @@ class Made : public Operations {
 
   Result<void> exchange(std::span<const Call> messages) override {
     using Messages = Collective<SendRecv>;
-    std::vector<Messages::P2pOp> p2p_ops;
+    SpareVector<Messages::P2pOp> p2p_ops;
     const cudaStream_t stream = messages.front().stream;
     for (const Call& one : messages) {
       const bool sends = one.kind == Kind::send;
-      p2p_ops.push_back({sends, sends ? const_cast<void*>(one.send) : one.recv, one.count,
-                         size_of(one.type), one.root});
+      p2p_ops->push_back({sends, sends ? const_cast<void*>(one.send) : one.recv, one.count,
+                          size_of(one.type), one.root});
       if (one.stream != stream) CCL_CHECK(put_after(stream, one.stream));
     }
     CCL_TRY(const auto* all, get<SendRecv>());
-    CCL_CHECK(all->group(std::span<const Messages::P2pOp>{p2p_ops}, Stream{stream},
+    CCL_CHECK(all->group(std::span<const Messages::P2pOp>{*p2p_ops}, Stream{stream},
                          detail::Overlaps::allowed));
     for (const Call& one : messages) {
       if (one.stream != stream) CCL_CHECK(put_after(one.stream, stream));

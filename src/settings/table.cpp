@@ -42,6 +42,9 @@ constexpr std::array table{
     Setting{"DEBUG_SUBSYS", text, "INIT,BOOTSTRAP,ENV", nccl,
             "subsystems logged at INFO and TRACE: a list of INIT BOOTSTRAP COLL P2P SHM NET GRAPH "
             "TUNING ENV ALLOC PROXY ALL; ^ and a list: all but these"},
+    Setting{"DIRECT_MAP", flag, "1", false,
+            "0: peers never map receive buffers of this rank, which Direct does with those of "
+            "cudaMalloc; messages then go through scratch memory, except into windows"},
     Setting{"DMABUF_ENABLE", flag, "1", nccl, "0: RDMA devices do not reach GPU memory by DMA-BUF"},
     Setting{"ENCRYPTION", word, "OFF", false,
             "protection of messages between ranks and of TCP data, the same on all ranks: "

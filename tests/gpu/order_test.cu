@@ -1,5 +1,6 @@
 // Calls of one communicator run in order on any streams, even if the streams of earlier calls are
-// destroyed.
+// destroyed, or if the thread is at another device than the default stream's.
+#include <algorithm>
 #include <cstdint>
 
 #include "communicator.cuh"
@@ -63,7 +64,33 @@ void in_order(const char* name, const Communicator& comm, const Call& call, Inde
   MUST_CUDA(cudaStreamDestroy(first));
 }
 
-void suite(Communicator comm) {
+/// The same product on the default stream and another in turn, by a thread at another device.
+template <class Call>
+void from_another_device(const char* name, const Communicator& comm, const Call& call,
+                         Index count) {
+  constexpr int calls = 20;
+  int gpus = 0;
+  MUST_CUDA(cudaGetDeviceCount(&gpus));
+  Buffer<Number> data{count, 0};
+  cudaStream_t stream = new_stream();
+  data.fill([](Index) { return 1; }, stream);
+  MUST_CUDA(cudaSetDevice((comm.device() + 1) % gpus));
+  Number want = 1;
+  for (int i = 0; i < calls; ++i) {
+    must(call(data.get(), data.get(), count, Sum{}, i % 2 == 0 ? nullptr : stream));
+    want *= Number(comm.ranks());
+  }
+  MUST_CUDA(cudaSetDevice(comm.device()));
+  MUST_CUDA(cudaDeviceSynchronize());
+  std::vector<Number> host(static_cast<std::size_t>(count));
+  MUST_CUDA(cudaMemcpy(host.data(), data.get(), host.size() * 8, cudaMemcpyDeviceToHost));
+  const auto wrong = count - std::count(host.begin(), host.end(), want);
+  check(wrong == 0, "%s: %ld of %lld elements wrong after %d calls from a thread at device %d",
+        name, long(wrong), static_cast<long long>(count), calls, (comm.device() + 1) % gpus);
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
+void suite(Communicator comm, bool shares_gpu) {
   const auto hops = must(Collective<AllReduce, OneShot, LL128>::create(comm));
   const auto ring = must(Collective<AllReduce, Ring, Simple>::create(comm));
   const auto any = must(Collective<AllReduce>::create(comm));
@@ -71,6 +98,9 @@ void suite(Communicator comm) {
     in_order("one-shot", comm, hops, count);
     in_order("ring", comm, ring, count);
     in_order("auto", comm, any, count);
+    if (shares_gpu) continue;  // threads of one GPU have one default stream
+    from_another_device("one-shot", comm, hops, count);
+    from_another_device("ring", comm, ring, count);
   }
 }
 }  // namespace
@@ -80,6 +110,7 @@ int main() {
   if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "20", 0);
   const Config config;
-  both_ways(ranks, config, suite, 24);
+  both_ways(
+      ranks, config, [&ranks](Communicator comm) { suite(comm, ranks.share()); }, 24);
   return result("Order", ranks.gpus);
 }

@@ -22,13 +22,14 @@ class PeerWorld {
  public:
   static constexpr int max_channels = 4;
 
-  explicit PeerWorld(Index half_packets)
+  /// `launches` is how many have been before, by the ranks' counts.
+  explicit PeerWorld(Index half_packets, Word launches = 0)
       : half_packets_{(half_packets + 7) / 8 * 8}, scratch_(Ranks), epochs_(Ranks) {
     for (int r = 0; r < Ranks; ++r) {
       scratch_[r].resize(2 * half_packets_ + 8 +
                          detail::PeerView::max_ranks * Index{sizeof(detail::Mailbox)} /
                              Index{sizeof(Packet)});
-      epochs_[r].assign(max_channels, 0);
+      epochs_[r].assign(max_channels, launches);
     }
   }
   /// One launch of every rank; `setup(rank, work)` gives buffers and layout.

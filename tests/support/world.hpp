@@ -52,6 +52,14 @@ class World {
   int ranks() const { return ranks_; }
   /// Returns the launches of a rank whose messages were arguments, as on a GPU.
   int launches(int rank) const { return launches_[rank]; }
+  /// Sets the counts of all wires, as after so many steps.
+  void count_from(Word steps) {
+    for (Lines& l : all_) {
+      for (Word* const count : {l.wire.posted, l.wire.drained, l.wire.sent, l.wire.received}) {
+        *count = steps;
+      }
+    }
+  }
   /// Delays counts from one end of a wire to the other from now on, as over a network. It has no
   /// effect if packets carry flags. `of_host` ranks share a host, which trees take into account.
   void delay(std::chrono::microseconds by, int of_host = 1) {

@@ -124,7 +124,7 @@ class Composition {
     if constexpr (MovesByCopies<Algo>) {
       return exchange_by_copies<Op, Algo>(connections_, info, table, stream);
     } else if constexpr (OverPeers<Algo>) {
-      return exchange_over_peers<Op, Algo, Proto>(connections_, info, table, stream);
+      return exchange_over_peers<Op, Algo, Proto>(connections_, info, std::move(table), stream);
     } else {
       return detail::exchange<Op, Algo, Proto, sides>(connections_, info, std::move(table), stream);
     }

@@ -139,7 +139,7 @@ Result<void> launch_copies(const std::shared_ptr<Connections>& connections, cons
   CopySequence<Algo> sequence{*connections, launch.target()};
   body(sequence);
   sequence.join();
-  if (!sequence.done()) return sequence.done();
+  if (!sequence.done()) return launch.give_up(sequence.done().error());
   return launch.finish();
 }
 

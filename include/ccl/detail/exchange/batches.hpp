@@ -1,22 +1,42 @@
 #pragma once
 
+#include <ccl/detail/base/spare.hpp>
 #include <ccl/detail/wire/work.hpp>
 #include <ccl/types/position.hpp>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace ccl::detail {
 
-/// Messages of one exchange, peer by peer, in the order in which they travel.
+/// Messages of one exchange, peer by peer, in the order in which they travel. Its lists lie in
+/// memory that an earlier table of the thread has left.
 struct MessageTable {
-  explicit MessageTable(int ranks) : sends(ranks), recvs(ranks) {}
+  explicit MessageTable(int ranks) : sends{lists(ranks)}, recvs{lists(ranks)} {}
+  ~MessageTable() {
+    Spares<std::vector<Message>>::leave(std::move(sends));
+    Spares<std::vector<Message>>::leave(std::move(recvs));
+  }
+  MessageTable(const MessageTable&) = default;
+  MessageTable(MessageTable&&) noexcept = default;
+  MessageTable& operator=(const MessageTable&) = default;
+  MessageTable& operator=(MessageTable&&) noexcept = default;
+
   std::vector<std::vector<Message>> sends, recvs;
   void send(int peer, const void* data, Index bytes) {
     sends[peer].push_back({static_cast<char*>(const_cast<void*>(data)), bytes});
   }
   void recv(int peer, void* data, Index bytes) {
     recvs[peer].push_back({static_cast<char*>(data), bytes});
+  }
+
+ private:
+  static std::vector<std::vector<Message>> lists(int ranks) {
+    auto all = Spares<std::vector<Message>>::take();
+    all.resize(std::size_t(ranks));
+    for (auto& list : all) list.clear();
+    return all;
   }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/base/min_max.hpp>
+#include <ccl/detail/base/spare.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/launch/device_launch.hpp>
@@ -26,11 +27,8 @@ class ExchangePieces {
   /// `most` is the maximum size of a piece in bytes.
   ExchangePieces(Connections& connections, const MessageTable& table, int max_rings,
                  bool opens_registry, Index most)
-      : connections_{connections},
-        table_{table},
-        opens_registry_{opens_registry},
-        most_{most},
-        places_(2 * table.sends.size()) {
+      : connections_{connections}, table_{table}, opens_registry_{opens_registry}, most_{most} {
+    places_->resize(2 * table.sends.size());
     work_.peers = connections.peer_memory().view();
     work_.state = connections.peer_memory().epoch();
     work_.table = connections.peer_memory().registry_table();
@@ -42,8 +40,8 @@ class ExchangePieces {
     bool any = false;
     const int ranks = connections_.comm().ranks();
     for (int p = 0; p < ranks; ++p) {
-      work_.out[p] = piece(table_.sends[p], places_[std::size_t(p)]);
-      work_.in[p] = piece(table_.recvs[p], places_[std::size_t(ranks + p)]);
+      work_.out[p] = piece(table_.sends[p], (*places_)[std::size_t(p)]);
+      work_.in[p] = piece(table_.recvs[p], (*places_)[std::size_t(ranks + p)]);
       any |= work_.out[p].bytes > 0 || work_.in[p].bytes > 0;
       const bool reported = opens_registry_ && p != connections_.comm().rank();
       work_.where[p] =
@@ -75,7 +73,7 @@ class ExchangePieces {
   const MessageTable& table_;
   bool opens_registry_;
   Index most_;
-  std::vector<MessagePlace> places_;
+  SpareVector<MessagePlace> places_;
   PeerExchangeWork work_;
 };
 

@@ -8,12 +8,19 @@
 #include <cuda_runtime_api.h>
 
 namespace ccl::detail {
+/// Ends a kernel. The body waits for the previous launch where it begins to access memory, but a
+/// body without elements may not. The next launch waits for this one alone, so this one must not
+/// end before the previous one has. Costs nothing where the body has waited.
+CCL_DEVICE void end_kernel() {
+  ptx::wait_for_previous();
+}
+
 /// Kernel of all launches of one body. Group g of block b works on channel g * blocks + b. A
 /// multiprocessor has one block, because batches of loads need its registers.
 template <class Group, class Body>
 __global__ void __launch_bounds__(Body::max_lanes, 1)
     run_collective(const __grid_constant__ typename Body::Work work, int channels) {
-  ptx::launch_dependents();  // the body waits for the launch before: `Memory::await_previous()`
+  ptx::launch_dependents();
   // Equal in all lanes of a warp, which only the shuffle makes known to the compiler (two-shot of
   // 4 MiB on 4 GPUs: 21.8 us, without it 23.1 us).
   const int group = __shfl_sync(0xffff'ffffu, int(threadIdx.x) / Group::width, 0);
@@ -26,6 +33,7 @@ __global__ void __launch_bounds__(Body::max_lanes, 1)
   } else {
     if (channel < channels) body(Group{}, channel);
   }
+  end_kernel();
 }
 
 /// Runs one of several launches in one kernel, on `blocks` of its blocks. This block is `block`.
@@ -68,6 +76,7 @@ __global__ void __launch_bounds__(MaxLanes, 1)
     run_group(const __grid_constant__ KernelParts<Parts...> parts) {
   ptx::launch_dependents();
   (static_cast<const Parts&>(parts).run(), ...);
+  end_kernel();
 }
 
 /// Up to `Most` members of one kind: their works and the first block of each.
@@ -91,6 +100,7 @@ __global__ void __launch_bounds__(Body::max_lanes, 1)
   static_assert(sizeof(list) <= 4000, "Kernel arguments beyond 4 KB want a newer driver.");
   ptx::launch_dependents();
   list.run();
+  end_kernel();
 }
 
 /// Applies the prologue and the epilogue of the reduction, for a communicator of one rank.

@@ -97,7 +97,8 @@ class Stage : public Composition<Op, Algo, Proto, exec_spaces<Transport>()> {
 
   Result<void> exchange(const CallInfo& info, MessageTable table, Stream stream) const {
     if constexpr (OverPeers<Algo>) {
-      return exchange_over_peers<Op, Algo, Proto>(this->connections_, info, table, stream);
+      return exchange_over_peers<Op, Algo, Proto>(this->connections_, info, std::move(table),
+                                                  stream);
     } else {
       return detail::exchange<Op, Algo, Proto, sides>(this->connections_, info, std::move(table),
                                                       stream);

@@ -29,9 +29,11 @@ class CallOrder {
   Index scratch_bytes() const { return scratch_bytes_; }
 
   /// Brackets a call's launches on a GPU, on the launching thread. `begin` takes a lock that `end`
-  /// releases. A graph holds `keep`. `end` must be called if `begin` has succeeded.
+  /// releases. A graph holds `keep`. `end` must be called if `begin` has succeeded. It returns the
+  /// result of the call, of whose launches `launched` is the result: if a launch has failed, the
+  /// communicator fails on all ranks, as `Launch::finish` says.
   Result<void> begin(Stream stream, const std::shared_ptr<void>& keep);
-  Result<void> end(Stream stream);
+  Result<void> end(Stream stream, Result<void> launched);
   CallSequencer& sequencer() { return sequencer_; }  // order of calls on CPU ranks
 
  private:
@@ -54,9 +56,7 @@ Result<void> in_turn(const Communicator& comm, const std::shared_ptr<Owner>& own
   CallOrder& order = owner->order;
   if (comm.device() >= 0) {
     CCL_CHECK(order.begin(stream, owner));
-    const Result<void> launched = launches();
-    const Result<void> ended = order.end(stream);
-    return shared_failure(comm, launched ? ended : launched);
+    return shared_failure(comm, order.end(stream, launches()));
   }
   CallSequencer& sequencer = order.sequencer();
   if (stream.host() == nullptr) {

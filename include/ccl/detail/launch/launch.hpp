@@ -49,8 +49,12 @@ class Launch {
                      const std::vector<std::vector<Message>>& recvs);
   /// Ends the help for the proxy and returns the failure of the CPU lanes or of the communicator.
   Result<void> end_lanes();
-  /// Ends the launch and returns its result. `cuda_code` is the result of the kernels' launch.
+  /// Ends the launch and returns its result. `cuda_code` is the result of the kernels' launch. If a
+  /// launch on a GPU has failed, peers wait for it, so the communicator fails on all ranks. It does
+  /// not while a graph is being captured, or if all ranks refuse the call.
   Result<void> finish(int cuda_code = 0);
+  /// Ends a launch on a GPU of which `error` has kept a part from its stream, as `finish` does.
+  Result<void> give_up(Error error);
 
  private:
   Launch(QueuedCall call, Lock lock) : call_{std::move(call)}, lock_{std::move(lock)} {
@@ -58,6 +62,7 @@ class Launch {
   }
   Result<void> check() const;
   Result<void> end_on_device(int cuda_code);
+  Result<void> fail_queueing(CUstream_st* stream, Error error) const;
 
   QueuedCall call_;
   Lock lock_;

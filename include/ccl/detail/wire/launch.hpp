@@ -89,6 +89,7 @@ Result<void> launch_on_device(const std::shared_ptr<Connections>& connections, c
                               const CallArguments<R>& given, Stream stream) {
   const auto kernels = WireKernels<Op, Algo, Proto, R>::launch;
   if (kernels == nullptr) return fail(no_device_code(*connections));
+  if (given.layout.count == 0) return check_ready(connections->comm());  // so do all ranks
   Launch::Lock lock{connections->calls().mutex};
   if (wires_by_root<Op, Algo> && !connections->positions().connected[std::size_t(given.root)]) {
     CCL_CHECK(connect_positions(*connections, positions_of<Op, Algo>(), given.root));

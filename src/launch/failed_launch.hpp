@@ -1,0 +1,13 @@
+#pragma once
+
+#include "comm/state.hpp"
+
+namespace ccl::detail {
+
+/// Returns `error` of a launch on a stream of the GPU, annotated with this rank, and fails the
+/// communicator on all ranks: the peers' launches wait for this one, and its next launch would meet
+/// theirs. If the stream is being captured, nothing has run anywhere, so the communicator stays as
+/// it is.
+Error fail_peers(CommState& state, CUstream stream, Error error);
+
+}  // namespace ccl::detail

@@ -1,0 +1,124 @@
+#include "connect/buffer_registry.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+#include "support/gpu_ranks.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+using detail::BufferRegistry;
+using detail::RemoteBuffer;
+
+namespace {
+
+constexpr Index bytes = 4 << 20;
+/// A buffer of device 0 that is not there, by its number; 0: freed.
+std::atomic<unsigned long long> number{0};
+const auto* const buffer = reinterpret_cast<const char*>(std::uintptr_t{1} << 40);
+
+CUresult attributes(unsigned count, CUpointer_attribute* what, void** to, CUdeviceptr at) {
+  const auto base = reinterpret_cast<CUdeviceptr>(buffer);
+  if (number == 0 || at < base || at >= base + bytes) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < count; ++i) {
+    switch (what[i]) {
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *static_cast<unsigned*>(to[i]) = CU_MEMORYTYPE_DEVICE;
+        break;
+      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *static_cast<CUdeviceptr*>(to[i]) = base;
+        break;
+      case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *static_cast<std::size_t*>(to[i]) = bytes;
+        break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *static_cast<int*>(to[i]) = 0;
+        break;
+      case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *static_cast<int*>(to[i]) = 1;
+        break;
+      case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *static_cast<unsigned long long*>(to[i]) = number;
+        break;
+      default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+/// The registries of two ranks, each on a GPU.
+struct TwoRegistries {
+  std::vector<Result<Communicator>> comms;
+  std::vector<std::shared_ptr<BufferRegistry>> of{2};
+
+  TwoRegistries() {
+    (void)gpus(2);
+    auto cuda = fake::driver();
+    cuda.pointer_get_attributes = attributes;
+    cuda.ipc_get_mem_handle = [](CUipcMemHandle*, CUdeviceptr) { return CUDA_SUCCESS; };
+    cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
+    detail::use_cuda_driver(cuda, 2);
+    number = 1;
+    comms = create({0, 1});
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < 2; ++r) {
+      REQUIRE(comms[r]);
+      threads.emplace_back([this, r] {
+        auto made = BufferRegistry::open(*detail::Access::state(*comms[r]), 0, "buffers");
+        if (made) of[r] = *std::move(made);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    REQUIRE((of[0] && of[1]));
+  }
+  /// What rank 1 has in its table for a buffer of rank 0.
+  Word entry(Word where) const {
+    const Word* const at = of[1]->table() + RemoteBuffer::slot(where);
+    return std::atomic_ref<Word>{*const_cast<Word*>(at)}.load();
+  }
+};
+
+/// True if `done()` is soon.
+template <class F>
+bool soon(F&& done) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::seconds{20};
+  while (!done() && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  return done();
+}
+
+}  // namespace
+
+TEST_CASE("peers unmap a buffer that was freed, without another call") {
+  TwoRegistries ranks;
+  const Word where = ranks.of[0]->where(buffer + 256, bytes - 256);
+  REQUIRE(where != 0);
+  REQUIRE(soon([&] { return RemoteBuffer::leads(ranks.entry(where), where); }));
+  CHECK(RemoteBuffer::at(ranks.entry(where), where) == buffer + 256);
+  number = 0;
+  CHECK(soon([&] { return ranks.entry(where) == 0; }));
+
+  number = 2;  // another buffer at the same address
+  const Word next = ranks.of[0]->where(buffer, bytes);
+  REQUIRE(next != 0);
+  CHECK(next >> RemoteBuffer::id_shift != where >> RemoteBuffer::id_shift);
+  CHECK(soon([&] { return RemoteBuffer::leads(ranks.entry(next), next); }));
+  number = 3;  // freed, and allocated again at once
+  CHECK(soon([&] { return !RemoteBuffer::leads(ranks.entry(next), next); }));
+}
+
+TEST_CASE("a setting keeps buffers unmapped") {
+  const Environment off{"CCL_DIRECT_MAP", "0"};
+  TwoRegistries ranks;
+  CHECK(ranks.of[0]->where(buffer, bytes) == 0);
+}

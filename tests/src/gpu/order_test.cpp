@@ -1,0 +1,262 @@
+#include "gpu/order.hpp"
+
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+
+using namespace ccl;
+using namespace ccl::detail;
+
+namespace {
+
+// A driver that only records which stream waits for an event and which records it. Like CUDA's, it
+// takes the null stream for the default stream of the calling thread's current context.
+struct Stream {
+  int context;
+  unsigned long long number;
+  CUgraph graph;  // that it captures
+};
+struct Event {
+  int context;
+  bool ended;
+};
+struct Graph {
+  std::vector<std::pair<CUhostFn, void*>> objects;
+};
+struct OnStream {
+  int context;
+  CUstream stream;
+  bool operator==(const OnStream&) const = default;
+};
+
+std::vector<OnStream> waits, records;
+std::vector<int> contexts;  // of this thread, the current one last
+bool events_end = true;     // when they are recorded
+
+CUresult place(CUstream stream, OnStream* at) {
+  if (stream == nullptr && contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  const Stream* const of = reinterpret_cast<Stream*>(stream);
+  *at = {of == nullptr ? contexts.back() : of->context, stream};
+  return CUDA_SUCCESS;
+}
+
+/// What opening a GPU needs.
+void add_contexts(CudaDriver& cuda) {
+  cuda.device_get = [](CUdevice* device, int n) {
+    *device = n;
+    return CUDA_SUCCESS;
+  };
+  cuda.device_get_attribute = [](int* value, CUdevice_attribute, CUdevice) {
+    *value = 1;
+    return CUDA_SUCCESS;
+  };
+  cuda.primary_ctx_retain = [](CUcontext* context, CUdevice device) {
+    *context = reinterpret_cast<CUcontext>(std::uintptr_t(device + 1));
+    return CUDA_SUCCESS;
+  };
+  cuda.primary_ctx_release = [](CUdevice) { return CUDA_SUCCESS; };
+  cuda.ctx_push_current = [](CUcontext context) {
+    contexts.push_back(int(reinterpret_cast<std::uintptr_t>(context)) - 1);
+    return CUDA_SUCCESS;
+  };
+  cuda.ctx_pop_current = [](CUcontext*) {
+    contexts.pop_back();
+    return CUDA_SUCCESS;
+  };
+  cuda.ctx_get_current = [](CUcontext* context) {
+    *context = reinterpret_cast<CUcontext>(std::uintptr_t(contexts.back() + 1));
+    return CUDA_SUCCESS;
+  };
+  cuda.ctx_get_id = [](CUcontext context, unsigned long long* number) {
+    *number = reinterpret_cast<std::uintptr_t>(context);
+    return CUDA_SUCCESS;
+  };
+  cuda.thread_exchange_capture_mode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
+  cuda.mem_host_alloc = [](void** at, std::size_t bytes, unsigned) {
+    *at = ::operator new(bytes);
+    return CUDA_SUCCESS;
+  };
+  cuda.get_error_name = [](CUresult, const char** name) {
+    *name = "CUDA_ERROR_FAKE";
+    return CUDA_SUCCESS;
+  };
+  cuda.get_error_string = [](CUresult, const char** text) {
+    *text = "of a fake driver";
+    return CUDA_SUCCESS;
+  };
+}
+
+void add_streams(CudaDriver& cuda) {
+  cuda.stream_create = [](CUstream* stream, unsigned) {
+    *stream = reinterpret_cast<CUstream>(new Stream{contexts.back(), 0, nullptr});
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_destroy = [](CUstream stream) {
+    delete reinterpret_cast<Stream*>(stream);
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
+    *number = reinterpret_cast<Stream*>(stream)->number;
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_wait_event = [](CUstream stream, CUevent, unsigned) {
+    OnStream at{};
+    if (const CUresult e = place(stream, &at); e != CUDA_SUCCESS) return e;
+    waits.push_back(at);
+    return CUDA_SUCCESS;
+  };
+  cuda.event_create = [](CUevent* event, unsigned) {
+    if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    *event = reinterpret_cast<CUevent>(new Event{contexts.back(), false});
+    return CUDA_SUCCESS;
+  };
+  cuda.event_destroy = [](CUevent event) {
+    delete reinterpret_cast<Event*>(event);
+    return CUDA_SUCCESS;
+  };
+  cuda.event_record = [](CUevent event, CUstream stream) {
+    Event& of = *reinterpret_cast<Event*>(event);
+    OnStream at{};
+    if (const CUresult e = place(stream, &at); e != CUDA_SUCCESS) return e;
+    if (at.context != of.context) return CUDA_ERROR_INVALID_HANDLE;
+    of.ended = events_end;
+    records.push_back(at);
+    return CUDA_SUCCESS;
+  };
+  cuda.event_query = [](CUevent event) {
+    return reinterpret_cast<Event*>(event)->ended ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  };
+}
+
+void add_graphs(CudaDriver& cuda) {
+  cuda.stream_is_capturing = [](CUstream stream, CUstreamCaptureStatus* status) {
+    const bool captures = reinterpret_cast<Stream*>(stream)->graph != nullptr;
+    *status = captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_get_capture_info = [](CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                    CUgraph* graph, const CUgraphNode** nodes,
+                                    const CUgraphEdgeData**, std::size_t* count) {
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    const CUgraph of = reinterpret_cast<Stream*>(stream)->graph;
+    if (id != nullptr) *id = reinterpret_cast<std::uintptr_t>(of);
+    if (graph != nullptr) *graph = of;
+    if (nodes != nullptr) *nodes = nullptr;
+    if (count != nullptr) *count = 0;
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_add_event_record_node = [](CUgraphNode* node, CUgraph graph, const CUgraphNode*,
+                                        std::size_t, CUevent) {
+    *node = reinterpret_cast<CUgraphNode>(graph);
+    return CUDA_SUCCESS;
+  };
+  cuda.user_object_create = [](CUuserObject* object, void* held, CUhostFn gone, unsigned,
+                               unsigned) {
+    *object = reinterpret_cast<CUuserObject>(new std::pair<CUhostFn, void*>{gone, held});
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_retain_user_object = [](CUgraph graph, CUuserObject object, unsigned, unsigned) {
+    auto* const held = reinterpret_cast<std::pair<CUhostFn, void*>*>(object);
+    reinterpret_cast<Graph*>(graph)->objects.push_back(*held);
+    delete held;
+    return CUDA_SUCCESS;
+  };
+}
+
+void destroy(Graph& graph) {
+  for (const auto& [gone, held] : graph.objects) gone(held);
+  graph.objects.clear();
+}
+
+std::shared_ptr<Gpu> gpu(int device) {
+  CudaDriver cuda;
+  add_contexts(cuda);
+  add_streams(cuda);
+  add_graphs(cuda);
+  use_cuda_driver(cuda, 2);
+  waits.clear();
+  records.clear();
+  contexts = {0};  // the thread is at device 0
+  events_end = true;
+  auto opened = Gpu::open(device);
+  REQUIRE(opened);
+  return *opened;
+}
+
+CUstream handle(Stream& stream) {
+  return reinterpret_cast<CUstream>(&stream);
+}
+
+/// Makes a call on `stream` and returns the streams that waited for the call before.
+std::vector<OnStream> call(GpuOrder& order, CUstream stream) {
+  waits.clear();
+  const auto begun = order.before(stream, std::make_shared<int>());
+  INFO((begun ? std::string{} : begun.error().message()));
+  REQUIRE(begun);
+  const auto ended = order.after(stream);
+  INFO((ended ? std::string{} : ended.error().message()));
+  REQUIRE(ended);
+  return waits;
+}
+
+using Waits = std::vector<OnStream>;
+
+}  // namespace
+
+TEST_CASE("the default stream is that of the communicator's GPU, wherever the thread is") {
+  GpuOrder order{gpu(1)};
+  Stream stream{1, 7, nullptr};
+  CHECK(call(order, nullptr).empty());
+  CHECK(call(order, handle(stream)) == Waits{{1, handle(stream)}});
+  CHECK(call(order, nullptr) == Waits{{1, nullptr}});
+  contexts.clear();  // a thread that has not used CUDA
+  CHECK(call(order, handle(stream)) == Waits{{1, handle(stream)}});
+  CHECK(call(order, nullptr) == Waits{{1, nullptr}});
+  CHECK(records ==
+        Waits{{1, nullptr}, {1, handle(stream)}, {1, nullptr}, {1, handle(stream)}, {1, nullptr}});
+  CHECK(contexts.empty());
+}
+
+TEST_CASE("retired resources go when their launches have ended, wherever the thread is") {
+  GpuOrder order{gpu(1)};
+  Stream stream{1, 7, nullptr};
+  events_end = false;
+  (void)call(order, handle(stream));
+  auto used = std::make_shared<int>();
+  const std::weak_ptr<int> kept = used;
+  order.retire(std::move(used));
+  CHECK(!kept.expired());
+  events_end = true;  // the next launch's event ends at once, and that of the retired
+  (void)call(order, handle(stream));
+  events_end = false;
+  (void)call(order, handle(stream));
+  order.retire(std::make_shared<int>());
+  CHECK(kept.expired());
+}
+
+TEST_CASE("launches wait for replays as long as a graph exists") {
+  GpuOrder order{gpu(0)};
+  Stream stream{0, 7, nullptr};
+  CHECK(call(order, handle(stream)).empty());
+  CHECK(call(order, handle(stream)).empty());
+  Graph first, second;
+  Stream capturing{0, 8, reinterpret_cast<CUgraph>(&first)};
+  (void)call(order, handle(capturing));
+  capturing.graph = reinterpret_cast<CUgraph>(&second);
+  (void)call(order, handle(capturing));
+  for (int i = 0; i < 2; ++i) CHECK(call(order, handle(stream)) == Waits{{0, handle(stream)}});
+  destroy(second);
+  for (int i = 0; i < 2; ++i) CHECK(call(order, handle(stream)) == Waits{{0, handle(stream)}});
+  destroy(first);
+  // Behind the last replay; the launches that follow are in order by their stream.
+  CHECK(call(order, handle(stream)) == Waits{{0, handle(stream)}});
+  for (int i = 0; i < 2; ++i) CHECK(call(order, handle(stream)).empty());
+  Graph third;
+  capturing.graph = reinterpret_cast<CUgraph>(&third);
+  (void)call(order, handle(capturing));
+  CHECK(call(order, handle(stream)) == Waits{{0, handle(stream)}});
+  destroy(third);
+}

@@ -1,0 +1,249 @@
+// Launches on GPUs that fail, and launches that are not needed. The driver's GPUs are plain memory,
+// and the kernels are functions of this test.
+#include <ccl/algo/one_shot.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/collective/all_reduce.hpp>
+#include <ccl/collective/broadcast.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/any_of.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/peer_waits.hpp"
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+#include "support/fake_gpus.hpp"
+#include "support/gpu_ranks.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+using detail::DeviceTarget;
+using SumOfFloats = detail::Reduction<Sum, float>;
+using SumOverWires = Collective<AllReduce, Ring, Simple>;
+using FromRoot = Collective<Broadcast, Tree, Simple>;
+using SumOverPeers = Collective<AllReduce, OneShot, LL128>;
+
+std::atomic<int> fails_on{-1};  // this device, with the code below
+std::atomic<int> code{0};
+std::atomic<int> launches{0};
+
+template <class Work>
+int kernel(const Work&, const DeviceTarget& target) {
+  ++launches;
+  return target.device == fails_on ? code.load() : 0;
+}
+
+/// The driver, with streams that launches can be ordered on.
+void install() {
+  (void)gpus(2);
+  auto cuda = fake::driver();
+  cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
+    *number = reinterpret_cast<std::uintptr_t>(stream);
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_wait_event = [](CUstream, CUevent, unsigned) { return CUDA_SUCCESS; };
+  cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
+  detail::use_cuda_driver(cuda, 2);
+  detail::WireKernels<AllReduce, Ring, Simple, SumOfFloats>::launch = &kernel;
+  detail::WireKernels<Broadcast, Tree, Simple, detail::Bytes>::launch = &kernel;
+  detail::PeerKernels<AllReduce, OneShot, LL128, SumOfFloats>::launch = &kernel;
+  fails_on = -1;
+  launches = 0;
+}
+
+/// Two ranks of one composition, each on a GPU.
+template <class Sums>
+struct TwoRanks {
+  std::vector<Result<Communicator>> comms;
+  std::vector<Result<Sums>> sums{2, fail(Errc::internal, "not created")};
+  fake::Stream streams[2]{{0, {}, {}, false}, {1, {}, {}, false}};
+  float data[2][64]{};
+
+  explicit TwoRanks(bool checks = false) {
+    {
+      const Environment check{"CCL_CHECK", checks ? "1" : "0"};
+      comms = create({0, 1});
+    }
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < 2; ++r) {
+      INFO((comms[r] ? std::string{} : comms[r].error().message()));
+      REQUIRE(comms[r]);
+      threads.emplace_back([this, r] { sums[r] = Sums::create(*comms[r]); });
+    }
+    for (auto& thread : threads) thread.join();
+    for (const auto& one : sums) {
+      INFO((one ? std::string{} : one.error().message()));
+      REQUIRE(one);
+    }
+  }
+  Result<void> call(int rank, Index count = 64) {
+    const auto r = std::size_t(rank);
+    const auto stream = reinterpret_cast<cudaStream_t>(&streams[r]);
+    if constexpr (std::is_same_v<Sums, FromRoot>) {
+      return (*sums[r])(data[r], data[r], count, 1, stream);
+    } else {
+      return (*sums[r])(data[r], data[r], count, Sum{}, stream);
+    }
+  }
+  /// Status of a rank, once it has failed, or after a while.
+  Result<void> failure(int rank) const {
+    using Clock = std::chrono::steady_clock;
+    const auto deadline = Clock::now() + std::chrono::seconds{20};
+    const Communicator& comm = *comms[std::size_t(rank)];
+    while (comm.status() && Clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    return comm.status();
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+template <class Sums>
+void check_failed_launch(const std::string& name) {
+  install();
+  TwoRanks<Sums> ranks;
+  for (const int rank : {0, 1}) REQUIRE(ranks.call(rank));
+  fails_on = 1;
+  code = CUDA_ERROR_INVALID_HANDLE;  // as of a stream of another device
+  REQUIRE(ranks.call(0));            // a kernel that would wait for rank 1
+  const auto refused = ranks.call(1);
+  REQUIRE(!refused);
+  for (const auto& own : {refused, ranks.failure(1)}) {
+    REQUIRE(!own);
+    INFO(own.error().message());
+    CHECK(own.error().code == Errc::cuda);
+    CHECK(own.error().rank == 1);
+    CHECK(own.error().os_code == CUDA_ERROR_INVALID_HANDLE);
+    CHECK(contains(own.error().what, "cannot launch " + name));
+    CHECK(contains(own.error().what, "operation 2"));
+  }
+  const auto peers = ranks.failure(0);
+  REQUIRE(!peers);
+  CHECK(peers.error().code == Errc::aborted);
+  CHECK(peers.error().peer == 1);
+  CHECK(contains(peers.error().what, refused.error().what));
+  fails_on = -1;
+  launches = 0;
+  for (const int rank : {0, 1}) CHECK(!ranks.call(rank));  // none could meet its peer's
+  CHECK(launches == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a launch that fails on one rank ends the communicator on all ranks") {
+  check_failed_launch<SumOverWires>("all_reduce/Ring/Simple");
+  check_failed_launch<SumOverPeers>("all_reduce/OneShot/LL128");
+}
+
+TEST_CASE("a stream that cannot be used ends the communicator on all ranks") {
+  install();
+  auto cuda = fake::driver();
+  static std::atomic<bool> gone{false};
+  gone = false;
+  cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return gone ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  };
+  cuda.stream_get_id = [](CUstream, unsigned long long*) { return CUDA_SUCCESS; };
+  cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
+  detail::use_cuda_driver(cuda, 2);
+  TwoRanks<SumOverPeers> ranks;
+  REQUIRE(ranks.call(0));
+  gone = true;
+  CHECK(!ranks.call(1));
+  const auto found = ranks.failure(0);
+  REQUIRE(!found);
+  CHECK(found.error().code == Errc::aborted);
+  CHECK(found.error().peer == 1);
+}
+
+TEST_CASE("a call that every rank refuses leaves the communicator well") {
+  install();
+  TwoRanks<SumOverWires> ranks;
+  fails_on = 1;
+  code = -4096;  // slices too small, by the plan of all ranks
+  const auto refused = ranks.call(1);
+  REQUIRE(!refused);
+  CHECK(refused.error().code == Errc::over_budget);
+  CHECK(ranks.comms[0]->status());
+  CHECK(ranks.comms[1]->status());
+}
+
+TEST_CASE("a call of no elements launches nothing") {
+  install();
+  TwoRanks<SumOverWires> wires;
+  TwoRanks<SumOverPeers> peers;
+  for (const int rank : {0, 1}) {
+    CHECK(wires.call(rank, 0));
+    CHECK(peers.call(rank, 0));
+  }
+  CHECK(launches == 0);
+  wires.comms[1]->abort();
+  CHECK(!wires.call(1, 0));
+}
+
+namespace {
+/// Calls of both ranks by this thread, which must not wait for either. Returns whether one was
+/// refused.
+template <class Ranks>
+bool refused_by_one_thread(Ranks& ranks) {
+  const detail::NoPeerWaits here;
+  for (const int rank : {0, 1}) {
+    const auto done = ranks.call(rank);
+    INFO((done ? std::string{} : done.error().message()));
+    CHECK(done.has_value() == !here.refused());
+  }
+  return here.refused();
+}
+template <class Ranks>
+void call_on_threads(Ranks& ranks) {
+  Result<void> of_one;
+  std::thread other{[&] { of_one = ranks.call(1); }};
+  CHECK(ranks.call(0));
+  other.join();
+  CHECK(of_one);
+}
+}  // namespace
+
+TEST_CASE("one thread makes calls of several ranks unless they wait for each other") {
+  install();
+  TwoRanks<SumOverWires> wires;
+  TwoRanks<SumOverPeers> peers;
+  CHECK(!refused_by_one_thread(wires));
+  CHECK(!refused_by_one_thread(peers));
+  CHECK(launches == 4);
+  TwoRanks<FromRoot> trees;  // the first call with a root connects its tree
+  launches = 0;
+  CHECK(refused_by_one_thread(trees));
+  CHECK(launches == 0);
+  call_on_threads(trees);
+  CHECK(!refused_by_one_thread(trees));
+  CHECK(launches == 4);
+}
+
+TEST_CASE("calls that ranks compare are refused before they count") {
+  install();
+  TwoRanks<SumOverPeers> ranks{true};
+  CHECK(refused_by_one_thread(ranks));
+  CHECK(launches == 0);
+  call_on_threads(ranks);  // whose numbers are compared, too
+  CHECK(launches == 2);
+}

@@ -1,0 +1,196 @@
+// Groups of several ranks of one thread. The driver's GPUs are plain memory, and the operations are
+// those of this test.
+#include "nccl/group.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/peer_waits.hpp"
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+#include "support/gpu_ranks.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+using namespace ccl::detail::nccl;
+
+namespace {
+
+/// A call that an operation has run.
+struct Ran {
+  int rank;
+  int tag;  // the call's root
+  std::thread::id thread;
+  bool operator==(const Ran&) const = default;
+};
+std::mutex mutex;
+std::condition_variable changed;
+std::vector<Ran> ran;
+int arrivals = 0;
+
+/// Blocks until both ranks are here. Returns false after a while.
+bool rendezvous() {
+  std::unique_lock lock{mutex};
+  const int wanted = arrivals / 2 * 2 + 2;
+  ++arrivals;
+  changed.notify_all();
+  return changed.wait_for(lock, std::chrono::seconds{20}, [&] { return arrivals >= wanted; });
+}
+
+/// Broadcasts wait for the other rank, as a call does that makes connections. Gathers fail.
+class Recorded : public Operations {
+ public:
+  explicit Recorded(int rank) : rank_{rank} {}
+  Result<void> run(const Call& call) override {
+    if (call.kind == Kind::broadcast) {
+      CCL_CHECK(detail::check_may_wait());
+      if (!rendezvous()) return fail(Errc::timed_out, "the other rank did not come");
+    }
+    note(call);
+    if (call.kind == Kind::gather) return fail(Errc::invalid_argument, "no gather");
+    return {};
+  }
+  Result<double> predict(const Call&) const override { return 0.0; }
+  Result<void> exchange(std::span<const Call> messages) override {
+    for (const Call& one : messages) note(one);
+    return {};
+  }
+
+ private:
+  void note(const Call& call) const {
+    const std::lock_guard lock{mutex};
+    ran.push_back({rank_, call.root, std::this_thread::get_id()});
+  }
+  int rank_;
+};
+
+struct TwoRanks {
+  std::vector<std::shared_ptr<Member>> members;
+  TwoRanks() {
+    (void)gpus(2);
+    const auto comms = create({0, 1});
+    for (const auto& comm : comms) {
+      REQUIRE(comm);
+      auto member = std::make_shared<Member>(comm->device(), true, Config{}, "ranks");
+      REQUIRE(member->create([&comm] { return comm; }));
+      members.push_back(std::move(member));
+    }
+    ran.clear();
+    arrivals = 0;
+  }
+  void call(int rank, Kind kind, int tag) {
+    Call call;
+    call.kind = kind;
+    call.root = tag;
+    // Ranks' streams differ; of one GPU only calls on one stream would be in order.
+    call.stream = reinterpret_cast<cudaStream_t>(std::uintptr_t(rank + 1));
+    CHECK(Group::of_this_thread().submit(members[std::size_t(rank)], call));
+  }
+  template <class F>
+  Result<void> group(F&& calls) {
+    Group::of_this_thread().start();
+    calls();
+    return Group::of_this_thread().end();
+  }
+};
+
+/// The tags that a rank has run, in order.
+std::vector<int> tags(int rank) {
+  std::vector<int> all;
+  for (const Ran& one : ran) {
+    if (one.rank == rank) all.push_back(one.tag);
+  }
+  return all;
+}
+
+}  // namespace
+
+namespace ccl::detail::nccl {
+Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm) {
+  return std::unique_ptr<Operations>{std::make_unique<Recorded>(comm.rank())};
+}
+}  // namespace ccl::detail::nccl
+
+TEST_CASE("launches of several ranks are made by the thread that has them, in turns") {
+  TwoRanks ranks;
+  REQUIRE(ranks.group([&] {
+    for (const int rank : {0, 1}) {
+      for (const int tag : {1, 2}) ranks.call(rank, Kind::all_reduce, tag);
+      ranks.call(rank, Kind::send, 3);
+      ranks.call(rank, Kind::recv, 4);
+    }
+  }));
+  const auto here = std::this_thread::get_id();
+  CHECK(ran == std::vector<Ran>{{0, 1, here},
+                                {1, 1, here},
+                                {0, 2, here},
+                                {1, 2, here},
+                                {0, 3, here},
+                                {0, 4, here},
+                                {1, 3, here},
+                                {1, 4, here}});
+}
+
+TEST_CASE("from the first call on that waits for other ranks, each rank has a thread") {
+  TwoRanks ranks;
+  REQUIRE(ranks.group([&] {
+    for (const int rank : {0, 1}) {
+      ranks.call(rank, Kind::all_reduce, 1);
+      ranks.call(rank, Kind::broadcast, 2);
+      ranks.call(rank, Kind::all_reduce, 3);
+    }
+  }));
+  const auto here = std::this_thread::get_id();
+  for (const int rank : {0, 1}) CHECK(tags(rank) == std::vector<int>{1, 2, 3});  // each once
+  for (const Ran& one : ran) CHECK((one.thread == here) == (one.tag == 1));
+}
+
+TEST_CASE("each rank has a thread if launches wait for their kernels") {
+  const Environment blocking{"CUDA_LAUNCH_BLOCKING", "1"};
+  TwoRanks ranks;
+  REQUIRE(ranks.group([&] {
+    for (const int rank : {0, 1}) ranks.call(rank, Kind::all_reduce, 1);
+  }));
+  REQUIRE(ran.size() == 2);
+  CHECK(ran[0].thread != ran[1].thread);
+}
+
+TEST_CASE("steps that are no calls may wait for ranks of the same thread") {
+  TwoRanks ranks;
+  bool good[2] = {false, false};
+  REQUIRE(ranks.group([&] {
+    for (const int rank : {0, 1}) {
+      const auto step = [&good, rank]() -> Result<void> {
+        good[rank] = rendezvous();
+        return {};
+      };
+      CHECK(Group::of_this_thread().submit(ranks.members[std::size_t(rank)], step));
+      ranks.call(rank, Kind::all_reduce, 1);
+    }
+  }));
+  CHECK(good[0]);
+  CHECK(good[1]);
+  for (const int rank : {0, 1}) CHECK(tags(rank) == std::vector<int>{1});
+}
+
+TEST_CASE("a part ends at its first failure, and the group has the first part's") {
+  TwoRanks ranks;
+  const auto done = ranks.group([&] {
+    ranks.call(0, Kind::all_reduce, 1);
+    ranks.call(0, Kind::gather, 2);
+    ranks.call(0, Kind::all_reduce, 3);
+    ranks.call(1, Kind::all_reduce, 1);
+    ranks.call(1, Kind::all_reduce, 3);
+  });
+  REQUIRE(!done);
+  CHECK(done.error().code == Errc::invalid_argument);
+  CHECK(done.error().rank == 0);
+  CHECK(tags(0) == std::vector<int>{1, 2});
+  CHECK(tags(1) == std::vector<int>{1, 3});
+}
