@@ -157,12 +157,13 @@ void Engine::call(Handler& handler, Call&& call) noexcept {
 }
 
 void Engine::serve(const epoll_event& event) {
-  if (event.data.u64 == 0) {
+  const std::uint64_t id = event.data.u64;  // a copy: the struct is packed
+  if (id == 0) {
     std::uint64_t count = 0;
     if (::read(event_, &count, sizeof count) < 0) return;  // another round has read it
     return;
   }
-  const auto it = handlers_.find(event.data.u64);
+  const auto it = handlers_.find(id);
   if (it == handlers_.end()) return;  // removed earlier in this round
   const auto keep = it->second;
   call(*keep, [&] { keep->ready(event.events); });

@@ -51,7 +51,7 @@ struct Event {
 void take(Core& core, const Event& event, Bytes payload) {
   const Lock lock = Engine::get().lock();
   if (event.hello % 4 == 1) {
-    core.accept(lock, {Fd{}, {payload.begin(), payload.end()}, Address{}});
+    core.accept(lock, {Fd{}, {payload.begin(), payload.end()}, Address{}, {}});
     return;
   }
   const auto conn = closed_conn();
