@@ -1,6 +1,6 @@
 // As many GPU ranks as an NVLink domain has, on GPUs that are played on the CPU.
 //
-// CCL_TEST_RANKS asks for another number. More than 200 take minutes, most of which go into the
+// PLAYED_RANKS asks for another number. More than 200 take minutes, most of which go into the
 // bootstrap.
 #define CCL_PLAYED_WARP 2  // lanes of a warp
 #include "support/played/played_gpus.hpp"
@@ -23,7 +23,7 @@ constexpr Plan small{.channels = 1, .slot_count = 2, .slot_bytes = 512};
 
 played::Ranks many_ranks() {
   const Environment no_trials{"CCL_P2P_CHECK", "0"};  // of each path between two GPUs
-  const char* const given = std::getenv("CCL_TEST_RANKS");
+  const char* const given = std::getenv("PLAYED_RANKS");
   const int ranks = given != nullptr ? std::atoi(given) : 72;
   played::install(ranks, 2);
   return played::create_ranks(ranks, 4);
