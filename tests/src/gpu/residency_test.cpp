@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,10 +38,12 @@ class Comm {
     }
     calls_.resize(std::size_t(ranks));
   }
+  /// Any thread may call, so it makes no assertion of the test's framework.
   void call(int rank, CUstream stream, int blocks = 0, bool always_early = false) {
     const auto r = std::size_t(rank);
-    REQUIRE(gpus_.launch(*orders_[r], number_, calls_[r]++, blocks > 0 ? blocks : blocks_, stream,
-                         always_early));
+    const auto queued = gpus_.launch(*orders_[r], number_, calls_[r]++,
+                                     blocks > 0 ? blocks : blocks_, stream, always_early);
+    if (!queued) throw std::runtime_error{queued.error().what};
   }
   GpuOrder& order(int rank) { return *orders_[std::size_t(rank)]; }
 
@@ -266,6 +269,24 @@ TEST_CASE("a launch waits for another thread's launch that it must follow") {
   CHECK(work[0]->kind == ScheduledWork::wait);
   CHECK(work[0]->event == GpuScheduler::of(one).work.back()->event);
   CHECK(work[0]->number == 1);
+}
+
+TEST_CASE("threads that launch at once get one order") {
+  GpuScheduler gpus{1, multiprocessors};
+  std::vector<std::unique_ptr<Comm>> comms;
+  std::vector<CUstream> streams;
+  for (int c = 0; c < 3; ++c) {
+    comms.push_back(std::make_unique<Comm>(gpus, c, 1, 60 + 20 * c, true));
+    streams.push_back(gpus.stream(0));
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t c = 0; c < comms.size(); ++c) {
+    threads.emplace_back([&, c] {
+      for (int n = 0; n < 300; ++n) comms[c]->call(0, streams[c]);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(gpus.run(1));
 }
 
 TEST_CASE("a launch that fails lets the launches of others go on") {
