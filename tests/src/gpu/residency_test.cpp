@@ -402,6 +402,22 @@ TEST_CASE("what the launches of a graph may hold counts until the graph is destr
   CHECK(waits_of_third() == 1);  // no more
 }
 
+TEST_CASE("a communicator whose graphs were destroyed counts as others do") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 32, true};
+  auto& captured = GpuScheduler::of(gpus.stream(0));
+  captured.capture = 11;
+  first.call(0, reinterpret_cast<CUstream>(&captured));
+  GpuScheduler::drop_graphs();
+  detail::bury();
+  first.call(0, gpus.stream(0));  // may hold everything
+  REQUIRE(gpus.run(1));
+  Comm second{gpus, 1, 1, 64, true}, third{gpus, 2, 1, 32, true};
+  auto& stream = GpuScheduler::of(gpus.stream(0));
+  second.call(0, reinterpret_cast<CUstream>(&stream));
+  CHECK(stream.work.front()->kind == ScheduledWork::launch);  // waits for nothing
+}
+
 TEST_CASE("a forked child counts its own communicators") {
   GpuScheduler gpus{1, multiprocessors};
   const auto gpu = detail::Gpu::open(0);
