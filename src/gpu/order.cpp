@@ -104,10 +104,9 @@ std::optional<Residency::Shortage> GpuOrder::shortage() const {
   return residency_ ? residency_->shortage() : std::nullopt;
 }
 
-/// True if no launch is in flight, and no graph can start one.
-bool GpuOrder::has_ended() {
-  const auto dropped = [](const auto& c) { return c.second.alive.expired(); };
-  return std::ranges::all_of(captures_, dropped) && idle();
+/// True if all captured graphs and their executables have been destroyed.
+bool GpuOrder::graphs_are_gone() const {
+  return std::ranges::all_of(captures_, [](const auto& c) { return c.second.alive.expired(); });
 }
 
 /// Lets the launch follow those of other communicators that do not fit beside it.
@@ -115,7 +114,12 @@ Result<void> GpuOrder::take_place(CUstream stream, cuuint64_t capture) {
   capture_number_ = capture;
   if (!place_) return {};
   const CudaDriver& cuda = gpu_->driver();
-  const auto waits = residency_->begin(*place_, capture, [this] { return has_ended(); });
+  // Only this order changes that, under its lock.
+  if (capture == 0 && place_->graphs && graphs_are_gone()) {
+    residency_->forget(*place_, [](cuuint64_t) { return true; });
+  }
+  const auto waits =
+      residency_->begin(*place_, capture, [this] { return graphs_are_gone() && idle(); });
   for (const Residency::Member* other : waits.outside) {
     CCL_CHECK(cuda_check(
         cuda.stream_wait_event(stream, other->ended,

@@ -82,7 +82,7 @@ class GpuOrder {
   Result<void> enter(CUstream stream, const std::shared_ptr<void>& keep);
   Result<void> take_place(CUstream stream, cuuint64_t capture);
   void give_place_back();
-  bool has_ended();
+  bool graphs_are_gone() const;
   Result<void> leave(CUstream stream);
   Result<void> enter_graph(CUstream stream);
   Result<void> tie(const std::shared_ptr<void>& keep);

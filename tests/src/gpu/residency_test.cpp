@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,10 +38,12 @@ class Comm {
     }
     calls_.resize(std::size_t(ranks));
   }
+  /// Any thread may call, so it makes no assertion of the test's framework.
   void call(int rank, CUstream stream, int blocks = 0, bool always_early = false) {
     const auto r = std::size_t(rank);
-    REQUIRE(gpus_.launch(*orders_[r], number_, calls_[r]++, blocks > 0 ? blocks : blocks_, stream,
-                         always_early));
+    const auto queued = gpus_.launch(*orders_[r], number_, calls_[r]++,
+                                     blocks > 0 ? blocks : blocks_, stream, always_early);
+    if (!queued) throw std::runtime_error{queued.error().what};
   }
   GpuOrder& order(int rank) { return *orders_[std::size_t(rank)]; }
 
@@ -268,6 +271,24 @@ TEST_CASE("a launch waits for another thread's launch that it must follow") {
   CHECK(work[0]->number == 1);
 }
 
+TEST_CASE("threads that launch at once get one order") {
+  GpuScheduler gpus{1, multiprocessors};
+  std::vector<std::unique_ptr<Comm>> comms;
+  std::vector<CUstream> streams;
+  for (int c = 0; c < 3; ++c) {
+    comms.push_back(std::make_unique<Comm>(gpus, c, 1, 60 + 20 * c, true));
+    streams.push_back(gpus.stream(0));
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t c = 0; c < comms.size(); ++c) {
+    threads.emplace_back([&, c] {
+      for (int n = 0; n < 300; ++n) comms[c]->call(0, streams[c]);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(gpus.run(1));
+}
+
 TEST_CASE("a launch that fails lets the launches of others go on") {
   GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 128, true}, second{gpus, 1, 1, 128, true};
@@ -379,6 +400,22 @@ TEST_CASE("what the launches of a graph may hold counts until the graph is destr
   GpuScheduler::drop_graphs();
   detail::bury();
   CHECK(waits_of_third() == 1);  // no more
+}
+
+TEST_CASE("a communicator whose graphs were destroyed counts as others do") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 32, true};
+  auto& captured = GpuScheduler::of(gpus.stream(0));
+  captured.capture = 11;
+  first.call(0, reinterpret_cast<CUstream>(&captured));
+  GpuScheduler::drop_graphs();
+  detail::bury();
+  first.call(0, gpus.stream(0));  // may hold everything
+  REQUIRE(gpus.run(1));
+  Comm second{gpus, 1, 1, 64, true}, third{gpus, 2, 1, 32, true};
+  auto& stream = GpuScheduler::of(gpus.stream(0));
+  second.call(0, reinterpret_cast<CUstream>(&stream));
+  CHECK(stream.work.front()->kind == ScheduledWork::launch);  // waits for nothing
 }
 
 TEST_CASE("a forked child counts its own communicators") {
