@@ -1,12 +1,14 @@
 #pragma once
 
+#include <ccl/types/macros.hpp>
+
 namespace ccl {
 
 /// Maximum number of ranks of a peer view.
 inline constexpr int max_view_ranks = 8;
 
 /// Returns the minimum number of ranks that a kernel for `most` ranks runs.
-constexpr int fewest_ranks(int most) {
+CCL_HD constexpr int fewest_ranks(int most) {
   return most / 2 + 1;
 }
 
