@@ -175,6 +175,23 @@ TEST_CASE("a stream that cannot be used ends the communicator on all ranks") {
   CHECK(found.error().peer == 1);
 }
 
+TEST_CASE("a launch into a capture that fails leaves the communicator well") {
+  install();
+  auto cuda = fake::driver();
+  cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    return CUDA_SUCCESS;
+  };
+  detail::use_cuda_driver(cuda, 2);
+  TwoRanks<SumOverPeers> ranks;
+  const auto refused = ranks.call(1);
+  REQUIRE(!refused);
+  CHECK(refused.error().code == Errc::invalid_usage);
+  CHECK(launches == 0);
+  CHECK(ranks.comms[0]->status());
+  CHECK(ranks.comms[1]->status());
+}
+
 TEST_CASE("a call that every rank refuses leaves the communicator well") {
   install();
   TwoRanks<SumOverWires> ranks;
