@@ -57,6 +57,7 @@ namespace ccl::detail {
   X(stream_batch_mem_op, cuStreamBatchMemOp)                               \
   X(stream_wait_event, cuStreamWaitEvent)                                  \
   X(stream_get_id, cuStreamGetId)                                          \
+  X(stream_get_ctx, cuStreamGetCtx)                                        \
   X(stream_is_capturing, cuStreamIsCapturing)                              \
   X(stream_get_capture_info, cuStreamGetCaptureInfo)                       \
   X(stream_update_capture_dependencies, cuStreamUpdateCaptureDependencies) \

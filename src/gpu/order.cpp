@@ -80,6 +80,24 @@ Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
   return number;
 }
 
+Result<void> GpuOrder::check_device(CUstream stream) const {
+  if (is_legacy(stream) || stream == CU_STREAM_PER_THREAD) return {};
+  const CudaDriver& cuda = gpu_->driver();
+  CUcontext context = nullptr;
+  CCL_CHECK(cuda_check(cuda.stream_get_ctx(stream, &context), "get the stream's context"));
+  if (context == gpu_->context()) return {};
+  CUdevice device = -1;
+  CCL_CHECK(cuda_check(cuda.ctx_push_current(context), "use the stream's context"));
+  const CUresult got = cuda.ctx_get_device(&device);
+  (void)cuda.ctx_pop_current(&context);
+  CCL_CHECK(cuda_check(got, "get the stream's device"));
+  if (device == gpu_->device()) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("the stream belongs to CUDA device {} and the communicator to device {}; "
+                          "give a stream that was made while device {} was current",
+                          device, gpu_->device(), gpu_->device()));
+}
+
 Result<void> GpuOrder::join(const Residency::Shape& shape) {
   CCL_CHECK(make_event());
   residency_ = Residency::of(*gpu_);
@@ -206,6 +224,10 @@ Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep)
     return enter_graph(stream);
   }
   CCL_TRY(number_, number_of(stream));
+  if (number_ != checked_) {
+    CCL_CHECK(check_device(stream));
+    checked_ = number_;
+  }
   CCL_CHECK(take_place(stream, 0));
   const bool graphs = graphs_;
   graphs_ = graphs && !any_graph_.expired();  // this launch still follows the last replay

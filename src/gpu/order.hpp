@@ -89,6 +89,8 @@ class GpuOrder {
   Result<void> make_event();
   void mark_retired(CUstream stream);
   Result<unsigned long long> number_of(CUstream stream) const;
+  /// Fails if the stream belongs to another GPU: CUDA would run the kernel there.
+  Result<void> check_device(CUstream stream) const;
   static constexpr unsigned long long legacy = ~0ULL;
 
   std::shared_ptr<Gpu> gpu_;
@@ -99,6 +101,7 @@ class GpuOrder {
   int depth_ = 0;                             // calls of `before` without an `after` yet
   CUevent turn_ = nullptr;                    // the last launch has ended
   unsigned long long number_ = 0, last_ = 0;  // streams of this launch and the previous one
+  unsigned long long checked_ = legacy;  // stream that was last seen to be on this GPU
   bool launched_ = false;
   bool graphs_ = false;                     // a replay may be the latest launch
   std::weak_ptr<void> any_graph_;           // expires with the last of all captured graphs
