@@ -6,7 +6,6 @@
 #include <ccl/collective.cuh>
 #include <ccl/transport/p2p.hpp>
 
-#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
@@ -69,7 +68,6 @@ TEST_CASE("a launch that fails on one rank fails its call, and no rank waits for
   const Environment soon{"CCL_TIMEOUT", "1"};
   played::install(ranks, 8);
   auto comms = played::create_ranks(ranks);
-  std::vector<char> ended(ranks, 0);
   const auto problems = played::problems_on(comms, [&](const played::Rank& rank) -> std::string {
     const auto ring = RingOfGpus::create(rank.comm, small);
     if (!ring) return ring.error().message();
@@ -80,14 +78,13 @@ TEST_CASE("a launch that fails on one rank fails its call, and no rank waits for
     auto done = call();
     if (rank.rank == 1 && done) return "the launch did not fail";
     rank.synchronize();  // the kernels of the others end at their deadline, or sooner
-    ended[std::size_t(rank.rank)] = 1;
     for (int n = 0; n < 100 && done; ++n) {
       done = call();
       rank.synchronize();
     }
     return done ? std::string{} : done.error().message();
   });
-  CHECK(std::count(ended.begin(), ended.end(), 1) == ranks);
+  CHECK(!played::Queue::instance().stands_still());  // no kernel is left
   for (int r = 0; r < ranks; ++r) {
     INFO("rank " << r << ": " << problems[std::size_t(r)]);
     CHECK(!problems[std::size_t(r)].empty());
