@@ -142,7 +142,7 @@ TEST_CASE("a group may hold calls whose compositions are chosen, size by size") 
       Data d{comm.rank(), comm.ranks()};
       const auto sum = sums.bind(d.a.data(), d.sum.data(), n, Max{});
       const auto any = chosen.bind(d.a.data(), d.net.data(), count);
-      static_assert(group_kernels<decltype(sum), decltype(any)> == 1);
+      static_assert(group_kernels<decltype(sum), decltype(any)> == 2);
       CCL_CHECK(comm.rank() == 0 ? group({}, sum, any) : group({}, any, sum));
       for (const float x : d.sum) wrong += x != 3.f;
       for (Index i = 0; i < n; ++i) wrong += d.net[size_t(i)] != (i < count ? 6.f : 0.f);

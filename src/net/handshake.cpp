@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "net/secret.hpp"
 #include "net/sodium.hpp"
 
 namespace ccl::detail::net {

@@ -98,6 +98,11 @@ void add_streams(CudaDriver& cuda) {
     delete reinterpret_cast<Stream*>(stream);
     return CUDA_SUCCESS;
   };
+  cuda.stream_get_ctx = [](CUstream stream, CUcontext* context) {
+    *context = reinterpret_cast<CUcontext>(
+        std::uintptr_t(reinterpret_cast<Stream*>(stream)->context + 1));
+    return CUDA_SUCCESS;
+  };
   cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
     *number = reinterpret_cast<Stream*>(stream)->number;
     return CUDA_SUCCESS;
