@@ -1,5 +1,7 @@
 #include "gpu/order.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 

@@ -412,6 +412,10 @@ inline CudaDriver driver() {
     delete reinterpret_cast<Stream*>(stream);
     return CUDA_SUCCESS;
   };
+  cuda.stream_get_ctx = [](CUstream stream, CUcontext* context) {
+    *context = context_of(reinterpret_cast<Stream*>(stream)->device);
+    return CUDA_SUCCESS;
+  };
   cuda.stream_synchronize = [](CUstream stream) {
     return reinterpret_cast<Stream*>(stream)->stuck ? CUDA_ERROR_LAUNCH_TIMEOUT : CUDA_SUCCESS;
   };

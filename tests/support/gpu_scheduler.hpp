@@ -54,6 +54,10 @@ class GpuScheduler {
       return CUDA_SUCCESS;
     };
     note_captures(cuda);
+    cuda.stream_get_ctx = [](CUstream stream, CUcontext* context) {
+      *context = fake::context_of(of(stream).gpu);
+      return CUDA_SUCCESS;
+    };
     cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
       *number = of(stream).number;
       return CUDA_SUCCESS;

@@ -70,6 +70,10 @@ void add_contexts(CudaDriver& cuda) {
     *context = reinterpret_cast<CUcontext>(std::uintptr_t(contexts.back() + 1));
     return CUDA_SUCCESS;
   };
+  cuda.ctx_get_device = [](CUdevice* device) {
+    *device = contexts.back();
+    return CUDA_SUCCESS;
+  };
   cuda.ctx_get_id = [](CUcontext context, unsigned long long* number) {
     *number = reinterpret_cast<std::uintptr_t>(context);
     return CUDA_SUCCESS;
@@ -223,6 +227,23 @@ TEST_CASE("the default stream is that of the communicator's GPU, wherever the th
   CHECK(records ==
         Waits{{1, nullptr}, {1, handle(stream)}, {1, nullptr}, {1, handle(stream)}, {1, nullptr}});
   CHECK(contexts.empty());
+}
+
+TEST_CASE("a stream of another GPU is refused, and the next call is well") {
+  GpuOrder order{gpu(1)};
+  Stream own{1, 7, nullptr}, foreign{0, 8, nullptr};
+  (void)call(order, handle(own));
+  records.clear();
+  for (int i = 0; i < 2; ++i) {
+    const auto refused = order.before(handle(foreign), std::make_shared<int>());
+    REQUIRE(!refused);
+    CHECK(refused.error().code == Errc::invalid_argument);
+    CHECK(refused.error().what ==
+          "the stream belongs to CUDA device 0 and the communicator to device 1; give a stream "
+          "that was made while device 1 was current");
+  }
+  CHECK(records.empty());
+  CHECK(call(order, handle(own)).empty());
 }
 
 TEST_CASE("retired resources go when their launches have ended, wherever the thread is") {

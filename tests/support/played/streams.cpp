@@ -235,6 +235,12 @@ void add_streams(detail::CudaDriver& cuda) {
   cuda.stream_destroy = destroy_stream;
   cuda.stream_synchronize = synchronize;
   cuda.stream_wait_event = await;
+  cuda.stream_get_ctx = [](CUstream handle, CUcontext* context) {
+    Stream* const stream = stream_of(handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *context = fake::context_of(stream->device);
+    return CUDA_SUCCESS;
+  };
   cuda.stream_get_id = [](CUstream handle, unsigned long long* number) {
     Stream* const stream = stream_of(handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
