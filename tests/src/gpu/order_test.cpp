@@ -103,8 +103,8 @@ void add_streams(CudaDriver& cuda) {
     return CUDA_SUCCESS;
   };
   cuda.stream_get_ctx = [](CUstream stream, CUcontext* context) {
-    *context = reinterpret_cast<CUcontext>(
-        std::uintptr_t(reinterpret_cast<Stream*>(stream)->context + 1));
+    *context =
+        reinterpret_cast<CUcontext>(std::uintptr_t(reinterpret_cast<Stream*>(stream)->context + 1));
     return CUDA_SUCCESS;
   };
   cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
