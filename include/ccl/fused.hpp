@@ -141,8 +141,7 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     const int ranks = work.peers.ranks;
     if (ranks == 1) {
       CCL_CHECK(detail::check_ready(connections.comm()));
-      const int code =
-          Kernels::launch(work, {connections.comm().device(), stream.cuda(), 128});
+      const int code = Kernels::launch(work, {connections.comm().device(), stream.cuda(), 128});
       if (code != 0) return fail(detail::cuda_failed(connections, code));
       return {};
     }

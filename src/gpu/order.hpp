@@ -101,7 +101,7 @@ class GpuOrder {
   int depth_ = 0;                             // calls of `before` without an `after` yet
   CUevent turn_ = nullptr;                    // the last launch has ended
   unsigned long long number_ = 0, last_ = 0;  // streams of this launch and the previous one
-  unsigned long long checked_ = legacy;  // stream that was last seen to be on this GPU
+  unsigned long long checked_ = legacy;       // stream that was last seen to be on this GPU
   bool launched_ = false;
   bool graphs_ = false;                     // a replay may be the latest launch
   std::weak_ptr<void> any_graph_;           // expires with the last of all captured graphs

@@ -64,12 +64,12 @@ class Exchange {
   CCL_HD bool visit(int n) {
     if constexpr (lists_visits) {
       const auto next = work_.visit[n];
-      const MessageRun run = work_.run(next);
-      return next.sends ? some<true>(next.peer, run) : some<false>(next.peer, run);
+      const MessageRun messages = work_.run(next);
+      return next.sends ? some<true>(next.peer, messages) : some<false>(next.peer, messages);
     } else {
       const auto next = Pairwise::visit_at(work_.rings[channel_], n);
-      const MessageRun run = work_.run(next.sends, next.peer);
-      return next.sends ? some<true>(next.peer, run) : some<false>(next.peer, run);
+      const MessageRun messages = work_.run(next.sends, next.peer);
+      return next.sends ? some<true>(next.peer, messages) : some<false>(next.peer, messages);
     }
   }
 
