@@ -1,25 +1,40 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs the test suite: the plain build, parts of it again under
 # the sanitizers, and, where nvcc is, the device code. What was skipped is listed with its reason.
+#   test.sh [--long] [arguments of ctest]
+# --long adds what takes long.
 set -euo pipefail
 cd "$(dirname "$0")"
 . cmake/setup.sh --docs
 
+long=OFF
+if [ "${1:-}" = --long ]; then
+  long=ON
+  shift
+fi
 jobs=$(nproc)
 builds=(test)
-cmake --preset test
+notes=()
+cmake --preset test -DCCL_TEST_LONG=$long
 cmake --build --preset test -j "$jobs"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
 declare -A sanitized=(
-  [asan]='^(src\.(net|transport)|transport|detail\.transport|topo\.xml$|detail\.runtime\.(bootstrap|bootstrap_failures|bootstrap_process|proxy_engine)$|comm\.communicator$|collective\.collective_simple$|element\.types_0$)'
+  [asan]='^(src\.(net|transport)|transport|detail\.transport|topo\.xml$|detail\.runtime\.(bootstrap|bootstrap_failures|bootstrap_process|proxy_engine)$|comm\.communicator$)'
   [tsan]='^((src\.|detail\.)?transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$)'
 )
+if [ $long = ON ]; then
+  sanitized[asan]+='|^(collective\.collective_simple|element\.types_0)$'
+else
+  notes+=("asan: collective.collective_simple and element.types_0 (only with --long)")
+  notes+=("consume.add_subdirectory: it compiles the runtime again (only with --long)")
+  notes+=("ib.vm: the rarer of its cases (only with --long)")
+  notes+=("fuzz targets: a second each (a minute with --long)")
+fi
 for sanitizer in asan tsan; do
-  cmake --preset "host-$sanitizer" "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" -DCCL_RUNTIME_EXCLUDE=/src/sim/ >/dev/null
+  cmake --preset "host-$sanitizer" -DCCL_TEST_LONG=$long "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" -DCCL_RUNTIME_EXCLUDE=/src/sim/ >/dev/null
   cmake --build --preset "host-$sanitizer" -j "$jobs"
   builds+=("$sanitizer")
 done
-notes=()
 [ -e build-test/nccl/libnccl.so.2 ] || notes+=("libnccl: not built (no nccl.h of NCCL 2.28)")
 if [ -n "${CUDACXX:-}" ]; then
   exclude= optimized="-O3 -DNDEBUG"
