@@ -83,9 +83,9 @@ Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Inde
       (data == nullptr && bytes != 0) || (tag & own_tags) != 0) {
     return core_->membership().failed(
         Errc::invalid_argument,
-        fmt::format("send to rank {} of {} with {} bytes and tag {} makes no sense (64 "
-                    "MiB at most)",
-                    peer, ranks(), bytes, tag));
+        fmt::format(
+            "send to rank {} of {} with {} bytes and tag {} makes no sense ({} MiB at most)", peer,
+            ranks(), bytes, tag, max_message_bytes >> 20));
   }
   return core_->messages().send(peer, tag, data, bytes);
 }

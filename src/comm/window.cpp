@@ -4,17 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <mutex>
-#include <tuple>
 #include <utility>
 
 #include "base/field_check.hpp"
-#include "base/fork_mutex.hpp"
 #include "comm/edge_handshake.hpp"
+#include "comm/local_part.hpp"
 #include "comm/memory_exchange.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
@@ -75,39 +71,6 @@ Result<void> check_parts(const CommState& state, const std::vector<Part>& parts)
   }
   return {};
 }
-
-/// Parts of windows that ranks of this process are creating.
-class LocalPart {
- public:
-  using Key = std::tuple<std::array<std::byte, 16>, int, int>;  // secret, number, rank
-  using Range = std::pair<Word, Index>;                         // address, bytes
-  LocalPart(const Key& key, const Range& range) : key_{key} {
-    const std::lock_guard lock{table().mutex};
-    table().parts[key_] = range;
-  }
-  ~LocalPart() {
-    const std::lock_guard lock{table().mutex};
-    table().parts.erase(key_);
-  }
-  LocalPart(const LocalPart&) = delete;
-  LocalPart& operator=(const LocalPart&) = delete;
-  static bool contains(const Key& key, const Range& range) {
-    const std::lock_guard lock{table().mutex};
-    const auto found = table().parts.find(key);
-    return found != table().parts.end() && found->second == range;
-  }
-
- private:
-  struct Table {
-    std::map<Key, Range> parts;
-    ForkMutex mutex{[this] { renew(parts); }};
-  };
-  static Table& table() {
-    static Table* const one = new Table;  // outlives the last window at exit
-    return *one;
-  }
-  const Key key_;
-};
 
 /// Registration of a window on one rank.
 class Maker {

@@ -40,7 +40,7 @@ Result<void> Group::Part::run() const {
 
 /// True if the step may be a launch on a GPU, which returns before it has run.
 bool Group::Part::may_launch(std::size_t step) const {
-  return member->device >= 0 && member->created() && !waiting.contains(step) && !launches_block();
+  return member->device >= 0 && member->created() && !waiting.contains(step);
 }
 
 /// True if two parts share a stream; CPU ranks ignore streams.
@@ -187,7 +187,9 @@ Result<void> Group::run(std::vector<Lane>& lanes) {
     return lanes.front().result();
   }
   std::vector<Lane*> launching, waiting;
-  for (Lane& lane : lanes) launching.push_back(&lane);
+  if (!launches_block()) {
+    for (Lane& lane : lanes) launching.push_back(&lane);
+  }
   while (!launching.empty()) {
     std::erase_if(launching, [](Lane* lane) { return !lane->launch_next(); });
   }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "net/sodium.hpp"
+#include <strings.h>
 
 namespace ccl::detail::net {
 
@@ -46,10 +47,8 @@ struct RecordCipher::Keys {
   bool use_aes = false;
   const Sodium* library = &sodium();
   ~Keys() {
-    volatile unsigned char* const begin = aes.data();
-    for (size_t i = 0; i < aes.size(); ++i) begin[i] = 0;
-    volatile unsigned char* const key = chacha.data();
-    for (size_t i = 0; i < chacha.size(); ++i) key[i] = 0;
+    ::explicit_bzero(aes.data(), aes.size());
+    ::explicit_bzero(chacha.data(), chacha.size());
   }
 };
 

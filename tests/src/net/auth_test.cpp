@@ -324,6 +324,29 @@ TEST_CASE("400 later callers do not push out one that is between greeting and cl
         }) == 0);
 }
 
+TEST_CASE("a caller that has begun its claim keeps its place before silent ones") {
+  CHECK(in_process(64, [] {  // 16 callers, and 8 from one address
+          auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
+          const auto soon = Deadline::after(20);
+          const auto come = [&] {
+            Fd fd = std::move(*connect_once(listener.address(), soon, nullptr));
+            Greeting greeting;
+            if (!recv_all(fd.get(), &greeting, sizeof greeting, soon, nullptr)) fd.reset();
+            return fd;
+          };
+          const Fd spoken = come();
+          if (!send_all(spoken.get(), handshake_magic.data(), 4, soon, nullptr)) return 1;
+          std::vector<Fd> silent;
+          for (int n = 0; n < 7; ++n) silent.push_back(come());
+          std::this_thread::sleep_for(CallerTable::grace + std::chrono::milliseconds{200});
+          const Fd last = come();
+          char byte = 0;
+          const bool kept = ::recv(spoken.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+          const bool evicted = ::recv(silent[0].get(), &byte, 1, MSG_DONTWAIT) >= 0;
+          return last && kept && evicted ? 0 : 2;
+        }) == 0);
+}
+
 // It shows that a listener serves while it turns callers away. It would pass without limits of
 // callers, too: the newest is served at once, and only older ones lose their places.
 TEST_CASE("a listener serves ranks, newest callers, beside 2,000 silent and 2,000 slow ones") {

@@ -23,7 +23,6 @@ Error no_peer_view(const Connections& connections);
 Error no_device_code(const Connections& connections);
 /// Error: a communicator of CPU ranks was given a CUDA stream.
 Error not_on_device(const Connections& connections);
-/// Error: a launch over wires cannot hold `messages` messages.
 /// Error: the composition takes no counts that lie in memory.
 Error no_counts(const Connections& connections);
 /// Error: the scratch of a rank cannot hold a row of `row_bytes` bytes.
