@@ -258,6 +258,10 @@ inline CudaDriver driver() {
     *context = current() < 0 ? nullptr : context_of(current());
     return CUDA_SUCCESS;
   };
+  cuda.ctx_get_device = [](CUdevice* device) {
+    *device = current();
+    return current() < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  };
   cuda.ctx_get_id = [](CUcontext context, unsigned long long* number) {
     *number = reinterpret_cast<std::uintptr_t>(context);
     return CUDA_SUCCESS;

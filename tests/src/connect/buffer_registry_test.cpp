@@ -10,6 +10,7 @@
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/pointer_attributes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -26,32 +27,8 @@ const auto* const buffer = reinterpret_cast<const char*>(std::uintptr_t{1} << 40
 CUresult attributes(unsigned count, CUpointer_attribute* what, void** to, CUdeviceptr at) {
   const auto base = reinterpret_cast<CUdeviceptr>(buffer);
   if (number == 0 || at < base || at >= base + bytes) return CUDA_ERROR_INVALID_VALUE;
-  for (unsigned i = 0; i < count; ++i) {
-    switch (what[i]) {
-      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *static_cast<unsigned*>(to[i]) = CU_MEMORYTYPE_DEVICE;
-        break;
-      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *static_cast<CUdeviceptr*>(to[i]) = base;
-        break;
-      case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *static_cast<std::size_t*>(to[i]) = bytes;
-        break;
-      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *static_cast<int*>(to[i]) = 0;
-        break;
-      case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *static_cast<int*>(to[i]) = 1;
-        break;
-      case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        *static_cast<unsigned long long*>(to[i]) = number;
-        break;
-      default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-  }
-  return CUDA_SUCCESS;
+  return answer_attributes({base, bytes, CU_MEMORYTYPE_DEVICE, base, 0, true, number}, count, what,
+                           to);
 }
 
 /// The registries of two ranks, each on a GPU.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/pointer_attributes.hpp"
 
 using namespace ccl;
 using namespace ccl::detail;
@@ -26,34 +27,9 @@ CUresult attributes(unsigned count, CUpointer_attribute* what, void** to, CUdevi
   ++questions;
   for (const Memory& m : memory) {
     if (at < m.begin || at >= m.begin + m.bytes) continue;
-    for (unsigned i = 0; i < count; ++i) {
-      switch (what[i]) {
-        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-          *static_cast<unsigned*>(to[i]) = m.kind;
-          break;
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-          *static_cast<CUdeviceptr*>(to[i]) = m.begin;
-          break;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-          *static_cast<std::size_t*>(to[i]) = m.bytes;
-          break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-          *static_cast<CUdeviceptr*>(to[i]) = m.reachable ? at : 0;
-          break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-          *static_cast<int*>(to[i]) = m.device;
-          break;
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-          *static_cast<int*>(to[i]) = m.legacy;
-          break;
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-          *static_cast<unsigned long long*>(to[i]) = m.begin;
-          break;
-        default:
-          return CUDA_ERROR_INVALID_VALUE;
-      }
-    }
-    return CUDA_SUCCESS;
+    const test::FakeAllocation found{m.begin,  m.bytes,  m.kind, m.reachable ? at : 0,
+                                     m.device, m.legacy, m.begin};
+    return test::answer_attributes(found, count, what, to);
   }
   return CUDA_SUCCESS;  // as of an address that the driver does not know: all values stay
 }

@@ -1,11 +1,11 @@
 #include "gpu/order.hpp"
 
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/fake_gpus.hpp"
 
 using namespace ccl;
 using namespace ccl::detail;
@@ -33,64 +33,14 @@ struct OnStream {
 };
 
 std::vector<OnStream> waits, records;
-std::vector<int> contexts;  // of this thread, the current one last
-bool events_end = true;     // when they are recorded
+std::vector<int>& contexts = test::fake::contexts();  // of this thread, the current one last
+bool events_end = true;                               // when they are recorded
 
 CUresult place(CUstream stream, OnStream* at) {
   if (stream == nullptr && contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   const Stream* const of = reinterpret_cast<Stream*>(stream);
   *at = {of == nullptr ? contexts.back() : of->context, stream};
   return CUDA_SUCCESS;
-}
-
-/// What opening a GPU needs.
-void add_contexts(CudaDriver& cuda) {
-  cuda.device_get = [](CUdevice* device, int n) {
-    *device = n;
-    return CUDA_SUCCESS;
-  };
-  cuda.device_get_attribute = [](int* value, CUdevice_attribute, CUdevice) {
-    *value = 1;
-    return CUDA_SUCCESS;
-  };
-  cuda.primary_ctx_retain = [](CUcontext* context, CUdevice device) {
-    *context = reinterpret_cast<CUcontext>(std::uintptr_t(device + 1));
-    return CUDA_SUCCESS;
-  };
-  cuda.primary_ctx_release = [](CUdevice) { return CUDA_SUCCESS; };
-  cuda.ctx_push_current = [](CUcontext context) {
-    contexts.push_back(int(reinterpret_cast<std::uintptr_t>(context)) - 1);
-    return CUDA_SUCCESS;
-  };
-  cuda.ctx_pop_current = [](CUcontext*) {
-    contexts.pop_back();
-    return CUDA_SUCCESS;
-  };
-  cuda.ctx_get_current = [](CUcontext* context) {
-    *context = reinterpret_cast<CUcontext>(std::uintptr_t(contexts.back() + 1));
-    return CUDA_SUCCESS;
-  };
-  cuda.ctx_get_device = [](CUdevice* device) {
-    *device = contexts.back();
-    return CUDA_SUCCESS;
-  };
-  cuda.ctx_get_id = [](CUcontext context, unsigned long long* number) {
-    *number = reinterpret_cast<std::uintptr_t>(context);
-    return CUDA_SUCCESS;
-  };
-  cuda.thread_exchange_capture_mode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
-  cuda.mem_host_alloc = [](void** at, std::size_t bytes, unsigned) {
-    *at = ::operator new(bytes);
-    return CUDA_SUCCESS;
-  };
-  cuda.get_error_name = [](CUresult, const char** name) {
-    *name = "CUDA_ERROR_FAKE";
-    return CUDA_SUCCESS;
-  };
-  cuda.get_error_string = [](CUresult, const char** text) {
-    *text = "of a fake driver";
-    return CUDA_SUCCESS;
-  };
 }
 
 void add_streams(CudaDriver& cuda) {
@@ -181,8 +131,7 @@ void destroy(Graph& graph) {
 }
 
 std::shared_ptr<Gpu> gpu(int device) {
-  CudaDriver cuda;
-  add_contexts(cuda);
+  CudaDriver cuda = test::fake::driver();
   add_streams(cuda);
   add_graphs(cuda);
   use_cuda_driver(cuda, 2);

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "support/pointer_attributes.hpp"
 #include <sys/utsname.h>
 
 namespace ccl::test::played {
@@ -19,34 +20,10 @@ CUresult describe(unsigned count, CUpointer_attribute* what, void** to, CUdevice
   if (next == all.regions.begin()) return CUDA_ERROR_INVALID_VALUE;
   const auto& [base, region] = *std::prev(next);
   if (at >= base + region.bytes) return CUDA_ERROR_INVALID_VALUE;
-  for (unsigned n = 0; n < count; ++n) {
-    switch (what[n]) {
-      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *static_cast<unsigned*>(to[n]) = CU_MEMORYTYPE_DEVICE;
-        break;
-      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *static_cast<CUdeviceptr*>(to[n]) = base;
-        break;
-      case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *static_cast<std::size_t*>(to[n]) = region.bytes;
-        break;
-      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *static_cast<CUdeviceptr*>(to[n]) = at;
-        break;
-      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *static_cast<int*>(to[n]) = region.device;
-        break;
-      case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *static_cast<int*>(to[n]) = region.fd >= 0;
-        break;
-      case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        *static_cast<unsigned long long*>(to[n]) = base;  // not used again while it is mapped
-        break;
-      default:
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-  }
-  return CUDA_SUCCESS;
+  // The address is not used again while it is mapped, so it is the number, too.
+  const FakeAllocation memory{base,           region.bytes, CU_MEMORYTYPE_DEVICE, at, region.device,
+                              region.fd >= 0, base};
+  return answer_attributes(memory, count, what, to);
 }
 
 }  // namespace
