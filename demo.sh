@@ -8,7 +8,7 @@ cd "$(dirname "$0")"
 
 jobs=$(nproc)
 has_gpus=
-if nvidia-smi --list-gpus 2>/dev/null | grep -q GPU; then has_gpus=1; fi
+if nvidia-smi --list-gpus 2>/dev/null | grep GPU >/dev/null; then has_gpus=1; fi
 if [ -n "${CUDACXX:-}" ] && [ -n "$has_gpus" ]; then
   # Only this collective's kernels, and what ccl_perf needs itself: a minute instead of several.
   cmake --preset cuda -B build-demo -DCCL_BUILD_TESTS=OFF -DCCL_BUILD_EXAMPLES=OFF -DCCL_BUILD_TOOLS=OFF \

@@ -32,14 +32,15 @@ missing_packages() {
   has_header pugixml.hpp || echo libpugixml-dev
   has_header CLI/CLI.hpp || echo libcli11-dev
   has_header infiniband/verbs.h || echo libibverbs-dev
-  # It is opened at run time, so no header is needed.
-  PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -qE 'libsodium\.so\.(23|26)' || echo libsodium23
+  # It is opened at run time, so no header is needed. Not grep -q: it ends before ldconfig has written
+  # all, and with pipefail that counts as missing, now and then.
+  PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -E 'libsodium\.so\.(23|26)' >/dev/null || echo libsodium23
   if [ -n "$setup_docs" ]; then
     for tool in python3:python3 mkdocs:mkdocs doxygen:doxygen codespell:codespell linkchecker:linkchecker \
       clang-format-16:clang-format-16; do
       command -v "${tool%%:*}" >/dev/null || echo "${tool##*:}"
     done
-    mkdocs build --help 2>/dev/null | grep -q "material" || echo mkdocs-material
+    mkdocs build --help 2>/dev/null | grep "material" >/dev/null || echo mkdocs-material
   fi
 }
 
