@@ -77,6 +77,14 @@ if [ -n "$packages" ]; then
   packages=$(missing_packages)
   [ -z "$packages" ] || die "still missing after the installation:" $packages
 fi
+# The headers of the oldest toolkit that the runtime compiles with. Without them one test is skipped.
+if [ -n "$setup_docs" ] && [ ! -e .deps/cuda-12.4/nvidia/cuda_runtime/include/cuda.h ] &&
+  python3 -m pip --version >/dev/null 2>&1; then
+  say "installing the headers of CUDA 12.4 into .deps/cuda-12.4"
+  python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .deps/cuda-12.4 \
+    "nvidia-cuda-runtime-cu12==12.4.*" "nvidia-cuda-nvcc-cu12==12.4.*" "nvidia-cuda-cccl-cu12==12.4.*" ||
+    say "pip could not fetch them"
+fi
 if [ -z "$cuda_root" ]; then
   say "installing the CUDA Toolkit's wheels into .deps/cuda"
   mkdir -p .deps

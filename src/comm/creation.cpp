@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "base/os_error.hpp"
@@ -48,7 +49,7 @@ int blocks_of_all(const CommState& state) {
 /// CCL_MULTI_RANK_GPU_ENABLE allows it.
 Result<void> check_devices(CommState& state) {
   const PeerInfo& mine = state.identity.peers()[state.identity.rank()];
-  std::map<std::pair<std::uint64_t, std::int64_t>, int> ranks;
+  std::map<std::tuple<std::uint64_t, std::int64_t, std::uint64_t>, int> ranks;
   for (const PeerInfo& other : state.identity.peers()) {
     if ((other.device < 0) != (mine.device < 0)) {
       Error error{Errc::mismatch,
@@ -59,7 +60,7 @@ Result<void> check_devices(CommState& state) {
       error.peer = other.rank;
       return fail(std::move(error));
     }
-    int& sharing = ranks[{other.host_hash, other.bus_id}];
+    int& sharing = ranks[{other.host_hash, other.bus_id, other.gpu}];
     state.device.ranks_on_gpu = std::max(state.device.ranks_on_gpu, ++sharing);
     if (mine.device >= 0 && same_gpu(mine, other)) {
       CCL_TRY(const bool allowed, setting_flag("MULTI_RANK_GPU_ENABLE"));

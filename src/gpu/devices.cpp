@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "gpu/driver.hpp"
 
@@ -30,6 +31,17 @@ cuda::std::int64_t bus_id_of(const std::string& text) {
   return id;
 }
 
+namespace {
+/// FNV-1a.
+cuda::std::uint64_t fnv_hash(std::string_view text) {
+  cuda::std::uint64_t hash = 0xcbf2'9ce4'8422'2325u;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x0000'0100'0000'01b3u;
+  }
+  return hash;
+}
+}  // namespace
+
 Result<cuda::std::uint64_t> fabric_domain(const std::string& of_nvml) {
   CCL_TRY(const Index enabled, setting_integer("MNNVL_ENABLE"));
   CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
@@ -40,11 +52,7 @@ Result<cuda::std::uint64_t> fabric_domain(const std::string& of_nvml) {
   if (uuid >= 0) cluster = fmt::format("{}", uuid);
   if (clique >= 0) part = fmt::format(":{}", clique);
   if (enabled == 0 || !handles || cluster.empty()) return cuda::std::uint64_t{0};
-  cuda::std::uint64_t hash = 0xcbf2'9ce4'8422'2325u;  // FNV-1a
-  for (const char c : cluster + part) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x0000'0100'0000'01b3u;
-  }
-  return hash | 1;
+  return fnv_hash(cluster + part) | 1;
 }
 
 Result<void> describe_device(PeerInfo& info) {
@@ -56,6 +64,9 @@ Result<void> describe_device(PeerInfo& info) {
   char text[32] = {};
   CCL_CHECK(cuda_check(cuda->device_get_pci_bus_id(text, sizeof text, device), "ask a bus id"));
   info.bus_id = bus_id_of(text);
+  CUuuid uuid{};
+  CCL_CHECK(cuda_check(cuda->device_get_uuid(&uuid, device), "ask a UUID"));
+  info.gpu = fnv_hash({uuid.bytes, sizeof uuid.bytes}) | 1;
   int major = 0, minor = 0;
   (void)cuda->device_get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
   (void)cuda->device_get_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);

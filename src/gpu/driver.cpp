@@ -37,6 +37,7 @@ Opened open_driver() {
 #define CCL_CUDA_DRIVER_FIND(member, function) \
   find(opened.driver.member, CCL_CUDA_DRIVER_TEXT(function));
   CCL_CUDA_DRIVER_CALLS(CCL_CUDA_DRIVER_FIND)
+  find(opened.driver.event_elapsed_time, "cuEventElapsedTime");
 #undef CCL_CUDA_DRIVER_FIND
 #undef CCL_CUDA_DRIVER_TEXT
   if (missing != nullptr) {

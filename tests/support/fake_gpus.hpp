@@ -35,6 +35,8 @@ struct FakeGpus {
   };
   std::map<std::size_t, std::map<std::size_t, Link>> links{};  // that are unlike the others
   std::map<int, int> multiprocessors{};  // of these devices; the others have one
+  std::map<int, int> capabilities{};     // of these devices; the others have 90
+  std::map<int, int> instances{};        // of GPUs: these devices have the bus id of others
   int copies_between = 0;                // of GPUs, in all
   int refuses_to_map = -1;               // for this device, what is another's
   std::atomic<int> full{-1};             // this device, which has no memory left
@@ -197,6 +199,11 @@ inline CUresult unmap_legacy(CUdeviceptr at) {
   return CUDA_SUCCESS;
 }
 
+inline int value_of(const std::map<int, int>& values, int key, int other) {
+  const auto found = values.find(key);
+  return found == values.end() ? other : found->second;
+}
+
 inline CudaDriver driver() {
   CudaDriver cuda;
 #define CCL_FAKE_REFUSES(member, function) cuda.member = &Refuses<decltype(&::function)>::call;
@@ -215,8 +222,14 @@ inline CudaDriver driver() {
     return CUDA_SUCCESS;
   };
   cuda.device_get_pci_bus_id = [](char* text, int bytes, CUdevice device) {
+    device = value_of(gpus().instances, device, device);
     std::snprintf(text, std::size_t(bytes), "%04x:%02x:00.0", domain + unsigned(device) / in_domain,
                   0x10 + unsigned(device) % in_domain);
+    return CUDA_SUCCESS;
+  };
+  cuda.device_get_uuid = [](CUuuid* uuid, CUdevice device) {
+    *uuid = {};
+    std::memcpy(uuid->bytes, &device, sizeof device);
     return CUDA_SUCCESS;
   };
   cuda.device_get_by_pci_bus_id = [](CUdevice* device, const char* text) {
@@ -226,10 +239,14 @@ inline CudaDriver driver() {
     return CUDA_SUCCESS;
   };
   cuda.device_get_attribute = [](int* value, CUdevice_attribute what, CUdevice device) {
-    const auto& counts = gpus().multiprocessors;
-    const auto count = counts.find(device);
-    const bool counted = what == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT && count != counts.end();
-    *value = counted ? count->second : 1;
+    const FakeGpus& all = gpus();
+    *value = what == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+                 ? value_of(all.multiprocessors, device, 1)
+             : what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+                 ? value_of(all.capabilities, device, 90) / 10
+             : what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+                 ? value_of(all.capabilities, device, 90) % 10
+                 : 1;
     return CUDA_SUCCESS;
   };
   cuda.device_can_access_peer = [](int* can, CUdevice a, CUdevice b) {

@@ -19,6 +19,7 @@ PeerInfo gpu_rank(int rank, cuda::std::int64_t bus_id) {
   PeerInfo info = info_of(rank);
   info.device = rank;
   info.bus_id = bus_id;
+  info.compute_capability = 90;
   return info;
 }
 std::string refusal(const PeerInfo& a, const PeerInfo& b) {
@@ -125,4 +126,29 @@ TEST_CASE("a level refuses what is farther, and lines land whole only where that
   CHECK(P2pTransport::edge_transport(a, b).line_bytes == 128);
   CHECK(P2pTransport::edge_transport(a, c).line_bytes == 16);
   CHECK(P2pTransport::edge_transport(info_of(0), info_of(1)).line_bytes == 16);
+}
+
+TEST_CASE("lines land whole from sm_70 on, and between unlike GPUs from sm_90 on") {
+  const auto lines = [](int first, int second) {
+    PeerInfo a = gpu_rank(0, 0x1b000), b = gpu_rank(1, 0x1b000);
+    a.compute_capability = first;
+    b.compute_capability = second;
+    CHECK(P2pTransport::edge_transport(b, a).line_bytes ==
+          P2pTransport::edge_transport(a, b).line_bytes);
+    return P2pTransport::edge_transport(a, b).line_bytes;
+  };
+  for (const int equal : {70, 75, 80, 86, 89, 90, 100, 103, 120}) CHECK(lines(equal, equal) == 128);
+  CHECK(lines(60, 60) == 16);
+  CHECK(lines(80, 90) == 16);
+  CHECK(lines(90, 100) == 128);
+}
+
+TEST_CASE("two instances of one GPU are two GPUs without a path between them") {
+  PeerInfo a = gpu_rank(0, 0x1b000), b = gpu_rank(1, 0x1b000);
+  a.gpu = 1;
+  b.gpu = 2;
+  CHECK(mentions(refusal(a, b), "two instances (MIG) of one GPU"));
+  CHECK(mentions(refusal(a, b), "shm would"));
+  CHECK(P2pTransport::edge_transport(a, b).line_bytes == 16);
+  CHECK(detail::gpu_path(a, b) == topo::PathType::phb);
 }

@@ -1,10 +1,10 @@
 #pragma once
 
+#include <ccl/detail/base/bit_cast.hpp>
 #include <ccl/detail/base/ptx.hpp>
 #include <ccl/element/data_type.hpp>
 #include <ccl/element/small_float.hpp>
 
-#include <cuda/std/bit>
 #include <cuda/std/concepts>
 #include <cuda/std/type_traits>
 #include <nv/target>
@@ -32,18 +32,18 @@ struct Cell {
   /// Returns element `i` of a cell.
   CCL_HD static T get(const Word* cell, int i) {
     if constexpr (has_bits) {
-      return cuda::std::bit_cast<T>(Bits(cell[0] >> bit_size * i));
+      return detail::bit_cast<T>(Bits(cell[0] >> bit_size * i));
     } else {
       Image image;
       __builtin_memcpy(image.byte, reinterpret_cast<const char*>(cell) + sizeof(T) * i, sizeof(T));
-      return cuda::std::bit_cast<T>(image);
+      return detail::bit_cast<T>(image);
     }
   }
   /// Writes element `i` and keeps the other elements of the cell.
   CCL_HD static void put(Word* cell, int i, const T& value) {
     if constexpr (has_bits) {
       constexpr Word mask = ~Word{0} >> (64 - bit_size);
-      const Word bits = cuda::std::bit_cast<Bits>(value);
+      const Word bits = detail::bit_cast<Bits>(value);
       cell[0] = (cell[0] & ~(mask << bit_size * i)) | bits << bit_size * i;
     } else {
       __builtin_memcpy(reinterpret_cast<char*>(cell) + sizeof(T) * i, &value, sizeof(T));
@@ -94,15 +94,14 @@ template <class T, class Code, class Format, class Convert>
 struct NarrowFloat : Cell<T> {
   using Accumulate = float;
   CCL_HD static float widen(T value) {
-    const Code code = cuda::std::bit_cast<Code>(value);
+    const Code code = detail::bit_cast<Code>(value);
     NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return Convert::widen2(code).low;),
                       (return Format::widen(code);))
   }
   /// Rounds to nearest, ties to even. A NaN stays a NaN.
   CCL_HD static T narrow(float value) {
-    NV_IF_ELSE_TARGET(NV_IS_DEVICE,
-                      (return cuda::std::bit_cast<T>(Code(Convert::narrow2(value, 0)));),
-                      (return cuda::std::bit_cast<T>(Code(Format::narrow(value)));))
+    NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return detail::bit_cast<T>(Code(Convert::narrow2(value, 0)));),
+                      (return detail::bit_cast<T>(Code(Format::narrow(value)));))
   }
   CCL_HD static void unpack(const Word* cell, float* values) {
     CCL_UNROLL for (int i = 0; i < Cell<T>::per_cell; i += 2) {
@@ -159,10 +158,12 @@ CCL_DEVICE cuda::std::uint32_t ConvertFloat16::narrow2(float low, float high) {
   return ptx::round_f16x2(low, high);
 }
 CCL_DEVICE TwoFloats ConvertBFloat16::widen2(cuda::std::uint32_t pair) {
-  return {BFloat16Bits::widen(pair & 0xffff), cuda::std::bit_cast<float>(pair & 0xffff'0000u)};
+  return {BFloat16Bits::widen(pair & 0xffff), detail::bit_cast<float>(pair & 0xffff'0000u)};
 }
 CCL_DEVICE cuda::std::uint32_t ConvertBFloat16::narrow2(float low, float high) {
-  return ptx::round_bf16x2(low, high);
+  NV_IF_ELSE_TARGET(
+      NV_PROVIDES_SM_80, (return ptx::round_bf16x2(low, high);),
+      (return BFloat16Bits::narrow(low) | cuda::std::uint32_t{BFloat16Bits::narrow(high)} << 16;))
 }
 CCL_DEVICE Word ConvertBFloat16::add4(Word a, Word b) {
   return ptx::add_bf16x2(cuda::std::uint32_t(a), cuda::std::uint32_t(b)) |

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <ccl/detail/base/bit_cast.hpp>
 #include <ccl/types/word.hpp>
 
-#include <cuda/std/bit>
 #include <cuda/std/concepts>
 #include <cuda/std/cstdint>
 #include <cuda/std/type_traits>
@@ -23,8 +23,8 @@ template <class A>
 CCL_HD constexpr A pick(bool second, A a, A b) {
   using Bits = cuda::std::conditional_t<sizeof(A) == 4, cuda::std::uint32_t, cuda::std::uint64_t>;
   const Bits mask = Bits{0} - Bits{second};
-  return cuda::std::bit_cast<A>((cuda::std::bit_cast<Bits>(b) & mask) |
-                                (cuda::std::bit_cast<Bits>(a) & ~mask));
+  return detail::bit_cast<A>((detail::bit_cast<Bits>(b) & mask) |
+                             (detail::bit_cast<Bits>(a) & ~mask));
 }
 /// True if `A` is float or double. `smaller` and `larger` order numbers before NaNs.
 template <class A>

@@ -1,8 +1,7 @@
 #pragma once
 
+#include <ccl/detail/base/bit_cast.hpp>
 #include <ccl/types/word.hpp>
-
-#include <cuda/std/bit>
 
 namespace ccl {
 namespace detail {
@@ -63,8 +62,8 @@ struct SmallFloat {
   static constexpr Bits smallest_normal = Bits(128 - bias) << 23;
   static constexpr Bits magic = Bits(128 - bias + shift) << 23;
 
-  CCL_HD static Bits as_bits(float f) { return cuda::std::bit_cast<Bits>(f); }
-  CCL_HD static float as_float(Bits b) { return cuda::std::bit_cast<float>(b); }
+  CCL_HD static Bits as_bits(float f) { return detail::bit_cast<Bits>(f); }
+  CCL_HD static float as_float(Bits b) { return detail::bit_cast<float>(b); }
 };
 
 using Float16Bits = SmallFloat<5, 10, 0x7c00, 0x7c00>;  // too large: infinity
@@ -75,9 +74,9 @@ using Float8E5m2Bits = SmallFloat<5, 2, 0x7b, 0x7c>;    // too large: 57344, as 
 struct BFloat16Bits {
   using Bits = cuda::std::uint32_t;
   static constexpr Bits nan = 0x7fff;
-  CCL_HD static float widen(Bits code) { return cuda::std::bit_cast<float>(code << 16); }
+  CCL_HD static float widen(Bits code) { return detail::bit_cast<float>(code << 16); }
   CCL_HD static Bits narrow(float value) {
-    const Bits bits = cuda::std::bit_cast<Bits>(value);
+    const Bits bits = detail::bit_cast<Bits>(value);
     const Bits rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     return detail::select_less(0x7f80'0000u, bits & 0x7fff'ffffu, nan, rounded);
   }
@@ -87,7 +86,7 @@ namespace detail {
 /// Converts to float, to odd if inexact. Rounding the result once more gives the same as rounding
 /// `value` itself.
 CCL_HD float to_odd_float(double value) {
-  using cuda::std::bit_cast;
+  using detail::bit_cast;
   const auto nearest = static_cast<float>(value);
   const auto bits = bit_cast<cuda::std::uint32_t>(nearest);
   const double back = nearest;

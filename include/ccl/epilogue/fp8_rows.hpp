@@ -1,8 +1,7 @@
 #pragma once
 
+#include <ccl/detail/base/bit_cast.hpp>
 #include <ccl/detail/rows/work.hpp>
-
-#include <cuda/std/bit>
 
 namespace ccl {
 
@@ -46,7 +45,7 @@ struct Fp8Rows {
       CCL_UNROLL for (int i = 0; i < per_cell; ++i) scaled[i] = values[c * per_cell + i] * up;
       const auto codes = detail::RowRun<Code, per_cell>::pack(scaled);
       f.word[c] = is_scale(lane, c)
-                      ? Word{cuda::std::bit_cast<cuda::std::uint32_t>(largest / largest_code)}
+                      ? Word{detail::bit_cast<cuda::std::uint32_t>(largest / largest_code)}
                       : codes.word[0];
     }
     return f;
@@ -59,7 +58,7 @@ struct Fp8Rows {
       if (is_scale(lane, c)) mine = f.word[c];
     }
     const Word reported = group.from(mine, Group::width - 1);
-    const auto scale = cuda::std::bit_cast<float>(static_cast<cuda::std::uint32_t>(reported));
+    const auto scale = detail::bit_cast<float>(static_cast<cuda::std::uint32_t>(reported));
     CCL_UNROLL for (int c = 0; c < Lane::cells; ++c) {
       detail::RowRun<Code, per_cell>{{f.word[c]}}.unpack(values + c * per_cell);
       CCL_UNROLL for (int i = 0; i < per_cell; ++i) values[c * per_cell + i] *= scale;

@@ -18,6 +18,9 @@ struct PeerInfo {
   cuda::std::uint64_t pid_hash = 0;
   cuda::std::uint64_t shm_device = 0;  ///< st_dev of /dev/shm; equal if two ranks can share memory
   cuda::std::int64_t bus_id = -1;      ///< PCI bus id of the device; -1 on CPU
+  /// Hash of the device's UUID. Instances of one GPU (MIG) have the same bus id and different
+  /// UUIDs. 0 on CPU.
+  cuda::std::uint64_t gpu = 0;
   /// Hash of the device's NVLink domain over several hosts; 0: none.
   cuda::std::uint64_t fabric = 0;
   int compute_capability = 0;  ///< 90 for sm_90; 0 on CPU

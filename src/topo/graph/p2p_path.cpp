@@ -110,7 +110,8 @@ PathType pci_path(const std::string& sysfs, const std::string& a, const std::str
 
 PathType gpu_path(const PeerInfo& a, const PeerInfo& b) {
   if (a.host_hash != b.host_hash) return same_fabric(a, b) ? PathType::nvl : PathType::dis;
-  if (a.bus_id == b.bus_id) return PathType::loc;
+  if (same_gpu(a, b)) return PathType::loc;
+  if (are_instances(a, b)) return PathType::phb;
   using Key = std::pair<std::int64_t, std::int64_t>;
   static std::map<Key, PathType> known;
   static ForkMutex mutex{[] { renew(known); }};
@@ -123,6 +124,12 @@ PathType gpu_path(const PeerInfo& a, const PeerInfo& b) {
                             : pci_path("/sys", bus_id_text(key.first), bus_id_text(key.second));
   known.emplace(key, path);
   return path;
+}
+
+bool lines_proven(const PeerInfo& a, const PeerInfo& b) {
+  if (a.host_hash != b.host_hash || gpu_path(a, b) > PathType::nvl) return false;
+  const auto [lower, higher] = std::minmax(a.compute_capability, b.compute_capability);
+  return lower >= 90 || (lower >= 70 && lower == higher);
 }
 
 }  // namespace ccl::detail

@@ -19,12 +19,16 @@ inline bool same_fabric(const PeerInfo& a, const PeerInfo& b) {
   return a.fabric != 0 && a.fabric == b.fabric;
 }
 inline bool same_gpu(const PeerInfo& a, const PeerInfo& b) {
-  return a.host_hash == b.host_hash && a.bus_id == b.bus_id;
+  return a.host_hash == b.host_hash && a.bus_id == b.bus_id && a.gpu == b.gpu;
+}
+/// True for two instances of one GPU (MIG). They have no path but the host's memory.
+inline bool are_instances(const PeerInfo& a, const PeerInfo& b) {
+  return a.host_hash == b.host_hash && a.bus_id == b.bus_id && a.gpu != b.gpu;
 }
 
-/// Path between two GPUs. On one host: LOC for one GPU; NVL if the driver reports atomics on their
-/// link, which PCIe lacks; else by their places among the PCI devices, as for a GPU that this
-/// process may not use. Between hosts: NVL in one fabric, else DIS.
+/// Path between two GPUs. On one host: LOC for one GPU; PHB for two instances of one; NVL if the
+/// driver reports atomics on their link, which PCIe lacks; else by their places among the PCI
+/// devices, as for a GPU that this process may not use. Between hosts: NVL in one fabric, else DIS.
 topo::PathType gpu_path(const PeerInfo& a, const PeerInfo& b);
 
 /// Path by the folders of two PCI devices ("0000:1b:00.0") under `sysfs` (/sys): PIX, PXB, PHB or
@@ -33,10 +37,10 @@ topo::PathType pci_path(const std::string& sysfs, const std::string& a, const st
 
 std::string_view path_text(topo::PathType type);
 
-/// True if the lines of LL128 land whole. Holds for paths with a passed litmus test (10^9 lines for
-/// each pair of GPUs): within one GPU, and over NVLink.
-constexpr bool lines_proven(topo::PathType path) {
-  return path <= topo::PathType::nvl;
-}
+/// True if the lines of LL128 land whole between two GPUs of a host: within one GPU and over
+/// NVLink, on GPUs that are proven. A litmus test of 10^9 lines for each pair passed on sm_90.
+/// Since sm_70, NCCL 2.28 relies on whole lines between equal GPUs, and from sm_90 on between any
+/// (its `tuning.cc`).
+bool lines_proven(const PeerInfo& a, const PeerInfo& b);
 
 }  // namespace ccl::detail

@@ -165,6 +165,10 @@ Result<void> reaches(const PeerInfo& from, const PeerInfo& to) {
   }
   if (fault == PathFault::excluded) return refuse("CCL_P2P_EXCLUDE names them; shm would");
   if (same_gpu(from, to)) return {};
+  if (are_instances(from, to)) {
+    return refuse(
+        "they are on two instances (MIG) of one GPU, without a path between them; shm would");
+  }
   CCL_TRY(const auto level, p2p_level());
   if (const auto path = gpu_path(from, to); level && path > *level) {
     return refuse(
@@ -197,8 +201,7 @@ Result<void> P2pTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
 
 EdgeTransport P2pTransport::edge_transport(const PeerInfo& from, const PeerInfo& to) {
   const bool proven = detail::relay_between(from, to) < 0 && from.device >= 0 && to.device >= 0 &&
-                      from.host_hash == to.host_hash &&
-                      detail::lines_proven(detail::gpu_path(from, to));
+                      detail::lines_proven(from, to);
   return {name, Medium::gpu_memory, proven ? atomic_line_bytes : 16};
 }
 

@@ -177,6 +177,16 @@ TEST_CASE("memory that the driver does not map is a fault of the path") {
   CHECK(fault(comms[1], 0) == PathFault::not_mapped);
 }
 
+TEST_CASE("two instances of one GPU (MIG) are ranks of their own, and use the host's memory") {
+  FakeGpus& all = gpus();
+  all.instances[33] = 32;
+  const auto comms = create({32, 33});
+  CHECK(carried_by(comms[0], 1) == "shm");
+  CHECK(carried_by(comms[1], 0) == "shm");
+  CHECK(mentions(address(comms[0], 1).error().what, "two instances (MIG) of one GPU"));
+  CHECK(comms[0]->peer(0).bus_id == comms[0]->peer(1).bus_id);
+}
+
 TEST_CASE("CCL_P2P_EXCLUDE names pairs by ranks or by GPUs; nothing is tried between them") {
   FakeGpus& all = gpus();
   const int tried = all.copies_between;

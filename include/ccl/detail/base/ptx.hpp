@@ -4,6 +4,8 @@
 #include <ccl/types/word.hpp>
 
 #if defined(__CUDACC__)
+#  include <nv/target>
+
 namespace ccl::ptx {
 
 /// Stores a packet in one 16-byte transaction. Lanes of a warp that fill a 128-byte line send it as
@@ -82,9 +84,13 @@ CCL_DEVICE bool barrier_all(int id, int threads, bool vote) {
   return result != 0;
 }
 
-/// Lets the next launch of the stream start. It still waits for this launch's memory.
+/// Lets the next launch of the stream start. It still waits for this launch's memory. Does nothing
+/// in code for GPUs before sm_90, whose launches start when the previous one has ended.
 CCL_DEVICE void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.launch_dependents;"
+                                                :
+                                                :
+                                                : "memory");))
 }
 /// Reads a word of each line and drops it.
 template <class T>
@@ -97,19 +103,21 @@ CCL_DEVICE void look_at(const T& lines) {
                : "r"(mix)
                : "memory");
 }
-/// Waits until the previous launch has ended and its memory is visible.
+/// Waits until the previous launch has ended and its memory is visible. In code for GPUs before
+/// sm_90 that is so from the start: see `launch_dependents`.
 CCL_DEVICE void wait_for_previous() {
-  asm volatile("griddepcontrol.wait;" : : : "memory");
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;" : : : "memory");))
 }
 
-/// Converts two floats to two bf16, rounded to nearest even. `low` goes to the low half.
+/// Converts two floats to two bf16, rounded to nearest even. `low` goes to the low half. From sm_80
+/// on.
 CCL_DEVICE unsigned round_bf16x2(float low, float high) {
   unsigned both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 }
 
-/// Adds two pairs of bf16. Each sum is rounded to nearest even.
+/// Adds two pairs of bf16. Each sum is rounded to nearest even. From sm_80 on.
 CCL_DEVICE unsigned add_bf16x2(unsigned a, unsigned b) {
   constexpr unsigned ones = 0x3f80'3f80u;
   unsigned sum;
@@ -120,7 +128,14 @@ CCL_DEVICE unsigned add_bf16x2(unsigned a, unsigned b) {
 /// Converts two floats to two halves, rounded to nearest even. `low` goes to the low half.
 CCL_DEVICE unsigned round_f16x2(float low, float high) {
   unsigned both;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  NV_IF_ELSE_TARGET(
+      NV_PROVIDES_SM_80,
+      (asm("cvt.rn.f16x2.f32 %0, %1, %2;"
+           : "=r"(both)
+           : "f"(high), "f"(low));),
+      (asm("{.reg .b16 l, h; cvt.rn.f16.f32 l, %2; cvt.rn.f16.f32 h, %1; mov.b32 %0, {l, h};}"
+           : "=r"(both)
+           : "f"(high), "f"(low));))
   return both;
 }
 CCL_DEVICE float widen_f16(unsigned short bits) {

@@ -7,7 +7,13 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+
 namespace ccl::detail {
+/// False once a kernel was loaded whose code is for GPUs before sm_90. Such code cannot wait for
+/// the previous launch, so no launch of the program may begin early.
+inline std::atomic<bool> kernels_may_begin_early{true};
+
 /// Ends a kernel. The body waits for the previous launch where it begins to access memory, but a
 /// body without elements may not. The next launch waits for this one alone, so this one must not
 /// end before the previous one has. Costs nothing where the body has waited.
@@ -195,13 +201,11 @@ struct CudaExecutor {
   }
   template <LaneGroup Group, class Body, int Most>
   [[nodiscard]] static cudaError_t load_list() {
-    cudaFuncAttributes attributes{};
-    return cudaFuncGetAttributes(&attributes, detail::run_list<Group, Body, Most>);
+    return load_kernel(detail::run_list<Group, Body, Most>);
   }
   template <int MaxLanes, class... Parts>
   [[nodiscard]] static cudaError_t load_parts() {
-    cudaFuncAttributes attributes{};
-    return cudaFuncGetAttributes(&attributes, detail::run_group<MaxLanes, Parts...>);
+    return load_kernel(detail::run_group<MaxLanes, Parts...>);
   }
 
   /// `share`: see `CudaShape`.
@@ -209,7 +213,9 @@ struct CudaExecutor {
   [[nodiscard]] static cudaError_t launch_kernel(void (*kernel)(Params...), int blocks, int lanes,
                                                  LaunchShare* share, cudaStream_t stream,
                                                  const Args&... args) {
-    const bool early = share != nullptr && share->take(blocks);
+    const bool early = share != nullptr &&
+                       kernels_may_begin_early.load(std::memory_order_relaxed) &&
+                       share->take(blocks);
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -250,19 +256,28 @@ struct CudaExecutor {
   }
   template <class F, class T, class U>
   [[nodiscard]] static cudaError_t load_map() {
-    cudaFuncAttributes attributes{};
-    const cudaError_t e =
-        cudaFuncGetAttributes(&attributes, detail::run_map<F, T, U, detail::map_run<T, U>>);
+    const cudaError_t e = load_kernel(detail::run_map<F, T, U, detail::map_run<T, U>>);
     if (e != cudaSuccess) return e;
-    return cudaFuncGetAttributes(&attributes, detail::run_map<F, T, U, 1>);
+    return load_kernel(detail::run_map<F, T, U, 1>);
   }
 
   /// Loads the kernel onto the current device. Loading at the first launch could deadlock: it waits
   /// for running kernels, which may wait for this rank.
   template <LaneGroup Group, class Body>
   [[nodiscard]] static cudaError_t load() {
+    return load_kernel(detail::run_collective<Group, Body>);
+  }
+
+ private:
+  template <class... Params>
+  [[nodiscard]] static cudaError_t load_kernel(void (*kernel)(Params...)) {
     cudaFuncAttributes attributes{};
-    return cudaFuncGetAttributes(&attributes, detail::run_collective<Group, Body>);
+    const cudaError_t e = cudaFuncGetAttributes(&attributes, kernel);
+    constexpr int first_that_waits = 90;
+    if (e == cudaSuccess && attributes.ptxVersion < first_that_waits) {
+      kernels_may_begin_early = false;
+    }
+    return e;
   }
 };
 

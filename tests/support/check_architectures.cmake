@@ -1,0 +1,33 @@
+# Compiles a file for several architectures, to machine code without spilled registers:
+# cmake -Dnvcc= -Dsource= -Dinclude= -Dfile= -Dto= -Darchitectures= -P check_architectures.cmake
+# `architectures` has numbers between spaces, such as "75 90".
+cmake_minimum_required(VERSION 3.25)
+separate_arguments(architectures)
+foreach(architecture IN LISTS architectures)
+  list(APPEND code -gencode arch=compute_${architecture},code=sm_${architecture})
+endforeach()
+execute_process(COMMAND ${nvcc} -std=c++20 -O3 -DNDEBUG ${code} -fatbin -Xptxas -v --threads 2
+  -I${source}/include -I${include} ${source}/tests/${file} -o ${to}
+  ERROR_VARIABLE log RESULT_VARIABLE failed)
+if(failed)
+  message(FATAL_ERROR "${file} does not compile for ${architectures}:\n${log}")
+endif()
+foreach(architecture IN LISTS architectures)
+  string(REGEX MATCHALL "Compiling entry function '[^']+' for 'sm_${architecture}'[^=]*Used [0-9]+ registers" kernels "${log}")
+  if(NOT kernels)
+    message(FATAL_ERROR "${file} has no kernel for sm_${architecture}:\n${log}")
+  endif()
+  list(LENGTH kernels count)
+  set(most 0)
+  foreach(kernel IN LISTS kernels)
+    if(kernel MATCHES "[1-9][0-9]* bytes spill")
+      message(FATAL_ERROR "${file} has a kernel that spills registers: ${kernel}")
+    endif()
+    string(REGEX MATCH "[0-9]+ registers" registers "${kernel}")
+    string(REGEX MATCH "[0-9]+" registers "${registers}")
+    if(registers GREATER most)
+      set(most ${registers})
+    endif()
+  endforeach()
+  message(STATUS "sm_${architecture}: ${count} kernels, at most ${most} registers, none spilled")
+endforeach()
