@@ -28,12 +28,16 @@ std::size_t max_callers(std::size_t descriptors) {
 }
 
 CallerTable& CallerTable::get() {
-  static CallerTable* const table = [] {
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    return new CallerTable{max_callers(std::size_t(limit.rlim_cur))};
-  }();
+  static CallerTable* const table = new CallerTable;
   return *table;
+}
+
+// The limit may change in the life of a process, and is another in a forked child.
+std::size_t CallerTable::max() const {
+  if (fixed_max_) return *fixed_max_;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return max_callers(std::size_t(limit.rlim_cur));
 }
 
 struct CallerTable::Shares {
@@ -44,8 +48,9 @@ struct CallerTable::Shares {
 std::optional<CallerTable::Entry> CallerTable::victim(const Shares& shares,
                                                       const CallerRecord* newcomer,
                                                       Clock::time_point now) {
-  const bool of_source = newcomer && shares.by_source.at(newcomer->source) > max_ / 2;
-  const bool of_listener = newcomer && shares.by_listener.at(newcomer->listener) > max_ / 2;
+  const std::size_t half = max() / 2;
+  const bool of_source = newcomer && shares.by_source.at(newcomer->source) > half;
+  const bool of_listener = newcomer && shares.by_listener.at(newcomer->listener) > half;
   std::optional<Entry> found;
   const auto worth = [&](const CallerRecord& place) {
     return std::pair{shares.by_source.at(place.source), !place.has_spoken};
@@ -69,7 +74,8 @@ std::optional<CallerTable::Entry> CallerTable::admit(const Address& from, const 
   };
   const auto same_source = [&](const CallerRecord& s) { return s.source == place->source; };
   const auto same_listener = [&](const CallerRecord& s) { return s.listener == place->listener; };
-  if (places_.size() <= max_ && all(same_source) <= max_ / 2 && all(same_listener) <= max_ / 2) {
+  const std::size_t most = max();
+  if (places_.size() <= most && all(same_source) <= most / 2 && all(same_listener) <= most / 2) {
     return place;
   }
   Shares shares;

@@ -36,7 +36,8 @@ class CallerTable {
 
   /// Table of the process.
   static CallerTable& get();
-  explicit CallerTable(std::size_t max) : max_(max) {}
+  /// Without `max`, the process's limit of descriptors gives it: see `max_callers`.
+  explicit CallerTable(std::optional<std::size_t> max = {}) : fixed_max_(max) {}
 
   /// Returns the place of a new caller, or nothing if it must be turned away. May call `evict` of
   /// another caller, which must `leave`.
@@ -56,10 +57,11 @@ class CallerTable {
 
  private:
   struct Shares;
+  std::size_t max() const;
   std::optional<Entry> victim(const Shares& shares, const CallerRecord* newcomer,
                               Clock::time_point now);
 
-  std::size_t max_;
+  std::optional<std::size_t> fixed_max_;
   std::list<CallerRecord> places_;  // oldest first
   int listeners_ = 0;
   Fd reserve_;
