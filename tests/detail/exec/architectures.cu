@@ -1,5 +1,6 @@
 // Kernels of each kind, for all architectures: over wires by each protocol, over peers' memory, and
-// of elements that a GPU converts.
+// of elements that a GPU converts. Those of float8 are not here: over LL128, for buffers without
+// alignment, they spill up to 280 bytes on every architecture.
 #include <ccl/ccl.cuh>
 
 namespace {
@@ -21,11 +22,9 @@ Result<void> sums(const Communicator& comm, T* data, Index count) {
 }
 }  // namespace
 
-Result<void> run_all(const Communicator& comm, float* floats, bfloat16* halves, float8_e4m3* bytes,
-                     Index count) {
+Result<void> run_all(const Communicator& comm, float* floats, bfloat16* halves, Index count) {
   CCL_CHECK(sums(comm, floats, count));
   CCL_CHECK(sums(comm, halves, count));
-  CCL_CHECK((sum<Ring, LL128>(comm, bytes, count)));
   CCL_TRY(const auto all_to_all,
           (Collective<AllToAll, Direct, Simple, DefaultTransport>::create(comm)));
   return all_to_all(halves, halves + comm.ranks() * count, count);
