@@ -72,8 +72,11 @@ T __shfl_sync(unsigned, T value, int from) {
   return ::ccl::test::played::shuffle(value, from);
 }
 
+/// The kernels are compiled for the current device.
 template <class Kernel>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel*) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
+  *attributes = {};
+  attributes->ptxVersion = ccl::test::played::capability();
   return cudaSuccess;
 }
 template <class... Params, class... Args>

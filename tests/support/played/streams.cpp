@@ -19,6 +19,7 @@ struct Streams {
   std::set<Stream*> made;
   std::map<int, std::pair<int, CUresult>> failing;  // launches to go, by device
   std::recursive_mutex calls;                       // several threads may use a stream or an event
+  std::atomic<int> early{0};                        // launches behind one that runs
   static Streams& instance() {
     static auto* const all = new Streams;
     return *all;
@@ -204,6 +205,14 @@ CUresult failure_of(int device) {
 }
 }  // namespace
 
+int early_launches() {
+  return Streams::instance().early;
+}
+
+int capability() {
+  return fake::value_of(fake::gpus().capabilities, fake::current(), 90);
+}
+
 CUresult launch(CUstream handle, Kernel kernel, bool early) {
   const CallsLock calls{Streams::instance().calls};
   Stream* const stream = stream_of(handle);
@@ -220,6 +229,7 @@ CUresult launch(CUstream handle, Kernel kernel, bool early) {
   node->device = stream->device;
   if (early && stream->launch) {
     queue.order_early(stream->launch, node);
+    ++Streams::instance().early;
   } else {
     queue.order(stream->last, node);
   }

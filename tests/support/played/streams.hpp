@@ -36,8 +36,14 @@ Stream* stream_of(CUstream handle);
 /// Queues a kernel as `cuLaunchKernelEx` does. `early`: by programmatic stream serialization.
 CUresult launch(CUstream stream, Kernel kernel, bool early);
 
+/// Launches of this process that began behind one that ran.
+int early_launches();
+
 /// Multiprocessors of a device.
 unsigned places_of(int device);
+
+/// Compute capability of the current device: 90 for sm_90.
+int capability();
 
 /// Makes one of the next launches on `device` fail with `code`: the one after `after` others.
 void fail_launch(int device, CUresult code, int after = 0);
