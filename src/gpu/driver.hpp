@@ -67,7 +67,6 @@ namespace ccl::detail {
   X(event_create, cuEventCreate)                                           \
   X(event_record, cuEventRecord)                                           \
   X(event_query, cuEventQuery)                                             \
-  X(event_synchronize, cuEventSynchronize)                                 \
   X(event_elapsed_time, cuEventElapsedTime)                                \
   X(event_destroy, cuEventDestroy)                                         \
   X(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode)       \
