@@ -84,7 +84,6 @@ struct RankZero {
       *number = 1;
       return CUDA_SUCCESS;
     };
-    cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
     detail::use_cuda_driver(cuda, 2);
     add_kernel<OneShot, LL128>();
     add_kernel<Direct, Simple>();

@@ -3,11 +3,17 @@
 #include <ccl/types/result.hpp>
 
 #include <string>
+#include <string_view>
 
 namespace ccl::detail {
 
 /// Returns the content of a file. Fails with `Errc::system` and errno if it cannot be read. Fails
-/// with `Errc::invalid_argument` above 64 MiB, because a device or a pipe may have no end.
+/// with `Errc::invalid_argument` above 64 MiB, because a device or a pipe may have no end. Fails
+/// with `Errc::timed_out` if nothing comes through a pipe for 5 s.
 Result<std::string> whole_file(const std::string& path);
+
+/// Replaces the content of a file. Fails with `Errc::system` and errno if it cannot be written, and
+/// with `Errc::timed_out` if nobody reads from a pipe for 5 s.
+Result<void> write_whole_file(const std::string& path, std::string_view text);
 
 }  // namespace ccl::detail

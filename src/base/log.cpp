@@ -114,11 +114,12 @@ void open_file(State& s) {
   if (fd >= 0) {
     s.fd = fd;
   } else {
-    fmt::print(stderr, "cannot write the log to {}; it goes to stderr\n", path);
+    s.lines->queue.write(s.fd, fmt::format("cannot write the log to {}; it goes to stderr\n", path),
+                         {});
   }
 }
 
-void load(State& s) {
+void read_settings(State& s) {
   const std::lock_guard lock{s.mutex};
   if (s.level.load(std::memory_order_acquire) >= 0) return;
   s.path = detail::setting_text("DEBUG_FILE").value_or("stderr");
@@ -166,18 +167,32 @@ void write_at_exit(State& s) {
   }
 }
 
-/// Writes the line, or queues it for another thread. Never waits for the reader of the log.
-void put_line(State& s, std::string_view line, std::string_view prefix) {
+/// Starts the thread for lines that found no room, unless it runs.
+void start_writing(State& s) {
   {
     const std::lock_guard lock{s.mutex};
-    if (s.pid != ::getpid() && s.path.find("%p") != s.path.npos) open_file(s);
-    s.lines->queue.write(s.fd, line, prefix);
     if (s.lines->queue.empty() || std::exchange(s.writing, true)) return;
   }
   auto thread = detail::own_thread("the log", [&s] { write_waiting(s); });
   if (thread) return thread->detach();
   const std::lock_guard lock{s.mutex};
   s.writing = false;  // the next line tries again
+}
+
+void load(State& s) {
+  read_settings(s);
+  start_writing(s);
+}
+
+/// Writes the line, or queues it for another thread. Never waits for the reader of the log.
+void put_line(State& s, std::string_view line, std::string_view prefix) {
+  {
+    const std::lock_guard lock{s.mutex};
+    if (s.pid != ::getpid() && s.path.find("%p") != s.path.npos) open_file(s);
+    s.lines->queue.write(s.fd, line, prefix);
+    if (s.lines->queue.empty()) return;
+  }
+  start_writing(s);
 }
 
 std::string_view part_name(LogPart part) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "bootstrap/core.hpp"
+#include "settings/init_limit.hpp"
 
 namespace ccl::detail {
 
@@ -11,8 +12,7 @@ using namespace net;
 
 Result<double> deadline_of(const BootstrapOptions& options) {
   if (options.deadline_s > 0) return options.deadline_s;
-  CCL_TRY(const double s, setting_seconds("INIT_TIMEOUT"));
-  return s == 0 ? 1e8 : s;
+  return init_limit_s();
 }
 
 Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids, int rank,

@@ -101,9 +101,9 @@ net::Address seen_from_outside(net::Address root, std::string_view address) {
   return *mine;
 }
 
-Result<net::Address> root_address(std::string_view address) {
+Result<net::Address> root_address(std::string_view address, double limit_s) {
   CCL_TRY(const int family, net::wanted_family());
-  CCL_TRY(const net::Address root, net::Address::parse(address, family));
+  CCL_TRY(const net::Address root, net::Address::parse(address, family, limit_s));
   if (root.port() != 0) return seen_from_outside(root, address);
   return fail(Errc::invalid_argument,
               fmt::format("\"{}\" has port 0 (every rank must know the port)", address));
@@ -166,8 +166,8 @@ Result<std::optional<std::string>> given_secret() {
 }
 
 Result<UniqueId> id_with_secret(std::string_view address, std::string_view job_key,
-                                const std::optional<std::string>& from_launcher) {
-  CCL_TRY(const net::Address root, root_address(address));
+                                const std::optional<std::string>& from_launcher, double limit_s) {
+  CCL_TRY(const net::Address root, root_address(address, limit_s));
   net::IdContent content;
   content.root = root.wire();
   content.root_rank = 0;

@@ -19,8 +19,8 @@ Result<std::optional<std::string>> given_secret();
 /// Returns the id of `unique_id_at` with the secret text `from_launcher`, which only this job's
 /// ranks know. CCL_SECRET and CCL_SECRET_FILE count first. Without any, the secret is made of
 /// `address` and `job_key`, a line at INFO warns once, and CCL_REQUIRE_SECRET=1 makes it fail with
-/// `Errc::bad_setting`.
+/// `Errc::bad_setting`. A look-up of the name in `address` may take `limit_s` seconds.
 Result<UniqueId> id_with_secret(std::string_view address, std::string_view job_key,
-                                const std::optional<std::string>& from_launcher);
+                                const std::optional<std::string>& from_launcher, double limit_s);
 
 }  // namespace ccl::detail

@@ -5,35 +5,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
-#include <future>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
-#include <type_traits>
 #include <utility>
 
-#include "base/fork_mutex.hpp"
 #include "base/os_error.hpp"
-#include "base/thread.hpp"
 #include "bootstrap/job_secret.hpp"
-#include "bootstrap/pmix_abi.hpp"
+#include "bootstrap/pmix.hpp"
 #include "net/sha256.hpp"
 #include "net/socket.hpp"
-#include <dlfcn.h>
-#include <unistd.h>
+#include "settings/init_limit.hpp"
 
 namespace ccl::detail {
 namespace {
-
-namespace pmix = net::pmix;
 
 std::string env(const char* name) {
   const char* value = std::getenv(name);
@@ -77,130 +69,6 @@ bool outside_of_srun() {
   return env("SLURM_PROCID") == "0" && !contains("SLURM_STEP_ID") && !contains("SLURM_STEPID");
 }
 
-/// Client of the PMIx library.
-class Pmix {
- public:
-  static Result<Pmix> open() {
-    Pmix p;
-    // It is never closed, because it has threads of its own.
-    void* const library = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
-    if (library == nullptr) return fail(Errc::not_supported, ::dlerror());
-    const auto find = [&](auto& function, const char* name) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
-      return function != nullptr;
-    };
-    if (!find(p.init_, "PMIx_Init") || !find(p.finalize_, "PMIx_Finalize") ||
-        !find(p.put_, "PMIx_Put") || !find(p.commit_, "PMIx_Commit") ||
-        !find(p.fence_, "PMIx_Fence") || !find(p.get_, "PMIx_Get")) {
-      return fail(Errc::not_supported, "libpmix.so.2 lacks functions of the PMIx standard");
-    }
-    if (const int code = p.init_(&p.me_, nullptr, 0); code != pmix::success) {
-      p.finalize_ = nullptr;
-      return fail(Errc::not_supported, fmt::format("PMIx_Init gave {}", code));
-    }
-    return p;
-  }
-  /// Returns the client of this process. PMIx cannot reliably start again after its end.
-  static Result<Pmix*> instance() {
-    static std::optional<Pmix> client;  // ends with the process
-    static detail::ForkMutex mutex{[] { renew(client); }};
-    const std::lock_guard lock{mutex};
-    if (!client) {
-      CCL_TRY(auto opened, open());
-      client.emplace(std::move(opened));
-    }
-    return &*client;
-  }
-  Pmix(Pmix&& other) noexcept
-      : process_(other.process_),
-        me_(other.me_),
-        init_(other.init_),
-        finalize_(std::exchange(other.finalize_, nullptr)),
-        put_(other.put_),
-        commit_(other.commit_),
-        fence_(other.fence_),
-        get_(other.get_) {}
-  Pmix& operator=(Pmix&&) = delete;
-  ~Pmix() {
-    // The session belongs to the process that opened it. A forked child must not end it.
-    if (finalize_ != nullptr && ::getpid() == process_) finalize_(nullptr, 0);
-  }
-
-  int rank() const { return int(me_.rank); }
-  Result<int> ranks() const {
-    pmix::Proc job = me_;
-    job.rank = pmix::rank_wildcard;
-    pmix::Value* value = nullptr;
-    const int code = get_(&job, pmix::job_size, nullptr, 0, &value);
-    if (code != pmix::success || value == nullptr || value->type != pmix::type_uint32) {
-      return fail(Errc::not_supported, fmt::format("PMIx does not give the job's size ({})", code));
-    }
-    const int n = int(value->number);
-    std::free(value);
-    return n;
-  }
-  /// Returns the text of rank 0. Collective.
-  Result<std::string> from_first(const std::string& key, const std::string& text) {
-    if (me_.rank == 0) {
-      pmix::Value value{};
-      value.type = pmix::type_string;
-      value.text = const_cast<char*>(text.c_str());  // PMIx_Put copies it
-      CCL_CHECK(check(put_(pmix::scope_global, key.c_str(), &value), "PMIx_Put"));
-      CCL_CHECK(check(commit_(), "PMIx_Commit"));
-    }
-    // PMIx can count a rank of an earlier PMIx session as ended, and then returns partial success.
-    // PMIx_Get fails if the text of rank 0 is missing.
-    CCL_TRY(const int joined, fence());
-    if (joined != pmix::partial_success) CCL_CHECK(check(joined, "PMIx_Fence"));
-    if (me_.rank == 0) return text;
-    pmix::Proc first = me_;
-    first.rank = 0;
-    pmix::Value* value = nullptr;
-    CCL_CHECK(check(get_(&first, key.c_str(), nullptr, 0, &value), "PMIx_Get"));
-    if (value == nullptr || value->type != pmix::type_string || value->text == nullptr) {
-      return fail(Errc::network, "PMIx_Get gave something else than rank 0 put");
-    }
-    std::string out = value->text;
-    std::free(value->text);
-    std::free(value);
-    return out;
-  }
-
- private:
-  Pmix() = default;
-  /// Calls PMIx_Fence on another thread, because it blocks forever if a rank has ended.
-  Result<int> fence() {
-    CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
-    const auto answer = std::make_shared<std::promise<int>>();
-    auto reported = answer->get_future();
-    CCL_TRY(std::thread thread, detail::own_thread("PMIx", [answer, fence = fence_] {
-              answer->set_value(fence(nullptr, 0, nullptr, 0));
-            }));
-    thread.detach();
-    const auto limit = std::chrono::duration<double>(wait_limit_s == 0 ? 1e8 : wait_limit_s);
-    if (reported.wait_for(limit) == std::future_status::ready) return reported.get();
-    finalize_ = nullptr;  // it could block on that thread
-    return fail(Errc::timed_out,
-                fmt::format("not all ranks came to PMIx_Fence within {} s (one has ended, or is "
-                            "late); see their output, or raise CCL_INIT_TIMEOUT",
-                            wait_limit_s));
-  }
-  static Result<void> check(int code, const char* call) {
-    if (code == pmix::success) return {};
-    return fail(Errc::network, fmt::format("{} failed with {}", call, code));
-  }
-
-  const pid_t process_ = ::getpid();
-  pmix::Proc me_{};
-  pmix::Init init_ = nullptr;
-  pmix::Finalize finalize_ = nullptr;
-  pmix::Put put_ = nullptr;
-  pmix::Commit commit_ = nullptr;
-  pmix::Fence fence_ = nullptr;
-  pmix::Get get_ = nullptr;
-};
-
 // Under torchrun the agent's store listens at MASTER_PORT, so ccl uses the next port.
 Result<std::string> master_address() {
   CCL_TRY(int port, number("MASTER_PORT"));
@@ -229,6 +97,8 @@ Result<std::optional<std::string>> pmix_secret(const LaunchEnvironment& launch) 
   if (given) return out;  // it counts first, and PMIx is not needed
   const auto client = Pmix::instance();
   if (!client) {
+    // Other ranks may have the secret: without it, this one would only be refused.
+    if (client.error().code == Errc::timed_out) return fail(client.error());
     log_info(LogPart::init, "no secret comes through PMIx ({})", client.error().what);
     return out;
   }
@@ -242,13 +112,15 @@ Result<std::optional<std::string>> pmix_secret(const LaunchEnvironment& launch) 
   return out;
 }
 
+constexpr double last_try_s = 1;  // for a look-up that begins at the end of the limit
+
 /// Calls `id_with_secret` until the name in `address` can be resolved, at most CCL_INIT_TIMEOUT.
 Result<UniqueId> id_at(const std::string& address, const std::string& job_key,
                        const std::optional<std::string>& secret) {
-  CCL_TRY(const double wait_limit_s, setting_seconds("INIT_TIMEOUT"));
-  const auto deadline = net::Deadline::after(wait_limit_s == 0 ? 1e8 : wait_limit_s);
+  CCL_TRY(const double wait_limit_s, init_limit_s());
+  const auto deadline = net::Deadline::after(wait_limit_s);
   for (bool reported = false;; reported = true) {
-    auto made = id_with_secret(address, job_key, secret);
+    auto made = id_with_secret(address, job_key, secret, std::max(deadline.left_s(), last_try_s));
     if (made || made.error().code != Errc::network) return made;
     if (deadline.passed()) {
       Error error = std::move(made).error();
@@ -308,6 +180,7 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
                launch.ranks, launch.launcher);
       return UniqueId::from_string(text);
     }
+    if (client.error().code == Errc::timed_out) return fail(client.error());
     why = client.error().what;
   }
   return fail(
@@ -363,10 +236,12 @@ Result<LaunchEnvironment> detect_launch() {
     launch.job_key = env("PMIX_NAMESPACE");
     const auto client = Pmix::instance();
     if (!client) {
-      return fail(Errc::not_supported,
-                  fmt::format("PMIX_RANK is set and PMIx cannot be asked for the number of ranks "
-                              "({}); set RANK and WORLD_SIZE",
-                              client.error().what));
+      Error error = client.error();
+      error.what = fmt::format(
+          "PMIX_RANK is set and PMIx cannot be asked for the number of ranks ({}); set RANK and "
+          "WORLD_SIZE",
+          error.what);
+      return fail(std::move(error));
     }
     launch.rank = (*client)->rank();
     CCL_TRY(launch.ranks, (*client)->ranks());

@@ -8,6 +8,7 @@
 
 #include "bootstrap/job_secret.hpp"
 #include "net/rendezvous.hpp"
+#include "settings/init_limit.hpp"
 
 namespace ccl {
 
@@ -49,13 +50,14 @@ Result<UniqueId> create_unique_id() {
 }
 
 Result<UniqueId> unique_id_at(std::string_view address, std::string_view job_key) {
-  return detail::id_with_secret(address, job_key, {});
+  CCL_TRY(const double limit_s, detail::init_limit_s());
+  return detail::id_with_secret(address, job_key, {}, limit_s);
 }
 
 Result<void> start_root(const UniqueId& id, int root_rank) {
   CCL_TRY(const detail::net::IdContent content, detail::net::unpack(id));
-  CCL_TRY(const double wait_limit_s, detail::setting_seconds("INIT_TIMEOUT"));
-  const auto deadline = detail::net::Deadline::after(wait_limit_s == 0 ? 1e8 : wait_limit_s);
+  CCL_TRY(const double limit_s, detail::init_limit_s());
+  const auto deadline = detail::net::Deadline::after(limit_s);
   for (;;) {
     const auto root =
         detail::net::open_root(detail::net::Address{content.root}, content.secret, root_rank);

@@ -87,7 +87,8 @@ Result<void> take_place_on_gpu(CommState& state) {
   };
   const auto index = std::count_if(peers.begin(), peers.end(), here);
   return state.device.order->join({state.device.max_blocks, state.device.ranks_on_gpu, int(index),
-                                   state.limits.implicit_launch_order});
+                                   state.limits.implicit_launch_order, &state.status,
+                                   state.limits.timeout_s});
 }
 
 Result<void> exchange_peer_info(CommState& state) {
@@ -218,7 +219,7 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
                                                     ids.size(), ranks));
   }
   const bool blocking = config.blocking;
-  auto state = detail::left_alone_by_forks(new CommState{rank, ranks, std::move(config)});
+  auto state = CommState::make(rank, ranks, std::move(config));
   if (auto settled = state->limits.resolve(state->identity); !settled) {
     return fail(state->annotate(std::move(settled).error()));
   }
@@ -293,7 +294,7 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
     return std::optional<Communicator>{std::move(alone)};
   }
   // The status must outlive the bootstrap, so the state is created first. Rank and size follow.
-  auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
+  auto child = CommState::make(0, 1, std::move(config));
   if (auto settled = child->limits.resolve(child->identity); !settled) {
     return fail(state_->annotate(std::move(settled).error()));
   }
@@ -317,7 +318,7 @@ Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink 
   if (auto well = state_->ready(); !well && !state_->was_up()) return fail(std::move(well).error());
   auto stay = detail::surviving_ranks(state_->identity.rank(), state_->identity.ranks(), excluded);
   if (!stay) return fail(state_->annotate(std::move(stay).error()));
-  auto child = detail::left_alone_by_forks(new CommState{0, 1, std::move(config)});
+  auto child = CommState::make(0, 1, std::move(config));
   if (auto settled = child->limits.resolve(child->identity); !settled) {
     return fail(state_->annotate(std::move(settled).error()));
   }

@@ -1,6 +1,7 @@
 #include "comm/state.hpp"
 
 #include <ccl/comm/communicator.hpp>
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/launch/in_flight.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
 #include <ccl/detail/runtime/connections.hpp>
@@ -11,24 +12,47 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <utility>
 
+#include "base/forks.hpp"
 #include "base/os_error.hpp"
 
 namespace ccl::detail {
 
-CommState::~CommState() {
+namespace {
+constexpr double drain_s = 60;  // for launches to end, without CCL_TIMEOUT
+}  // namespace
+
+std::shared_ptr<CommState> CommState::make(int rank, int ranks, Config config) {
+  return {new CommState{rank, ranks, std::move(config)},
+          [process = forks_before()](CommState* state) {
+            if (forks_before() == process && state->end()) delete state;
+          }};
+}
+
+bool CommState::end() {
   // Ends the bootstrap first. The other ranks then release the wires that they still use.
   rendezvous.set_bootstrap(nullptr);
-  if (!device.gpu) return;
+  if (!device.gpu || !device.order) return true;
   const Error gone{Errc::aborted, "the communicator was destroyed"};
   status.set(gone);                           // ends kernels that wait
   if (const auto parts = levels.current()) {  // the same order also waits for kernels of the levels
     Access::state(parts->inner)->status.set(gone);
     if (parts->outer) Access::state(*parts->outer)->status.set(gone);
   }
-  device.order->drain();
+  const double limit_s = limits.timeout_s > 0 ? limits.timeout_s : drain_s;
+  if (device.order->drain(limit_s)) return true;
+  log_warn(LogPart::init,
+           "launches on CUDA device {} have not ended {} s after their communicator was dropped "
+           "(their stream has other work before them, which does not end); their memory stays",
+           device.gpu->device(), limit_s);
+  return false;
+}
+
+CommState::~CommState() {
+  if (!device.gpu) return;
   device.registry.reset();
   status.copy_to(nullptr);
   bury();

@@ -19,6 +19,9 @@ namespace ccl::detail {
 
 /// State that all handles of one rank's communicator share.
 struct CommState : std::enable_shared_from_this<CommState> {
+  /// Makes the state of a rank. Its last owner ends it. If launches do not end, the state and its
+  /// memory stay for them. A forked child leaves its copy alone.
+  static std::shared_ptr<CommState> make(int rank, int ranks, Config config);
   CommState(int rank, int ranks, Config config) : identity{rank, ranks, std::move(config)} {}
   ~CommState();
   CommState(const CommState&) = delete;
@@ -50,6 +53,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Result<void> await_calls(const char* who);
 
  private:
+  /// Ends the bootstrap, and the kernels that wait. Returns false if launches have not ended within
+  /// CCL_TIMEOUT, or a minute without it.
+  bool end();
   /// Fails the communicator if a kernel has failed.
   void look_at_gpu();
 };

@@ -70,7 +70,6 @@ namespace ccl::detail {
   X(event_create, cuEventCreate)                                              \
   X(event_record, cuEventRecord)                                              \
   X(event_query, cuEventQuery)                                                \
-  X(event_synchronize, cuEventSynchronize)                                    \
   X(event_destroy, cuEventDestroy)                                            \
   X(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode)          \
   X(user_object_create, cuUserObjectCreate)                                   \

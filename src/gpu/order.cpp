@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 
 #include "base/fork_mutex.hpp"
 
@@ -138,8 +140,8 @@ Result<void> GpuOrder::take_place(CUstream stream, cuuint64_t capture) {
   if (capture == 0 && place_->graphs && graphs_are_gone()) {
     residency_->forget(*place_, [](cuuint64_t) { return true; });
   }
-  const auto waits =
-      residency_->begin(*place_, capture, [this] { return graphs_are_gone() && idle(); });
+  CCL_TRY(const auto waits,
+          residency_->begin(*place_, capture, [this] { return graphs_are_gone() && idle(); }));
   for (const Residency::Member* other : waits.outside) {
     CCL_CHECK(cuda_check(
         cuda.stream_wait_event(stream, other->ended,
@@ -364,15 +366,23 @@ bool GpuOrder::idle() {
   return turn_ == nullptr || gpu_->driver().event_query(turn_) != CUDA_ERROR_NOT_READY;
 }
 
-void GpuOrder::drain() {
+bool GpuOrder::drain(double limit_s) {
+  using Clock = std::chrono::steady_clock;
   const Gpu::Current current{*gpu_};
   const CudaDriver& cuda = gpu_->driver();
   const std::scoped_lock lock{mutex_, retired_mutex_};
-  if (turn_ != nullptr) (void)cuda.event_synchronize(turn_);
+  const auto begin = Clock::now();
+  auto pause = std::chrono::microseconds{20};
+  while (turn_ != nullptr && cuda.event_query(turn_) == CUDA_ERROR_NOT_READY) {
+    if (Clock::now() - begin > std::chrono::duration<double>(limit_s)) return false;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds{1000});
+  }
   for (const Retired& r : retired_) {
     if (r.event != nullptr) (void)cuda.event_destroy(r.event);
   }
   retired_.clear();
+  return true;
 }
 
 }  // namespace ccl::detail

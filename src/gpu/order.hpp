@@ -61,8 +61,9 @@ class GpuOrder {
   void retire(std::shared_ptr<void> used);
   /// True if all launches have ended. Any thread may call.
   bool idle();
-  /// Waits for this communicator's launches, and for no other kernel. Called at its end.
-  void drain();
+  /// Waits for this communicator's launches, at most `limit_s` seconds. Returns false if they have
+  /// not ended: they may still use what was retired. Called at the end of the communicator.
+  bool drain(double limit_s);
 
  private:
   struct Retired {

@@ -1,5 +1,7 @@
 #include "gpu/residency.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -154,10 +156,23 @@ bool Residency::others_launch(const LaunchWaits& waits) const {
          std::ranges::any_of(waits.outside, launches);
 }
 
-void Residency::await_others(LaunchWaits& waits) {
+Result<void> Residency::await_others(const Member& mine, Clock::time_point since,
+                                     LaunchWaits& waits) {
+  const Shape& shape = mine.shape;
+  if (shape.status != nullptr) CCL_CHECK(shape.status->result());
+  const std::chrono::duration<double> waited = Clock::now() - since;
+  if (shape.limit_s > 0 && waited.count() > shape.limit_s) {
+    return fail(Errc::timed_out,
+                fmt::format("another thread has launched work of another communicator on CUDA "
+                            "device {}, and its launch has not returned in {} s (the device's "
+                            "queue is full, or the thread is stopped); look at that thread, or "
+                            "raise CCL_TIMEOUT",
+                            mine.gpu->device(), shape.limit_s));
+  }
   ++waiting_;
-  if (others_launch(waits)) ended_.wait(waits.lock);
+  if (others_launch(waits)) ended_.wait_for(waits.lock, std::chrono::milliseconds{50});
   --waiting_;
+  return {};
 }
 
 void Residency::end(Member& mine) {

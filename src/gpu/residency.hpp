@@ -1,9 +1,12 @@
 #pragma once
 
+#include <ccl/detail/base/status.hpp>
 #include <ccl/detail/exec/launch_share.hpp>
+#include <ccl/types/result.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -25,6 +28,8 @@ namespace ccl::detail {
 /// one that this process began later waits for the others, so ranks with the same order of calls
 /// cannot wait for each other.
 class Residency {
+  using Clock = std::chrono::steady_clock;
+
  public:
   /// Place of a communicator's rank on a GPU.
   struct Shape {
@@ -32,6 +37,8 @@ class Residency {
     int ranks = 1;          // ranks of the communicator on this GPU
     int index = 0;          // of this rank among them
     bool in_order = false;  // its launches wait for those of others that do not fit beside them
+    const Status* status = nullptr;  // its failure ends such a wait; outlives the member
+    double limit_s = 0;              // of such a wait for another thread; 0: no limit
   };
   /// One communicator. All members without a comment belong to `Residency`, under its lock.
   struct Member {
@@ -69,10 +76,11 @@ class Residency {
   void leave(const Member& member);
 
   /// Begins a launch: sets the share of `mine` and returns the launches that it must wait for.
-  /// Blocks while another thread makes one of those. `capture`: number of the stream's capture, or
-  /// 0. `idle()` returns true if no launch of `mine` is in flight and no graph can start one.
+  /// Blocks while another thread makes one of those, at most for the limit of `mine`. `capture`:
+  /// number of the stream's capture, or 0. `idle()` returns true if no launch of `mine` is in
+  /// flight and no graph can start one. After a failure the launch must be ended, too.
   template <class Idle>
-  LaunchWaits begin(Member& mine, cuuint64_t capture, Idle idle);
+  Result<LaunchWaits> begin(Member& mine, cuuint64_t capture, Idle idle);
   /// Keeps the last nodes of a launch in a capture.
   void captured(Member& mine, cuuint64_t capture, std::vector<CUgraphNode> ends);
   /// Ends a launch, after its event was recorded. Also ends one that failed, or did not begin.
@@ -93,7 +101,7 @@ class Residency {
   std::vector<const Member*> too_many(const Member& mine, cuuint64_t capture) const;
   void list_waits(const Member& mine, cuuint64_t capture, LaunchWaits& waits) const;
   bool others_launch(const LaunchWaits& waits) const;
-  void await_others(LaunchWaits& waits);
+  Result<void> await_others(const Member& mine, Clock::time_point since, LaunchWaits& waits);
 
   const int multiprocessors_;
   std::mutex mutex_;
@@ -104,7 +112,7 @@ class Residency {
 };
 
 template <class Idle>
-Residency::LaunchWaits Residency::begin(Member& mine, cuuint64_t capture, Idle idle) {
+Result<Residency::LaunchWaits> Residency::begin(Member& mine, cuuint64_t capture, Idle idle) {
   LaunchWaits waits{std::unique_lock{mutex_}, {}, {}};
   reclaim_idle(mine);
   mine.share.blocks = fair_share(mine, capture != 0);
@@ -112,8 +120,9 @@ Residency::LaunchWaits Residency::begin(Member& mine, cuuint64_t capture, Idle i
   // Launches in flight may hold what a larger share allowed.
   if (holds > mine.held || (holds < mine.held && idle())) mine.held = holds;
   if (mine.shape.in_order) {
+    const auto since = Clock::now();
     for (list_waits(mine, capture, waits); others_launch(waits); list_waits(mine, capture, waits)) {
-      await_others(waits);
+      CCL_CHECK(await_others(mine, since, waits));
     }
   }
   mine.last = ++launches_;

@@ -147,8 +147,11 @@ struct GroupTickets {
 
 Result<void> run_in_turn(const CallList& calls,
                          const std::vector<std::pair<CallSequencer*, Word>>& numbers) {
+  const Communicator& comm = calls.front()->connections().comm();
   std::deque<CallTicket> turns;
-  for (const auto& [of, number] : numbers) turns.emplace_back(*of, number);
+  for (const auto& [of, number] : numbers) {
+    CCL_CHECK(turns.emplace_back(comm, *of, number).begun());
+  }
   return run_in_rounds(calls);
 }
 }  // namespace

@@ -1,6 +1,9 @@
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
 
+#include <fmt/format.h>
+
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <queue>
@@ -60,7 +63,7 @@ void HostStream::push(std::unique_ptr<Call> call) {
   of.wake.notify_one();
 }
 
-Result<void> HostStream::synchronize() {
+Result<void> HostStream::synchronize(double limit_s) {
   State& of = *state_;
   if (detail::forks_before() != of.process) {
     return fail(Errc::invalid_usage,
@@ -73,7 +76,16 @@ Result<void> HostStream::synchronize() {
                 "return; synchronize from another thread");
   }
   std::unique_lock lock{of.mutex};
-  of.idle.wait(lock, [&] { return of.queue.empty() && !of.busy; });
+  const auto is_idle = [&of] { return of.queue.empty() && !of.busy; };
+  if (limit_s <= 0) {
+    of.idle.wait(lock, is_idle);
+  } else if (!of.idle.wait_for(lock, std::chrono::duration<double>(limit_s), is_idle)) {
+    return fail(
+        Errc::timed_out,
+        fmt::format("{} calls on the stream have not run within {} s (the first of them has "
+                    "begun and does not end); abort its communicator, or wait longer",
+                    of.queue.size() + std::size_t(of.busy), limit_s));
+  }
   Result<void> failure = std::move(of.failure);
   of.failure = {};
   return failure;

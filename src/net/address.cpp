@@ -13,10 +13,10 @@
 
 #include "base/fd.hpp"
 #include "base/os_error.hpp"
+#include "net/name_lookup.hpp"
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/un.h>
@@ -76,7 +76,7 @@ Address Address::unix_name(std::string_view name) {
   return a;
 }
 
-Result<Address> Address::parse(std::string_view text, int family) {
+Result<Address> Address::parse(std::string_view text, int family, double limit_s) {
   if (text.starts_with("unix:")) return unix_name(text.substr(5));
   const auto bad = [&](std::string_view why) {
     return fail(
@@ -98,32 +98,7 @@ Result<Address> Address::parse(std::string_view text, int family) {
     host = host.substr(1, host.size() - 2);
   }
   if (host.empty()) return bad("it has no host");
-  addrinfo hints{};
-  hints.ai_family = family;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (code != 0) {
-    std::string why = ::gai_strerror(code);
-    if (family != 0) {
-      why += fmt::format(", or not as {}, which CCL_SOCKET_FAMILY asks for",
-                         family == AF_INET ? "IPv4" : "IPv6");
-    }
-    const bool unknown = code == EAI_NONAME || code == EAI_NODATA || code == EAI_AGAIN;
-    return fail(unknown ? Errc::network : Errc::invalid_argument,
-                fmt::format("this host knows no address of \"{}\" ({}); check the name, or write "
-                            "the address as a number",
-                            host, why));
-  }
-  const addrinfo* best = found;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    if (at->ai_family == AF_INET) {  // names often have IPv6 addresses without a route
-      best = at;
-      break;
-    }
-  }
-  Address out{best->ai_addr, best->ai_addrlen};
-  ::freeaddrinfo(found);
+  CCL_TRY(Address out, look_up(host, family, limit_s));
   if (out.link_local() && v6(out.storage_).sin6_scope_id == 0) {
     return bad("it is link-local and does not say of which interface; as in fe80::1%eth0");
   }

@@ -29,8 +29,9 @@ class Address {
   Address(const sockaddr* from, socklen_t bytes);
   explicit Address(const WireAddress& from);
   /// Parses "10.0.0.1:80", "[::1]:80", "node7:80" (resolved) or "unix:name". `family` restricts
-  /// resolved names; 0 allows any. Fails with `Errc::network` if the name cannot be resolved.
-  static Result<Address> parse(std::string_view text, int family = 0);
+  /// resolved names; 0 allows any. Fails with `Errc::network` if the name cannot be resolved, and
+  /// with `Errc::timed_out` if the name service does not answer within `limit_s` seconds.
+  static Result<Address> parse(std::string_view text, int family = 0, double limit_s = 60);
   static Address unix_name(std::string_view name);  // abstract: no file, ends with its socket
 
   int family() const { return storage_.ss_family; }

@@ -24,6 +24,7 @@ namespace ccl::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds retry_pause{10};
 
 /// Request to the offering process, and its reply beside the fd.
 struct Request {
@@ -166,7 +167,10 @@ class FdServer {
       }
       watched.assign({{listener_.get(), POLLIN, 0}, {doorbell_.get(), POLLIN, 0}});
       for (const Fd& caller : callers) watched.push_back({caller.get(), POLLIN, 0});
-      if (::poll(watched.data(), nfds_t(watched.size()), -1) < 0) continue;
+      if (::poll(watched.data(), nfds_t(watched.size()), -1) < 0) {
+        std::this_thread::sleep_for(retry_pause);  // more callers than descriptors, say
+        continue;
+      }
       eventfd_t rings = 0;
       if (watched[1].revents != 0) ::eventfd_read(doorbell_.get(), &rings);
       for (std::size_t c = callers.size(); c-- > 0;) {
@@ -176,7 +180,10 @@ class FdServer {
       }
       if (watched[0].revents != 0) {
         Fd caller{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-        if (!caller) note_descriptors("cannot accept one who shares memory", errno);
+        if (!caller) {  // without a descriptor, the caller stays in the queue, and wakes each poll
+          note_descriptors("cannot accept one who shares memory", errno);
+          std::this_thread::sleep_for(retry_pause);
+        }
         if (!caller || !same_user(caller.get())) continue;
         if (callers.size() == 1024) callers.erase(callers.begin());  // the oldest silent one
         callers.push_back(std::move(caller));

@@ -233,3 +233,33 @@ TEST_CASE("a log that nobody reads stops no thread, and the lost lines are count
   CHECK(lost > 0);
   CHECK(kept + lost == 3001);
 }
+
+TEST_CASE("a log file that cannot be opened stops no thread, although nobody reads stderr") {
+  int done[2];
+  REQUIRE(::pipe2(done, O_CLOEXEC) == 0);
+  std::vector<std::string> lines;
+  const int code = with_stderr_in_a_pipe(
+      [&] {
+        const int flags = ::fcntl(2, F_GETFL);
+        ::fcntl(2, F_SETFL, flags | O_NONBLOCK);
+        while (::write(2, "full\n", 5) == 5) {
+        }
+        ::fcntl(2, F_SETFL, flags);
+        ::setenv("CCL_DEBUG_FILE", "/nowhere/ccl.log", 1);
+        log_reload();
+        log_warn(LogPart::init, "goes on");
+        if (::write(done[1], "!", 1) != 1) std::_Exit(3);
+      },
+      [&](int fd) {
+        ::close(done[1]);
+        char went_on = 0;  // without a reader; nothing if the process was ended for waiting
+        (void)!::read(done[0], &went_on, 1);
+        CHECK(went_on == '!');
+        lines = read_lines(fd);
+      });
+  ::close(done[0]);
+  CHECK(code == 0);
+  REQUIRE(lines.size() > 2);
+  CHECK(lines[lines.size() - 2] == "cannot write the log to /nowhere/ccl.log; it goes to stderr");
+  CHECK(lines.back().ends_with("goes on"));
+}

@@ -1,10 +1,13 @@
 #include <ccl/comm/stream.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/error_matchers.hpp"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -64,6 +67,23 @@ TEST_CASE("a function on a stream is told that it cannot wait for that stream") 
   const auto waited = stream.synchronize();
   REQUIRE(!waited);
   CHECK(waited.error().code == Errc::invalid_usage);
+}
+
+TEST_CASE("a program may wait for a stream up to a limit") {
+  HostStream stream;
+  std::promise<void> gate;
+  stream.enqueue([opened = gate.get_future().share()]() -> Result<void> {
+    opened.wait();
+    return {};
+  });
+  stream.enqueue([]() -> Result<void> { return {}; });
+  const auto begin = std::chrono::steady_clock::now();
+  const auto late = stream.synchronize(0.1);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds{10});
+  CHECK(late.error().code == Errc::timed_out);
+  CHECK(test::mentions(late.error().what, "2 calls on the stream have not run within 0.1 s"));
+  gate.set_value();
+  CHECK(stream.synchronize(60).has_value());
 }
 
 TEST_CASE("a forked process has no stream of its parent's, and can end what it has of it") {

@@ -75,7 +75,6 @@ class GpuScheduler {
     cuda.event_query = [](CUevent event) {
       return of(event).reached == of(event).recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     };
-    cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
     cuda.stream_wait_event = [](CUstream stream, CUevent event, unsigned flags) {
       if (of(stream).capture != 0) {
         if (flags == CU_EVENT_WAIT_EXTERNAL) of(stream).outside.push_back(&of(event));

@@ -28,9 +28,11 @@ class HostStream {
   void enqueue(F call) {
     push(std::make_unique<CallOf<F>>(std::move(call)));
   }
-  /// Blocks until all queued calls have run. Returns the first failure since the last synchronize.
-  /// On the stream's own thread it would wait for itself and returns `Errc::invalid_usage`.
-  Result<void> synchronize();
+  /// Blocks until all queued calls have run, at most `limit_s` seconds; 0 sets no limit. Returns
+  /// the first failure since the last synchronize. `Errc::timed_out`: some calls have not run
+  /// within the limit; they stay queued. `Errc::invalid_usage`: the caller is the stream's own
+  /// thread, which would wait for itself.
+  Result<void> synchronize(double limit_s = 0);
 
  private:
   struct State;

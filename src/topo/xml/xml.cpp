@@ -1,12 +1,7 @@
 #include <ccl/topo/xml.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 
 #include "base/file.hpp"
 #include "base/text.hpp"
@@ -76,18 +71,7 @@ Result<XmlFile> read_xml(const std::string& path) {
 }
 
 Result<void> write_file(const std::string& path, std::string_view text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) {
-    Error error;
-    error.code = Errc::system;
-    error.os_code = errno;
-    error.what = fmt::format("cannot write {} ({}); check the folder and permissions", path,
-                             std::strerror(errno));
-    return fail(std::move(error));
-  }
-  return {};
+  return ccl::detail::write_whole_file(path, text);
 }
 
 std::string print_xml(const Element& root) {

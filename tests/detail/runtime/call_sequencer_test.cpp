@@ -1,3 +1,4 @@
+#include <ccl/detail/base/status.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
 #include <ccl/group.hpp>
 #include <ccl/hierarchical.hpp>
@@ -6,10 +7,12 @@
 
 #include <chrono>
 #include <future>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "support/collective_suite.hpp"
+#include "support/error_matchers.hpp"
 #include "support/loopback_ranks.hpp"
 
 using namespace ccl;
@@ -131,18 +134,85 @@ TEST_CASE("what a stream's own call calls waits for nothing behind it on that st
   });
 }
 
+namespace {
+using Wait = detail::CallSequencer::Wait;
+
+/// Result of rank 0's call without a stream, behind one whose stream is held. `meanwhile` runs once
+/// it waits. A call that still waits after 10 s is let through, and `ended` is false.
+struct Behind {
+  bool ended = false;
+  Result<void> result;
+};
+template <class F>
+Behind behind_a_held_stream(const std::vector<Communicator>& comms, F meanwhile) {
+  std::vector<std::optional<Sums>> all(comms.size());
+  on_all(comms, [&all](const Communicator& comm) -> Result<void> {
+    CCL_TRY(all[std::size_t(comm.rank())], Sums::create(comm));
+    return {};
+  });
+  const Sums& sums = *all[0];
+  std::vector<int> a(n, 1), b(n, 10);
+  Held held;
+  if (!sums(a.data(), a.data(), n, Sum{}, held.stream)) return {};
+  auto waits = std::async(std::launch::async, [&] { return sums(b.data(), b.data(), n, Sum{}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  meanwhile();
+  Behind behind;
+  behind.ended = waits.wait_for(std::chrono::seconds{10}) == std::future_status::ready;
+  held.open();
+  behind.result = waits.get();
+  (void)held.stream.synchronize();
+  return behind;
+}
+}  // namespace
+
+TEST_CASE("abort ends the wait of a call for its turn") {
+  const auto comms = make(2);
+  const Behind behind =
+      behind_a_held_stream(comms, [&] { comms[0].abort("the user called abort"); });
+  CHECK(behind.ended);
+  CHECK(code(behind.result) == Errc::aborted);
+}
+
+TEST_CASE("a call whose turn does not come fails its communicator at the deadline") {
+  Config config;
+  config.timeout_s = 0.2;
+  const auto comms = make(2, config);
+  const Behind behind = behind_a_held_stream(comms, [] {});
+  CHECK(behind.ended);
+  REQUIRE(code(behind.result) == Errc::timed_out);
+  CHECK(mentions(behind.result.error().what, "has not begun in 0.2 s"));
+  CHECK(code(comms[0].status()) == Errc::timed_out);
+}
+
 TEST_CASE("turns come in the order in which they are taken") {
   detail::CallSequencer sequencer;
+  const detail::Status status;
   const Word first = sequencer.take(), second = sequencer.take();
   std::vector<int> order;
   std::thread later{[&] {
-    const detail::CallTicket turn{sequencer, second};
+    (void)sequencer.await(second, status, 0);
     order.push_back(2);
+    sequencer.end(second);
   }};
-  sequencer.await(first);
+  CHECK(sequencer.await(first, status, 0) == Wait::begun);
   order.push_back(1);
   sequencer.end(first);
   later.join();
-  { const detail::CallTicket third{sequencer}; }
+  CHECK(sequencer.await(sequencer.take(), status, 0) == Wait::begun);
   CHECK(order == std::vector<int>{1, 2});
+}
+
+TEST_CASE("a turn that runs is late for nobody") {
+  detail::CallSequencer sequencer;
+  const detail::Status status;
+  const Word first = sequencer.take(), second = sequencer.take();
+  CHECK(sequencer.await(second, status, 0.1) == Wait::late);  // the first has not begun
+  REQUIRE(sequencer.await(first, status, 0.1) == Wait::begun);
+  std::thread runs{[&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{500});
+    sequencer.end(first);
+  }};
+  CHECK(sequencer.await(second, status, 0.2) == Wait::begun);
+  runs.join();
 }

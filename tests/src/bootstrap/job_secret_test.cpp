@@ -129,10 +129,10 @@ TEST_CASE("CCL_REQUIRE_SECRET refuses words and names the ways to a secret") {
   }
   CHECK(create_unique_id());
   // The launcher's secret suffices, and a given one counts first.
-  const auto by_launcher = id_with_secret("127.0.0.1:4711", "job", long_text);
+  const auto by_launcher = id_with_secret("127.0.0.1:4711", "job", long_text, 1);
   REQUIRE(by_launcher);
   variables.set("CCL_SECRET", long_text);
   CHECK(*by_launcher == unique_id_at("127.0.0.1:4711", "job").value());
   CHECK(unique_id_at("127.0.0.1:4711", "job").value() ==
-        id_with_secret("127.0.0.1:4711", "job", "what the launcher says").value());
+        id_with_secret("127.0.0.1:4711", "job", "what the launcher says", 1).value());
 }

@@ -24,7 +24,7 @@ constexpr int not_opened = 3;
     ::unsetenv(name);
   }
   ::setenv("PMIX_RANK", "0", 1);
-  ::setenv("CCL_TEST_PMIX_ENDS", std::to_string(ends).c_str(), 1);
+  ::setenv("FAKE_PMIX_ENDS", std::to_string(ends).c_str(), 1);
   // The launcher opens it by its name, which is in use then.
   if (::dlopen(CCL_FAKE_PMIX, RTLD_NOW | RTLD_GLOBAL) == nullptr) std::_Exit(not_opened);
   const auto launch = detect_launch();

@@ -41,7 +41,6 @@ struct TwoRegistries {
     auto cuda = fake::driver();
     cuda.pointer_get_attributes = attributes;
     cuda.ipc_get_mem_handle = [](CUipcMemHandle*, CUdeviceptr) { return CUDA_SUCCESS; };
-    cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
     detail::use_cuda_driver(cuda, 2);
     number = 1;
     comms = create({0, 1});

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -14,6 +16,7 @@
 
 #include "gpu/order.hpp"
 #include "support/catch.hpp"
+#include "support/error_matchers.hpp"
 #include "support/gpu_scheduler.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -269,6 +272,29 @@ TEST_CASE("a launch waits for another thread's launch that it must follow") {
   CHECK(work[0]->kind == ScheduledWork::wait);
   CHECK(work[0]->event == GpuScheduler::of(one).work.back()->event);
   CHECK(work[0]->number == 1);
+}
+
+TEST_CASE("a launch waits for another thread's launch until its limit, or its own failure") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 128, true};
+  REQUIRE(first.order(0).before(gpus.stream(0), nullptr));  // and does not return for long
+  for (const bool aborts : {false, true}) {
+    detail::Status status;
+    GpuOrder second{*detail::Gpu::open(0)};
+    REQUIRE(second.join({128, 1, 0, true, &status, aborts ? 0 : 0.1}));
+    auto begun =
+        std::async(std::launch::async, [&] { return second.before(gpus.stream(0), nullptr); });
+    CHECK(begun.wait_for(std::chrono::milliseconds{50}) == std::future_status::timeout);
+    if (aborts) status.set({Errc::aborted, "the user called abort"});
+    const bool ends = begun.wait_for(std::chrono::seconds{10}) == std::future_status::ready;
+    CHECK(ends);
+    if (!ends) first.order(0).give_up();
+    const auto result = begun.get();
+    REQUIRE_FALSE(result);
+    CHECK(result.error().code == (aborts ? Errc::aborted : Errc::timed_out));
+    CHECK(mentions(result.error().what, aborts ? "the user" : "on CUDA device 0"));
+  }
+  first.order(0).give_up();
 }
 
 TEST_CASE("threads that launch at once get one order") {

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <utility>
@@ -57,7 +58,6 @@ void install() {
     return CUDA_SUCCESS;
   };
   cuda.stream_wait_event = [](CUstream, CUevent, unsigned) { return CUDA_SUCCESS; };
-  cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
   detail::use_cuda_driver(cuda, 2);
   detail::WireKernels<AllReduce, Ring, Simple, SumOfFloats>::launch = &kernel;
   detail::WireKernels<Broadcast, Tree, Simple, detail::Bytes>::launch = &kernel;
@@ -163,7 +163,6 @@ TEST_CASE("a stream that cannot be used ends the communicator on all ranks") {
     return gone ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
   };
   cuda.stream_get_id = [](CUstream, unsigned long long*) { return CUDA_SUCCESS; };
-  cuda.event_synchronize = [](CUevent) { return CUDA_SUCCESS; };
   detail::use_cuda_driver(cuda, 2);
   TwoRanks<SumOverPeers> ranks;
   REQUIRE(ranks.call(0));
@@ -173,6 +172,32 @@ TEST_CASE("a stream that cannot be used ends the communicator on all ranks") {
   REQUIRE(!found);
   CHECK(found.error().code == Errc::aborted);
   CHECK(found.error().peer == 1);
+}
+
+TEST_CASE(
+    "a communicator whose launches do not end is dropped at its limit, and keeps its memory") {
+  install();
+  const Environment limit{"CCL_TIMEOUT", "0.2"};
+  std::atomic<bool> dropped{false};
+  std::thread guard{[&dropped] {  // a test that waits for ever is ended
+    for (int ms = 0; ms < 30'000 && !dropped; ms += 10) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+    if (!dropped) std::abort();
+  }};
+  std::size_t regions = 0;
+  {
+    TwoRanks<SumOverWires> ranks;
+    for (int r = 0; r < 2; ++r) {
+      ranks.streams[r].stuck = true;  // by work of the program, before the launch
+      REQUIRE(ranks.call(r));
+    }
+    regions = fake::gpus().regions.size();
+    CHECK(regions > 0);
+  }
+  CHECK(fake::gpus().regions.size() == regions);
+  dropped = true;
+  guard.join();
 }
 
 TEST_CASE("a launch into a capture that fails leaves the communicator well") {

@@ -267,15 +267,6 @@ void add_streams(detail::CudaDriver& cuda) {
   };
   cuda.event_record = record;
   cuda.event_query = query;
-  cuda.event_synchronize = [](CUevent event) {
-    NodePtr node;
-    {
-      const CallsLock calls{Streams::instance().calls};
-      node = event_of(event).node;
-    }
-    Queue::instance().wait(node);
-    return CUDA_SUCCESS;
-  };
   cuda.event_elapsed_time = [](float* ms, CUevent begun, CUevent ended) {
     const auto span = event_of(ended).times->at - event_of(begun).times->at;
     *ms = std::chrono::duration<float, std::milli>(span).count();

@@ -60,14 +60,14 @@ Result<void> in_turn(const Communicator& comm, const std::shared_ptr<Owner>& own
   }
   CallSequencer& sequencer = order.sequencer();
   if (stream.host() == nullptr) {
-    const CallTicket turn{sequencer};
+    const CallTicket turn{comm, sequencer};
+    CCL_CHECK(turn.begun());
     return shared_failure(comm, launches());
   }
   const std::lock_guard lock{sequencer.mutex()};
   const Word turn = sequencer.take();
-  stream.host()->enqueue([owner, turn]() -> Result<void> {
-    owner->order.sequencer().await(turn);
-    return {};
+  stream.host()->enqueue([comm, owner, turn]() -> Result<void> {
+    return await_turn(comm, owner->order.sequencer(), turn);
   });
   auto queued = shared_failure(comm, launches());
   stream.host()->enqueue([held = in_flight(comm), owner, turn]() -> Result<void> {

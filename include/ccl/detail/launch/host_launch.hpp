@@ -36,14 +36,16 @@ Result<void> queue_on_host(const std::shared_ptr<Connections>& connections, cons
   CallSequencer& sequencer = connections->calls().sequencer;
   if (stream.host() == nullptr) {
     QueuedCall queued{connections, info};
-    const CallTicket turn{sequencer};
+    const CallTicket turn{connections->comm(), sequencer};
+    CCL_CHECK(turn.begun());
     return call(std::move(queued));
   }
   const std::lock_guard lock{sequencer.mutex()};
   stream.host()->enqueue([held = in_flight(connections->comm()), connections,
                           queued = std::make_shared<QueuedCall>(connections, info),
-                          call = std::move(call), number = sequencer.take()] {
-    const CallTicket turn{connections->calls().sequencer, number};
+                          call = std::move(call), number = sequencer.take()]() -> Result<void> {
+    const CallTicket turn{connections->comm(), connections->calls().sequencer, number};
+    CCL_CHECK(turn.begun());
     return call(std::move(*queued));
   });
   return {};

@@ -1,11 +1,20 @@
 #pragma once
 
+#include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 
+namespace ccl {
+class Communicator;
+}
+
 namespace ccl::detail {
+
+class Status;
 
 /// Returns true on the thread of a `HostStream`.
 bool on_host_stream() noexcept;
@@ -14,45 +23,56 @@ bool on_host_stream() noexcept;
 /// made, on any stream, so that all ranks run them in one order.
 class CallSequencer {
  public:
+  /// Result of a wait for a turn: the turn has begun, the status has failed, or no earlier turn has
+  /// begun within the limit.
+  enum class Wait { begun, failed, late };
+
   /// Lock that a caller holds while it takes a turn and queues the waiting call, so that no stream
   /// has calls in another order. Locks of several compositions are taken in the order of creation.
   std::mutex& mutex() { return mutex_; }
   /// Takes a turn. Returns `none` on the thread of a stream, because earlier turns may belong to
   /// calls that wait behind it on that stream.
   Word take() { return on_host_stream() ? none : taken_.fetch_add(1, std::memory_order_relaxed); }
-  /// Blocks until all earlier turns have completed, timed out or been aborted.
-  void await(Word turn) const {
-    Word now = none;
-    while (turn != none && (now = ended_.load(std::memory_order_acquire)) != turn) {
-      ended_.wait(now, std::memory_order_acquire);
-    }
-  }
-  void end(Word turn) {
-    if (turn == none) return;
-    ended_.store(turn + 1, std::memory_order_release);
-    ended_.notify_all();
-  }
+  /// Blocks until all earlier turns have ended or `status` fails. An earlier turn that runs has
+  /// limits of its own; one that does not run counts as late after `limit_s` seconds, 0 for never.
+  Wait await(Word turn, const Status& status, double limit_s);
+  /// Ends a turn that has begun.
+  void end(Word turn);
 
  private:
   static constexpr Word none = ~Word{0};
   std::mutex mutex_;
-  std::atomic<Word> taken_{0}, ended_{0};
+  std::atomic<Word> taken_{0};
+  std::mutex turns_;  // guards the rest
+  std::condition_variable ended_now_;
+  Word ended_ = 0;        // turns that have ended
+  bool running_ = false;  // the turn `ended_` has begun
 };
 
-/// Turn of a call. The constructor blocks until the turn begins.
+/// Blocks until the turn of a call on `comm` begins. Returns the failure of the communicator, or
+/// fails it with `Errc::timed_out` if the calls before this one do not begin within CCL_TIMEOUT.
+Result<void> await_turn(const Communicator& comm, CallSequencer& sequencer, Word turn);
+
+/// Turn of a call. The constructor blocks as `await_turn` does.
 class CallTicket {
  public:
-  explicit CallTicket(CallSequencer& sequencer) : CallTicket{sequencer, sequencer.take()} {}
-  CallTicket(CallSequencer& sequencer, Word number) : sequencer_{sequencer}, number_{number} {
-    sequencer.await(number);
+  CallTicket(const Communicator& comm, CallSequencer& sequencer)
+      : CallTicket{comm, sequencer, sequencer.take()} {}
+  CallTicket(const Communicator& comm, CallSequencer& sequencer, Word number)
+      : sequencer_{sequencer}, number_{number}, begun_{await_turn(comm, sequencer, number)} {}
+  ~CallTicket() {
+    if (begun_) sequencer_.end(number_);
   }
-  ~CallTicket() { sequencer_.end(number_); }
   CallTicket(const CallTicket&) = delete;
   CallTicket& operator=(const CallTicket&) = delete;
+
+  /// Returns the failure that kept the turn from its beginning. The call must not run then.
+  const Result<void>& begun() const { return begun_; }
 
  private:
   CallSequencer& sequencer_;
   Word number_;
+  Result<void> begun_;
 };
 
 }  // namespace ccl::detail

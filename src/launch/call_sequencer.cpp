@@ -1,0 +1,57 @@
+#include <ccl/detail/base/status.hpp>
+#include <ccl/detail/runtime/call_sequencer.hpp>
+
+#include <fmt/format.h>
+
+#include "comm/state.hpp"
+
+namespace ccl::detail {
+
+CallSequencer::Wait CallSequencer::await(Word turn, const Status& status, double limit_s) {
+  using Clock = std::chrono::steady_clock;
+  if (turn == none) return Wait::begun;
+  std::unique_lock lock{turns_};
+  auto since = Clock::now();
+  while (ended_ != turn) {
+    if (!status.ok()) return Wait::failed;
+    if (running_) since = Clock::now();
+    if (limit_s > 0 && Clock::now() - since > std::chrono::duration<double>(limit_s)) {
+      return Wait::late;
+    }
+    ended_now_.wait_for(lock, std::chrono::milliseconds{50});  // an abort notifies nobody
+  }
+  running_ = true;
+  return Wait::begun;
+}
+
+void CallSequencer::end(Word turn) {
+  if (turn == none) return;
+  {
+    const std::lock_guard lock{turns_};
+    ended_ = turn + 1;
+    running_ = false;
+  }
+  ended_now_.notify_all();
+}
+
+Result<void> await_turn(const Communicator& comm, CallSequencer& sequencer, Word turn) {
+  CommState& state = *Access::state(comm);
+  switch (sequencer.await(turn, state.status, state.limits.timeout_s)) {
+    case CallSequencer::Wait::begun:
+      return {};
+    case CallSequencer::Wait::failed:
+      return state.ready();
+    case CallSequencer::Wait::late:
+      break;
+  }
+  const Error error = state.annotate(
+      {Errc::timed_out,
+       fmt::format("a call waits for an earlier one of the same composition, which has not begun "
+                   "in {} s (it is on another stream, which has other work before it); synchronize "
+                   "that stream first, or raise CCL_TIMEOUT",
+                   state.limits.timeout_s)});
+  state.rendezvous.fail_all(error);
+  return fail(error);
+}
+
+}  // namespace ccl::detail

@@ -1,0 +1,5 @@
+#include <thread>
+
+void f(std::thread& thread) {
+  thread.detach();
+}

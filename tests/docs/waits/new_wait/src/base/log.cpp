@@ -1,0 +1,6 @@
+#include <thread>
+
+void f(std::thread& thread) {
+  // thread.join() in a comment is none
+  thread.join();
+}

@@ -1,0 +1,6 @@
+#include <thread>
+
+void f(std::thread& first, std::thread& second) {
+  first.join();
+  second.join();
+}
