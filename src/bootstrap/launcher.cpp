@@ -20,6 +20,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/fork_mutex.hpp"
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
@@ -318,14 +319,7 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
                   launch.rank, launch.ranks, launch.launcher, why));
 }
 
-}  // namespace
-}  // namespace ccl::detail
-
-namespace ccl {
-
-using namespace detail;
-
-Result<LaunchEnvironment> detect_launch() {
+Result<LaunchEnvironment> launch_of_environment() {
   for (const LauncherVariables& d : dialects) {
     if (!contains(d.rank) && !contains(d.ranks)) continue;
     if (!contains(d.rank) || !contains(d.ranks)) {
@@ -376,10 +370,23 @@ Result<LaunchEnvironment> detect_launch() {
   return launch;
 }
 
+}  // namespace
+}  // namespace ccl::detail
+
+namespace ccl {
+
+using namespace detail;
+
+Result<LaunchEnvironment> detect_launch() {
+  return without_exceptions(launch_of_environment);
+}
+
 Result<UniqueId> launch_id(const LaunchEnvironment& launch) {
-  auto id = rendezvous_id(launch);
-  if (id) return id;
-  return fail(detail::of_rank(launch.rank, std::move(id).error()));
+  return without_exceptions([&]() -> Result<UniqueId> {
+    auto id = rendezvous_id(launch);
+    if (id) return id;
+    return fail(detail::of_rank(launch.rank, std::move(id).error()));
+  });
 }
 
 }  // namespace ccl

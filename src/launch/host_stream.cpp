@@ -3,9 +3,10 @@
 
 #include <condition_variable>
 #include <mutex>
-#include <queue>
 #include <thread>
+#include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/forks.hpp"
 #include "base/thread.hpp"
 
@@ -20,13 +21,15 @@ bool detail::on_host_stream() noexcept {
 struct HostStream::State {
   std::mutex mutex;
   std::condition_variable wake, idle;
-  std::queue<std::unique_ptr<Call>> queue;
+  std::unique_ptr<detail::HostCall> first{};        // the queue, in order
+  std::unique_ptr<detail::HostCall>* end = &first;  // where the next call goes
   bool busy = false, stop = false;
   Result<void> failure;
   int process = detail::forks_before();  // the process that has the thread
   std::thread thread;
 
   void run();
+  std::unique_ptr<detail::HostCall> pop();
 };
 
 HostStream::HostStream() : state_{std::make_unique<State>()} {
@@ -50,12 +53,14 @@ HostStream::~HostStream() {
   of.thread.join();
 }
 
-void HostStream::push(std::unique_ptr<Call> call) {
+void HostStream::push(std::unique_ptr<detail::HostCall> call) noexcept {
   State& of = *state_;
   if (detail::forks_before() != of.process) return;  // `synchronize` reports it
   {
     const std::lock_guard lock{of.mutex};
-    of.queue.push(std::move(call));
+    std::unique_ptr<detail::HostCall>* const next = &call->next;
+    *of.end = std::move(call);
+    of.end = next;
   }
   of.wake.notify_one();
 }
@@ -73,28 +78,33 @@ Result<void> HostStream::synchronize() {
                 "return; synchronize from another thread");
   }
   std::unique_lock lock{of.mutex};
-  of.idle.wait(lock, [&] { return of.queue.empty() && !of.busy; });
+  of.idle.wait(lock, [&] { return of.first == nullptr && !of.busy; });
   Result<void> failure = std::move(of.failure);
   of.failure = {};
   return failure;
+}
+
+std::unique_ptr<detail::HostCall> HostStream::State::pop() {
+  auto call = std::exchange(first, std::move(first->next));
+  if (first == nullptr) end = &first;
+  return call;
 }
 
 void HostStream::State::run() {
   on_stream = true;
   std::unique_lock lock{mutex};
   for (;;) {
-    wake.wait(lock, [this] { return stop || !queue.empty(); });
-    if (queue.empty()) return;
-    auto call = std::move(queue.front());
-    queue.pop();
+    wake.wait(lock, [this] { return stop || first != nullptr; });
+    if (first == nullptr) return;
+    auto call = pop();
     busy = true;
     lock.unlock();
-    Result<void> result = call->run();
+    Result<void> result = detail::without_exceptions([&call] { return call->run(); });
     call = nullptr;  // the destructor of a captured object may queue more
     lock.lock();
     busy = false;
     if (!result && failure) failure = std::move(result);
-    if (queue.empty()) idle.notify_all();
+    if (first == nullptr) idle.notify_all();
   }
 }
 

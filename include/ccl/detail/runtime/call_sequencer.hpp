@@ -21,7 +21,7 @@ class CallSequencer {
   /// calls that wait behind it on that stream.
   Word take() { return on_host_stream() ? none : taken_.fetch_add(1, std::memory_order_relaxed); }
   /// Blocks until all earlier turns have completed, timed out or been aborted.
-  void await(Word turn) const {
+  void await(Word turn) {
     Word now = none;
     while (turn != none && (now = ended_.load(std::memory_order_acquire)) != turn) {
       ended_.wait(now, std::memory_order_acquire);
