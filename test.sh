@@ -29,6 +29,7 @@ else
   notes+=("consume.add_subdirectory: it compiles the runtime again (only with --long)")
   notes+=("ib.vm: the rarer of its cases (only with --long)")
   notes+=("fuzz targets: a second each (a minute with --long)")
+  notes+=("comm.communicator_faults and comm.communicator_limits: a part of the faults and limits (all with --long)")
 fi
 for sanitizer in asan tsan; do
   cmake --preset "host-$sanitizer" -DCCL_TEST_LONG=$long "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" -DCCL_RUNTIME_EXCLUDE=/src/sim/ >/dev/null

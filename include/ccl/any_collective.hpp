@@ -3,6 +3,7 @@
 #include <ccl/choose/candidates.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/detail/base/concat.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/detail/runtime/levels.hpp>
 #include <ccl/element/red_op.hpp>
 
@@ -111,25 +112,27 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   /// Creates the operation and connects all candidates that CCL_ALGO and CCL_PROTO allow on all
   /// ranks. Collective. Fails with `Errc::bad_setting` if no candidate is left.
   static Result<AnyCollective> create(const Communicator& comm) {
-    CCL_CHECK(detail::check_ready(comm));
-    AnyCollective made{comm};
-    CCL_TRY(const auto lock,
-            detail::creating_alone(comm, detail::concat({Op::name, " by any of ", names()})));
-    Result<void> good;
-    // Candidates are created in the order of the list on all ranks.
-    each([&]<std::size_t I, class C>() {
-      if (!good) return;
-      good = made.template make<I, C>();
+    return detail::guarded(comm, [&]() -> Result<AnyCollective> {
+      CCL_CHECK(detail::check_ready(comm));
+      AnyCollective made{comm};
+      CCL_TRY(const auto lock,
+              detail::creating_alone(comm, detail::concat({Op::name, " by any of ", names()})));
+      Result<void> good;
+      // Candidates are created in the order of the list on all ranks.
+      each([&]<std::size_t I, class C>() {
+        if (!good) return;
+        good = made.template make<I, C>();
+      });
+      if (!good) return fail(std::move(good).error());
+      if (made.usable() == 0) {
+        return made.annotate(
+            Errc::bad_setting,
+            detail::concat({Op::name,
+                            " has no candidate left (CCL_ALGO and CCL_PROTO exclude all of ",
+                            names(), "); unset one of them"}));
+      }
+      return made;
     });
-    if (!good) return fail(std::move(good).error());
-    if (made.usable() == 0) {
-      return made.annotate(
-          Errc::bad_setting,
-          detail::concat({Op::name,
-                          " has no candidate left (CCL_ALGO and CCL_PROTO exclude all of ", names(),
-                          "); unset one of them"}));
-    }
-    return made;
   }
 
   /// Runs AllReduce or ReduceScatter; see `Collective`. `count` is in elements of `type`.
@@ -137,30 +140,36 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                           Stream stream = {}, std::string_view which = {}) const
     requires(Op::reduces && !Op::rooted)
   {
-    return reduce(type, op, pick(count, type, which, able(type, op)),
-                  [&]<class T, class F>(const auto& call, const F& functor) {
-                    return call(static_cast<const T*>(send), static_cast<T*>(recv), count, functor,
-                                stream);
-                  });
+    return detail::guarded(comm_, [&]() -> Result<void> {
+      return reduce(type, op, pick(count, type, which, able(type, op)),
+                    [&]<class T, class F>(const auto& call, const F& functor) {
+                      return call(static_cast<const T*>(send), static_cast<T*>(recv), count,
+                                  functor, stream);
+                    });
+    });
   }
   /// Runs Reduce; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
                           int root, Stream stream = {}, std::string_view which = {}) const
     requires(Op::reduces && Op::rooted)
   {
-    return reduce(type, op, pick(count, type, which, able(type, op)),
-                  [&]<class T, class F>(const auto& call, const F& functor) {
-                    return call(static_cast<const T*>(send), static_cast<T*>(recv), count, functor,
-                                root, stream);
-                  });
+    return detail::guarded(comm_, [&]() -> Result<void> {
+      return reduce(type, op, pick(count, type, which, able(type, op)),
+                    [&]<class T, class F>(const auto& call, const F& functor) {
+                      return call(static_cast<const T*>(send), static_cast<T*>(recv), count,
+                                  functor, root, stream);
+                    });
+    });
   }
   /// Runs AllGather or AllToAll; see `Collective`. `count` is in elements of `type`.
   Result<void> operator()(const void* send, void* recv, Index count, DataType type,
                           Stream stream = {}, std::string_view which = {}) const
     requires(!Op::reduces && !Op::rooted && !is_v && !is_p2p)
   {
-    return move(type, pick(count, type, which), [&]<class T>(const auto& call) {
-      return call(static_cast<const T*>(send), static_cast<T*>(recv), count, stream);
+    return detail::guarded(comm_, [&]() -> Result<void> {
+      return move(type, pick(count, type, which), [&]<class T>(const auto& call) {
+        return call(static_cast<const T*>(send), static_cast<T*>(recv), count, stream);
+      });
     });
   }
   /// Runs Broadcast, Gather or Scatter; see `Collective`. `count` is in elements of `type`.
@@ -168,8 +177,10 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                           Stream stream = {}, std::string_view which = {}) const
     requires(!Op::reduces && Op::rooted)
   {
-    return move(type, pick(count, type, which), [&]<class T>(const auto& call) {
-      return call(static_cast<const T*>(send), static_cast<T*>(recv), count, root, stream);
+    return detail::guarded(comm_, [&]() -> Result<void> {
+      return move(type, pick(count, type, which), [&]<class T>(const auto& call) {
+        return call(static_cast<const T*>(send), static_cast<T*>(recv), count, root, stream);
+      });
     });
   }
   /// Runs AllToAllV. Counts and offsets are in elements, one for each rank.
@@ -179,9 +190,11 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                           DataType type, Stream stream = {}, std::string_view which = {}) const
     requires is_v
   {
-    return move(type, pick(any_size, type, which), [&]<class T>(const auto& call) {
-      return call(static_cast<const T*>(send), send_counts, send_offsets, static_cast<T*>(recv),
-                  recv_counts, recv_offsets, stream);
+    return detail::guarded(comm_, [&]() -> Result<void> {
+      return move(type, pick(any_size, type, which), [&]<class T>(const auto& call) {
+        return call(static_cast<const T*>(send), send_counts, send_offsets, static_cast<T*>(recv),
+                    recv_counts, recv_offsets, stream);
+      });
     });
   }
   /// Runs sends and receives at once; see `Collective::group`. Each may have its own type.
@@ -189,14 +202,16 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                      std::string_view which = {}) const
     requires is_p2p
   {
-    std::vector<typename First::P2pOp> p2p_ops;
-    for (const AnyMessage& m : messages) {
-      CCL_CHECK(check_type(m.type));
-      p2p_ops.push_back({m.sends, m.data, m.count, size_of(m.type), m.peer});
-    }
-    CCL_TRY(const int at, pick(any_size, DataType::uint8, which));
-    return call(at,
-                [&]<class C>(const auto& one) { return one.group(std::span{p2p_ops}, stream); });
+    return detail::guarded(comm_, [&]() -> Result<void> {
+      std::vector<typename First::P2pOp> p2p_ops;
+      for (const AnyMessage& m : messages) {
+        CCL_CHECK(check_type(m.type));
+        p2p_ops.push_back({m.sends, m.data, m.count, size_of(m.type), m.peer});
+      }
+      CCL_TRY(const int at, pick(any_size, DataType::uint8, which));
+      return call(at,
+                  [&]<class C>(const auto& one) { return one.group(std::span{p2p_ops}, stream); });
+    });
   }
   /// Sends `count` elements to rank `to`; see `Collective`.
   Result<void> send(const void* data, Index count, DataType type, int to, Stream stream = {},
@@ -223,12 +238,14 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   }
   /// Returns the candidate of a call of `count` elements that names none.
   Result<std::string> choice(Index count, DataType type) const {
-    CCL_TRY(const int at, pick(is_v || is_p2p ? any_size : count, type, {}));
-    std::string name;
-    each([&]<std::size_t I, class C>() {
-      if (int(I) == at) name = name_of<C>();
+    return detail::without_exceptions([&]() -> Result<std::string> {
+      CCL_TRY(const int at, pick(is_v || is_p2p ? any_size : count, type, {}));
+      std::string name;
+      each([&]<std::size_t I, class C>() {
+        if (int(I) == at) name = name_of<C>();
+      });
+      return name;
     });
-    return name;
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <ccl/detail/choose/chooser.hpp>
 #include <ccl/detail/choose/created.hpp>
 #include <ccl/detail/choose/lists.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/hierarchical.hpp>
 
 #include <algorithm>
@@ -147,30 +148,32 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                           std::span<const Index> send_offsets, T* recv,
                           std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
                           Stream stream = {}) const {
-    SpareVector<int> sends, recvs;
-    const auto pick_all = [&](std::span<const Index> counts, SpareVector<int>& at) {
-      for (const Index n : counts) {
-        at->push_back(pick_message(n * Index{sizeof(T)} * made_->ranks, stream));
-      }
-    };
-    pick_all(send_counts, sends);
-    pick_all(recv_counts, recvs);
-    const auto check = [&] {
-      return table_of(made_->comm, send, {send_counts, send_offsets}, recv,
-                      {recv_counts, recv_offsets}, sizeof(T));
-    };
-    return in_turn({&*sends, &*recvs}, check, [&](int candidate, const auto& one) {
-      SpareVector<Index> sends_here, recvs_here;
-      const auto keep = [&](std::span<const Index> counts, const SpareVector<int>& at,
-                            SpareVector<Index>& left) {
-        left->assign(counts.begin(), counts.end());
-        for (std::size_t p = 0; p < left->size(); ++p) {
-          if ((*at)[p] != candidate) (*left)[p] = 0;
+    return guarded(made_->comm, [&]() -> Result<void> {
+      SpareVector<int> sends, recvs;
+      const auto pick_all = [&](std::span<const Index> counts, SpareVector<int>& at) {
+        for (const Index n : counts) {
+          at->push_back(pick_message(n * Index{sizeof(T)} * made_->ranks, stream));
         }
       };
-      keep(send_counts, sends, sends_here);
-      keep(recv_counts, recvs, recvs_here);
-      return one(send, *sends_here, send_offsets, recv, *recvs_here, recv_offsets, stream);
+      pick_all(send_counts, sends);
+      pick_all(recv_counts, recvs);
+      const auto check = [&] {
+        return table_of(made_->comm, send, {send_counts, send_offsets}, recv,
+                        {recv_counts, recv_offsets}, sizeof(T));
+      };
+      return in_turn({&*sends, &*recvs}, check, [&](int candidate, const auto& one) {
+        SpareVector<Index> sends_here, recvs_here;
+        const auto keep = [&](std::span<const Index> counts, const SpareVector<int>& at,
+                              SpareVector<Index>& left) {
+          left->assign(counts.begin(), counts.end());
+          for (std::size_t p = 0; p < left->size(); ++p) {
+            if ((*at)[p] != candidate) (*left)[p] = 0;
+          }
+        };
+        keep(send_counts, sends, sends_here);
+        keep(recv_counts, recvs, recvs_here);
+        return one(send, *sends_here, send_offsets, recv, *recvs_here, recv_offsets, stream);
+      });
     });
   }
   /// Runs an exchange with counts in memory by the first candidate that supports it: OneShot on
@@ -230,16 +233,18 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                      Overlaps overlaps = Overlaps::refused) const
     requires is_p2p
   {
-    SpareVector<int> at;
-    for (const P2pOp& p2p_op : p2p_ops)
-      at->push_back(pick_message(p2p_op.count * p2p_op.element_bytes, stream));
-    const auto check = [&] { return table_of(made_->comm, p2p_ops, overlaps); };
-    return in_turn({&*at}, check, [&](int candidate, const auto& one) {
-      SpareVector<P2pOp> mine;
-      for (std::size_t l = 0; l < p2p_ops.size(); ++l) {
-        if ((*at)[l] == candidate) mine->push_back(p2p_ops[l]);
-      }
-      return one.group(std::span<const P2pOp>{*mine}, stream, overlaps);
+    return guarded(made_->comm, [&]() -> Result<void> {
+      SpareVector<int> at;
+      for (const P2pOp& p2p_op : p2p_ops)
+        at->push_back(pick_message(p2p_op.count * p2p_op.element_bytes, stream));
+      const auto check = [&] { return table_of(made_->comm, p2p_ops, overlaps); };
+      return in_turn({&*at}, check, [&](int candidate, const auto& one) {
+        SpareVector<P2pOp> mine;
+        for (std::size_t l = 0; l < p2p_ops.size(); ++l) {
+          if ((*at)[l] == candidate) mine->push_back(p2p_ops[l]);
+        }
+        return one.group(std::span<const P2pOp>{*mine}, stream, overlaps);
+      });
     });
   }
 
@@ -293,8 +298,10 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     using Type = void;
   };
   Result<void> none_meets(CallConstraints demands) const {
-    CCL_CHECK(check_ready(made_->comm));
-    return fail(made_->chooser.none_meets(demands));
+    return guarded(made_->comm, [&]() -> Result<void> {
+      CCL_CHECK(check_ready(made_->comm));
+      return fail(made_->chooser.none_meets(demands));
+    });
   }
   /// Returns the candidate of a message. In a group all messages use one candidate for every size,
   /// because a group records one call of each kind.
@@ -349,13 +356,16 @@ class Collective<Op, Algo, Proto, Transport> : public detail::AutoBase<Op, Algo,
  public:
   /// Creates the candidates. Collective.
   static Result<Collective> create(const Communicator& comm) {
-    CCL_TRY(auto made, Base::Made::make(comm));
-    return Collective{std::move(made)};
+    return detail::guarded(comm, [&]() -> Result<Collective> {
+      CCL_TRY(auto made, Base::Made::make(comm));
+      return Collective{std::move(made)};
+    });
   }
   /// Returns the predicted us of a call of `bytes` bytes (as in `plan`), by the data of this rank.
   /// Not collective, and creates nothing, so it can be called before `create`.
   static Result<double> predict(const Communicator& comm, Index bytes) {
-    return Base::Made::predict(comm, bytes);
+    return detail::without_exceptions(
+        [&]() -> Result<double> { return Base::Made::predict(comm, bytes); });
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <ccl/detail/rows/prims.hpp>
 #include <ccl/detail/rows/refusals.hpp>
 #include <ccl/detail/rows/registry.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/epilogue/plain_rows.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
@@ -82,9 +83,11 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   /// Creates the collective. Collective. `plan` must be equal on all ranks; one of its slots is one
   /// half of the scratch memory.
   static Result<Fused> create(const Communicator& comm, std::optional<Plan> plan = {}) {
-    detail::register_kernels<Kernels>();
-    CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
-    return Fused{std::move(connections)};
+    return detail::guarded(comm, [&]() -> Result<Fused> {
+      detail::register_kernels<Kernels>();
+      CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
+      return Fused{std::move(connections)};
+    });
   }
 
   /// Runs the all-reduce of `rows` rows of `length` elements. All ranks must pass the same `rows`
@@ -96,37 +99,39 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   }
   Result<void> operator()(const Before& prologue, const T* input, Index rows, Index length,
                           const After& epilogue, Stream stream = {}) const {
-    const Communicator& comm = this->connections_->comm();
-    CCL_CHECK(detail::check_buffer(comm, "input", input, rows * length, sizeof(T)));
-    if (stream.recorder() != nullptr) return refuse("takes no part in a group", "call it alone");
-    if (rows >= Index{1} << 31) return refuse("takes fewer than 2^31 rows", "call it for parts");
-    if (rows == 0) return detail::check_ready(this->connections_->comm());
-    if (length < 8 || length % 8 != 0 || reinterpret_cast<std::uintptr_t>(input) % 16 != 0) {
-      return refuse(detail::rows_not_aligned(length, input), "pad the rows");
-    }
-    if constexpr (requires { epilogue.aligned(); }) {
-      if (!epilogue.aligned()) {
-        return refuse("was given an epilogue with a buffer that is not aligned to 16 bytes",
-                      "align all of its buffers");
+    return detail::guarded(this->connections_->comm(), [&]() -> Result<void> {
+      const Communicator& comm = this->connections_->comm();
+      CCL_CHECK(detail::check_buffer(comm, "input", input, rows * length, sizeof(T)));
+      if (stream.recorder() != nullptr) return refuse("takes no part in a group", "call it alone");
+      if (rows >= Index{1} << 31) return refuse("takes fewer than 2^31 rows", "call it for parts");
+      if (rows == 0) return detail::check_ready(this->connections_->comm());
+      if (length < 8 || length % 8 != 0 || reinterpret_cast<std::uintptr_t>(input) % 16 != 0) {
+        return refuse(detail::rows_not_aligned(length, input), "pad the rows");
       }
-    }
-    detail::RowWork<Before, After> work{prologue, epilogue};
-    work.input = input;
-    work.rows = int(rows);
-    if (length > (Index{1} << 30)) return too_long(length, 0);
-    work.length = int(length);
-    work.peers.ranks = comm.ranks();
-    if (this->connections_->on_device()) return launch(work, stream);
-    // There is one rank; `create` refuses others on CPUs.
-    constexpr int tiles = 512;
-    using Body = detail::RowBody<AllReduceRows, OneShot, Proto, Before, After, 1, tiles>;
-    using Prims = typename Body::template Prims<detail::SoloLane>;
-    if (Prims::tiles_of(work.length) > tiles) {
-      return too_long(length, Index{tiles} * Prims::tile_elements);
-    }
-    return detail::queue_on_host(*this->connections_, stream, [work]() -> Result<void> {
-      detail::HostExecutor::run<detail::SoloLane>(1, Body{work});
-      return {};
+      if constexpr (requires { epilogue.aligned(); }) {
+        if (!epilogue.aligned()) {
+          return refuse("was given an epilogue with a buffer that is not aligned to 16 bytes",
+                        "align all of its buffers");
+        }
+      }
+      detail::RowWork<Before, After> work{prologue, epilogue};
+      work.input = input;
+      work.rows = int(rows);
+      if (length > (Index{1} << 30)) return too_long(length, 0);
+      work.length = int(length);
+      work.peers.ranks = comm.ranks();
+      if (this->connections_->on_device()) return launch(work, stream);
+      // There is one rank; `create` refuses others on CPUs.
+      constexpr int tiles = 512;
+      using Body = detail::RowBody<AllReduceRows, OneShot, Proto, Before, After, 1, tiles>;
+      using Prims = typename Body::template Prims<detail::SoloLane>;
+      if (Prims::tiles_of(work.length) > tiles) {
+        return too_long(length, Index{tiles} * Prims::tile_elements);
+      }
+      return detail::queue_on_host(*this->connections_, stream, [work]() -> Result<void> {
+        detail::HostExecutor::run<detail::SoloLane>(1, Body{work});
+        return {};
+      });
     });
   }
 
@@ -181,11 +186,13 @@ class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
  public:
   /// Creates both. Collective.
   static Result<Fused> create(const Communicator& comm, std::optional<Plan> plan = {}) {
-    CCL_TRY(auto one, By<OneShot>::create(comm, plan));
-    // With two ranks both send the same amount, and TwoShot takes two hops.
-    if (comm.ranks() <= 2) return Fused{std::move(one), {}, comm.ranks()};
-    CCL_TRY(auto two, By<TwoShot>::create(comm, plan));
-    return Fused{std::move(one), std::move(two), comm.ranks()};
+    return detail::guarded(comm, [&]() -> Result<Fused> {
+      CCL_TRY(auto one, By<OneShot>::create(comm, plan));
+      // With two ranks both send the same amount, and TwoShot takes two hops.
+      if (comm.ranks() <= 2) return Fused{std::move(one), {}, comm.ranks()};
+      CCL_TRY(auto two, By<TwoShot>::create(comm, plan));
+      return Fused{std::move(one), std::move(two), comm.ranks()};
+    });
   }
   Result<void> operator()(const T* input, Index rows, Index length, const After& epilogue,
                           Stream stream = {}) const {

@@ -2,6 +2,7 @@
 
 #include <ccl/collective/collective.hpp>
 #include <ccl/detail/group/registry.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -148,6 +149,16 @@ Result<void> record_call(CallList& calls, const Bound& bound) {
   return {};
 }
 
+/// Returns `run()`. An exception becomes an error, and fails the communicator of `calls` on all
+/// ranks if some call is recorded.
+template <class Run>
+Result<void> group_guarded(const CallList& calls, Run&& run) {
+  return without_exceptions(run, [&calls](Error error) {
+    if (calls.empty() || calls.front() == nullptr) return error;
+    return fail_thrown(calls.front()->connections().comm(), std::move(error));
+  });
+}
+
 /// Type of a call that can share a kernel with others of its kind; void for an exchange, because
 /// only one exchange of a composition could.
 template <class Bound>
@@ -214,23 +225,26 @@ template <class... Bound>
     (void)((done = bound(stream), done.has_value()) && ...);
     return done;
   }
-  using Sharing = detail::Sharing<Bound...>;
   detail::CallList calls;
-  Result<void> recorded;
-  (void)((recorded =
-              detail::record_call<Sharing::template shares<typename Bound::Call>>(calls, bound),
-          recorded.has_value()) &&
-         ...);
-  CCL_CHECK(std::move(recorded));
-  CCL_CHECK(detail::order_group(calls));
-  if (!calls.front()->connections().on_device())
-    return detail::run_group_on_host(std::move(calls), stream);
-  std::vector<int> sharing;
-  int place = 0;
-  ((Sharing::template shares<typename Bound::Call> ? sharing.push_back(place) : void(), ++place),
-   ...);
-  CCL_CHECK(detail::launch_shared(typename Sharing::Calls{}, sharing, calls, stream));
-  return detail::launch_others(calls, stream, bound...);
+  return detail::group_guarded(calls, [&]() -> Result<void> {
+    using Sharing = detail::Sharing<Bound...>;
+    calls.reserve(sizeof...(Bound));
+    Result<void> recorded;
+    (void)((recorded =
+                detail::record_call<Sharing::template shares<typename Bound::Call>>(calls, bound),
+            recorded.has_value()) &&
+           ...);
+    CCL_CHECK(std::move(recorded));
+    CCL_CHECK(detail::order_group(calls));
+    if (!calls.front()->connections().on_device())
+      return detail::run_group_on_host(std::move(calls), stream);
+    std::vector<int> sharing;
+    int place = 0;
+    ((Sharing::template shares<typename Bound::Call> ? sharing.push_back(place) : void(), ++place),
+     ...);
+    CCL_CHECK(detail::launch_shared(typename Sharing::Calls{}, sharing, calls, stream));
+    return detail::launch_others(calls, stream, bound...);
+  });
 }
 
 /// Runs several calls as one, at once on CPU lanes or on the default stream of a GPU.
@@ -256,15 +270,15 @@ template <class Bound>
       continue;
     }
     detail::CallList calls;
-    for (const Bound& one : some) {
-      CCL_CHECK(detail::record_call<!std::is_void_v<Call>>(calls, one));
-    }
-    CCL_CHECK(detail::order_group(calls));
-    if (calls.front()->connections().on_device()) {
-      CCL_CHECK(detail::launch_list(calls, stream, some));
-    } else {
-      CCL_CHECK(detail::run_group_on_host(std::move(calls), stream));
-    }
+    CCL_CHECK(detail::group_guarded(calls, [&]() -> Result<void> {
+      calls.reserve(some.size());
+      for (const Bound& one : some) {
+        CCL_CHECK(detail::record_call<!std::is_void_v<Call>>(calls, one));
+      }
+      CCL_CHECK(detail::order_group(calls));
+      if (calls.front()->connections().on_device()) return detail::launch_list(calls, stream, some);
+      return detail::run_group_on_host(std::move(calls), stream);
+    }));
   }
   return {};
 }

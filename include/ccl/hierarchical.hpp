@@ -11,6 +11,7 @@
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/hierarchical/steps.hpp>
 #include <ccl/detail/launch/call_order.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 
 #include <memory>
 #include <optional>
@@ -33,42 +34,44 @@ class Collective<Op, Algo, Proto, Transport>
  public:
   /// Creates both levels. Collective. `plan` applies to the level between hosts.
   static Result<Collective> create(const Communicator& comm, std::optional<Plan> plan = {}) {
-    CCL_CHECK(detail::check_ready(comm));
-    if (plan) CCL_CHECK(detail::check_plan(comm, *plan));
-    auto parts = std::make_shared<Parts>(comm);
-    parts->name =
-        std::string{Op::name} + "/" + Algo::name + "/" + Proto::name + "/" + Transport::name;
-    CCL_TRY(const auto lock, detail::creating_alone(comm, parts->name));
-    // Each step needs all ranks. If one rank refuses, all ranks get an error.
-    const auto step = [&](auto&& prepare) {
-      return detail::agree_on(comm, parts->name, prepare());
-    };
-    CCL_CHECK(step([&]() -> Result<void> {
-      CCL_CHECK(detail::may_compose(Op::name, Algo::name, Proto::name));
-      if (!Parts::by_rail) return {};
-      return detail::check_rails(comm, parts->name, Parts::by_rank);
-    }));
-    CCL_TRY(parts->levels, detail::levels_of(comm));
-    const detail::Levels& levels = *parts->levels;
-    CCL_CHECK(step([&]() -> Result<void> {
-      CCL_TRY(parts->first, Parts::First::create(levels.inner, {}));
-      if constexpr (Parts::all_reduce) {
-        CCL_TRY(parts->last, Parts::Last::create(levels.inner, {}));
-      }
-      return {};
-    }));
-    CCL_CHECK(step([&]() -> Result<void> {
-      if (!levels.outer) return {};
-      CCL_TRY(auto outer, Parts::Outer::create(*levels.outer, plan));
-      parts->outer.emplace(std::move(outer));
-      if (Parts::all_reduce && Parts::rails && comm.device() < 0 && levels.host_count() > 1 &&
-          levels.locals() > 1) {
-        parts->between = std::make_shared<HostStream>();
-      }
-      if (!Parts::needs_scratch) return {};
-      return parts->order.take_scratch(detail::level_scratch_bytes(comm.device() >= 0));
-    }));
-    return Collective{std::move(parts)};
+    return detail::guarded(comm, [&]() -> Result<Collective> {
+      CCL_CHECK(detail::check_ready(comm));
+      if (plan) CCL_CHECK(detail::check_plan(comm, *plan));
+      auto parts = std::make_shared<Parts>(comm);
+      parts->name =
+          std::string{Op::name} + "/" + Algo::name + "/" + Proto::name + "/" + Transport::name;
+      CCL_TRY(const auto lock, detail::creating_alone(comm, parts->name));
+      // Each step needs all ranks. If one rank refuses, all ranks get an error.
+      const auto step = [&](auto&& prepare) {
+        return detail::agree_on(comm, parts->name, prepare());
+      };
+      CCL_CHECK(step([&]() -> Result<void> {
+        CCL_CHECK(detail::may_compose(Op::name, Algo::name, Proto::name));
+        if (!Parts::by_rail) return {};
+        return detail::check_rails(comm, parts->name, Parts::by_rank);
+      }));
+      CCL_TRY(parts->levels, detail::levels_of(comm));
+      const detail::Levels& levels = *parts->levels;
+      CCL_CHECK(step([&]() -> Result<void> {
+        CCL_TRY(parts->first, Parts::First::create(levels.inner, {}));
+        if constexpr (Parts::all_reduce) {
+          CCL_TRY(parts->last, Parts::Last::create(levels.inner, {}));
+        }
+        return {};
+      }));
+      CCL_CHECK(step([&]() -> Result<void> {
+        if (!levels.outer) return {};
+        CCL_TRY(auto outer, Parts::Outer::create(*levels.outer, plan));
+        parts->outer.emplace(std::move(outer));
+        if (Parts::all_reduce && Parts::rails && comm.device() < 0 && levels.host_count() > 1 &&
+            levels.locals() > 1) {
+          parts->between = std::make_shared<HostStream>();
+        }
+        if (!Parts::needs_scratch) return {};
+        return parts->order.take_scratch(detail::level_scratch_bytes(comm.device() >= 0));
+      }));
+      return Collective{std::move(parts)};
+    });
   }
 
   /// The numbers of the level between hosts.

@@ -9,6 +9,7 @@
 #include <ccl/detail/pipeline/parts.hpp>
 #include <ccl/detail/pipeline/pass.hpp>
 #include <ccl/detail/pipeline/stages.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/element/convert.hpp>
 
 #include <cuda/std/type_traits>
@@ -54,8 +55,10 @@ class Pipeline {
   /// counts against the communicator's memory budget.
   static Result<Pipeline> create(const Communicator& comm, Maps maps = {},
                                  Index scratch_bytes = 0) {
-    CCL_TRY(auto parts, Parts::make(comm, scratch_bytes));
-    return Pipeline{std::move(parts), std::move(maps)};
+    return detail::guarded(comm, [&]() -> Result<Pipeline> {
+      CCL_TRY(auto parts, Parts::make(comm, scratch_bytes));
+      return Pipeline{std::move(parts), std::move(maps)};
+    });
   }
   /// Returns a pipeline with other functors of the same types, on the same connections.
   Pipeline with(Maps maps) const { return Pipeline{parts_, std::move(maps)}; }
@@ -104,26 +107,28 @@ class Pipeline {
 
   template <class Acc, class T, class U, class F>
   Result<void> call(const T* send, U* recv, Index count, const F& op, Stream stream) const {
-    static_assert(
-        cuda::std::is_same_v<U, typename detail::AfterAll<T, Stages...>::Type>,
-        "ccl: recv must point to elements of the type that this Pipeline leaves: what its "
-        "last Map returns, that of send if it has none");
-    const Communicator& comm = parts_->comm;
-    CCL_CHECK(detail::check_ready(comm));
-    CCL_CHECK(detail::check_stream(comm, parts_->name, stream));
-    if (comm.device() >= 0) {
-      CCL_CHECK(detail::check_aligned(comm, send, nullptr, int(alignof(T))));
-      CCL_CHECK(detail::check_aligned(comm, nullptr, recv, int(alignof(U))));
-    }
-    const auto shapes = parts_->template shapes<T>();
-    const detail::PipelineCall call{comm,  parts_->name,  shapes, chain.keeps_place, send, recv,
-                                    count, parts_->order, stream};
-    CCL_CHECK(detail::check_call(call));
-    if (count == 0) return {};
-    const std::shared_ptr<Parts>& parts = parts_;
-    return detail::in_turn(comm, parts, stream, [&] {
-      detail::PipelinePass<Acc, T, F, Stages...> pass{*parts, shapes, maps_, op, stream};
-      return detail::run_passes(call, std::ref(pass));
+    return detail::guarded(parts_->comm, [&]() -> Result<void> {
+      static_assert(
+          cuda::std::is_same_v<U, typename detail::AfterAll<T, Stages...>::Type>,
+          "ccl: recv must point to elements of the type that this Pipeline leaves: what its "
+          "last Map returns, that of send if it has none");
+      const Communicator& comm = parts_->comm;
+      CCL_CHECK(detail::check_ready(comm));
+      CCL_CHECK(detail::check_stream(comm, parts_->name, stream));
+      if (comm.device() >= 0) {
+        CCL_CHECK(detail::check_aligned(comm, send, nullptr, int(alignof(T))));
+        CCL_CHECK(detail::check_aligned(comm, nullptr, recv, int(alignof(U))));
+      }
+      const auto shapes = parts_->template shapes<T>();
+      const detail::PipelineCall call{comm,  parts_->name,  shapes, chain.keeps_place, send, recv,
+                                      count, parts_->order, stream};
+      CCL_CHECK(detail::check_call(call));
+      if (count == 0) return {};
+      const std::shared_ptr<Parts>& parts = parts_;
+      return detail::in_turn(comm, parts, stream, [&] {
+        detail::PipelinePass<Acc, T, F, Stages...> pass{*parts, shapes, maps_, op, stream};
+        return detail::run_passes(call, std::ref(pass));
+      });
     });
   }
 

@@ -4,6 +4,8 @@
 #include <new>
 #include <system_error>
 
+#include <cxxabi.h>
+
 namespace ccl::detail {
 namespace {
 
@@ -41,6 +43,23 @@ Error error_of_exception() noexcept {
     return error;
   } catch (...) {
     return short_error(Errc::internal, "an exception");
+  }
+}
+
+Error brief_error(Errc code, int peer) noexcept {
+  Error error = short_error(code, "no memory left");
+  error.peer = peer;
+  return error;
+}
+
+std::optional<Error> exception_of(void (*body)(void* context), void* context) {
+  try {
+    body(context);
+    return {};
+  } catch (abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return error_of_exception();
   }
 }
 

@@ -1,29 +1,24 @@
 #pragma once
 
-#include <ccl/types/result.hpp>
-
-#include <utility>
-
-#include <cxxabi.h>
+#include <ccl/detail/base/exceptions.hpp>
 
 namespace ccl::detail {
 
-/// Returns the error for the exception that is being handled: `Errc::out_of_memory`, `Errc::system`
-/// with the code of the system, or `Errc::internal`. Only in a catch block. Throws nothing, also
-/// without memory.
+/// Returns the error for the exception that is being handled, as `exception_of` does. Only in a
+/// catch block. Throws nothing, also without memory.
 Error error_of_exception() noexcept;
 
-/// Returns `body()`, or the error for the exception that has left it. `body` returns a Result. The
-/// cancellation of a thread passes through.
+/// Error for which no memory is left: its code and its peer, without its text.
+Error brief_error(Errc code, int peer = -1) noexcept;
+
+/// Calls `body()`, which returns nothing. Returns false if an exception has left it.
 template <class Body>
-auto without_exceptions(Body&& body) -> decltype(body()) {
-  try {
-    return std::forward<Body>(body)();
-  } catch (abi::__forced_unwind&) {
-    throw;
-  } catch (...) {
-    return fail(error_of_exception());
-  }
+bool completes(Body&& body) {
+  return without_exceptions([&]() -> Result<void> {
+           body();
+           return {};
+         })
+      .has_value();
 }
 
 }  // namespace ccl::detail

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <list>
 #include <string>
 #include <string_view>
 
@@ -25,9 +25,9 @@ class LineQueue {
  private:
   void report_lost(std::string_view prefix);
 
-  std::deque<std::string> waiting_;
-  std::size_t bytes_ = 0;    // of waiting_
-  std::size_t written_ = 0;  // bytes of the first waiting line
+  std::list<std::string> waiting_;  // an empty one has no memory
+  std::size_t bytes_ = 0;           // of waiting_
+  std::size_t written_ = 0;         // bytes of the first waiting line
   unsigned long lost_ = 0;
 };
 

@@ -5,11 +5,13 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <mutex>
 #include <new>
 #include <string>
 
+#include "base/exceptions.hpp"
 #include "base/line_queue.hpp"
 #include "base/text.hpp"
 #include "base/thread.hpp"
@@ -34,25 +36,29 @@ struct State {
   pid_t pid = 0;  // of the process that opened fd
   std::string path;
   struct Lines {
-    detail::LineQueue queue;
+    detail::LineQueue queue{};
     Lines* parents = nullptr;  // in a forked child; never touched
   };
-  Lines* lines = new Lines;
+  Lines first{};
+  Lines* lines = &first;
   bool writing = false;  // a thread writes the lines that wait
 };
 constexpr double exit_s = 1;  // for waiting lines when the process exits
 void write_at_exit(State& s);
 
-// Never destroyed: background threads may log while the process exits.
-State& state() {
+// Never destroyed: background threads may log while the process exits. Needs no memory.
+State& state() noexcept {
+  alignas(State) static std::byte place[sizeof(State)];
   static State* const s = [] {
-    auto* const made = new State;
+    auto* const made = new (place) State;
     // A forked child lacks the thread that may hold the mutex in the middle of a line. Lines that
     // wait are the parent's.
     ::pthread_atfork(nullptr, nullptr, [] {
       State& s = state();
       new (&s.mutex) std::mutex;
-      s.lines = new State::Lines{{}, s.lines};
+      auto* own = new (std::nothrow) State::Lines{{}, s.lines};
+      if (own == nullptr) own = new (s.lines) State::Lines{};
+      s.lines = own;
       s.writing = false;
     });
     std::atexit([] { write_at_exit(state()); });
@@ -173,7 +179,8 @@ void start_writing(State& s) {
     const std::lock_guard lock{s.mutex};
     if (s.lines->queue.empty() || std::exchange(s.writing, true)) return;
   }
-  auto thread = detail::own_thread("the log", [&s] { write_waiting(s); });
+  auto thread = detail::without_exceptions(
+      [&] { return detail::own_thread("the log", [&s] { write_waiting(s); }); });
   if (thread) return thread->detach();
   const std::lock_guard lock{s.mutex};
   s.writing = false;  // the next line tries again
@@ -202,6 +209,17 @@ std::string_view part_name(LogPart part) {
   return "ALL";
 }
 
+void write_line(LogLevel level, LogPart part, std::string_view text) {
+  static const std::string& host = *new std::string{detail::host_name()};
+  std::string line = fmt::format("{}:{} ", host, ::getpid());
+  if (thread_rank >= 0) line += fmt::format("rank {} ", thread_rank);
+  line += fmt::format("{} {} ", level_names[size_t(level)], part_name(part));
+  for (const char c : text) line += c == '\n' ? ' ' : c;  // one event, one line
+  line += '\n';
+  // One write: lines of other processes cannot interleave.
+  put_line(state(), line, fmt::format("{}:{} WARN INIT ", host, ::getpid()));
+}
+
 }  // namespace
 
 LogRank::LogRank(int rank) : before_(thread_rank) {
@@ -211,22 +229,25 @@ LogRank::~LogRank() {
   thread_rank = before_;
 }
 
-bool log_enabled(LogLevel level, LogPart part) {
+bool log_enabled(LogLevel level, LogPart part) noexcept {
   State& s = state();
-  if (s.level.load(std::memory_order_acquire) < 0) load(s);
+  if (s.level.load(std::memory_order_acquire) < 0 && !detail::completes([&s] { load(s); })) {
+    lose_log_line();
+    return false;
+  }
   if (int(level) > s.level.load(std::memory_order_relaxed)) return false;
   return level <= LogLevel::warn || (s.parts.load() & std::uint32_t(part)) != 0;
 }
 
-void log_line(LogLevel level, LogPart part, std::string_view text) {
-  static const std::string& host = *new std::string{detail::host_name()};
-  std::string line = fmt::format("{}:{} ", host, ::getpid());
-  if (thread_rank >= 0) line += fmt::format("rank {} ", thread_rank);
-  line += fmt::format("{} {} ", level_names[size_t(level)], part_name(part));
-  for (const char c : text) line += c == '\n' ? ' ' : c;  // one event, one line
-  line += '\n';
-  // One write: lines of other processes cannot interleave.
-  put_line(state(), line, fmt::format("{}:{} WARN INIT ", host, ::getpid()));
+void log_line(LogLevel level, LogPart part, std::string_view text) noexcept {
+  if (!detail::completes([&] { write_line(level, part, text); })) lose_log_line();
+}
+
+void detail::log_formatted(LogLevel level, LogPart part, fmt::string_view text,
+                           fmt::format_args args) noexcept {
+  if (!detail::completes([&] { write_line(level, part, fmt::vformat(text, args)); })) {
+    lose_log_line();
+  }
 }
 
 void lose_log_line() noexcept {

@@ -6,10 +6,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <new>
-#include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/exceptions.hpp"
@@ -45,39 +42,50 @@ std::string limit_of_stacks() {
 }
 }  // namespace
 
+namespace {
+/// Blocks all signals of the calling thread, and so of threads that it starts.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+}  // namespace
+
 Result<std::thread> own_thread(std::string_view what, std::function<void()> body) {
   stay_loaded();
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
-  std::optional<Error> error;
-  try {
-    thread = std::thread{std::move(body)};
-  } catch (const std::bad_alloc&) {
-    error = error_of_exception();
-  } catch (const std::system_error& problem) {
-    error = os_error(Errc::system,
-                     fmt::format("cannot start a thread for {} ({}); raise the limit on threads "
-                                 "(ulimit -u, or pids.max of the container){}",
-                                 what, problem.what(), limit_of_stacks()),
-                     problem.code().value());
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error) return fail(std::move(*error));
-  return thread;
+  const NoSignals in_thread;
+  auto thread =
+      without_exceptions([&]() -> Result<std::thread> { return std::thread{std::move(body)}; });
+  if (thread || thread.error().code != Errc::system) return thread;
+  const Error problem = std::move(thread).error();
+  return fail(os_error(Errc::system,
+                       fmt::format("cannot start a thread for {} ({}); raise the limit on threads "
+                                   "(ulimit -u, or pids.max of the container){}",
+                                   what, problem.what, limit_of_stacks()),
+                       problem.os_code));
 }
 
 bool start_lane(std::vector<std::thread>& threads, void (*lane)(const void* context, int channel),
                 const void* context, int channel) {
-  auto thread = own_thread("each channel", [=] { lane(context, channel); });
-  if (thread) {
-    threads.push_back(*std::move(thread));
-    return true;
-  }
+  const auto started = without_exceptions([&]() -> Result<void> {
+    threads.reserve(threads.size() + 1);  // before the thread, which must not be lost
+    CCL_TRY(auto thread, own_thread("each channel", [=] { lane(context, channel); }));
+    threads.push_back(std::move(thread));
+    return {};
+  });
+  if (started) return true;
   static std::atomic<bool> reported{false};
   if (!reported.exchange(true)) {
-    log_warn(LogPart::coll, "{}: channels run one after another", thread.error().what);
+    log_warn(LogPart::coll, "{}: channels run one after another", started.error().what);
   }
   return false;
 }

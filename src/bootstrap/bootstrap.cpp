@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/exceptions.hpp"
 #include "bootstrap/core.hpp"
 #include "settings/init_limit.hpp"
 
@@ -42,7 +43,8 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids
   // One secret for all ranks: that of the first id, which every rank has.
   auto core = std::make_shared<Core>(rank, ranks, roots[0].secret, deadline_s, options.status);
   std::unique_ptr<Bootstrap> out{new Bootstrap(core)};
-  if (const auto formed = core->formation().form(roots); !formed) {
+  const auto formed = without_exceptions([&] { return core->formation().form(roots); });
+  if (!formed) {
     Error error = core->shutdown().give_up(formed.error());
     core->formation().wait_for_late_ranks();
     return fail(std::move(error));

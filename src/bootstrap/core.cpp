@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "base/exceptions.hpp"
 #include "bootstrap/frame_rules.hpp"
 
 namespace ccl::detail {
@@ -37,6 +40,18 @@ Result<std::shared_ptr<Conn>> Bootstrap::Core::start(const Lock& lock, SecureSoc
 }
 
 void Bootstrap::Core::accept(const Lock& lock, Accepted one) {
+  std::shared_ptr<Conn> conn;
+  auto done = without_exceptions([&]() -> Result<void> {
+    take_caller(lock, std::move(one), conn);
+    return {};
+  });
+  if (done) return;
+  if (conn) conn->close();
+  shutdown_.on_error(lock, std::move(done).error());
+}
+
+void Bootstrap::Core::take_caller(const Lock& lock, Accepted one,
+                                  std::shared_ptr<Conn>& of_caller) {
   if (!one.differs.empty()) return;  // its rank fails
   if (ShrinkHello stay; read_into(stay, one.hello)) {
     return shrink_.on_hello(lock, std::move(one), stay);
@@ -56,6 +71,7 @@ void Bootstrap::Core::accept(const Lock& lock, Accepted one) {
   auto conn =
       start(lock, std::move(one.socket), ring ? PeerRole::prev : PeerRole::caller, hello.me);
   if (!conn) return;
+  of_caller = *conn;
   if (shutdown_.failure(lock)) {
     (*conn)->drain();
   } else if (shutdown_.is_leaving(lock)) {

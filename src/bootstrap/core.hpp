@@ -53,6 +53,8 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   Status& status() const { return shutdown_.status(); }
 
  private:
+  /// Handles one caller. `of_caller` gets its connection.
+  void take_caller(const net::Lock&, net::Accepted one, std::shared_ptr<net::Conn>& of_caller);
   void on_frame(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
 
   Membership membership_;

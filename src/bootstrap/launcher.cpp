@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/os_error.hpp"
 #include "bootstrap/job_secret.hpp"
 #include "bootstrap/pmix.hpp"
@@ -191,14 +192,7 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
                   launch.rank, launch.ranks, launch.launcher, why));
 }
 
-}  // namespace
-}  // namespace ccl::detail
-
-namespace ccl {
-
-using namespace detail;
-
-Result<LaunchEnvironment> detect_launch() {
+Result<LaunchEnvironment> launch_of_environment() {
   for (const LauncherVariables& d : dialects) {
     if (!contains(d.rank) && !contains(d.ranks)) continue;
     if (!contains(d.rank) || !contains(d.ranks)) {
@@ -251,10 +245,23 @@ Result<LaunchEnvironment> detect_launch() {
   return launch;
 }
 
+}  // namespace
+}  // namespace ccl::detail
+
+namespace ccl {
+
+using namespace detail;
+
+Result<LaunchEnvironment> detect_launch() {
+  return without_exceptions(launch_of_environment);
+}
+
 Result<UniqueId> launch_id(const LaunchEnvironment& launch) {
-  auto id = rendezvous_id(launch);
-  if (id) return id;
-  return fail(detail::of_rank(launch.rank, std::move(id).error()));
+  return without_exceptions([&]() -> Result<UniqueId> {
+    auto id = rendezvous_id(launch);
+    if (id) return id;
+    return fail(detail::of_rank(launch.rank, std::move(id).error()));
+  });
 }
 
 }  // namespace ccl

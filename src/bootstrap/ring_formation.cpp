@@ -68,6 +68,7 @@ Result<void> RingFormation::join_root(const IdContent& id, int root, int roots) 
                       nullptr);
   }
   const Lock lock = Engine::get().lock();
+  connected.reserve(connected.size() + 1);
   if (!fd) {
     Error error = std::move(fd).error();
     if (root_rank_ < 0) {

@@ -52,6 +52,11 @@ Result<void> RingGather::all_gather(void* all, Index bytes_each, std::optional<d
   std::memcpy(mine.data(), &head, sizeof head);
   std::memcpy(mine.data() + sizeof head, base + members.rank * bytes_each, size_t(bytes_each));
   gather_ = Gather{head, base, bytes_each, 0, std::vector<bool>(size_t(members.ranks))};
+  // No part that comes later may reach the caller's memory, also after an exception.
+  struct Ends {
+    std::optional<Gather>& gather;
+    ~Ends() { gather.reset(); }
+  } const ends{gather_};
   const PeerSockets& sockets = core_.sockets();
   if (members.forward_steps() > 0) {
     sockets.next->send(FrameKind::part, members.rank, gathers_, mine);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/exceptions.hpp"
 #include "bootstrap/core.hpp"
 #include "net/sha256.hpp"
 
@@ -47,7 +48,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::shrink(std::span<const int> exclud
     CCL_CHECK(rest.core_->shrink().form_ring_in(*core_));
     return rest.make_child(0, 0, options, {}, "shrink", true);
   };
-  auto made = make();
+  auto made = without_exceptions(make);
   if (!made) {
     made = fail(rest.core_->shutdown().give_up(std::move(made).error()));
     core_->shrink().end(fail(made.error()));

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/exceptions.hpp"
 #include "bootstrap/core.hpp"
 #include "net/message_rules.hpp"
 
@@ -24,33 +25,57 @@ Result<void> Shutdown::usable(const Lock&) const {
   return {};
 }
 
-void Shutdown::abort(const Error& error) {
-  const Lock lock = Engine::get().lock();
-  if (failure_ || finalized_) return;
+void Shutdown::cut(const Lock& lock, Errc code, int peer) noexcept {
+  const Error brief = brief_error(code, peer);
+  if (!failure_) failure_ = brief;
+  (void)completes([&] { core_.formation().fail_local_roots(lock, brief); });
+  close_connections(lock);
+  status_->set(brief);
+  core_.waits().notify(lock);
+}
+
+void Shutdown::close_connections(const Lock& lock) noexcept {
+  (void)completes([&] { core_.sockets().for_each(lock, [](Conn& c) { c.close(); }); });
+  if (core_.sockets().acceptor) core_.sockets().acceptor->close();
+}
+
+/// Error that the other ranks get of `why`.
+Error Shutdown::aborted(const Error& why) const {
   const Membership& members = core_.membership();
   Error reported;
   reported.code = Errc::aborted;
   reported.peer = members.rank;
-  reported.os_code = error.os_code;
-  reported.what = fmt::format("{} aborted ({})", describe(members.me), error.what);
+  reported.os_code = why.os_code;
+  reported.what = fmt::format("{} aborted ({})", describe(members.me), why.what);
   const bool judged =
-      error.code == Errc::timed_out || error.code == Errc::mismatch || error.code == Errc::overflow;
-  if (judged && error.peer >= 0) {  // the error names the rank at fault
-    reported = error;
+      why.code == Errc::timed_out || why.code == Errc::mismatch || why.code == Errc::overflow;
+  if (judged && why.peer >= 0) {  // the error names the rank at fault
+    reported = why;
     reported.what += fmt::format(" [found by rank {}]", members.rank);
-    if (error.code == Errc::overflow) reported.peer = members.rank;  // the peer receives this, too
+    if (why.code == Errc::overflow) reported.peer = members.rank;  // the peer receives this, too
   }
-  broadcast_error(lock, reported);
-  release_waiters(lock, error);
+  return reported;
 }
 
-Error Shutdown::give_up(Error error) {
+void Shutdown::abort(const Error& error) noexcept {
   const Lock lock = Engine::get().lock();
-  core_.membership().complete(error);
-  if (!failure_) {
+  if (failure_ || finalized_) return;
+  const auto report = [&] {
+    broadcast_error(lock, aborted(error));
+    release_waiters(lock, error);
+  };
+  if (!completes(report)) cut(lock, error.code, error.peer);
+}
+
+Error Shutdown::give_up(Error error) noexcept {
+  const Lock lock = Engine::get().lock();
+  const auto report = [&] {
+    core_.membership().complete(error);
+    if (failure_) return;
     broadcast_error(lock, error);
     release_waiters(lock, error);
-  }
+  };
+  if (!completes(report)) cut(lock, error.code, error.peer);
   return error;
 }
 
@@ -84,9 +109,18 @@ void Shutdown::close_gracefully() {
   finalized_ = true;
 }
 
-void Shutdown::leave() {
+void Shutdown::leave() noexcept {
   const Lock lock = Engine::get().lock();
   if (finalized_) return;
+  if (!completes([&] { leave_now(lock); })) {
+    leaving_ = true;
+    core_.statuses().stop(lock);
+    close_connections(lock);
+  }
+  finalized_ = true;
+}
+
+void Shutdown::leave_now(const Lock& lock) {
   const Membership& members = core_.membership();
   if (!failure_ && members.ranks > 1) {
     Error e;
@@ -99,13 +133,18 @@ void Shutdown::leave() {
   leaving_ = true;
   core_.statuses().stop(lock);
   close_all(lock);
-  finalized_ = true;
 }
 
 void Shutdown::on_closed(const Lock& lock, const Conn& conn, PeerRole role, const Member& peer,
-                         int os_code) {
+                         int os_code) noexcept {
   core_.waits().notify(lock);
   if (failure_ || leaving_) return;
+  if (completes([&] { end_peer(lock, conn, role, peer, os_code); })) return;
+  cut(lock, Errc::out_of_memory, peer.rank);
+}
+
+void Shutdown::end_peer(const Lock& lock, const Conn& conn, PeerRole role, const Member& peer,
+                        int os_code) {
   if (!conn.fault().empty()) {
     const bool root = role == PeerRole::root;
     return on_error(lock, protocol_error(root ? "the root" : describe(peer), peer.rank,
@@ -123,10 +162,13 @@ void Shutdown::on_closed(const Lock& lock, const Conn& conn, PeerRole role, cons
   on_error(lock, lost_error(peer, os_code));
 }
 
-void Shutdown::on_error(const Lock& lock, Error error) {
+void Shutdown::on_error(const Lock& lock, Error error) noexcept {
   if (failure_ || leaving_) return;
-  broadcast_error(lock, error);
-  release_waiters(lock, std::move(error));
+  const auto report = [&] {
+    broadcast_error(lock, error);
+    release_waiters(lock, error);
+  };
+  if (!completes(report)) cut(lock, error.code, error.peer);
 }
 
 void Shutdown::on_mismatch(const Lock& lock, int owner, std::string what) {

@@ -24,26 +24,36 @@ class Shutdown {
   const std::optional<Error>& failure(const net::Lock&) const { return failure_; }
   bool is_leaving(const net::Lock&) const { return leaving_; }
 
-  void abort(const Error& error);
+  // Without memory for an error, these functions close the connections in place of sending it:
+  // see `cut`.
+  void abort(const Error& error) noexcept;
   /// Sends `error` to all ranks while the ring forms. Returns it with this rank and its host.
-  Error give_up(Error error);
+  Error give_up(Error error) noexcept;
   Result<void> finalize(std::optional<double> limit_s = {});
   /// Ends a bootstrap that all ranks know to be over.
   void close_gracefully();
   /// Ends the bootstrap for its destructor.
-  void leave();
+  void leave() noexcept;
 
   /// Sends `error` to all ranks once. Then this rank fails. A thread that acts on the status may
   /// exit, so the messages go first.
-  void on_error(const net::Lock&, Error error);
+  void on_error(const net::Lock&, Error error) noexcept;
   /// Fails all ranks with `Errc::mismatch` and `owner` as the peer.
   void on_mismatch(const net::Lock&, int owner, std::string what);
   void on_closed(const net::Lock&, const net::Conn& conn, PeerRole role, const net::Member& peer,
-                 int os_code);
+                 int os_code) noexcept;
   /// Sets the child of a split that not all ranks have left yet. It receives this one's failure.
   void set_forming_child(const std::shared_ptr<Bootstrap::Core>& child);
 
  private:
+  /// Fails this rank with `code` and closes all connections, which the other ranks notice. Needs no
+  /// memory.
+  void cut(const net::Lock&, Errc code, int peer) noexcept;
+  void close_connections(const net::Lock&) noexcept;
+  Error aborted(const Error& why) const;
+  void leave_now(const net::Lock&);
+  void end_peer(const net::Lock&, const net::Conn& conn, PeerRole role, const net::Member& peer,
+                int os_code);
   void broadcast_error(const net::Lock&, const Error& error);
   void release_waiters(const net::Lock&, Error error);
   void fail_child(const net::Lock&, Bootstrap::Core& child, const Error& error);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/exceptions.hpp"
 #include "bootstrap/core.hpp"
 #include "net/auth.hpp"
 #include "net/secret.hpp"
@@ -109,7 +110,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::make_child(int color, int key, con
     core->membership().ranks_in_parent = child.group;
   }
   core_->shutdown().set_forming_child(core);
-  auto formed = form();
+  auto formed = without_exceptions(form);  // all ranks get the error
   if (formed) {
     formed = core_->gather().barrier(limit_s, "CCL_INIT_TIMEOUT", what);
     if (shrinks) {

@@ -1,10 +1,12 @@
 #include <ccl/comm/communicator.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/detail/runtime/levels.hpp>
 
 #include <mutex>
 #include <string_view>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "comm/state.hpp"
 
 namespace ccl {
@@ -43,21 +45,58 @@ Result<void> Communicator::wait() const {
 }
 
 Result<void> Communicator::status() const {
-  return state_->ready();
+  return detail::without_exceptions([this] { return state_->ready(); });
 }
 
-Result<void> Communicator::barrier() const {
-  CCL_CHECK(state_->ready());
-  if (!state_->rendezvous.bootstrap()) return {};
+namespace detail {
+namespace {
+Result<void> barrier(CommState& state) {
+  CCL_CHECK(state.ready());
+  if (!state.rendezvous.bootstrap()) return {};
   Operation op;
   std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
-  const Word ticket = state_->observers.recorder()->note(op).ticket;
-  const auto lock = state_->rendezvous.lock();
-  state_->observers.recorder()->started(ticket);
-  auto done = state_->rendezvous.after_rendezvous(
-      state_->rendezvous.bootstrap()->barrier(state_->limits.timeout_s));
-  state_->observers.recorder()->ended(ticket, done.has_value());
+  const Word ticket = state.observers.recorder()->note(op).ticket;
+  const auto lock = state.rendezvous.lock();
+  state.observers.recorder()->started(ticket);
+  auto done = state.rendezvous.after_rendezvous(
+      state.rendezvous.bootstrap()->barrier(state.limits.timeout_s));
+  state.observers.recorder()->ended(ticket, done.has_value());
   return done;
+}
+
+Result<void> finalize(CommState& state) {
+  CCL_CHECK(state.ready());
+  CCL_CHECK(state.await_calls("finalize"));
+  if (const auto parts = state.levels.current()) {
+    CCL_CHECK(parts->inner.finalize());
+    if (parts->outer) CCL_CHECK(parts->outer->finalize());
+  }
+  if (state.rendezvous.bootstrap()) {
+    const auto lock = state.rendezvous.lock();
+    CCL_CHECK(state.rendezvous.after_rendezvous(
+        state.rendezvous.bootstrap()->finalize(state.limits.timeout_s)));
+  }
+  state.rendezvous.set_finalized();
+  return {};
+}
+
+void abort(CommState& state, const std::string& why) {
+  Error error{Errc::aborted, why, -1, state.identity.rank()};
+  const bool created = !state.creation.running();
+  if (created && state.rendezvous.bootstrap()) state.rendezvous.bootstrap()->stop_shrink(error);
+  // If an operation runs, the error names the rank that is behind.
+  if (state.status.ok() && created && state.observers.status().running() != nullptr) {
+    const int me = error.peer;
+    error = state.observers.overdue(std::move(error));
+    error.peer = me;
+  }
+  state.rendezvous.fail_all(std::move(error));
+}
+}  // namespace
+}  // namespace detail
+
+Result<void> Communicator::barrier() const {
+  return detail::guarded(*this, [this] { return detail::barrier(*state_); });
 }
 
 Report Communicator::report() const {
@@ -66,35 +105,13 @@ Report Communicator::report() const {
 }
 
 Result<void> Communicator::finalize() const {
-  CCL_CHECK(state_->ready());
-  CCL_CHECK(state_->await_calls("finalize"));
-  if (const auto parts = state_->levels.current()) {
-    CCL_CHECK(parts->inner.finalize());
-    if (parts->outer) CCL_CHECK(parts->outer->finalize());
-  }
-  if (state_->rendezvous.bootstrap()) {
-    const auto lock = state_->rendezvous.lock();
-    CCL_CHECK(state_->rendezvous.after_rendezvous(
-        state_->rendezvous.bootstrap()->finalize(state_->limits.timeout_s)));
-  }
-  state_->rendezvous.set_finalized();
-  return {};
+  return detail::guarded(*this, [this] { return detail::finalize(*state_); });
 }
 
 void Communicator::abort(const std::string& why) const {
   if (!state_->identity.is_own()) return;  // the communicator belongs to another process
-  Error error{Errc::aborted, why, -1, state_->identity.rank()};
-  const bool created = !state_->creation.running();
-  if (created && state_->rendezvous.bootstrap()) {
-    state_->rendezvous.bootstrap()->stop_shrink(error);
-  }
-  // If an operation runs, the error names the rank that is behind.
-  if (state_->status.ok() && created && state_->observers.status().running() != nullptr) {
-    const int me = error.peer;
-    error = state_->observers.overdue(std::move(error));
-    error.peer = me;
-  }
-  state_->rendezvous.fail_all(std::move(error));
+  if (detail::completes([&] { detail::abort(*state_, why); })) return;
+  state_->rendezvous.fail_all(detail::brief_error(Errc::aborted, state_->identity.rank()));
 }
 
 Index Communicator::memory_budget() const {

@@ -2,24 +2,26 @@
 
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
 #include <limits>
 #include <map>
 #include <thread>
 #include <tuple>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/report_signal.hpp"
 #include "comm/state.hpp"
 #include "gpu/devices.hpp"
+#include "net/rendezvous.hpp"
 #include "topo/graph/p2p_path.hpp"
 
 namespace ccl {
@@ -157,11 +159,17 @@ struct Handles {
   Handles& operator=(const Handles&) = delete;
   ~Handles() {
     if (!state->identity.is_own() || !state->creation.running()) return;
-    state->rendezvous.fail_all(
-        {Errc::aborted, "its last handle ended while it was created", -1, state->identity.rank()});
+    const int rank = state->identity.rank();
+    const auto abort = [&] {
+      state->rendezvous.fail_all(
+          {Errc::aborted, "its last handle ended while it was created", -1, rank});
+    };
+    if (!completes(abort)) state->rendezvous.fail_all(brief_error(Errc::aborted, rank));
   }
   std::shared_ptr<CommState> state;
 };
+
+}  // namespace
 
 Result<void> check_shape(int rank, int ranks) {
   if (ranks >= 1 && rank >= 0 && rank < ranks) return {};
@@ -170,7 +178,6 @@ Result<void> check_shape(int rank, int ranks) {
                           "least one)",
                           rank, ranks));
 }
-}  // namespace
 
 bool Creation::fail_while_running(Status& status, const Error& error) {
   const std::lock_guard lock{mutex_};
@@ -178,19 +185,26 @@ bool Creation::fail_while_running(Status& status, const Error& error) {
   return running();
 }
 
-void Creation::fail(Error error, Status& status) {
+void Creation::fail(Error error, Status& status) noexcept {
   failure_ = std::move(error);
-  status.set(*failure_);
+  if (!completes([&] { status.set(*failure_); })) status.set(brief_error(failure_->code));
 }
 
-void Creation::finish(const Status& status, Bootstrap* bootstrap) {
+void Creation::cancel() {
+  running_ = false;
+}
+
+void Creation::finish(const Status& status, Bootstrap* bootstrap) noexcept {
   {
     const std::lock_guard lock{mutex_};
     running_.store(false, std::memory_order_release);
   }
   // A thread that aborted earlier did not use the bootstrap, so this thread sends the error.
-  const auto well = status.result();
-  if (!well && !failure_ && bootstrap != nullptr) bootstrap->abort(well.error());
+  if (!status.ok() && !failure_ && bootstrap != nullptr) {
+    const auto well = without_exceptions([&] { return status.result(); },
+                                         [](Error thrown) { return brief_error(thrown.code); });
+    bootstrap->abort(well.error());
+  }
   ended_.notify_all();
 }
 
@@ -199,20 +213,30 @@ void Creation::wait() {
   ended_.wait(lock, [this] { return !running(); });
 }
 
-}  // namespace detail
-
-using detail::CommState;
-
-Result<Communicator> Communicator::create(const UniqueId& id, int rank, int ranks, Config config) {
-  return create(std::span{&id, 1}, rank, ranks, std::move(config));
+namespace {
+/// Fails the roots of this process if the rank may have run out of memory before it joined them.
+void tell_roots(std::span<const UniqueId> ids, const Error& error) noexcept {
+  if (error.code == Errc::out_of_memory) net::fail_roots(ids, error);
 }
 
-Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int rank, int ranks,
-                                          Config config) {
-  if (auto good = detail::check_settings(); !good) {
-    return fail(detail::of_rank(rank, std::move(good).error()));
+/// Body of the thread that creates a communicator.
+void create_in_background(CommState& state, std::span<const UniqueId> ids) noexcept {
+  auto done = without_exceptions([&] { return start(state, ids); });
+  if (!done) {
+    tell_roots(ids, done.error());
+    const Errc code = done.error().code;
+    auto error = without_exceptions(
+        [&]() -> Result<Error> { return state.annotate(std::move(done).error()); },
+        [&](Error) { return brief_error(code); });
+    state.creation.fail(error ? *std::move(error) : std::move(error).error(), state.status);
   }
-  CCL_CHECK(detail::check_shape(rank, ranks));
+  state.creation.finish(state.status, state.rendezvous.bootstrap());
+}
+
+Result<Communicator> create_rank(std::span<const UniqueId> ids, int rank, int ranks,
+                                 Config config) {
+  if (auto good = check_settings(); !good) return fail(of_rank(rank, std::move(good).error()));
+  CCL_CHECK(check_shape(rank, ranks));
   if (ids.empty() || int(ids.size()) > ranks) {
     return fail(Errc::invalid_argument, fmt::format("{} unique ids for {} ranks (there must be at "
                                                     "least one and at most one for each rank)",
@@ -224,121 +248,109 @@ Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int ran
     return fail(state->annotate(std::move(settled).error()));
   }
   if (blocking) {
-    if (auto done = detail::start(*state, ids); !done) {
+    if (auto done = start(*state, ids); !done) {
       return fail(state->annotate(std::move(done).error()));
     }
-    return Communicator{std::move(state)};
+    return Access::communicator(std::move(state));
   }
-  state->creation.begin();
+  auto handles = std::make_shared<Handles>(state);
+  auto comm = Access::communicator(std::shared_ptr<CommState>{handles, state.get()});
   const auto finish = [state, own = std::vector<UniqueId>(ids.begin(), ids.end())] {
-    if (auto done = detail::start(*state, own); !done) {
-      state->creation.fail(state->annotate(std::move(done).error()), state->status);
-    }
-    state->creation.finish(state->status, state->rendezvous.bootstrap());
+    create_in_background(*state, own);
   };
-  CCL_TRY(std::thread thread, detail::own_thread("a communicator", finish));
-  thread.detach();
-  auto handles = std::make_shared<detail::Handles>(state);
-  return Communicator{std::shared_ptr<CommState>{handles, state.get()}};
+  state->creation.begin();
+  auto thread = without_exceptions([&] { return own_thread("a communicator", finish); });
+  if (!thread) {
+    state->creation.cancel();
+    return fail(state->annotate(std::move(thread).error()));
+  }
+  thread->detach();
+  return comm;
 }
 
-Result<std::vector<Communicator>> Communicator::create_all(int ranks, Config config) {
-  CCL_CHECK(detail::check_settings());
-  CCL_CHECK(detail::check_shape(0, ranks));
-  CCL_TRY(const UniqueId id, create_unique_id());
-  // Rank r takes device r.
-  const auto of_rank = [&config](int rank) {
-    Config own = config;
-    if (own.device == Config::automatic) own.device = detail::choose_device(rank, false);
-    return own;
-  };
-  std::vector<Result<Communicator>> made(std::size_t(ranks), fail(Errc::internal, "not created"));
-  // All ranks begin only if every thread could start, because each rank waits for all others.
-  std::promise<bool> all_are_there;
-  const auto begin = all_are_there.get_future().share();
-  Result<void> started;
-  std::vector<std::thread> threads;
-  for (int r = 1; r < ranks && started; ++r) {
-    auto thread = detail::own_thread(fmt::format("rank {}", r), [&, begin, r] {
-      if (begin.get()) made[std::size_t(r)] = create(id, r, ranks, of_rank(r));
-    });
-    if (thread) {
-      threads.push_back(*std::move(thread));
-    } else {
-      started = fail(std::move(thread).error());
-    }
-  }
-  all_are_there.set_value(bool(started));
-  if (started) made[0] = create(id, 0, ranks, of_rank(0));
-  for (auto& thread : threads) thread.join();
-  CCL_CHECK(started);
-  // The error of a rank that another one aborted does not state the cause.
-  const auto says_why = [](const Result<Communicator>& one) {
-    return !one && one.error().code != Errc::aborted && one.error().code != Errc::peer_lost;
-  };
-  const auto cause = std::find_if(made.begin(), made.end(), says_why);
-  if (cause != made.end()) return fail(cause->error());
-  std::vector<Communicator> all;
-  for (auto& one : made) {
-    CCL_TRY(auto comm, std::move(one));
-    all.push_back(std::move(comm));
-  }
-  return all;
-}
-
-Result<std::optional<Communicator>> Communicator::split(int color, int key, Config config) const {
-  CCL_CHECK(state_->ready());
-  if (state_->identity.ranks() == 1) {
+Result<std::optional<Communicator>> split(CommState& parent, int color, int key, Config config) {
+  CCL_CHECK(parent.ready());
+  if (parent.identity.ranks() == 1) {
     if (color < 0) return std::optional<Communicator>{};
-    CCL_TRY(auto alone, create(UniqueId{}, 0, 1, std::move(config)));
+    CCL_TRY(auto alone, Communicator::create(UniqueId{}, 0, 1, std::move(config)));
     return std::optional<Communicator>{std::move(alone)};
   }
   // The status must outlive the bootstrap, so the state is created first. Rank and size follow.
   auto child = CommState::make(0, 1, std::move(config));
   if (auto settled = child->limits.resolve(child->identity); !settled) {
-    return fail(state_->annotate(std::move(settled).error()));
+    return fail(parent.annotate(std::move(settled).error()));
   }
-  const auto lock = state_->rendezvous.lock();
-  auto bootstrap = state_->rendezvous.bootstrap()->split(
+  const auto lock = parent.rendezvous.lock();
+  auto bootstrap = parent.rendezvous.bootstrap()->split(
       color, key, {child->limits.init_timeout_s, &child->status});
-  if (!bootstrap) return fail(state_->annotate(std::move(bootstrap).error()));
+  if (!bootstrap) return fail(parent.annotate(std::move(bootstrap).error()));
   if (color < 0) return std::optional<Communicator>{};
   if (*bootstrap != nullptr) {
     child->identity.set_rank((*bootstrap)->rank(), (*bootstrap)->ranks());
     if (child->identity.ranks() == 1) bootstrap->reset();
   }
-  if (auto joined = detail::meet(*child, *std::move(bootstrap)); !joined) {
+  if (auto joined = meet(*child, *std::move(bootstrap)); !joined) {
     return fail(child->annotate(std::move(joined).error()));
   }
-  return std::optional<Communicator>{Communicator{std::move(child)}};
+  return std::optional<Communicator>{Access::communicator(std::move(child))};
 }
 
-Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink parent,
-                                          Config config) const {
-  if (auto well = state_->ready(); !well && !state_->was_up()) return fail(std::move(well).error());
-  auto stay = detail::surviving_ranks(state_->identity.rank(), state_->identity.ranks(), excluded);
-  if (!stay) return fail(state_->annotate(std::move(stay).error()));
+Result<Communicator> shrink(CommState& parent, std::span<const int> excluded, Shrink effect,
+                            Config config) {
+  if (auto well = parent.ready(); !well && !parent.was_up()) return fail(std::move(well).error());
+  auto stay = surviving_ranks(parent.identity.rank(), parent.identity.ranks(), excluded);
+  if (!stay) return fail(parent.annotate(std::move(stay).error()));
   auto child = CommState::make(0, 1, std::move(config));
   if (auto settled = child->limits.resolve(child->identity); !settled) {
-    return fail(state_->annotate(std::move(settled).error()));
+    return fail(parent.annotate(std::move(settled).error()));
   }
-  if (parent == Shrink::abort_parent) {
-    state_->rendezvous.fail_all(
-        {Errc::aborted, "shrink ends what runs", -1, state_->identity.rank()});
+  if (effect == Shrink::abort_parent) {
+    parent.rendezvous.fail_all(
+        {Errc::aborted, "shrink ends what runs", -1, parent.identity.rank()});
   }
-  std::unique_ptr<detail::Bootstrap> bootstrap;
+  std::unique_ptr<Bootstrap> bootstrap;
   if (stay->size() > 1) {
-    auto made = state_->rendezvous.bootstrap()->shrink(
+    auto made = parent.rendezvous.bootstrap()->shrink(
         excluded, {child->limits.init_timeout_s, &child->status});
-    if (!made) return fail(state_->annotate(std::move(made).error()));
+    if (!made) return fail(parent.annotate(std::move(made).error()));
     bootstrap = *std::move(made);
     child->identity.set_rank(bootstrap->rank(), bootstrap->ranks());
   }
   // All remaining ranks get the communicator now, even if it fails, so that none of them differs.
-  if (auto joined = detail::meet(*child, std::move(bootstrap)); !joined) {
+  if (auto joined = meet(*child, std::move(bootstrap)); !joined) {
     child->status.set(child->annotate(std::move(joined).error()));
   }
-  return Communicator{std::move(child)};
+  return Access::communicator(std::move(child));
+}
+}  // namespace
+}  // namespace detail
+
+Result<Communicator> Communicator::create(const UniqueId& id, int rank, int ranks, Config config) {
+  return create(std::span{&id, 1}, rank, ranks, std::move(config));
+}
+
+Result<Communicator> Communicator::create(std::span<const UniqueId> ids, int rank, int ranks,
+                                          Config config) {
+  auto made = detail::without_exceptions(
+      [&] { return detail::create_rank(ids, rank, ranks, std::move(config)); });
+  if (!made) detail::tell_roots(ids, made.error());
+  return made;
+}
+
+Result<std::optional<Communicator>> Communicator::split(int color, int key, Config config) const {
+  return detail::guarded(*this,
+                         [&] { return detail::split(*state_, color, key, std::move(config)); });
+}
+
+Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink parent,
+                                          Config config) const {
+  auto made = detail::guarded(
+      *this, [&] { return detail::shrink(*state_, excluded, parent, std::move(config)); });
+  if (!made && made.error().code == Errc::out_of_memory && state_->rendezvous.bootstrap()) {
+    // The others may wait for this rank.
+    (void)detail::completes([&] { state_->rendezvous.bootstrap()->stop_shrink(made.error()); });
+  }
+  return made;
 }
 
 }  // namespace ccl

@@ -2,23 +2,26 @@
 #include <ccl/comm/launcher.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
+#include "base/exceptions.hpp"
 #include "base/os_error.hpp"
 #include "gpu/devices.hpp"
 
 namespace ccl {
 
 Result<Communicator> Communicator::from_env(Config config) {
-  if (auto good = detail::check_settings(); !good) {
-    const auto launch = detect_launch();
-    if (!launch) return fail(std::move(good).error());
-    return fail(detail::of_rank(launch->rank, std::move(good).error()));
-  }
-  CCL_TRY(const LaunchEnvironment launch, detect_launch());
-  CCL_TRY(const UniqueId id, launch.ranks > 1 ? launch_id(launch) : Result<UniqueId>{UniqueId{}});
-  if (config.device == Config::automatic) {
-    config.device = detail::choose_device(launch.local_rank);
-  }
-  return create(id, launch.rank, launch.ranks, std::move(config));
+  return detail::without_exceptions([&]() -> Result<Communicator> {
+    if (auto good = detail::check_settings(); !good) {
+      const auto launch = detect_launch();
+      if (!launch) return fail(std::move(good).error());
+      return fail(detail::of_rank(launch->rank, std::move(good).error()));
+    }
+    CCL_TRY(const LaunchEnvironment launch, detect_launch());
+    CCL_TRY(const UniqueId id, launch.ranks > 1 ? launch_id(launch) : Result<UniqueId>{UniqueId{}});
+    if (config.device == Config::automatic) {
+      config.device = detail::choose_device(launch.local_rank);
+    }
+    return create(id, launch.rank, launch.ranks, std::move(config));
+  });
 }
 
 }  // namespace ccl

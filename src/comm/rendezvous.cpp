@@ -1,14 +1,28 @@
 #include "comm/rendezvous.hpp"
 
+#include <ccl/comm/log.hpp>
+
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "base/exceptions.hpp"
 #include "comm/state.hpp"
 #include "net/message_rules.hpp"
 
 namespace ccl::detail {
 
-void Rendezvous::fail_all(Error error) {
-  error = state_.annotate(std::move(error));
+void Rendezvous::fail_all(Error error) noexcept {
+  const Errc code = error.code;
+  const int peer = error.peer;
+  if (completes([&] { spread(state_.annotate(std::move(error))); })) return;
+  const Error brief = brief_error(code, peer);
+  if (completes([&] { spread(brief); })) return;
+  if (bootstrap_) bootstrap_->abort(brief);
+  lose_log_line();
+}
+
+void Rendezvous::spread(const Error& error) {
   // The creating thread has the bootstrap, so it sends the error to the others.
   if (state_.creation.fail_while_running(state_.status, error)) return;
   if (bootstrap_) bootstrap_->abort(error);

@@ -35,8 +35,9 @@ class Rendezvous {
   bool finalized() const { return finalized_.load(std::memory_order_acquire); }
   void set_finalized() { finalized_.store(true, std::memory_order_release); }
 
-  /// Fails this communicator and its levels, and sends the error to the other ranks.
-  void fail_all(Error error);
+  /// Fails this communicator and its levels, and sends the error to the other ranks. Without memory
+  /// for its text, the code alone fails all of them.
+  void fail_all(Error error) noexcept;
   /// Fails all ranks with `Errc::mismatch`, because `peer` differs. All ranks must detect the
   /// difference and call this function before any rank leaves. The caller holds `lock`.
   Result<void> disagree(std::string what, int peer);
@@ -55,6 +56,8 @@ class Rendezvous {
   Error without_answer(Error error);
 
  private:
+  void spread(const Error& error);
+
   CommState& state_;
   std::unique_ptr<Bootstrap> bootstrap_;
   std::mutex mutex_;

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <vector>
 
+#include "base/exceptions.hpp"
 #include "base/thread.hpp"
 #include "comm/state.hpp"
 #include "net/engine.hpp"
@@ -33,6 +34,15 @@ Listeners& listeners() {
   return all;
 }
 
+void log_reports(const std::vector<std::weak_ptr<CommState>>& states) {
+  for (const auto& weak : states) {
+    const auto state = weak.lock();
+    if (!state || !state->was_up()) continue;
+    const LogRank named{state->identity.rank()};
+    Observers::log_report(state->observers.report(report_limit_s), LogLevel::warn);
+  }
+}
+
 bool tick() {
   Listeners& all = listeners();
   // Locks no pointer, because the last owner must not be destroyed under the engine's mutex.
@@ -42,13 +52,10 @@ bool tick() {
   if (now != all.seen) {
     all.seen = now;
     // The engine's thread receives the answers, so another thread waits for them.
-    auto thread = own_thread("reports", [states = all.states] {
-      for (const auto& weak : states) {
-        const auto state = weak.lock();
-        if (!state || !state->was_up()) continue;
-        const LogRank named{state->identity.rank()};
-        Observers::log_report(state->observers.report(report_limit_s), LogLevel::warn);
-      }
+    auto thread = without_exceptions([&] {
+      return own_thread("reports", [states = all.states] {
+        if (!completes([&] { log_reports(states); })) lose_log_line();
+      });
     });
     if (thread) {
       thread->detach();

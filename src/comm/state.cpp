@@ -108,18 +108,18 @@ Error CommState::overflow(const LaneFailure& found) const {
   return error;
 }
 
-std::shared_ptr<CommState> moved_from() noexcept {
+std::shared_ptr<CommState> moved_from() {
   // Never destroyed, because a handle may be destroyed after all static objects.
   static CommState* const state = [] {
     Config config;
     config.device = Config::cpu;
-    auto* const made = new CommState{-1, 0, std::move(config)};
+    auto made = std::make_unique<CommState>(-1, 0, std::move(config));
     made->status.set(
         {Errc::invalid_usage,
          "the handle was moved from (what it stood for is where it was moved to); call "
          "through that one, or assign to this one first"});
     made->rendezvous.set_finalized();
-    return made;
+    return made.release();
   }();
   return {std::shared_ptr<void>{}, state};  // without a reference count
 }

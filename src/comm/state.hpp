@@ -32,7 +32,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   CommLimits limits;
   Status status;
   Rendezvous rendezvous{*this};
-  ProxyEngine proxy;
+  ProxyEngine proxy{&status};
   CommDevice device;
   Observers observers{*this};
   LevelCache levels;

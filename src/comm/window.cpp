@@ -1,4 +1,5 @@
 #include <ccl/comm/window.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
@@ -284,32 +285,34 @@ std::shared_ptr<const WindowState> find_window(CommState& state, Word number) {
 }  // namespace detail
 
 Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index bytes) {
-  detail::CommState& state = *detail::Access::state(comm);
-  CCL_CHECK(state.ready());
-  if (bytes <= 0) {
-    return fail(state.annotate(
-        Error{Errc::invalid_argument, fmt::format("shared memory of {} bytes cannot be", bytes)}));
-  }
-  auto block = std::make_shared<detail::SharedBlock>();
-  block->bytes = bytes;
-  if (state.device.gpu) {
-    auto memory = detail::GpuMemory::allocate(state.device.gpu, std::size_t(bytes));
-    if (!memory) return fail(state.annotate(std::move(memory).error()));
-    block->gpu.memory = *std::move(memory);
+  return detail::without_exceptions([&]() -> Result<SharedMemory> {
+    detail::CommState& state = *detail::Access::state(comm);
+    CCL_CHECK(state.ready());
+    if (bytes <= 0) {
+      return fail(state.annotate(Error{Errc::invalid_argument,
+                                       fmt::format("shared memory of {} bytes cannot be", bytes)}));
+    }
+    auto block = std::make_shared<detail::SharedBlock>();
+    block->bytes = bytes;
+    if (state.device.gpu) {
+      auto memory = detail::GpuMemory::allocate(state.device.gpu, std::size_t(bytes));
+      if (!memory) return fail(state.annotate(std::move(memory).error()));
+      block->gpu.memory = *std::move(memory);
+      return SharedMemory{std::move(block)};
+    }
+    auto file = detail::shareable_memory("ccl-shared", std::size_t(bytes));
+    if (!file) return fail(state.annotate(std::move(file).error()));
+    block->file = *std::move(file);
+    auto host = detail::Mapping::of(block->file, std::size_t(bytes));
+    if (!host) {
+      Error error = std::move(host).error();
+      error.what = fmt::format("cannot map {} bytes of shared memory ({}); allocate less", bytes,
+                               std::strerror(error.os_code));
+      return fail(state.annotate(std::move(error)));
+    }
+    block->host = *std::move(host);
     return SharedMemory{std::move(block)};
-  }
-  auto file = detail::shareable_memory("ccl-shared", std::size_t(bytes));
-  if (!file) return fail(state.annotate(std::move(file).error()));
-  block->file = *std::move(file);
-  auto host = detail::Mapping::of(block->file, std::size_t(bytes));
-  if (!host) {
-    Error error = std::move(host).error();
-    error.what = fmt::format("cannot map {} bytes of shared memory ({}); allocate less", bytes,
-                             std::strerror(error.os_code));
-    return fail(state.annotate(std::move(error)));
-  }
-  block->host = *std::move(host);
-  return SharedMemory{std::move(block)};
+  });
 }
 
 std::byte* SharedMemory::data() const {
@@ -320,16 +323,20 @@ Index SharedMemory::bytes() const {
 }
 
 Result<Window> Window::create(const Communicator& comm, void* data, Index bytes) {
-  CCL_TRY(auto state, detail::make_window(comm, static_cast<std::byte*>(data), bytes, nullptr));
-  return Window{std::move(state)};
+  return detail::guarded(comm, [&]() -> Result<Window> {
+    CCL_TRY(auto state, detail::make_window(comm, static_cast<std::byte*>(data), bytes, nullptr));
+    return Window{std::move(state)};
+  });
 }
 
 Result<Window> Window::create(const Communicator& comm, const SharedMemory& memory) {
-  CCL_TRY(auto state, detail::make_window(comm, memory.data(), memory.bytes(), memory.block()));
-  return Window{std::move(state)};
+  return detail::guarded(comm, [&]() -> Result<Window> {
+    CCL_TRY(auto state, detail::make_window(comm, memory.data(), memory.bytes(), memory.block()));
+    return Window{std::move(state)};
+  });
 }
 
-std::shared_ptr<detail::WindowState> Window::moved_from() noexcept {
+std::shared_ptr<detail::WindowState> Window::moved_from() {
   static auto* const state =
       new detail::WindowState{detail::Access::communicator(detail::moved_from())};
   return {std::shared_ptr<void>{}, state};
@@ -350,27 +357,29 @@ std::byte* Window::at(int rank) const {
 }
 
 Result<void> Window::close() const {
-  detail::CommState& state = *detail::Access::state(state_->comm);
-  std::shared_ptr<detail::WindowState::Holds> holds;
-  {
-    const auto lock = state.observers.lock_windows();
-    holds = std::move(state_->holds);
-    for (int p = 0; p < state.identity.ranks(); ++p) {
-      if (p != state.identity.rank()) state_->at[std::size_t(p)] = nullptr;
+  return detail::guarded(state_->comm, [&]() -> Result<void> {
+    detail::CommState& state = *detail::Access::state(state_->comm);
+    std::shared_ptr<detail::WindowState::Holds> holds;
+    {
+      const auto lock = state.observers.lock_windows();
+      holds = std::move(state_->holds);
+      for (int p = 0; p < state.identity.ranks(); ++p) {
+        if (p != state.identity.rank()) state_->at[std::size_t(p)] = nullptr;
+      }
     }
-  }
-  if (auto ended = state.await_calls("a window's close"); !ended) {
-    const auto lock = state.observers.lock_windows();
-    state_->holds = std::move(holds);  // until the last handle is destroyed
-    return ended;
-  }
-  if (holds) {
-    holds->gpu.clear();
-    holds->host.clear();
-  }
-  if (state.identity.ranks() == 1) return {};
-  const auto lock = state.rendezvous.lock();
-  return detail::all_agree(state, detail::window_name, {});
+    if (auto ended = state.await_calls("a window's close"); !ended) {
+      const auto lock = state.observers.lock_windows();
+      state_->holds = std::move(holds);  // until the last handle is destroyed
+      return ended;
+    }
+    if (holds) {
+      holds->gpu.clear();
+      holds->host.clear();
+    }
+    if (state.identity.ranks() == 1) return {};
+    const auto lock = state.rendezvous.lock();
+    return detail::all_agree(state, detail::window_name, {});
+  });
 }
 
 }  // namespace ccl

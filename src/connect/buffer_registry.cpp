@@ -1,6 +1,7 @@
 #include "connect/buffer_registry.hpp"
 
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/base/exceptions.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <algorithm>
@@ -67,7 +68,15 @@ BufferRegistry::~BufferRegistry() {
   for (const CUdevice device : peer_contexts_) (void)gpu_->driver().primary_ctx_release(device);
 }
 
-void BufferRegistry::serve() {
+void BufferRegistry::serve() noexcept {
+  const auto served = without_exceptions([this]() -> Result<void> {
+    serve_until_stopped();
+    return {};
+  });
+  if (!served) state_.status.set(served.error());  // kernels that wait end by it
+}
+
+void BufferRegistry::serve_until_stopped() {
   RegistryBoard& mine = board(rank_);
   while (!stop_.load(std::memory_order_acquire)) {
     const unsigned notified = mine.notified();

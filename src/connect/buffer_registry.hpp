@@ -57,7 +57,8 @@ class BufferRegistry {
   explicit BufferRegistry(CommState& state) : state_{state}, gpu_{state.device.gpu} {}
   Range range_around(const char* data, Index bytes);
   bool lives(const Range& range);
-  void serve();
+  void serve() noexcept;  // body of the thread
+  void serve_until_stopped();
   /// Closes the slots of freed memory and notifies the peers.
   void close_freed();
   void look_at(int peer, int slot);

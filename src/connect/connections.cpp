@@ -47,7 +47,7 @@ Connections::Connections(const Communicator& comm, const TransportTable& transpo
                          std::string name)
     : comm_{comm}, transport_table_{transport_table}, name_{std::move(name)} {}
 
-std::shared_ptr<Connections> Connections::moved_from() noexcept {
+std::shared_ptr<Connections> Connections::moved_from() {
   static Connections* const connections = [] {
     auto* const made = new Connections{detail::Access::communicator(detail::moved_from()),
                                        TransportTable{}, "a collective that was moved from"};

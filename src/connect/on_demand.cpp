@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "base/exceptions.hpp"
 #include "base/field_check.hpp"
 #include "base/thread.hpp"
 #include "comm/edge_handshake.hpp"
@@ -70,7 +71,8 @@ OnDemandConnect::OnDemandConnect(Connections& connections,
     edge.back = other->second;
     other->second->back = &edge;
   }
-  auto thread = own_thread("the opening of connections", [this] { run(); });
+  auto thread = without_exceptions(
+      [this] { return own_thread("the opening of connections", [this] { run(); }); });
   if (thread) {
     thread_ = *std::move(thread);
   } else {  // lanes stop when the communicator fails
@@ -271,7 +273,12 @@ void OnDemandConnect::Steps::run() {
 }
 
 void OnDemandConnect::run() {
-  Steps{*this}.run();
+  const auto ran = without_exceptions([this]() -> Result<void> {
+    Steps{*this}.run();
+    return {};
+  });
+  // Lanes stop when the communicator fails.
+  if (!ran) Access::state(connections_.comm())->rendezvous.fail_all(ran.error());
 }
 
 }  // namespace ccl::detail

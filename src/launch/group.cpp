@@ -1,13 +1,15 @@
 #include <ccl/detail/launch/in_flight.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/group.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
+#include <mutex>
 #include <span>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/thread.hpp"
 #include "comm/state.hpp"
@@ -90,19 +92,25 @@ Result<void> run_at_once(std::span<RecordedCall* const> calls) {
     CCL_CHECK(call->connect());
   }
   std::vector<Result<void>> results(calls.size());
+  const Communicator& comm = calls.front()->connections().comm();
   const auto run = [&](std::size_t i) {
-    launches[i].help_proxy();
-    calls[i]->run_on_host(launches[i]);
-    results[i] = launches[i].finish();
+    results[i] = guarded(comm, [&] {
+      launches[i].help_proxy();
+      calls[i]->run_on_host(launches[i]);
+      return launches[i].finish();
+    });
   };
   // Calls may wait for each other through other ranks, so each has a thread of its own.
   std::vector<std::thread> others;
+  others.reserve(calls.size());
   for (std::size_t i = 1; i < calls.size(); ++i) {
-    auto thread = own_thread(calls[i]->connections().name(), [&run, i] { run(i); });
+    auto thread = without_exceptions(
+        [&] { return own_thread(calls[i]->connections().name(), [&run, i] { run(i); }); });
     if (!thread) {
-      CommState& state = *Access::state(calls[i]->connections().comm());
-      state.rendezvous.fail_all(std::move(thread).error());
-      for (; i < calls.size(); ++i) results[i] = launches[i].finish();
+      Access::state(comm)->rendezvous.fail_all(std::move(thread).error());
+      for (; i < calls.size(); ++i) {
+        results[i] = without_exceptions([&] { return launches[i].finish(); });
+      }
       break;
     }
     others.push_back(*std::move(thread));
@@ -128,47 +136,77 @@ Result<void> run_in_rounds(const CallList& calls) {
   return {};
 }
 
-/// Tickets of all compositions, taken at once.
-struct GroupTickets {
-  std::vector<std::pair<CallSequencer*, Word>> numbers;
-  std::vector<std::unique_lock<std::mutex>> locks;  // until the group is on its stream
+/// Turn of each composition of a group.
+using Tickets = std::vector<std::pair<CallSequencer*, Word>>;
 
-  explicit GroupTickets(const CallList& calls) {
-    for (const auto& call : calls) {
-      CallSequencer& sequencer = call->connections().calls().sequencer;
-      if (numbers.empty() || numbers.back().first != &sequencer) {
-        locks.emplace_back(sequencer.mutex());
-        numbers.emplace_back(&sequencer, Word{});
-      }
+/// Returns the tickets that a group needs. None is taken yet.
+Tickets tickets_of(const CallList& calls) {
+  Tickets tickets;
+  for (const auto& call : calls) {
+    CallSequencer& sequencer = call->connections().calls().sequencer;
+    if (tickets.empty() || tickets.back().first != &sequencer)
+      tickets.emplace_back(&sequencer, Word{});
+  }
+  return tickets;
+}
+std::vector<std::unique_lock<std::mutex>> lock(const Tickets& tickets) {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (const auto& turn : tickets) locks.emplace_back(turn.first->mutex());
+  return locks;
+}
+/// Takes all tickets at once, under their locks. They must be awaited and ended.
+void take(Tickets& tickets) noexcept {
+  for (auto& [sequencer, number] : tickets) number = sequencer->take();
+}
+
+Result<void> run_in_turn(const CallList& calls, const Tickets& tickets) {
+  struct Begun {
+    const Tickets& tickets;
+    std::size_t count = 0;
+    ~Begun() {
+      for (std::size_t i = 0; i < count; ++i) tickets[i].first->end(tickets[i].second);
     }
-    for (auto& [sequencer, number] : numbers) number = sequencer->take();
+  } held{tickets};
+  const Communicator& comm = calls.front()->connections().comm();
+  for (const auto& [sequencer, number] : tickets) {
+    CCL_CHECK(await_turn(comm, *sequencer, number));
+    ++held.count;
+  }
+  return run_in_rounds(calls);
+}
+
+/// Group in the queue of a stream.
+struct GroupInTurn {
+  std::shared_ptr<void> held;
+  CallList calls;
+  Tickets tickets;
+  Result<void> operator()() {
+    return guarded(calls.front()->connections().comm(),
+                   [this] { return run_in_turn(calls, tickets); });
   }
 };
 
-Result<void> run_in_turn(const CallList& calls,
-                         const std::vector<std::pair<CallSequencer*, Word>>& numbers) {
-  const Communicator& comm = calls.front()->connections().comm();
-  std::deque<CallTicket> turns;
-  for (const auto& [of, number] : numbers) {
-    CCL_CHECK(turns.emplace_back(comm, *of, number).begun());
+Result<void> run_group(CallList& calls, const Connections& first, Stream stream) {
+  CCL_CHECK(check_on_host(first, stream));
+  for (auto& call : calls) call->queue();
+  Tickets tickets = tickets_of(calls);
+  auto locks = lock(tickets);
+  if (stream.host() == nullptr) {
+    take(tickets);
+    locks.clear();
+    return run_in_turn(calls, tickets);
   }
-  return run_in_rounds(calls);
+  auto queued =
+      host_call(GroupInTurn{in_flight(first.comm()), std::move(calls), std::move(tickets)});
+  take(queued->call.tickets);
+  HostQueue::push(*stream.host(), std::move(queued));
+  return {};
 }
 }  // namespace
 
 Result<void> run_group_on_host(CallList calls, Stream stream) {
-  Connections& first = calls.front()->connections();
-  CCL_CHECK(check_on_host(first, stream));
-  for (auto& call : calls) call->queue();
-  GroupTickets tickets{calls};
-  if (stream.host() == nullptr) {
-    tickets.locks.clear();
-    return run_in_turn(calls, tickets.numbers);
-  }
-  stream.host()->enqueue([held = in_flight(first.comm()),
-                          shared = std::make_shared<CallList>(std::move(calls)),
-                          numbers = tickets.numbers] { return run_in_turn(*shared, numbers); });
-  return {};
+  const auto first = calls.front()->shared_connections();
+  return guarded(first->comm(), [&] { return run_group(calls, *first, stream); });
 }
 
 Result<DeviceTarget> GroupLaunch::begin(Stream stream) {

@@ -6,9 +6,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <queue>
 #include <thread>
+#include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/forks.hpp"
 #include "base/thread.hpp"
 
@@ -23,13 +24,16 @@ bool detail::on_host_stream() noexcept {
 struct HostStream::State {
   std::mutex mutex;
   std::condition_variable wake, idle;
-  std::queue<std::unique_ptr<Call>> queue;
+  std::unique_ptr<detail::HostCall> first{};        // the queue, in order
+  std::unique_ptr<detail::HostCall>* end = &first;  // where the next call goes
   bool busy = false, stop = false;
   Result<void> failure;
   int process = detail::forks_before();  // the process that has the thread
   std::thread thread;
 
   void run();
+  std::unique_ptr<detail::HostCall> pop();
+  std::size_t calls() const;  // that have not run, with the one that runs
 };
 
 HostStream::HostStream() : state_{std::make_unique<State>()} {
@@ -53,12 +57,14 @@ HostStream::~HostStream() {
   of.thread.join();
 }
 
-void HostStream::push(std::unique_ptr<Call> call) {
+void HostStream::push(std::unique_ptr<detail::HostCall> call) noexcept {
   State& of = *state_;
   if (detail::forks_before() != of.process) return;  // `synchronize` reports it
   {
     const std::lock_guard lock{of.mutex};
-    of.queue.push(std::move(call));
+    std::unique_ptr<detail::HostCall>* const next = &call->next;
+    *of.end = std::move(call);
+    of.end = next;
   }
   of.wake.notify_one();
 }
@@ -76,7 +82,7 @@ Result<void> HostStream::synchronize(double limit_s) {
                 "return; synchronize from another thread");
   }
   std::unique_lock lock{of.mutex};
-  const auto is_idle = [&of] { return of.queue.empty() && !of.busy; };
+  const auto is_idle = [&of] { return of.first == nullptr && !of.busy; };
   if (limit_s <= 0) {
     of.idle.wait(lock, is_idle);
   } else if (!of.idle.wait_for(lock, std::chrono::duration<double>(limit_s), is_idle)) {
@@ -84,29 +90,41 @@ Result<void> HostStream::synchronize(double limit_s) {
         Errc::timed_out,
         fmt::format("{} calls on the stream have not run within {} s (the first of them has "
                     "begun and does not end); abort its communicator, or wait longer",
-                    of.queue.size() + std::size_t(of.busy), limit_s));
+                    of.calls(), limit_s));
   }
   Result<void> failure = std::move(of.failure);
   of.failure = {};
   return failure;
 }
 
+std::unique_ptr<detail::HostCall> HostStream::State::pop() {
+  auto call = std::exchange(first, std::move(first->next));
+  if (first == nullptr) end = &first;
+  return call;
+}
+
+std::size_t HostStream::State::calls() const {
+  std::size_t count = busy ? 1 : 0;
+  for (const detail::HostCall* call = first.get(); call != nullptr; call = call->next.get())
+    ++count;
+  return count;
+}
+
 void HostStream::State::run() {
   on_stream = true;
   std::unique_lock lock{mutex};
   for (;;) {
-    wake.wait(lock, [this] { return stop || !queue.empty(); });
-    if (queue.empty()) return;
-    auto call = std::move(queue.front());
-    queue.pop();
+    wake.wait(lock, [this] { return stop || first != nullptr; });
+    if (first == nullptr) return;
+    auto call = pop();
     busy = true;
     lock.unlock();
-    Result<void> result = call->run();
+    Result<void> result = detail::without_exceptions([&call] { return call->run(); });
     call = nullptr;  // the destructor of a captured object may queue more
     lock.lock();
     busy = false;
     if (!result && failure) failure = std::move(result);
-    if (queue.empty()) idle.notify_all();
+    if (first == nullptr) idle.notify_all();
   }
 }
 

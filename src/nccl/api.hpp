@@ -1,6 +1,7 @@
 #pragma once
 
-#include <exception>
+#include <ccl/detail/base/exceptions.hpp>
+
 #include <string>
 
 #include "nccl/errors.hpp"
@@ -13,12 +14,7 @@ namespace ccl::detail::nccl {
 /// exception of ccl leaves the C interface.
 template <class Body>
 ncclResult_t answer(Body&& body) noexcept {
-  Result<void> result;
-  try {
-    result = body();
-  } catch (const std::exception& e) {
-    result = fail(Errc::system, std::string{"no memory or no thread left ("} + e.what() + ")");
-  }
+  const Result<void> result = without_exceptions(body);
   if (!result && result.error().code == Errc::in_progress) return ncclInProgress;
   if (!result) Group::of_this_thread().spoil(result.error());
   return tell(result);

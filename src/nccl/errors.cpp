@@ -1,4 +1,5 @@
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/base/exceptions.hpp>
 
 #include <cstring>
 #include <mutex>
@@ -48,13 +49,16 @@ ncclResult_t number_of(Errc code) {
   return ncclInternalError;
 }
 
-ncclResult_t tell(const Result<void>& result) {
+ncclResult_t tell(const Result<void>& result) noexcept {
   if (result) return ncclSuccess;
-  const std::string text = result.error().message();
-  log_warn(LogPart::coll, "{}", text);
+  const Error& error = result.error();
+  // Without memory for the whole line, the short text of the error.
+  const auto text = without_exceptions([&]() -> Result<std::string> { return error.message(); });
+  const char* const line = text ? text->c_str() : error.what.c_str();
+  log_warn(LogPart::coll, "{}", line);
   const std::lock_guard lock{last_mutex};
-  std::strncpy(last, text.c_str(), sizeof last - 1);
-  return number_of(result.error().code);
+  std::strncpy(last, line, sizeof last - 1);
+  return number_of(error.code);
 }
 
 }  // namespace ccl::detail::nccl

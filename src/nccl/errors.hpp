@@ -10,6 +10,6 @@ namespace ccl::detail::nccl {
 ncclResult_t number_of(Errc code);
 /// NCCL's number for a result. A failure is logged, and its text is what ncclGetLastError returns
 /// from then on.
-ncclResult_t tell(const Result<void>& result);
+ncclResult_t tell(const Result<void>& result) noexcept;
 
 }  // namespace ccl::detail::nccl

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "comm/peer_waits.hpp"
 #include "nccl/devices.hpp"
 #include "nccl/errors.hpp"
@@ -50,7 +51,7 @@ bool Group::Part::shares_stream_with(const Part& other) const {
                              [&](cudaStream_t one) { return other.streams.contains(one); });
 }
 
-void Group::Part::give_up(const Error& why) const {
+void Group::Part::give_up(const Error& why) const noexcept {
   member->give_up(why);
   for (const auto& one : made) one->give_up(why);
 }
@@ -101,8 +102,9 @@ Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
   }
   return {};
 }
-void Group::spoil(const Error& why) {
-  if (depth_ > 0 && spoilt_) spoilt_ = fail(why);
+void Group::spoil(const Error& why) noexcept {
+  if (depth_ == 0 || !spoilt_) return;
+  spoilt_ = without_exceptions([&]() -> Result<void> { return fail(why); });
 }
 
 Result<std::optional<double>> Group::simulate() {
@@ -212,6 +214,18 @@ Result<void> Group::run(std::vector<Lane>& lanes) {
   return result;
 }
 
+void Group::Part::run_in_background() const {
+  auto started = without_exceptions([this]() -> Result<void> {
+    std::thread{[part = *this] {
+      const auto done = without_exceptions([&part] { return part.run(); });
+      if (!done) part.give_up(done.error());
+      (void)tell(done);
+    }}.detach();
+    return {};
+  });
+  if (!started) give_up(started.error());
+}
+
 Result<void> Group::end() {
   CCL_CHECK(check_begun("ncclGroupEnd"));
   if (--depth_ > 0) return {};
@@ -224,7 +238,7 @@ Result<void> Group::end() {
   std::vector<const Part*> waited_for;
   for (const Part& part : parts) {
     if (!part.member->blocking && !part.member->created()) {
-      std::thread{[part] { (void)tell(part.run()); }}.detach();  // its member has the result
+      part.run_in_background();
       goes_on = true;
     } else {
       waited_for.push_back(&part);

@@ -33,7 +33,7 @@ class Group {
                       std::shared_ptr<Member> made = nullptr);
   Result<void> submit(std::shared_ptr<Member> member, const Call& call);
   /// Records an invalid call: the group fails, and none of its calls runs.
-  void spoil(const Error& why);
+  void spoil(const Error& why) noexcept;
 
  private:
   struct Part {
@@ -53,7 +53,9 @@ class Group {
     Result<void> run(std::size_t step) const;  // on the member's device
     Result<void> run() const;
     bool may_launch(std::size_t step) const;
-    void give_up(const Error& why) const;  // fails members that are not created yet
+    void give_up(const Error& why) const noexcept;  // fails members that are not created yet
+    /// Runs on a thread of its own. The members have the result, also if no thread can start.
+    void run_in_background() const;
   };
   /// Parts that run in the order of the calls, on one thread at a time.
   class Lane {

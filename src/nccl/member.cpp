@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/fork_mutex.hpp"
 #include "nccl/devices.hpp"
 #include "nccl/errors.hpp"
@@ -41,13 +42,20 @@ Families& families() {
   return *all;
 }
 
+/// Keeps memory for the ending threads of all ranks, so that none is lost.
+void make_room(const std::string& name) {
+  const std::lock_guard lock{families().mutex};
+  Family& family = families().all[name];
+  family.ending.reserve(family.ending.size() + std::size_t(family.live));
+}
+
 /// Removes one rank. The last one waits for all to end; returns true if this was it.
 bool go_from(const std::string& name, std::thread ending) {
   std::vector<std::thread> endings;
   {
     const std::lock_guard lock{families().mutex};
     Family& family = families().all[name];
-    if (ending.joinable()) family.ending.push_back(std::move(ending));
+    if (ending.joinable()) family.ending.push_back(std::move(ending));  // has room: see `end`
     if (--family.live > 0) return false;
     endings = std::move(family.ending);
     families().all.erase(name);
@@ -89,21 +97,22 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
     if (operations) operations_ = *std::move(operations);
     return {};
   };
-  Result<void> done = all_of_it();
-  if (done) {
+  Result<void> done = without_exceptions([&]() -> Result<void> {
+    CCL_CHECK(all_of_it());
     const std::lock_guard lock{families().mutex};
     ++families().all[family_].live;
-  }
+    return {};
+  });
   const std::lock_guard lock{mutex_};
   created_ = done;
   left_ = !done;  // never to leave
   return done;
 }
 
-void Member::give_up(const Error& why) {
+void Member::give_up(const Error& why) noexcept {
   const std::lock_guard lock{mutex_};
   if (created_) return;
-  created_ = fail(why);
+  created_ = without_exceptions([&]() -> Result<void> { return fail(why); });
   left_ = true;
 }
 
@@ -161,15 +170,25 @@ bool Member::leave() {
 
 Result<void> Member::end() {
   CCL_TRY(const Communicator comm, ready());
-  if (!leave()) return {};
+  make_room(family_);
   auto result = std::make_shared<Result<void>>();
+  if (!leave()) return {};
   // Work on the GPU needs the operations until it has run.
-  std::thread ending{[self = shared_from_this(), comm, result] {
-    const OnDevice here{self->device};
-    *result = wait_for_device();
-    if (*result) *result = comm.finalize();
-  }};
-  return go_from(family_, std::move(ending)) ? *result : Result<void>{};
+  auto ending = without_exceptions([&]() -> Result<std::thread> {
+    return std::thread{[self = shared_from_this(), comm, result] {
+      *result = without_exceptions([&]() -> Result<void> {
+        const OnDevice here{self->device};
+        CCL_CHECK(wait_for_device());
+        return comm.finalize();
+      });
+    }};
+  });
+  if (!ending) {  // the other ranks would wait
+    comm.abort("no thread for its end");
+    (void)go_from(family_, {});
+    return fail(std::move(ending).error());
+  }
+  return go_from(family_, *std::move(ending)) ? *result : Result<void>{};
 }
 
 void Member::abort() {

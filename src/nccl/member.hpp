@@ -35,7 +35,7 @@ class Member : public std::enable_shared_from_this<Member> {
   /// therefore a failure of the existing communicator.
   Result<void> create_for_all(const std::function<Result<Communicator>()>& make);
   /// Records that the communicator will not be created.
-  void give_up(const Error& why);
+  void give_up(const Error& why) noexcept;
   /// Returns the communicator once it is complete.
   Result<Communicator> ready() const;
   /// True if its creation has ended, with or without success.

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/os_error.hpp"
 #include "net/callers.hpp"
 #include <poll.h>
@@ -187,8 +188,9 @@ Result<std::shared_ptr<Acceptor>> Acceptor::open(const Address& where, const Sec
   CCL_TRY(const Address address, bound_address(fd.get()));
   auto acceptor = std::make_shared<Acceptor>(std::move(fd), secret, terms, std::move(accept));
   acceptor->address_ = address;
+  CallerTable& callers = CallerTable::get();
   CCL_CHECK(Engine::get().add(acceptor, EPOLLIN));
-  CallerTable::get().add_listener();
+  callers.add_listener();
   return acceptor;
 }
 
@@ -224,10 +226,14 @@ void Acceptor::admit(Fd fd, const Address& from) {
   tune_connection(fd.get());
   auto pending = std::make_shared<PendingCaller>(*this, std::move(fd), from);
   if (!pending->take_place(*this)) return;
-  if (!pending->greet(secret_) || !Engine::get().add(pending, EPOLLIN)) return;
-  std::erase_if(pending_, [](const auto& g) { return g->gone(); });
-  pending_.push_back(std::move(pending));
-  start_ticking();
+  const auto begin = [&]() -> Result<void> {
+    std::erase_if(pending_, [](const auto& g) { return g->gone(); });
+    pending_.push_back(pending);
+    start_ticking();
+    CCL_CHECK(pending->greet(secret_));
+    return Engine::get().add(pending, EPOLLIN);
+  };
+  if (!without_exceptions(begin)) pending->leave();  // it would wait for the greeting
 }
 
 // Returns true if `accept` is to be tried again after it failed with `os_code`.

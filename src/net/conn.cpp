@@ -1,9 +1,11 @@
 #include "net/conn.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "net/message_rules.hpp"
 #include <sys/epoll.h>
 
@@ -28,6 +30,9 @@ void Conn::append(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) {
     return;
   }
   const FrameHeader header{kind, rank, tag, payload.size()};
+  const size_t bytes = out_.size() + sizeof header + payload.size();
+  // All of a frame or, without memory, nothing.
+  if (bytes > out_.capacity()) out_.reserve(std::max(bytes, 2 * out_.capacity()));
   const auto* at = reinterpret_cast<const std::byte*>(&header);
   out_.insert(out_.end(), at, at + sizeof header);
   out_.insert(out_.end(), payload.begin(), payload.end());
@@ -36,9 +41,9 @@ void Conn::append(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) {
 void Conn::send(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) {
   if (!is_open() || broken_) return;
   append(kind, rank, tag, payload);
-  if (flush_asked_) return;
-  flush_asked_ = true;
-  Engine::get().flush_soon(shared_from_this());
+  if (std::exchange(flush_asked_, true)) return;
+  const auto self = shared_from_this();
+  if (!completes([&] { Engine::get().flush_soon(self); })) flush();
 }
 
 void Conn::send_now(FrameKind kind, int rank, std::uint64_t tag, Bytes payload) {
@@ -110,7 +115,7 @@ void Conn::drain() {
     if (self->socket_ && deadline.passed()) self->close();
     return bool(self->socket_);
   };
-  if (!Engine::get().add_ticker(tick)) close();
+  if (!without_exceptions([&] { return Engine::get().add_ticker(tick); })) close();
 }
 
 void Conn::ready(std::uint32_t events) {

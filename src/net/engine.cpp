@@ -3,6 +3,8 @@
 #include <ccl/comm/log.hpp>
 
 #include <cerrno>
+#include <cstddef>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -17,9 +19,11 @@ namespace ccl::detail::net {
 
 Engine& Engine::get() {
   detail::stay_loaded();  // no caller holds a lock at the first call
-  // It is never destroyed, because its thread may outlive static objects.
+  // It is never destroyed, because its thread may outlive static objects. It needs no memory, so
+  // that functions which end something can rely on it.
+  alignas(Engine) static std::byte place[sizeof(Engine)];
   static Engine* const engine = [] {
-    auto* e = new Engine;
+    auto* e = new (place) Engine;
     ::pthread_atfork(before_fork, after_fork, in_child);
     return e;
   }();
@@ -41,11 +45,17 @@ void Engine::in_child() {
     handler->forget();
     handler->id_ = 0;
   }
-  // They leak, because their destructors may take the mutex or send to the parent's peers.
-  new std::map<std::uint64_t, std::shared_ptr<Handler>>{std::move(e.handlers_)};
-  new std::list<std::function<bool()>>{std::move(e.tickers_)};
-  new std::vector<std::shared_ptr<Handler>>{std::move(e.dirty_)};
-  new std::thread{std::move(e.thread_)};
+  // They leak, because their destructors may take the mutex or send to the parent's peers. Without
+  // an allocation, which could fail here.
+  struct Parents {
+    std::map<std::uint64_t, std::shared_ptr<Handler>> handlers;
+    std::list<std::function<bool()>> tickers;
+    std::vector<std::shared_ptr<Handler>> dirty;
+    std::thread thread;
+  };
+  alignas(Parents) static std::byte left[sizeof(Parents)];
+  new (left) Parents{std::move(e.handlers_), std::move(e.tickers_), std::move(e.dirty_),
+                     std::move(e.thread_)};
   e.handlers_.clear();
   e.tickers_.clear();
   e.dirty_.clear();

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 
+#include "base/exceptions.hpp"
 #include "base/field_check.hpp"
 #include "net/auth.hpp"
 #include "net/message_rules.hpp"
@@ -139,6 +140,41 @@ class Root : public std::enable_shared_from_this<Root> {
   Root(const Secret& secret, int root_rank) : secret_(secret), root_rank_(root_rank) {}
 
   Result<Address> open(const Address& where) {
+    auto opened = without_exceptions([&] { return listen(where); });
+    if (!opened) end();
+    return opened;
+  }
+  const Secret& secret() const { return secret_; }
+  /// Ends a failed root, so that another attempt of the same job can listen at its address.
+  void make_room() {
+    if (failure_) end();
+  }
+  /// Stops listening. Callers that have joined keep their connections.
+  void end() {
+    if (acceptor_) acceptor_->close();
+    acceptor_.reset();
+  }
+  /// True after `end`, and in a forked child.
+  bool ended() const { return !acceptor_ || acceptor_->fd() < 0; }
+
+  /// Sends `error` to all callers. Without memory for it, closes their connections.
+  void fail_all(const Error& error) noexcept {
+    if (failure_ || !acceptor_) return;
+    failure_ = to_notice(error);
+    over_ = Deadline::after(all_came() ? 0 : failed_root_s);
+    for (auto& [r, pending] : callers_) {
+      const auto send = [&, conn = pending.conn.get()] {
+        conn->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
+        conn->drain();
+      };
+      if (!completes(send)) pending.conn->close();
+    }
+    (void)completes([&] { log_info(LogPart::bootstrap, "root: {}", error.message()); });
+    if (all_came()) end();
+  }
+
+ private:
+  Result<Address> listen(const Address& where) {
     // The acceptor and the ticker own the root. `end` closes the acceptor.
     CCL_TRY(acceptor_, Acceptor::open(where, secret_, [self = shared_from_this()](Accepted one) {
               self->accept(std::move(one));
@@ -148,27 +184,6 @@ class Root : public std::enable_shared_from_this<Root> {
     local_roots().push_back(weak_from_this());
     return acceptor_->address();
   }
-  const Secret& secret() const { return secret_; }
-  /// Ends a failed root, so that another attempt of the same job can listen at its address.
-  void make_room() {
-    if (failure_) end();
-  }
-  /// True after `end`, and in a forked child.
-  bool ended() const { return !acceptor_ || acceptor_->fd() < 0; }
-
-  void fail_all(const Error& error) {
-    if (failure_ || !acceptor_) return;
-    failure_ = to_notice(error);
-    over_ = Deadline::after(all_came() ? 0 : failed_root_s);
-    log_info(LogPart::bootstrap, "root: {}", error.message());
-    for (auto& [r, pending] : callers_) {
-      pending.conn->send_now(FrameKind::notice, -1, 0, bytes_of(*failure_));
-      pending.conn->drain();
-    }
-    if (all_came()) end();
-  }
-
- private:
   struct PendingCaller {
     Member member;
     std::shared_ptr<Conn> conn;
@@ -177,6 +192,18 @@ class Root : public std::enable_shared_from_this<Root> {
   };
 
   void accept(Accepted one) {
+    std::shared_ptr<Conn> conn;
+    const auto done = without_exceptions([&]() -> Result<void> {
+      join(std::move(one), conn);
+      return {};
+    });
+    if (done) return;
+    if (conn) conn->close();  // a rank whose root closes fails
+    fail_all(done.error());
+  }
+
+  /// Handles one caller. `of_caller` gets its connection.
+  void join(Accepted one, std::shared_ptr<Conn>& of_caller) {
     Hello hello;
     const bool whole = read_into(hello, one.hello);
     if (const std::string why = whole ? wrong_join(hello) : "its hello is none of a rank";
@@ -193,6 +220,7 @@ class Root : public std::enable_shared_from_this<Root> {
           if (const auto self = weak.lock()) self->closed(rank, c, os_code);
         });
     if (!conn) return;
+    of_caller = *conn;
     if (expected_ == 0) {
       ranks_ = hello.ranks;
       roots_ = hello.roots;
@@ -237,7 +265,7 @@ class Root : public std::enable_shared_from_this<Root> {
     if (hello.me.pid == ::getpid() && hello.me.host_hash == host_hash_ && root_rank_ < 0) {
       root_rank_ = rank;
     }
-    callers_[rank] = {hello.me, std::move(*conn), false, false};
+    callers_[rank] = {hello.me, *conn, false, false};
     progress_changed_ = true;
     callers_[rank].conn->send(FrameKind::progress, -1, std::uint64_t(root_), bytes_of(progress()));
     if (int(callers_.size()) != expected_) return;
@@ -288,9 +316,13 @@ class Root : public std::enable_shared_from_this<Root> {
     const auto it = callers_.find(rank);
     if (it == callers_.end() || it->second.conn.get() != &conn || it->second.left) return;
     if (failure_) return;
-    const std::string who = describe(it->second.member);
-    fail_all(conn.fault().empty() ? lost_error(it->second.member, os_code)
-                                  : protocol_error(who, rank, "the root", conn.fault()));
+    const Member& caller = it->second.member;
+    const auto report = [&] {
+      fail_all(conn.fault().empty()
+                   ? lost_error(caller, os_code)
+                   : protocol_error(describe(caller), rank, "the root", conn.fault()));
+    };
+    if (!completes(report)) fail_all(brief_error(Errc::out_of_memory, rank));
   }
 
   void release_if_formed() {
@@ -318,11 +350,6 @@ class Root : public std::enable_shared_from_this<Root> {
     if (progress_changed_ && !failure_) send_progress();
     if (over_.passed() && (failure_ || callers_.empty())) end();
     return bool(acceptor_);
-  }
-
-  void end() {
-    if (acceptor_) acceptor_->close();
-    acceptor_.reset();
   }
 
   const Secret secret_;
@@ -355,6 +382,32 @@ void fail_local_root(const Secret& secret, const Error& error) {
     const auto root = weak.lock();
     if (root && root->secret() == secret && !root->ended()) root->fail_all(error);
   }
+}
+
+namespace {
+/// Secret of an id of this process's roots. A foreign id fits none of them, so nothing is checked.
+Secret secret_of(const UniqueId& id) {
+  IdContent content;
+  std::memcpy(&content, id.bytes.data(), sizeof content);
+  return content.secret;
+}
+}  // namespace
+
+void fail_roots(std::span<const UniqueId> ids, const Error& error) noexcept {
+  const std::lock_guard lock{Engine::get().mutex()};
+  for (const UniqueId& id : ids) {
+    (void)completes([&] { fail_local_root(secret_of(id), error); });
+  }
+}
+
+void end_root(const UniqueId& id) noexcept {
+  const std::lock_guard lock{Engine::get().mutex()};
+  (void)completes([&] {
+    for (const auto& weak : local_roots()) {
+      const auto root = weak.lock();
+      if (root && root->secret() == secret_of(id)) root->end();
+    }
+  });
 }
 
 bool local_root_waits(const Secret& secret) {

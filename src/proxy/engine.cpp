@@ -9,6 +9,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
 #include <poll.h>
@@ -42,6 +43,8 @@ long between_looks_us(long quiet_us) {
 }
 }  // namespace
 
+ProxyEngine::ProxyEngine(Status* status) : status_{status} {}
+
 ProxyEngine::~ProxyEngine() {
   further_.clear();
   stop_.store(true);
@@ -73,22 +76,23 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
           os_code));
     }
   }
-  acquire();
-  if (watch_ < 0) watch_ = ::epoll_create1(EPOLL_CLOEXEC);  // without it, all tasks try
-  watch(*task);
-  tasks_.push_back(std::move(task));
-  task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
-  release();
+  {
+    const RoundLock mine = await_round_lock();
+    if (watch_ < 0) watch_ = ::epoll_create1(EPOLL_CLOEXEC);  // without it, all tasks try
+    tasks_.reserve(tasks_.size() + 1);
+    watch(*task);
+    tasks_.push_back(std::move(task));
+    task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
+  }
   if (thread_.joinable()) {
     wake();
     return {};
   }
-  auto started = detail::own_thread("the proxy", [this] { run(); });
+  auto started = without_exceptions([this] { return own_thread("the proxy", [this] { run(); }); });
   if (!started) {
-    acquire();
+    const RoundLock mine = await_round_lock();
     tasks_.pop_back();
     task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
-    release();
     return fail(std::move(started).error());
   }
   thread_ = std::move(*started);
@@ -97,22 +101,40 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
 
 ProxyEngine& ProxyEngine::further(int n) {
   const std::lock_guard lock{start_mutex_};
-  while (int(further_.size()) <= n) further_.push_back(std::make_unique<ProxyEngine>());
+  while (int(further_.size()) <= n) further_.push_back(std::make_unique<ProxyEngine>(status_));
   return *further_[std::size_t(n)];
 }
 
-void ProxyEngine::acquire() {
-  while (!try_acquire()) ::sched_yield();  // rounds are short
+ProxyEngine::RoundLock ProxyEngine::await_round_lock() {
+  for (;;) {
+    if (RoundLock mine = round_lock()) return mine;
+    ::sched_yield();  // rounds are short
+  }
+}
+
+void ProxyEngine::fail_thrown() noexcept {
+  Error error = error_of_exception();
+  if (status_ != nullptr) status_->set(std::move(error));
+}
+
+ProxyTask::Progress ProxyEngine::progress_of(ProxyTask& task) {
+  try {
+    return task.progress(moved_);
+  } catch (...) {
+    fail_thrown();
+    return ProxyTask::Progress::ended;
+  }
 }
 
 void ProxyEngine::watch(ProxyTask& task) {
   const int fd = task.watched();
   if (fd < 0 || fd == task.readiness.fd || watch_ < 0) return;
   task.readiness.fd = fd;
+  const auto places = std::size_t(fd) + 1;
+  if (by_fd_.size() < places && !completes([&] { by_fd_.resize(places); })) return;  // it tries
   epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {}};
   event.data.fd = fd;
   if (::epoll_ctl(watch_, EPOLL_CTL_ADD, fd, &event) != 0) return;
-  if (by_fd_.size() <= std::size_t(fd)) by_fd_.resize(std::size_t(fd) + 1);
   by_fd_[std::size_t(fd)] = &task;
   task.readiness.reported = listening_;
   // A system call reports if they are not.
@@ -156,7 +178,7 @@ bool ProxyEngine::round(bool left_over_only) {
     for (std::size_t n = 0; n < count; ++n) {
       auto& task = tasks_[first_ + n < count ? first_ + n : first_ + n - count];
       if (task == nullptr || !has_turn(*task)) continue;
-      switch (task->progress(moved_)) {
+      switch (progress_of(*task)) {
         case ProxyTask::Progress::none:
           break;
         case ProxyTask::Progress::some:
@@ -212,17 +234,26 @@ bool ProxyEngine::guard() {
     if (sleep(false, guard_us)) return true;
     const Word since = deferred_ns_.load();
     idle = since == 0 ? idle + 1 : 0;
-    if (since == 0 || HostMemory::now_ns() - since < late_ns || !try_acquire()) continue;
+    if (since == 0 || HostMemory::now_ns() - since < late_ns) continue;
+    const RoundLock mine = round_lock();
+    if (!mine) continue;
     round();
     call_ns_ = wrong_guess_ns;
     rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    release();
   }
   guarded_.store(false);  // before the check; a deferring helper uses the opposite order
   return deferred_ns_.load() != 0;
 }
 
 void ProxyEngine::run() {
+  try {
+    move_tasks();
+  } catch (...) {
+    fail_thrown();
+  }
+}
+
+void ProxyEngine::move_tasks() {
   Word seen = 0;  // rounds of helpers at the last check
   long helped_us = helped_sleep_us;
   int idle = 0;
@@ -246,10 +277,9 @@ void ProxyEngine::run() {
     fresh = fresh || called;
     called = false;
     bool moved = false;
-    if (try_acquire()) {
+    if (const RoundLock mine = round_lock()) {
       moved = round();
       rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-      release();
     }
     if (moved) {
       idle = 0;
@@ -272,32 +302,36 @@ void ProxyEngine::run() {
 /// can move. If a task is polled, the timeout is at most `polled_us`. Returns true if a thread
 /// called.
 bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
-  std::vector<pollfd> watched{{doorbell_, POLLIN, 0}};
+  // Without memory for the list it does not block, and looks again.
+  if (!completes([this] { watched_.assign(1, {doorbell_, POLLIN, 0}); })) {
+    ::sched_yield();
+    return called_.exchange(false);
+  }
   asleep_.store(true);
   bool stay = !called_.load();
   if (for_tasks && stay) {
     bool polled = false;
-    acquire();
+    const RoundLock mine = await_round_lock();
+    stay = completes([this] { watched_.reserve(tasks_.size() + 1); });
     for (const auto& task : tasks_) {
       if (task->arm()) stay = false;
       const ProxyInterest interest = task->interest();
       if (interest.pending || (interest.polled && polled_us == 0)) stay = false;
       if (interest.polled && polled_us > 0) timeout_us = polled_us;
       polled = polled || interest.polled;
-      if (interest.fd >= 0 && interest.events != 0) {
-        watched.push_back({interest.fd, interest.events, 0});
+      if (interest.fd >= 0 && interest.events != 0 && watched_.size() < watched_.capacity()) {
+        watched_.push_back({interest.fd, interest.events, 0});
       }
     }
-    release();
     polled_.store(polled, std::memory_order_relaxed);
   }
   if (stay) {
     sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const timespec limit{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000};
-    ::ppoll(watched.data(), nfds_t(watched.size()), timeout_us < 0 ? nullptr : &limit, nullptr);
+    ::ppoll(watched_.data(), nfds_t(watched_.size()), timeout_us < 0 ? nullptr : &limit, nullptr);
   }
   asleep_.store(false);
-  if (watched[0].revents != 0) {
+  if (watched_[0].revents != 0) {
     eventfd_t rings = 0;
     ::eventfd_read(doorbell_, &rings);
   }

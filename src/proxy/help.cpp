@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <utility>
 
+#include "base/exceptions.hpp"
 #include <poll.h>
 
 namespace ccl::detail {
@@ -31,8 +33,19 @@ constexpr Word quick_call_ns = 30'000, max_call_ns = 500'000, calls_on_average =
 constexpr Word max_deferral_ns = 60'000;
 }  // namespace
 
-bool ProxyEngine::help(bool looks_elsewhere) {
-  if (task_count_.load(std::memory_order_relaxed) == 0 || !try_acquire()) return false;
+bool ProxyEngine::help(bool looks_elsewhere) noexcept {
+  if (task_count_.load(std::memory_order_relaxed) == 0) return false;
+  try {
+    return help_once(looks_elsewhere);
+  } catch (...) {
+    fail_thrown();
+    return false;
+  }
+}
+
+bool ProxyEngine::help_once(bool looks_elsewhere) {
+  RoundLock mine = round_lock();
+  if (!mine) return false;
   const bool moved = round();
   helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
@@ -45,16 +58,17 @@ bool ProxyEngine::help(bool looks_elsewhere) {
   };
   if (looks_elsewhere || waited_us < idle_after_us ||
       (waited_us < idle_on_sockets_after_us && on_sockets())) {
-    release();
+    mine.reset();
   } else {
-    idle_wait(waited_us);
+    idle_wait(std::move(mine), waited_us);
     wait.last = std::chrono::steady_clock::now();
   }
   return moved;
 }
 
-void ProxyEngine::idle_wait(double waited_us) {
+void ProxyEngine::idle_wait(RoundLock lock, double waited_us) {
   std::vector<pollfd> watched;
+  if (!completes([&] { watched.reserve(tasks_.size()); })) return;  // it polls on
   bool stay = true;
   double limit_us = std::clamp(waited_us / 4, min_idle_us, max_idle_us);
   for (const auto& task : tasks_) {
@@ -67,7 +81,7 @@ void ProxyEngine::idle_wait(double waited_us) {
     }
   }
   if (stay) idle_waiters_.fetch_add(1, std::memory_order_relaxed);
-  release();
+  lock.reset();
   if (!stay) return;
   const timespec limit{0, long(limit_us * 1000)};
   ::ppoll(watched.data(), nfds_t(watched.size()), &limit, nullptr);
@@ -111,7 +125,8 @@ ProxyEngine::Helper::~Helper() {
   detail::idle_hook = before_;
   if (engine_.task_count_.load(std::memory_order_relaxed) == 0) return;
   for (int attempt = 0; attempt < 4; ++attempt) {
-    if (!engine_.try_acquire()) continue;
+    RoundLock mine = engine_.round_lock();
+    if (!mine) continue;
     // A full round costs a system call for each socket that it reads.
     Rest rest = engine_.rest();
     const bool deferred = engine_.defers(rest);
@@ -121,7 +136,7 @@ ProxyEngine::Helper::~Helper() {
     }
     engine_.helped_.store(engine_.helped_.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
-    engine_.release();
+    mine.reset();
     // The thread must poll tasks of peers that cannot call. It may have gone to sleep without a
     // timeout before these steps were posted.
     if (deferred ? !engine_.guarded_.exchange(true) : rest.left_over || rest.polled) engine_.wake();

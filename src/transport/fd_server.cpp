@@ -1,5 +1,6 @@
 #include "transport/fd_server.hpp"
 
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/base/status.hpp>
 
 #include <fmt/format.h>
@@ -12,7 +13,9 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
+#include "base/exceptions.hpp"
 #include "base/os_error.hpp"
 #include "base/thread.hpp"
 #include "transport/edge_error.hpp"
@@ -143,6 +146,8 @@ class FdServer {
         ::listen(listener_.get(), 1024) != 0 ||
         ::getsockname(listener_.get(), address, &name_.bytes) != 0) {
       const int os_code = errno;
+      listener_.reset();
+      doorbell_.reset();
       return fail(
           os_error(Errc::system,
                    fmt::format("cannot listen on a Unix socket for those who share memory ({})",
@@ -152,42 +157,55 @@ class FdServer {
     return {};
   }
 
-  void serve() {
-    std::vector<Fd> callers;
+  struct Callers {
+    std::vector<Fd> waiting;
     std::vector<pollfd> watched;
-    for (;;) {
-      {
-        const std::lock_guard lock{mutex_};
-        if (offers_.empty()) {
-          listener_.reset();
-          doorbell_.reset();
-          running_ = false;
-          return;
-        }
+  };
+
+  /// Body of the thread. Without memory it turns its callers away, whose ranks fail.
+  void serve() noexcept {
+    Callers callers;
+    while (!ended()) {
+      if (completes([&] { serve_ready(callers); })) continue;
+      callers.waiting.clear();
+      lose_log_line();
+    }
+  }
+
+  /// True if there is no offer. The server has then ended.
+  bool ended() {
+    const std::lock_guard lock{mutex_};
+    if (!offers_.empty()) return false;
+    listener_.reset();
+    doorbell_.reset();
+    running_ = false;
+    return true;
+  }
+
+  void serve_ready(Callers& callers) {
+    auto& [waiting, watched] = callers;
+    watched.assign({{listener_.get(), POLLIN, 0}, {doorbell_.get(), POLLIN, 0}});
+    for (const Fd& caller : waiting) watched.push_back({caller.get(), POLLIN, 0});
+    if (::poll(watched.data(), nfds_t(watched.size()), -1) < 0) {
+      std::this_thread::sleep_for(retry_pause);  // more callers than descriptors, say
+      return;
+    }
+    eventfd_t rings = 0;
+    if (watched[1].revents != 0) ::eventfd_read(doorbell_.get(), &rings);
+    for (std::size_t c = waiting.size(); c-- > 0;) {
+      if (watched[c + 2].revents == 0) continue;
+      answer(waiting[c].get());
+      waiting.erase(waiting.begin() + std::ptrdiff_t(c));
+    }
+    if (watched[0].revents != 0) {
+      Fd caller{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+      if (!caller) {  // without a descriptor, the caller stays in the queue, and wakes each poll
+        note_descriptors("cannot accept one who shares memory", errno);
+        std::this_thread::sleep_for(retry_pause);
       }
-      watched.assign({{listener_.get(), POLLIN, 0}, {doorbell_.get(), POLLIN, 0}});
-      for (const Fd& caller : callers) watched.push_back({caller.get(), POLLIN, 0});
-      if (::poll(watched.data(), nfds_t(watched.size()), -1) < 0) {
-        std::this_thread::sleep_for(retry_pause);  // more callers than descriptors, say
-        continue;
-      }
-      eventfd_t rings = 0;
-      if (watched[1].revents != 0) ::eventfd_read(doorbell_.get(), &rings);
-      for (std::size_t c = callers.size(); c-- > 0;) {
-        if (watched[c + 2].revents == 0) continue;
-        answer(callers[c].get());
-        callers.erase(callers.begin() + std::ptrdiff_t(c));
-      }
-      if (watched[0].revents != 0) {
-        Fd caller{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-        if (!caller) {  // without a descriptor, the caller stays in the queue, and wakes each poll
-          note_descriptors("cannot accept one who shares memory", errno);
-          std::this_thread::sleep_for(retry_pause);
-        }
-        if (!caller || !same_user(caller.get())) continue;
-        if (callers.size() == 1024) callers.erase(callers.begin());  // the oldest silent one
-        callers.push_back(std::move(caller));
-      }
+      if (!caller || !same_user(caller.get())) return;
+      if (waiting.size() == 1024) waiting.erase(waiting.begin());  // the oldest silent one
+      waiting.push_back(std::move(caller));
     }
   }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -45,6 +46,21 @@ TEST_CASE("a stream runs its calls in order and keeps the first failure") {
   REQUIRE(order.size() == 100);
   for (int i = 0; i < 100; ++i) CHECK(order[std::size_t(i)] == i);
   CHECK(stream.synchronize().has_value());
+}
+
+TEST_CASE("an exception of a call is a failure of its stream") {
+  HostStream stream;
+  bool ran = false;
+  stream.enqueue([]() -> Result<void> { throw std::bad_alloc{}; });
+  stream.enqueue([&]() -> Result<void> {
+    ran = true;
+    return {};
+  });
+  const auto failed = stream.synchronize();
+  REQUIRE_FALSE(failed);
+  CHECK(failed.error().code == Errc::out_of_memory);
+  CHECK(ran);
+  CHECK(stream.synchronize());
 }
 
 TEST_CASE("what a call holds ends before the stream is idle, and may queue more") {

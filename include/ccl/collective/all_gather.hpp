@@ -12,22 +12,24 @@ struct Call<AllGather, Self> {
   template <class T>
   Result<void> operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
-    const auto& comm = self.comm();
-    CCL_CHECK(check_buffers(comm, AllGather::name,
-                            {send, 1, recv, comm.ranks(), count, sizeof(T), comm.rank()}));
-    const Index bytes = count * Index{sizeof(T)};
-    const auto info = call_info<T, void>(AllGather::name, count, -1);
-    if constexpr (Self::exchanges) {
-      if (comm.ranks() == 1) return self.move_alone(send, recv, bytes, stream);
-      MessageTable table{comm.ranks()};
-      for (int p = 0; p < comm.ranks(); ++p) {
-        table.send(p, send, bytes);
-        table.recv(p, bytes_at(recv, p * bytes), bytes);
+    return guarded(self.comm(), [&]() -> Result<void> {
+      const auto& comm = self.comm();
+      CCL_CHECK(check_buffers(comm, AllGather::name,
+                              {send, 1, recv, comm.ranks(), count, sizeof(T), comm.rank()}));
+      const Index bytes = count * Index{sizeof(T)};
+      const auto info = call_info<T, void>(AllGather::name, count, -1);
+      if constexpr (Self::exchanges) {
+        if (comm.ranks() == 1) return self.move_alone(send, recv, bytes, stream);
+        MessageTable table{comm.ranks()};
+        for (int p = 0; p < comm.ranks(); ++p) {
+          table.send(p, send, bytes);
+          table.recv(p, bytes_at(recv, p * bytes), bytes);
+        }
+        return self.exchange(info, std::move(table), stream);
+      } else {
+        return self.move(info, send, recv, {bytes, 0, bytes, false}, 0, stream);
       }
-      return self.exchange(info, std::move(table), stream);
-    } else {
-      return self.move(info, send, recv, {bytes, 0, bytes, false}, 0, stream);
-    }
+    });
   }
 };
 

@@ -13,8 +13,10 @@ struct Call<AllReduce, Self> {
   Result<void> operator()(const T* send, T* recv, Index count, F op = {},
                           Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
-    CCL_CHECK(check_buffers(self.comm(), AllReduce::name, {send, 1, recv, 1, count, sizeof(T)}));
-    return self.template reduce<Acc>(send, recv, count, op, 0, {count, 0, 0, true}, stream);
+    return guarded(self.comm(), [&]() -> Result<void> {
+      CCL_CHECK(check_buffers(self.comm(), AllReduce::name, {send, 1, recv, 1, count, sizeof(T)}));
+      return self.template reduce<Acc>(send, recv, count, op, 0, {count, 0, 0, true}, stream);
+    });
   }
 };
 

@@ -7,6 +7,7 @@
 #include <ccl/detail/compose/check_composition.hpp>
 #include <ccl/detail/compose/composition.hpp>
 #include <ccl/detail/compose/operation_call.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 
 #include <optional>
 #include <type_traits>
@@ -26,8 +27,10 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spac
  public:
   /// Connects the ranks that the algorithm needs. Collective. `plan` must be the same on all ranks.
   static Result<Collective> create(const Communicator& comm, std::optional<Plan> plan = {}) {
-    CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
-    return Collective{std::move(connections)};
+    return detail::guarded(comm, [&]() -> Result<Collective> {
+      CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
+      return Collective{std::move(connections)};
+    });
   }
 
   /// Returns a call with these arguments, for `ccl::group`.
@@ -50,8 +53,10 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spac
   explicit Collective(std::shared_ptr<detail::Connections> connections)
       : Base{std::move(connections)} {}
   static Result<Collective> create_late(const Communicator& comm) {
-    CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, {}, true));
-    return Collective{std::move(connections)};
+    return detail::guarded(comm, [&]() -> Result<Collective> {
+      CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, {}, true));
+      return Collective{std::move(connections)};
+    });
   }
   /// Reduces in a communicator of one rank. It combines nothing, so any functor may be given.
   template <class Acc, class T, class F>

@@ -12,16 +12,18 @@ struct Call<Gather, Self> {
   template <class T>
   Result<void> operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
-    const auto& comm = self.comm();
-    CCL_CHECK(check_root(comm, root));
-    const int runs = comm.rank() == root ? comm.ranks() : 0;
-    CCL_CHECK(
-        check_buffers(comm, Gather::name, {send, 1, recv, runs, count, sizeof(T), comm.rank()}));
-    const Index bytes = count * Index{sizeof(T)};
-    MessageTable table{comm.ranks()};
-    table.send(root, send, bytes);
-    for (int p = 0; p < runs; ++p) table.recv(p, bytes_at(recv, p * bytes), bytes);
-    return self.exchange(call_info<T, void>(Gather::name, count, root), std::move(table), stream);
+    return guarded(self.comm(), [&]() -> Result<void> {
+      const auto& comm = self.comm();
+      CCL_CHECK(check_root(comm, root));
+      const int runs = comm.rank() == root ? comm.ranks() : 0;
+      CCL_CHECK(
+          check_buffers(comm, Gather::name, {send, 1, recv, runs, count, sizeof(T), comm.rank()}));
+      const Index bytes = count * Index{sizeof(T)};
+      MessageTable table{comm.ranks()};
+      table.send(root, send, bytes);
+      for (int p = 0; p < runs; ++p) table.recv(p, bytes_at(recv, p * bytes), bytes);
+      return self.exchange(call_info<T, void>(Gather::name, count, root), std::move(table), stream);
+    });
   }
 };
 

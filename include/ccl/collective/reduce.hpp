@@ -13,11 +13,13 @@ struct Call<Reduce, Self> {
   Result<void> operator()(const T* send, T* recv, Index count, F op, int root,
                           Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
-    const auto& comm = self.comm();
-    CCL_CHECK(check_root(comm, root));
-    CCL_CHECK(check_buffers(comm, Reduce::name,
-                            {send, 1, recv, root == comm.rank() ? 1 : 0, count, sizeof(T)}));
-    return self.template reduce<Acc>(send, recv, count, op, root, {count, 0, 0, false}, stream);
+    return guarded(self.comm(), [&]() -> Result<void> {
+      const auto& comm = self.comm();
+      CCL_CHECK(check_root(comm, root));
+      CCL_CHECK(check_buffers(comm, Reduce::name,
+                              {send, 1, recv, root == comm.rank() ? 1 : 0, count, sizeof(T)}));
+      return self.template reduce<Acc>(send, recv, count, op, root, {count, 0, 0, false}, stream);
+    });
   }
 };
 

@@ -13,10 +13,12 @@ struct Call<ReduceScatter, Self> {
   Result<void> operator()(const T* send, T* recv, Index count, F op = {},
                           Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
-    const auto& comm = self.comm();
-    CCL_CHECK(check_buffers(comm, ReduceScatter::name,
-                            {send, comm.ranks(), recv, 1, count, sizeof(T), -comm.rank()}));
-    return self.template reduce<Acc>(send, recv, count, op, 0, {count, count, 0, false}, stream);
+    return guarded(self.comm(), [&]() -> Result<void> {
+      const auto& comm = self.comm();
+      CCL_CHECK(check_buffers(comm, ReduceScatter::name,
+                              {send, comm.ranks(), recv, 1, count, sizeof(T), -comm.rank()}));
+      return self.template reduce<Acc>(send, recv, count, op, 0, {count, count, 0, false}, stream);
+    });
   }
 };
 

@@ -43,7 +43,8 @@ struct Call<SendRecv, Self> {
   }
   Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
                      Overlaps overlaps = Overlaps::refused) const {
-    return static_cast<const Self&>(*this).send_recv(p2p_ops, stream, overlaps);
+    const auto& self = static_cast<const Self&>(*this);
+    return guarded(self.comm(), [&] { return self.send_recv(p2p_ops, stream, overlaps); });
   }
 };
 

@@ -20,7 +20,7 @@ namespace detail {
 struct CommState;
 struct Access;
 /// Returns the state of moved-from handles. It is failed with `Errc::invalid_usage`.
-std::shared_ptr<CommState> moved_from() noexcept;
+std::shared_ptr<CommState> moved_from();
 }  // namespace detail
 
 /// Effect of `Communicator::shrink` on its communicator.

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <new>
 #include <string_view>
 #include <utility>
 
@@ -30,14 +29,14 @@ enum class LogPart : std::uint32_t {
   all = ~0u
 };
 
-bool log_enabled(LogLevel level, LogPart part);
+bool log_enabled(LogLevel level, LogPart part) noexcept;
 /// Writes one line: "host:pid rank 3 WARN BOOTSTRAP text". Lines stay whole even if many processes
 /// share the file.
 ///
 /// It never waits for a reader of the log. Lines that find no room wait in a queue of 1 MiB, in
 /// order, which a thread writes when the reader reads. Further lines are lost, and one line reports
-/// their number. At exit, the process waits at most 1 s for a reader.
-void log_line(LogLevel level, LogPart part, std::string_view text);
+/// their number, as they are without memory. At exit, the process waits at most 1 s for a reader.
+void log_line(LogLevel level, LogPart part, std::string_view text) noexcept;
 /// Counts a line that could not be made, for the report of lost lines.
 void lose_log_line() noexcept;
 /// Reads CCL_DEBUG, CCL_DEBUG_SUBSYS and CCL_DEBUG_FILE again. By default they are read once, at
@@ -56,14 +55,17 @@ class LogRank {
   int before_;
 };
 
+namespace detail {
+/// Formats and writes one line. In the library, because a program may be compiled without
+/// exceptions.
+void log_formatted(LogLevel level, LogPart part, fmt::string_view text,
+                   fmt::format_args args) noexcept;
+}  // namespace detail
+
 template <class... Args>
 void log(LogLevel level, LogPart part, fmt::format_string<Args...> text, Args&&... args) {
   if (!log_enabled(level, part)) return;
-  try {
-    log_line(level, part, fmt::format(text, std::forward<Args>(args)...));
-  } catch (const std::bad_alloc&) {
-    lose_log_line();
-  }
+  detail::log_formatted(level, part, text, fmt::make_format_args(args...));
 }
 template <class... Args>
 void log_warn(LogPart part, fmt::format_string<Args...> text, Args&&... args) {

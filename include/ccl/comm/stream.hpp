@@ -11,7 +11,20 @@ struct CUstream_st;  // CUDA's type: cudaStream_t points to it
 namespace ccl {
 namespace detail {
 struct Recorder;
-}
+/// Call in the queue of a `HostStream`, with all memory that the queue needs.
+struct HostCall {
+  virtual ~HostCall() = default;
+  virtual Result<void> run() = 0;
+  std::unique_ptr<HostCall> next{};
+};
+template <class F>
+struct HostCallOf final : HostCall {
+  explicit HostCallOf(F f) : call{std::move(f)} {}
+  Result<void> run() override { return call(); }
+  F call;
+};
+struct HostQueue;
+}  // namespace detail
 
 /// Ordered queue of calls with a thread that runs them, as a CUDA stream is for a GPU. A collective
 /// that is given a stream returns at once. It runs when all calls queued before it have run.
@@ -23,10 +36,12 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
 
   /// Queues `call`, which returns a `Result<void>`. Any thread may queue. `synchronize` returns its
-  /// failure; later calls run all the same. An exception that `call` throws ends the program.
+  /// failure; later calls run all the same. An exception that `call` throws is a failure:
+  /// `Errc::out_of_memory`, `Errc::system` or `Errc::internal`. Throws std::bad_alloc if there is
+  /// no memory for the call.
   template <class F>
   void enqueue(F call) {
-    push(std::make_unique<CallOf<F>>(std::move(call)));
+    push(std::make_unique<detail::HostCallOf<F>>(std::move(call)));
   }
   /// Blocks until all queued calls have run, at most `limit_s` seconds; 0 sets no limit. Returns
   /// the first failure since the last synchronize. `Errc::timed_out`: some calls have not run
@@ -35,21 +50,26 @@ class HostStream {
   Result<void> synchronize(double limit_s = 0);
 
  private:
+  friend struct detail::HostQueue;
   struct State;
-  struct Call {
-    virtual ~Call() = default;
-    virtual Result<void> run() = 0;
-  };
-  template <class F>
-  struct CallOf final : Call {
-    explicit CallOf(F f) : call{std::move(f)} {}
-    Result<void> run() override { return call(); }
-    F call;
-  };
-  void push(std::unique_ptr<Call> call);
+  void push(std::unique_ptr<detail::HostCall> call) noexcept;
 
   std::unique_ptr<State> state_;
 };
+
+namespace detail {
+/// Queue of a stream, for the library itself: a call that has a place in an order takes it when
+/// nothing can fail any more.
+struct HostQueue {
+  static void push(HostStream& stream, std::unique_ptr<HostCall> call) noexcept {
+    stream.push(std::move(call));
+  }
+};
+template <class F>
+std::unique_ptr<HostCallOf<F>> host_call(F call) {
+  return std::make_unique<HostCallOf<F>>(std::move(call));
+}
+}  // namespace detail
 
 /// View of the stream that a collective is queued on: a `HostStream` or a `cudaStream_t`. With null
 /// a call on CPU ranks blocks, and a call on GPUs takes the legacy default stream. The stream must

@@ -64,7 +64,7 @@ class Window {
 
  private:
   explicit Window(std::shared_ptr<detail::WindowState> state) : state_{std::move(state)} {}
-  static std::shared_ptr<detail::WindowState> moved_from() noexcept;  // state of moved-from handles
+  static std::shared_ptr<detail::WindowState> moved_from();  // state of moved-from handles
   detail::Handle<detail::WindowState, moved_from> state_;
 };
 

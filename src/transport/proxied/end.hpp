@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/exceptions.hpp"
 #include "base/mapping.hpp"
 #include "base/random.hpp"
 #include "gpu/host_pin.hpp"
@@ -119,35 +120,45 @@ struct ProxiedBody {
     return Link::receive(link);  // answers from here on, whenever this end's `connect` is called
   }
 
+  /// Handles a socket of the sender, in the network thread.
+  static void accept(const std::shared_ptr<Link>& link, const Nonce& nonce, net::Accepted caller) {
+    if (!caller.differs.empty()) return;  // its rank fails
+    SocketHello hello{};
+    if (caller.hello.size() == sizeof hello) {
+      std::memcpy(&hello, caller.hello.data(), sizeof hello);
+    }
+    if (hello.nonce != nonce || hello.edge_id != link->edge.id ||
+        hello.line >= link->arriving.size() || hello.both_ways > 1) {
+      log_warn(LogPart::net,
+               "refused a connection from {} for rank {} (it is for another edge: edge {}, line "
+               "{} and direction {}, not edge {}, a line below {} and a direction of 0 or 1)",
+               caller.from.to_string(), link->edge.self.rank, hello.edge_id, hello.line,
+               hello.both_ways, link->edge.id, link->arriving.size());
+      return;
+    }
+    if (hello.shape != link->edge.shape) {
+      if (link->context.status == nullptr) return;
+      link->context.status->set(edge_error(link->edge, Link::name, Errc::mismatch,
+                                           differing_shapes(link->edge, hello.shape)));
+      return;
+    }
+    net::SecureSocket socket = std::move(caller.socket);
+    if (hello.both_ways != 0) link->lend(hello.line, socket);
+    if (link->arriving.put(hello.line, socket) && !link->closing.load()) link->wake();
+  }
+
   Result<void> listen() {
     CCL_CHECK(fill_random(&nonce, sizeof nonce));
     CCL_TRY(const auto listeners, link->listeners());
     link->arriving.resize(link->lines());
     const auto accept = [link = link, nonce = nonce](net::Accepted caller) {
-      if (!caller.differs.empty()) return;  // its rank fails
-      SocketHello hello{};
-      if (caller.hello.size() == sizeof hello) {
-        std::memcpy(&hello, caller.hello.data(), sizeof hello);
-      }
-      if (hello.nonce != nonce || hello.edge_id != link->edge.id ||
-          hello.line >= link->arriving.size() || hello.both_ways > 1) {
-        log_warn(LogPart::net,
-                 "refused a connection from {} for rank {} (it is for another edge: edge {}, line "
-                 "{} and direction {}, not edge {}, a line below {} and a direction of 0 or 1)",
-                 caller.from.to_string(), link->edge.self.rank, hello.edge_id, hello.line,
-                 hello.both_ways, link->edge.id, link->arriving.size());
-        return;
-      }
-      if (hello.shape != link->edge.shape) {
-        if (link->context.status == nullptr) return;
-        link->context.status->set(edge_error(link->edge, Link::name, Errc::mismatch,
-                                             differing_shapes(link->edge, hello.shape)));
-        return;
-      }
-      net::SecureSocket socket = std::move(caller.socket);
-      if (hello.both_ways != 0) link->lend(hello.line, socket);
-      if (link->arriving.put(hello.line, socket) && !link->closing.load()) link->wake();
+      const auto done = without_exceptions([&]() -> Result<void> {
+        ProxiedBody::accept(link, nonce, std::move(caller));
+        return {};
+      });
+      if (!done && link->context.status != nullptr) link->context.status->set(done.error());
     };
+    acceptors.reserve(listeners.size());
     const std::lock_guard lock{net::Engine::get().mutex()};
     for (const net::Address& where : listeners) {
       CCL_TRY(auto acceptor, net::Acceptor::open(where, link->context.secret, accept));

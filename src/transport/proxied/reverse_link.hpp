@@ -40,6 +40,7 @@ class ReverseLink : public std::enable_shared_from_this<Link> {
     back->meet(this->shared_from_this());
   }
   ~ReverseLink() {
+    if (std::get<0>(key_) == nullptr) return;  // it was not entered
     const std::lock_guard lock{ends().mutex};
     const auto own = ends().all.find(key_);
     if (own != ends().all.end() && own->second.expired()) ends().all.erase(own);

@@ -11,7 +11,7 @@ namespace {
 struct State {
   int number;
 };
-std::shared_ptr<State> moved_from() noexcept {
+std::shared_ptr<State> moved_from() {
   static State state{-1};
   return {std::shared_ptr<void>{}, &state};  // nothing to count
 }
@@ -60,4 +60,18 @@ TEST_CASE("a handle that was moved from stands on nobody, and may be assigned to
 TEST_CASE("a handle of nothing is nobody's") {
   const Handle nothing;
   CHECK(nothing->number == -1);
+}
+
+namespace {
+int made = 0;
+std::shared_ptr<State> counted() {
+  static State state{(++made, -1)};
+  return {std::shared_ptr<void>{}, &state};
+}
+}  // namespace
+
+TEST_CASE("the state of moved-from handles exists before a handle can be moved from") {
+  CHECK(made == 0);
+  const ccl::detail::Handle<State, counted> handle{std::make_shared<State>(State{7})};
+  CHECK(made == 1);  // a move, which throws nothing, takes no memory
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <memory>
+#include <new>
 
 #include "support/catch.hpp"
 #include <poll.h>
@@ -384,4 +386,23 @@ TEST_CASE("an engine without tasks has no thread and helps nobody") {
   detail::ProxyEngine engine;
   CHECK(!engine.help());
   CHECK(engine.counters().rounds == 0);
+}
+
+TEST_CASE("a task that throws is dropped and fails the communicator") {
+  struct Thrower final : ProxyTask {
+    Progress progress(ProxyCounters&) override { throw std::bad_alloc{}; }
+    ProxyInterest interest() const override { return {-1, 0, true}; }
+    bool ending() const override { return false; }
+  };
+  detail::Status status;
+  detail::ProxyEngine engine{&status};
+  const auto other = std::make_shared<Mover>();
+  REQUIRE(engine.add(other));
+  REQUIRE(engine.add(std::make_shared<Thrower>()));
+  REQUIRE(wait_until([&] { return !status.ok(); }));
+  CHECK(status.result().error().code == Errc::out_of_memory);
+  CHECK(wait_until([&] { return engine.counters().tasks == 1; }));
+  other->posted = 1;
+  engine.wake();
+  CHECK(wait_until([&] { return other->done.load() == 1; }));
 }

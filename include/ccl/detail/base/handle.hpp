@@ -6,12 +6,15 @@
 namespace ccl::detail {
 
 /// Shared pointer of a handle; copies share one `State`. It is never null: moved-from and empty
-/// handles hold `moved_from()`, one state for all of them.
-template <class State, std::shared_ptr<State> (*moved_from)() noexcept>
+/// handles hold `moved_from()`, one state for all of them. Its first call makes that state, which
+/// takes memory: a constructor calls it before any handle can be moved from.
+template <class State, std::shared_ptr<State> (*moved_from)()>
 class Handle {
  public:
-  Handle() noexcept : state_{moved_from()} {}
-  explicit Handle(std::shared_ptr<State> state) noexcept : state_{std::move(state)} {}
+  Handle() : state_{moved_from()} {}
+  explicit Handle(std::shared_ptr<State> state) : state_{std::move(state)} {
+    static_cast<void>(moved_from());
+  }
   Handle(const Handle&) = default;
   Handle& operator=(const Handle&) = default;
   Handle(Handle&& from) noexcept : state_{std::exchange(from.state_, moved_from())} {}

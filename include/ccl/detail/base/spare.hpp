@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -14,15 +15,14 @@ class Spares {
   /// Returns a vector with the elements that it was left with, or an empty one.
   static std::vector<T> take() {
     Spares* const here = of_this_thread();
-    if (here == nullptr || here->left_.empty()) return {};
-    std::vector<T> spare = std::move(here->left_.back());
-    here->left_.pop_back();
-    return spare;
+    if (here == nullptr || here->count_ == 0) return {};
+    return std::move(here->left_[--here->count_]);
   }
-  static void leave(std::vector<T>&& used) {
+  /// For destructors: it needs no memory.
+  static void leave(std::vector<T>&& used) noexcept {
     Spares* const here = of_this_thread();
-    if (here == nullptr || used.capacity() == 0 || here->left_.size() == most) return;
-    here->left_.push_back(std::move(used));
+    if (here == nullptr || used.capacity() == 0 || here->count_ == most) return;
+    here->left_[here->count_++] = std::move(used);
   }
 
  private:
@@ -39,7 +39,8 @@ class Spares {
     thread_local Owner owner{{}, ended};
     return &owner.all;
   }
-  std::vector<std::vector<T>> left_;
+  std::array<std::vector<T>, most> left_{};
+  std::size_t count_ = 0;
 };
 
 /// Empty vector in memory that an earlier one of this thread has left.

@@ -31,7 +31,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   std::tuple<std::optional<One<Cs>>...> all{};
 
   /// Returns the value of moved-from handles. It has no candidate.
-  static std::shared_ptr<const MadeCandidates> moved_from() noexcept {
+  static std::shared_ptr<const MadeCandidates> moved_from() {
     static const MadeCandidates* const made = new MadeCandidates{
         {}, detail::Access::communicator(detail::moved_from()), 0};  // never destroyed
     return {std::shared_ptr<void>{}, made};

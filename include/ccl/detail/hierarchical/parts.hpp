@@ -62,7 +62,7 @@ struct HierarchicalParts {
   std::string name{};
 
   /// State of moved-from handles. It is never destroyed.
-  static std::shared_ptr<HierarchicalParts> moved_from() noexcept {
+  static std::shared_ptr<HierarchicalParts> moved_from() {
     static HierarchicalParts* const parts =
         new HierarchicalParts{detail::Access::communicator(detail::moved_from())};
     return {std::shared_ptr<void>{}, parts};

@@ -239,7 +239,9 @@ class HierarchicalSteps {
       const Index step = equal >= 128 ? equal / 128 * 128 : equal;
       if (stream.host() == nullptr) return rail_reduce_in_turns(send, recv, each, step, by);
       stream.host()->enqueue([=, *this] {
-        return shared_failure(comm(), rail_reduce_in_turns(send, recv, each, step, by));
+        return guarded(comm(), [&] {
+          return shared_failure(comm(), rail_reduce_in_turns(send, recv, each, step, by));
+        });
       });
       return {};
     }
@@ -284,7 +286,7 @@ class HierarchicalSteps {
       }
       return gather_behind(part - 1);
     };
-    const Result<void> here = all(), there = between.synchronize();
+    const Result<void> here = guarded(comm(), all), there = between.synchronize();
     return there ? here : there;
   }
 

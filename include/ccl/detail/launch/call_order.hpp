@@ -4,11 +4,13 @@
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/launch/in_flight.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/detail/runtime/levels.hpp>
 
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace ccl::detail {
 
@@ -47,6 +49,28 @@ class CallOrder {
 /// names `name`.
 Result<void> check_stream(const Communicator& comm, const std::string& name, Stream stream);
 
+/// Begin of a call's turn in the queue of a stream.
+template <class Owner>
+struct TurnBegin {
+  Communicator comm;
+  std::shared_ptr<Owner> owner;
+  Word turn = 0;
+  Result<void> operator()() {
+    return guarded(comm, [this] { return await_turn(comm, owner->order.sequencer(), turn); });
+  }
+};
+/// End of that turn.
+template <class Owner>
+struct TurnEnd {
+  std::shared_ptr<void> held;
+  std::shared_ptr<Owner> owner;
+  Word turn = 0;
+  Result<void> operator()() {
+    owner->order.sequencer().end(turn);
+    return {};
+  }
+};
+
 /// Makes all launches of a call, `launches()`, in the order of calls. `owner` has the `CallOrder`
 /// as its member `order` and lives until the call is done. A failure of some ranks becomes a
 /// failure of all.
@@ -56,7 +80,7 @@ Result<void> in_turn(const Communicator& comm, const std::shared_ptr<Owner>& own
   CallOrder& order = owner->order;
   if (comm.device() >= 0) {
     CCL_CHECK(order.begin(stream, owner));
-    return shared_failure(comm, order.end(stream, launches()));
+    return shared_failure(comm, order.end(stream, guarded(comm, launches)));
   }
   CallSequencer& sequencer = order.sequencer();
   if (stream.host() == nullptr) {
@@ -65,15 +89,12 @@ Result<void> in_turn(const Communicator& comm, const std::shared_ptr<Owner>& own
     return shared_failure(comm, launches());
   }
   const std::lock_guard lock{sequencer.mutex()};
-  const Word turn = sequencer.take();
-  stream.host()->enqueue([comm, owner, turn]() -> Result<void> {
-    return await_turn(comm, owner->order.sequencer(), turn);
-  });
-  auto queued = shared_failure(comm, launches());
-  stream.host()->enqueue([held = in_flight(comm), owner, turn]() -> Result<void> {
-    owner->order.sequencer().end(turn);
-    return {};
-  });
+  auto begin = host_call(TurnBegin<Owner>{comm, owner});
+  auto end = host_call(TurnEnd<Owner>{in_flight(comm), owner});
+  begin->call.turn = end->call.turn = sequencer.take();  // both are queued, whatever fails
+  HostQueue::push(*stream.host(), std::move(begin));
+  auto queued = guarded(comm, [&] { return shared_failure(comm, launches()); });
+  HostQueue::push(*stream.host(), std::move(end));
   return queued;
 }
 

@@ -6,6 +6,7 @@
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 
 #include <cstring>
 #include <memory>
@@ -27,6 +28,22 @@ Result<void> queue_on_host(const Connections& connections, Stream stream, F call
       [held = in_flight(connections.comm()), call = std::move(call)] { return call(); });
   return {};
 }
+/// Call of a composition in the queue of a stream, with its turn among the composition's calls.
+template <class F>
+struct CallInTurn {
+  std::shared_ptr<void> held;
+  std::shared_ptr<Connections> connections;
+  QueuedCall queued;
+  F call;
+  Word number = 0;
+  Result<void> operator()() {
+    return guarded(connections->comm(), [this]() -> Result<void> {
+      const CallTicket turn{connections->comm(), connections->calls().sequencer, number};
+      CCL_CHECK(turn.begun());
+      return call(std::move(queued));
+    });
+  }
+};
 /// Records a call as queued and runs `call(QueuedCall)` at once or, given a stream, after all
 /// earlier work of that stream. All earlier calls of the composition run first, on any stream.
 template <class F>
@@ -41,13 +58,10 @@ Result<void> queue_on_host(const std::shared_ptr<Connections>& connections, cons
     return call(std::move(queued));
   }
   const std::lock_guard lock{sequencer.mutex()};
-  stream.host()->enqueue([held = in_flight(connections->comm()), connections,
-                          queued = std::make_shared<QueuedCall>(connections, info),
-                          call = std::move(call), number = sequencer.take()]() -> Result<void> {
-    const CallTicket turn{connections->comm(), connections->calls().sequencer, number};
-    CCL_CHECK(turn.begun());
-    return call(std::move(*queued));
-  });
+  auto in_turn = host_call(CallInTurn<F>{in_flight(connections->comm()), connections,
+                                         QueuedCall{connections, info}, std::move(call)});
+  in_turn->call.number = sequencer.take();  // nothing fails after this
+  HostQueue::push(*stream.host(), std::move(in_turn));
   return {};
 }
 

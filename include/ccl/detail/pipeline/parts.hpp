@@ -60,7 +60,7 @@ struct PipelineParts {
   CallOrder order;
 
   /// State of moved-from handles. It is never destroyed.
-  static std::shared_ptr<PipelineParts> moved_from() noexcept {
+  static std::shared_ptr<PipelineParts> moved_from() {
     static PipelineParts* const parts =
         new PipelineParts{detail::Access::communicator(detail::moved_from())};
     return {std::shared_ptr<void>{}, parts};

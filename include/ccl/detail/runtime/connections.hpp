@@ -61,7 +61,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
                                                      std::string name);
   ~Connections();
   /// State of compositions that are moved from.
-  static std::shared_ptr<Connections> moved_from() noexcept;
+  static std::shared_ptr<Connections> moved_from();
 
   /// Reserves GPU memory for the wires into this rank.
   Result<void> reserve();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/base/status.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/transport/proxy_task.hpp>
 #include <ccl/types/result.hpp>
@@ -10,6 +11,8 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+struct pollfd;
 
 namespace ccl::detail {
 
@@ -25,6 +28,8 @@ namespace ccl::detail {
 ///
 /// If no call follows, the thread moves the steps after 100 to 200 us. Helpers then send at once
 /// for some dozens of calls.
+///
+/// A task that throws, without memory for example, is dropped and fails the communicator.
 class ProxyEngine {
  public:
   struct Counters {
@@ -35,7 +40,8 @@ class ProxyEngine {
     int tasks;
   };
 
-  ProxyEngine() = default;
+  /// `status` is the communicator's, and may be null.
+  explicit ProxyEngine(Status* status = nullptr);
   /// Waits at most 1 s for tasks that are ending and drops the others.
   ~ProxyEngine();
   ProxyEngine(const ProxyEngine&) = delete;
@@ -50,7 +56,7 @@ class ProxyEngine {
   /// A thread whose calls have moved nothing for a while blocks here until a task can move. The
   /// block lasts at most a quarter of its wait, and at most 1 ms. It does not block if it
   /// `looks_elsewhere`, because no task then wakes it.
-  bool help(bool looks_elsewhere = false);
+  bool help(bool looks_elsewhere = false) noexcept;
 
   /// Returns the n-th further engine, created on first use and destroyed with this one. Its thread
   /// has no helpers. Transports use it to spread one connection over threads.
@@ -81,8 +87,17 @@ class ProxyEngine {
   Counters counters() const;
 
  private:
+  /// Lock of `busy_`; empty if it is not free.
+  using RoundLock = std::unique_ptr<ProxyEngine, void (*)(ProxyEngine*)>;
+  RoundLock round_lock() {
+    return {try_acquire() ? this : nullptr, [](ProxyEngine* of) { of->release(); }};
+  }
+  RoundLock await_round_lock();
   // Caller holds `busy_`; `left_over_only`: the tasks that `rest` marked.
   bool round(bool left_over_only = false);
+  ProxyTask::Progress progress_of(ProxyTask& task);
+  /// Fails the communicator with the exception that is being handled.
+  void fail_thrown() noexcept;
   void listen();
   void watch(ProxyTask& task);
   /// Work left in all tasks. `left_over`: steps to move that no descriptor reports. `polled`: a
@@ -93,11 +108,12 @@ class ProxyEngine {
   };
   Rest rest() const;  // marks tasks; caller holds `busy_`
   void run();
+  void move_tasks();  // until the engine stops
+  bool help_once(bool looks_elsewhere);
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
   bool defers(const Rest& rest);  // at the end of a helper's call; caller holds `busy_`
   bool guard();
-  void idle_wait(double waited_us);  // releases `busy_`, which the caller holds
-  void acquire();
+  void idle_wait(RoundLock lock, double waited_us);  // releases `busy_` before it waits
   bool try_acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
   void release() { busy_.store(false, std::memory_order_release); }
 
@@ -122,11 +138,13 @@ class ProxyEngine {
   int watch_ = -1;  // epoll
   bool listening_ = false;
   std::vector<ProxyTask*> by_fd_;
+  std::vector<pollfd> watched_;  // of the sleeping thread
 
   alignas(128) std::atomic<bool> asleep_{false};  // the thread is in poll, or just before it
   std::atomic<bool> called_{false};               // a thread has asked for a check
   std::atomic<bool> stop_{false};
   std::atomic<bool> polled_{false};  // a task was polled at the thread's last check
+  Status* const status_;
   std::mutex start_mutex_;
   std::vector<std::unique_ptr<ProxyEngine>> further_;
   std::thread thread_;

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <ccl/comm/communicator.hpp>
+#include <ccl/detail/base/exceptions.hpp>
+
+#include <utility>
+
+namespace ccl::detail {
+
+/// Fails the communicator on all ranks, because they may wait for the call that an exception has
+/// ended. Returns `error`, annotated with this rank.
+Error fail_thrown(const Communicator& comm, Error error) noexcept;
+/// Sends the failure of this rank to the others if another thread of the library has run out of
+/// memory. They may wait for the call that failed by it.
+void share_failure_of_memory(const Communicator& comm) noexcept;
+
+/// Returns `call()`, which returns a Result. An exception that leaves it becomes an error of all
+/// ranks: a rank without memory is `Errc::out_of_memory`, for example.
+template <class F>
+auto guarded(const Communicator& comm, F&& call) -> decltype(call()) {
+  auto result = without_exceptions(
+      call, [&comm](Error error) { return fail_thrown(comm, std::move(error)); });
+  if (!result) share_failure_of_memory(comm);
+  return result;
+}
+
+}  // namespace ccl::detail

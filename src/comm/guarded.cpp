@@ -1,0 +1,29 @@
+#include <ccl/detail/runtime/guarded.hpp>
+
+#include <utility>
+
+#include "base/exceptions.hpp"
+#include "comm/state.hpp"
+
+namespace ccl::detail {
+
+Error fail_thrown(const Communicator& comm, Error error) noexcept {
+  CommState& state = *Access::state(comm);
+  const Errc code = error.code;
+  auto annotated =
+      without_exceptions([&]() -> Result<Error> { return state.annotate(std::move(error)); },
+                         [&](Error) { return brief_error(code); });
+  Error own = annotated ? *std::move(annotated) : std::move(annotated).error();
+  if (!completes([&] { state.rendezvous.fail_all(own); })) {
+    state.rendezvous.fail_all(brief_error(code));
+  }
+  return own;
+}
+
+void share_failure_of_memory(const Communicator& comm) noexcept {
+  CommState& state = *Access::state(comm);
+  if (Errc(state.status.word().load()) != Errc::out_of_memory) return;
+  state.rendezvous.fail_all(brief_error(Errc::out_of_memory));
+}
+
+}  // namespace ccl::detail
