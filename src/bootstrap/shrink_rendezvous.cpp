@@ -101,6 +101,7 @@ void ShrinkRendezvous::begin(const Lock& lock, const std::shared_ptr<Bootstrap::
 
 void ShrinkRendezvous::end(const Result<void>& result) {
   const Lock lock = Engine::get().lock();
+  if (!current_.rest) return;  // an exception came before its begin
   const Current ended = std::exchange(current_, {});
   if (result) {
     abandoned_.erase(ended.excluded);

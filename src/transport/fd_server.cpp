@@ -107,9 +107,11 @@ class FdServer {
     const std::lock_guard lock{mutex_};
     if (!running_) {
       CCL_CHECK(listen());
-      auto thread = own_thread("shared memory", [this] { serve(); });
+      auto thread =
+          without_exceptions([this] { return own_thread("shared memory", [this] { serve(); }); });
       if (!thread) {
         listener_.reset();
+        doorbell_.reset();
         return fail(std::move(thread).error());
       }
       thread->detach();  // ends by itself, and this object is never destroyed
