@@ -1,5 +1,6 @@
 // Passing of descriptors: a request to this process's server, and the reply of another server.
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "base/mapping.hpp"
@@ -28,7 +29,7 @@ struct PlayedServer {
     memory = shareable_memory("fuzz", 4096).value();
     std::thread{[this] { serve(); }}.detach();
   }
-  void serve() const {
+  void serve() {
     for (;;) {
       const Fd caller{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
       char request[64];
@@ -36,7 +37,8 @@ struct PlayedServer {
       answer(caller.get());
     }
   }
-  void answer(int caller) const {
+  void answer(int caller) {
+    const std::lock_guard lock{mutex};
     iovec data{const_cast<char*>(reply.data()), reply.size()};
     alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
     msghdr message{};
@@ -56,7 +58,8 @@ struct PlayedServer {
   }
   Fd listener, memory;
   UnixName name;
-  std::string reply;    // set while no caller is served
+  std::mutex mutex;  // guards the rest: a caller has its reply before `answer` ends
+  std::string reply;
   int descriptors = 0;  // 0 to 2
 };
 PlayedServer& server() {
@@ -69,8 +72,11 @@ void ask_server(Source& source) {
   lent.context.deadline_s = 5;
   Edge edge;
   edge.shape = {1, 2, 128};
-  server().descriptors = source.take<std::uint8_t>() % 3;
-  server().reply = text_of(source.take_bytes(64));
+  {
+    const std::lock_guard lock{server().mutex};
+    server().descriptors = source.take<std::uint8_t>() % 3;
+    server().reply = text_of(source.take_bytes(64));
+  }
   const auto fd = fetch_fd(lent.context, edge, "shm", server().name, Proof{});
   if (fd) demand(keeps_size(*fd, 4096), "other memory than was passed");
 }
