@@ -40,9 +40,7 @@ std::string limit_of_stacks() {
   return fmt::format(" or that on addresses (ulimit -v is {}, and a stack takes {}: ulimit -s)",
                      addresses.rlim_cur >> 10, each);
 }
-}  // namespace
 
-namespace {
 /// Blocks all signals of the calling thread, and so of threads that it starts.
 class NoSignals {
  public:
