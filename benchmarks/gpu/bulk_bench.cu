@@ -51,71 +51,17 @@ __global__ void __launch_bounds__(512, 1) by_lanes(const __grid_constant__ Copie
   if (group.rank() == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
 }
 
-__device__ unsigned shared_address(const void* p) {
-  return unsigned(__cvta_generic_to_shared(p));
-}
-
-/// One thread keeps `Stages` pieces in flight, half of them in and half of them out.
-template <int Stages>
-__global__ void __launch_bounds__(32, 1) by_bulk(const __grid_constant__ Copies work, int piece) {
-  extern __shared__ __align__(128) char memory[];
-  __shared__ __align__(8) Word full[Stages];
+/// The first thread of a block drives the copy engine.
+__global__ void __launch_bounds__(32, 1) by_bulk(const __grid_constant__ Copies work) {
+  __shared__ detail::BlockBulkCopy::Shared shared;
   ptx::launch_dependents();
   ptx::wait_for_previous();
   if (threadIdx.x != 0) return;
-  for (Word& bar : full) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(shared_address(&bar)) : "memory");
-  }
-  asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
-  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
   const char* from;
   char* to;
   Index bytes;
   if (!part(work, int(blockIdx.x), int(gridDim.x), from, to, bytes)) return;
-  const int pieces = int(div_up<Index>(bytes, piece));
-  const auto size = [&](int n) {
-    const Index left = bytes - Index{n} * piece;
-    return unsigned(left < piece ? left : piece);
-  };
-  const auto fetch = [&](int n) {
-    const unsigned bar = shared_address(&full[n % Stages]);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :
-                 : "r"(bar), "r"(size(n))
-                 : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-        :
-        : "r"(shared_address(memory + Index{n % Stages} * piece)), "l"(from + Index{n} * piece),
-          "r"(size(n)), "r"(bar)
-        : "memory");
-  };
-  constexpr int ahead = Stages / 2;
-  for (int n = 0; n < ahead && n < pieces; ++n) fetch(n);
-  for (int n = 0; n < pieces; ++n) {
-    const unsigned bar = shared_address(&full[n % Stages]);
-    unsigned there = 0;
-    while (there == 0) {
-      asm volatile(
-          "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
-          "selp.u32 %0, 1, 0, p;}"
-          : "=r"(there)
-          : "r"(bar), "r"(unsigned(n / Stages) & 1u)
-          : "memory");
-    }
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-                 :
-                 : "l"(to + Index{n} * piece),
-                   "r"(shared_address(memory + Index{n % Stages} * piece)), "r"(size(n))
-                 : "memory");
-    asm volatile("cp.async.bulk.commit_group;" : : : "memory");
-    if (n + ahead >= pieces) continue;
-    // All pieces but the last `Stages - ahead` have been read out of shared memory, so the place of
-    // the next one is free.
-    asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(Stages - ahead) : "memory");
-    fetch(n + ahead);
-  }
-  asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+  detail::BlockBulkCopy{shared, to, from, bytes}.run();
   ptx::store_release(work.done + blockIdx.x * 16, 1);
 }
 
@@ -208,32 +154,18 @@ class Bench {
   std::vector<Word*> done_;
 };
 
-cudaError_t launch_early(void (*kernel)(Copies), int blocks, const Copies& work,
+cudaError_t launch_early(void (*kernel)(Copies), int blocks, int lanes, const Copies& work,
                          cudaStream_t stream) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(blocks));
-  config.blockDim = dim3(512);
+  config.blockDim = dim3(unsigned(lanes));
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = 1;
   return cudaLaunchKernelEx(&config, kernel, work);
-}
-template <int Stages>
-cudaError_t launch_bulk(int blocks, int piece, const Copies& work, cudaStream_t stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(unsigned(blocks));
-  config.blockDim = dim3(32);
-  config.dynamicSmemBytes = std::size_t(Stages * piece);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, by_bulk<Stages>, work, piece);
 }
 
 }  // namespace
@@ -249,26 +181,19 @@ int main(int argc, char** argv) {
   const Index min = argc > 1 ? std::atoll(argv[1]) : Index{1} << 20;
   const Index max = argc > 2 ? std::atoll(argv[2]) : Index{256} << 20;
   Bench bench{gpus, max};
-  constexpr int stages = 6;
-  for (int g = 0; g < gpus; ++g) {
-    MUST(cudaSetDevice(g));
-    MUST(cudaFuncSetAttribute(by_bulk<stages>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              stages * 32768));
-  }
   bool right = true;
   for (Index bytes = min; bytes <= max; bytes *= 4) {
     for (const bool to_all : {false, true}) {
       for (const int blocks : {16, 32, 64, 128}) {
         right &= bench.run("lanes", to_all, bytes, blocks, 0,
                            [&](const Copies& work, cudaStream_t stream) {
-                             MUST(launch_early(by_lanes, blocks, work, stream));
+                             MUST(launch_early(by_lanes, blocks, 512, work, stream));
                            });
-        for (const int piece : {8192, 32768}) {
-          right &= bench.run("bulk", to_all, bytes, blocks, piece,
-                             [&](const Copies& work, cudaStream_t stream) {
-                               MUST(launch_bulk<stages>(blocks, piece, work, stream));
-                             });
-        }
+        right &= bench.run("bulk", to_all, bytes, blocks,
+                           int(sizeof(detail::BlockBulkCopy::Shared::piece[0])),
+                           [&](const Copies& work, cudaStream_t stream) {
+                             MUST(launch_early(by_bulk, blocks, 32, work, stream));
+                           });
       }
     }
   }

@@ -23,7 +23,7 @@ bool all_good = true;
 template <class Proto>
 using Body = detail::WireBody<AllReduce, Ring, Proto, 16, detail::Reduction<Sum, float>, false>;
 template <class Proto>
-using Lanes = detail::LanesOf<Proto, Body<Proto>>;
+using Lanes = detail::LanesOf<Proto>;
 
 /// Two sets of wires around the ring, with the default plan of a composition of `Proto`. Each
 /// kernel keeps its own counts.
@@ -31,7 +31,7 @@ template <class Proto, class Bare>
 class Rival {
  public:
   explicit Rival(Machine& machine)
-      : machine_{machine}, plan_{detail::default_device_plan<Ring, Proto>()} {
+      : machine_{machine}, plan_{detail::default_device_plan<Ring, Proto>(128)} {
     const int gpus = machine.gpus();
     const Index slots = plan_.slot_bytes * plan_.slot_count * plan_.channels;
     MUST(cudaHostAlloc(&watched_, sizeof *watched_, cudaHostAllocPortable));

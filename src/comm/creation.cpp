@@ -3,6 +3,7 @@
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/guarded.hpp>
+#include <ccl/detail/runtime/plans.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
@@ -31,11 +32,11 @@ namespace {
 /// because a block that only waits must not displace the block that it waits for. Without a bound
 /// of its own, a communicator leaves three quarters of a GPU to others and to the program.
 int blocks_of(const PeerInfo& peer, int ranks_on_gpu) {
-  constexpr int upper_limit = 128, default_limit = 32;
+  constexpr int upper_limit = 128;
   if (peer.max_blocks > 0) {
     return std::min({upper_limit, peer.max_blocks, peer.multiprocessors / ranks_on_gpu});
   }
-  return std::min(default_limit, peer.multiprocessors / 4) / ranks_on_gpu;
+  return std::min(default_max_blocks, peer.multiprocessors / 4) / ranks_on_gpu;
 }
 
 /// Blocks that a launch may have on every rank: the fewest of all ranks.

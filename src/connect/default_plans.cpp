@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/state.hpp"
+
 namespace ccl::detail {
 
 namespace {
@@ -25,12 +27,13 @@ Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
   for (int r = 1; r < comm.ranks(); ++r) {
     neighbors += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
   }
-  Plans plans = given       ? Plans::same(*given)
-                : on_device ? of.on_device(comm.ring_count())
-                            : of.on_host(neighbors);
-  // Bytes that a GPU's lanes move at once: 16 bytes for each thread of a block, or a tile with
-  // flags for a warp.
-  if (on_device) plans.min_slot_bytes = of.carries_flags ? 2048 : 512 * 16;
+  Plans plans = given ? Plans::same(*given)
+                : on_device
+                    ? of.on_device(comm.ring_count(), Access::state(comm)->device.max_blocks)
+                    : of.on_host(neighbors);
+  // Bytes that a GPU's lanes move at once: 16 bytes for each of 128 lanes, or a tile with flags for
+  // a warp.
+  if (on_device) plans.min_slot_bytes = 2048;
   if (given) return plans;
   Plan& network = plans.by_medium[int(Medium::network)];
   if (on_device && of.to_many && !of.carries_flags) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// All PTX of ccl. The header is empty for compilers without CUDA, so any header may include it.
+// PTX of ccl, except that of the bulk copy engine (ptx_bulk.hpp). The header is empty for compilers
+// without CUDA, so any header may include it.
 #include <ccl/types/word.hpp>
 
 #if defined(__CUDACC__)

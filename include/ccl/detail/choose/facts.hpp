@@ -159,7 +159,7 @@ CandidateFacts facts_of() {
       facts.takes_ranks = [](int ranks) { return Algo::RankCounts::contains(ranks); };
     }
   } else if constexpr (!Proto::carries_flags) {
-    facts.gpu_lanes = Op::reduces && Algo::wires > 2 ? 128 : 512;
+    facts.gpu_lanes = 128;
   }
   return facts;
 }

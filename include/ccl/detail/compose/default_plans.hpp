@@ -35,16 +35,16 @@ Plans default_host_plans(int neighbors) {
 template <class Algo>
 inline constexpr bool to_many = Algo::max_wires(64) > 8;
 
-/// Default plan on a GPU, with enough channels to fill it; measured on H200. Simple uses longer
-/// slots instead of more of them.
+/// Default plan on a GPU, with enough channels for `blocks` blocks. All plans of a protocol take
+/// the same memory.
 ///
-/// All-reduce of 1 GiB by Ring on 4 H200 took 4726 us with 8 slots of 32 KiB. It took 4427 us with
-/// 4 of 64 KiB, 4429 us with 8 of 64 KiB, and 4413 us with 4 of 128 KiB. By Tree, 256 MiB took 1963
-/// us with 8 of 8 KiB and 1812 us with 4 of 16 KiB.
+/// Packets with flags: measured on H200. Trees of LL128 fork: for 16 MiB, chunks of one slot took
+/// 140 us and chunks of two slots 145 us.
 ///
-/// Trees of LL128 fork: for 16 MiB, chunks of one slot took 140 us and chunks of two slots 145 us.
+/// Simple: a block holds four groups, or two of a tree. Few groups get long slots, because each
+/// slot costs a release (docs/validation/kernels.md).
 template <class Algo, class Proto>
-Plan default_device_plan() {
+Plan default_device_plan(int blocks) {
   constexpr bool forks = Algo::wires > 2;
   Plan plan;
   if (Proto::carries_flags) {
@@ -52,23 +52,27 @@ Plan default_device_plan() {
     plan.slot_bytes = 4096;
     plan.chunk_steps = forks && !to_many<Algo> ? 1 : 2;
   } else {
-    plan.channels = to_many<Algo> ? 32 : forks ? 256 : 128;
+    constexpr int groups = forks ? 2 : 4, most = to_many<Algo> ? 128 : 128 * groups;
+    constexpr Index row_bytes = Index{to_many<Algo> ? 4 : 8} << 20;  // a slot of each channel
+    plan.channels = 32;
+    while (plan.channels < groups * blocks && plan.channels < most) plan.channels *= 2;
     plan.slot_count = to_many<Algo> ? 8 : 4;
-    plan.slot_bytes = Index{to_many<Algo> ? 128 : forks ? 32 : 64} << 10;
+    plan.slot_bytes = row_bytes / plan.channels;
     plan.chunk_steps = forks ? 1 : 2;
   }
   return plan;
 }
 
 /// Default plan by medium. A few channels saturate PCIe. A few threads carry the channels of a
-/// network, and each channel costs a connection. Larger steps cost fewer calls.
+/// network, and each channel costs a connection. Larger steps cost fewer calls. `blocks`: maximum
+/// blocks of a launch.
 ///
 /// With packets (LL, LL128), another channel, and so another thread, pays off from 8 KiB on. For
 /// GPUs over TCP, send_recv of 16 KiB takes 21 us, and 27 us with 32 KiB. `ring_count` is the
 /// number of rings of the topology.
 template <class Algo, class Proto>
-Plans default_device_plans(int ring_count) {
-  Plan host = default_device_plan<Algo, Proto>();
+Plans default_device_plans(int ring_count, int blocks) {
+  Plan host = default_device_plan<Algo, Proto>(blocks);
   host.slot_count = 8;
   host.chunk_steps = Algo::wires > 2 && !Proto::carries_flags ? 1 : 2;
   Plan network = host;
@@ -95,7 +99,7 @@ Plans default_device_plans(int ring_count) {
   // Each ring of the topology has its own NICs. The plan uses each ring once, or all equally often.
   const int rings = ring_count < 16 ? ring_count : 16;
   if (!to_many<Algo>) network.channels = (network.channels + rings - 1) / rings * rings;
-  return {{default_device_plan<Algo, Proto>(), host, network}};
+  return {{default_device_plan<Algo, Proto>(blocks), host, network}};
 }
 
 /// Inputs of plans over wires.
@@ -103,7 +107,7 @@ struct WirePlansOf {
   const char* proto;
   bool carries_flags, to_many, serves_pairs;
   Plans (*on_host)(int neighbors);
-  Plans (*on_device)(int ring_count);
+  Plans (*on_device)(int ring_count, int blocks);
 };
 /// Returns `given`, or a plan that suits the communicator and the settings.
 Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,

@@ -105,7 +105,7 @@ class DirectExchange {
     if (peer == rank_) {
       const Message own = Rings::part(work_.in[peer], ring, rings_);
       if (own.data != part.data && own.bytes == part.bytes) {
-        detail::copy_run(group_, own.data, part.data, part.bytes);
+        detail::copy_long_run(group_, own.data, part.data, part.bytes);
       }
       return false;
     }
@@ -126,7 +126,8 @@ class DirectExchange {
       }
       if (group_.all(RemoteBuffer::leads(entry, where))) {
         const Index offset = part.data - work_.out[peer].data;
-        detail::copy_run(group_, RemoteBuffer::at(entry, where) + offset, part.data, part.bytes);
+        detail::copy_long_run(group_, RemoteBuffer::at(entry, where) + offset, part.data,
+                              part.bytes);
         group_.sync();  // the stores of all lanes precede the word
         if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | all_there);
         return false;
@@ -137,8 +138,8 @@ class DirectExchange {
       if (!await<Order::credit>(mine->drained + ring, want, peer)) return false;
     }
     const Index left = part.bytes - at;
-    detail::copy_run(group_, Rings::slot(work_.peers, rings_, slot, peer, rank_, ring, round),
-                     part.data + at, left < slot ? left : slot);
+    detail::copy_long_run(group_, Rings::slot(work_.peers, rings_, slot, peer, rank_, ring, round),
+                          part.data + at, left < slot ? left : slot);
     group_.sync();
     if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | Word(round + 1));
     return left > slot;

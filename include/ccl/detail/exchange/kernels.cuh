@@ -32,21 +32,20 @@ template <class Algo, class Proto>
 struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
   template <int Align>
   using Body = ExchangeBody<AllToAllV, Algo, Proto, Align>;
-  template <int Align>
-  using Group = LanesOf<Proto, Body<Align>>;
+  using Group = LanesOf<Proto>;
 
   static int launch(const ExchangeWork& how, Index bytes, const DeviceTarget& target) {
     return on_device(target.device, [&] {
       ExchangeWork work = how;
       // Each message has channels by its own size, because the largest message differs between
       // ranks.
-      work.channel_bytes = channel_worth<Group<16>>(target);
+      work.channel_bytes = channel_worth<Group>(target);
       Word bits = 16;
       for (int m = 0; m < work.messages; ++m) {
         bits |= reinterpret_cast<cuda::std::uintptr_t>(work.message[m].data);
       }
       return with_alignment<Bytes>(lowest(bits), [&]<int Align>(Aligned<Align>) {
-        return launch_aligned<Group<Align>, Body<Align>>(work, bytes, target);
+        return launch_aligned<Group, Body<Align>>(work, bytes, target);
       });
     });
   }
@@ -62,7 +61,7 @@ struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
   static int load(int device) {
     return on_device(device, [] {
       return for_alignments<Bytes>([]<int Align>(Aligned<Align>) {
-        return CudaExecutor::load<Group<Align>, Body<Align>>();
+        return CudaExecutor::load<Group, Body<Align>>();
       });
     });
   }

@@ -25,7 +25,7 @@ struct RegisteredKernels<AsMember<WireCall<Op, Algo, Proto, R>>> {
   using Works = WireWork<R>;
   using Counts = RankCounts<>;  // any
   template <int MaxLanes>
-  using Lanes = LanesWithin<Proto, MaxLanes>;
+  using Lanes = LanesOf<Proto>;
   template <int Align, int Ranks>
   using Body = WireBody<Op, Algo, Proto, Align, R>;
   static constexpr int max_lanes = Body<16, 0>::max_lanes;
@@ -78,7 +78,9 @@ struct RegisteredKernels<AsMember<PeerExchangeCall<Op, Algo, Proto>>> {
   using Works = PeerExchangeWork;
   using Counts = RankCounts<>;  // any
   template <int MaxLanes>
-  using Lanes = LanesWithin<Proto, MaxLanes>;
+  using Lanes = cuda::std::conditional_t<
+      Proto::carries_flags, WarpLanes,
+      cuda::std::conditional_t<(MaxLanes >= 512), BlockLanes<512>, BlockLanes<128>>>;
   template <int Align, int Ranks>
   using Body = typename Shape::template Body<Align>;
   static constexpr int max_lanes = Body<16, 0>::max_lanes;

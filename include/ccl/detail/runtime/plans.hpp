@@ -6,6 +6,9 @@
 
 namespace ccl::detail {
 
+/// Blocks of a launch on a GPU if neither the program nor a setting bounds them.
+inline constexpr int default_max_blocks = 32;
+
 /// Plans by the medium of a communicator's most expensive edge. All wires have one shape.
 struct Plans {
   std::array<Plan, 3> by_medium;

@@ -160,16 +160,14 @@ class SimLaunch {
       return default_host_plans<Proto>(teams_.rank_stride > 1 ? 1 : cluster_.locals())
           .by_medium[std::size_t(medium)];
     }
-    return default_device_plans<Algo, Proto>(teams_.arrangement->ring_count())
+    return default_device_plans<Algo, Proto>(teams_.arrangement->ring_count(), default_max_blocks)
         .by_medium[std::size_t(medium)];
   }
   /// Number of channels that a message keeps busy on a GPU, as in the launch of a kernel.
   void use_channels(Index bytes) {
     stage_.channels = stage_.plan.channels;
     if (cluster_.on_cpus()) return;
-    constexpr int lanes = Proto::carries_flags                                 ? 32
-                          : WireBody<Op, Algo, Proto, 16, R>::max_lanes >= 512 ? 512
-                                                                               : 128;
+    constexpr int lanes = Proto::carries_flags ? 32 : 128;
     const Index alone = lanes == 32 ? 1024 : Index{32} * lanes;
     const Index worth = std::max(alone, stage_.plan.channel_bytes);
     stage_.channels = int(std::clamp<Index>(div_up(bytes, worth), 1, stage_.plan.channels));

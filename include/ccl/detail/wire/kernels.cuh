@@ -10,7 +10,7 @@ template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<WireKernels<Op, Algo, Proto, R>> {
   template <int Align, bool Proxied>
   using Body = WireBody<Op, Algo, Proto, Align, R, Proxied>;
-  using Group = LanesOf<Proto, Body<16, true>>;
+  using Group = LanesOf<Proto>;
 
   static int launch(const WireWork<R>& how, const DeviceTarget& target) {
     return on_device(target.device, [&] {

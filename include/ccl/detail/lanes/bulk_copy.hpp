@@ -1,0 +1,68 @@
+#pragma once
+
+// The header is empty for compilers without CUDA.
+#include <ccl/detail/base/ptx_bulk.hpp>
+#include <ccl/types/word.hpp>
+
+#if defined(__CUDACC__)
+namespace ccl::detail {
+
+/// Copies memory by the bulk copy engine of a multiprocessor. One thread loads pieces to shared
+/// memory and stores them from there; the registers of the block stay free. `Stages` pieces are in
+/// flight: half of them on the way in, the others on the way out.
+template <int Stages, int PieceBytes>
+class BulkCopy {
+  static_assert(Stages % 2 == 0 && PieceBytes % 128 == 0);
+  static constexpr int ahead = Stages / 2;
+
+ public:
+  struct Shared {
+    alignas(128) char piece[Stages][PieceBytes];
+    Word full[Stages];
+  };
+
+  CCL_DEVICE BulkCopy(Shared& shared, char* to, const char* from, Index bytes)
+      : shared_{shared}, to_{to}, from_{from}, bytes_{bytes} {}
+
+  /// Runs on one thread. Addresses and `bytes` are multiples of 16. Returns when the thread sees
+  /// all stores.
+  CCL_DEVICE void run() {
+    for (Word& bar : shared_.full) ptx::bulk_open(&bar);
+    ptx::bulk_begin();
+    const Index pieces = div_up<Index>(bytes_, PieceBytes);
+    for (Index n = 0; n < ahead && n < pieces; ++n) load(n);
+    for (Index n = 0; n < pieces; ++n) {
+      const int stage = int(n % Stages);
+      ptx::bulk_await_load(&shared_.full[stage], unsigned(n / Stages) & 1u);
+      ptx::bulk_store(to_ + n * PieceBytes, shared_.piece[stage], size(n));
+      if (n + ahead >= pieces) continue;
+      // The next piece goes where piece n - ahead was, which has been read by then.
+      ptx::bulk_await_reads<Stages - ahead>();
+      load(n + ahead);
+    }
+    ptx::bulk_await_stores();
+    for (Word& bar : shared_.full) ptx::bulk_close(&bar);
+  }
+
+ private:
+  CCL_DEVICE unsigned size(Index n) const {
+    const Index left = bytes_ - n * PieceBytes;
+    return unsigned(left < PieceBytes ? left : PieceBytes);
+  }
+  CCL_DEVICE void load(Index n) {
+    const int stage = int(n % Stages);
+    ptx::bulk_load(shared_.piece[stage], from_ + n * PieceBytes, size(n), &shared_.full[stage]);
+  }
+
+  Shared& shared_;
+  char* to_;
+  const char* from_;
+  Index bytes_;
+};
+
+/// Bulk copies of a block. With six pieces they fill most of the 48 KiB of shared memory that a
+/// kernel gets without asking.
+using BlockBulkCopy = BulkCopy<6, 62 * 128>;
+
+}  // namespace ccl::detail
+#endif
