@@ -17,7 +17,7 @@ namespace {
 // - pcie and gpu_host: estimates without a measurement; only their order counts.
 constexpr Rates table[path_count][2][packing_count] = {
     // simple, ll, ll128 over wires; the same over peers, and sentinel
-    {{{4.5, 1.5, 364, 7}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 290, 16}},
+    {{{4.5, 1.5, 364, 18}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 290, 16}},
      {{3.0, 2.5, 366, 40}, {0.5, 1.25, 150, 12}, {0.5, 1.27, 290, 20}, {0.5, 1.37, 315, 18}}},
     {{{3.0, 4.0, 22, 8}, {2.0, 1.8, 11, 6}, {2.0, 1.8, 20, 8}},
      {{4.0, 4.0, 22, 8}, {1.5, 2.0, 11, 6}, {1.5, 2.0, 20, 8}, {1.5, 2.0, 21, 8}}},

@@ -31,7 +31,7 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   choice.channels = plan.channels;
   if (one.mover == Mover::engines) choice.channels = 1;
   if (gpu_ && one.mover != Mover::engines) {
-    // See `channel_worth` in collective/device_shape.cuh.
+    // See `channel_worth` in detail/exec/device_shape.cuh.
     const Index worth =
         std::max(plan.channel_bytes, one.gpu_lanes == 32 ? Index{1024} : Index{32} * one.gpu_lanes);
     const int most = one.mover == Mover::wires ? plan.channels : blocks_ * 512 / one.gpu_lanes;
