@@ -1,0 +1,60 @@
+// Long runs that the bulk copy engine moves arrive whole, whatever their alignment and length.
+#include <ccl/detail/lanes/copy_run.hpp>
+
+#include <vector>
+
+#include "gpu/world.cuh"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+constexpr int lanes = 512;
+constexpr unsigned char marker = 0x5a;
+
+__global__ void __launch_bounds__(lanes, 1)
+    copy_long(char* to, const char* from, Index bytes, int times) {
+  const detail::BlockLanes<lanes> group;
+  for (int n = 0; n < times; ++n) {  // the barriers of the engine are opened again each time
+    detail::copy_long_run(group, to + n * bytes, from + n * bytes, bytes);
+    group.sync();
+  }
+}
+
+/// Copies between runs that begin `to` and `from` bytes after an aligned address.
+void copies(Tally& tally, Index to, Index from, Index bytes, int times) {
+  const Index all = bytes * times, edge = 64;
+  const DeviceArray target{gpus() - 1, std::size_t(all + 3 * edge)};  // a peer's, if there is one
+  const DeviceArray source{0, std::size_t(all + edge)};
+  std::vector<unsigned char> in(std::size_t(all + edge)), out(std::size_t(all + 3 * edge), marker);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = (unsigned char)(i * 7 + i / 251 + 1);
+  source.put(in.data(), in.size());
+  target.put(out.data(), out.size());
+  char* const at = target.data() + edge + to;
+  copy_long<<<1, lanes>>>(at, source.data() + from, bytes, times);
+  MUST(cudaGetLastError());
+  MUST(cudaDeviceSynchronize());
+  target.get(out.data(), out.size());
+  Index wrong = 0;
+  for (Index i = 0; i < Index(out.size()); ++i) {
+    const Index n = i - edge - to;
+    const bool inside = n >= 0 && n < all;
+    wrong += out[std::size_t(i)] != (inside ? in[std::size_t(n + from)] : marker);
+  }
+  tally.check(wrong == 0, "%lld bytes from %lld to %lld, %d times: %lld are wrong",
+              (long long)bytes, (long long)from, (long long)to, times, (long long)wrong);
+}
+}  // namespace
+
+int main() {
+  (void)gpus();
+  Tally tally;
+  constexpr Index piece = sizeof(detail::BlockBulkCopy::Shared::piece[0]);
+  for (const Index bytes : {Index{1000}, (Index{128} << 10) - 1, Index{128} << 10, piece * 24,
+                            piece * 24 + 16, piece * 25 - 16, Index{1000003}}) {
+    for (const Index to : {0, 1, 8, 15, 16}) {
+      for (const Index from : {to, Index{0}, Index{5}}) copies(tally, to, from, bytes, 3);
+    }
+  }
+  return tally.result("long runs");
+}
