@@ -75,6 +75,10 @@ bool Connections::on_device() const {
   return Access::state(comm_)->device.gpu != nullptr;
 }
 
+int Connections::max_blocks() const {
+  return Access::state(comm_)->device.max_blocks;
+}
+
 void Connections::charge(Index bytes) {
   bytes_ += bytes;
   Access::state(comm_)->limits.used += bytes;

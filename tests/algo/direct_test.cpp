@@ -58,7 +58,7 @@ TEST_CASE("messages over peers move only if the scratch has room for some of eac
   using Packets = detail::PacketExchange<detail::SoloLane, LL128, 1>;
   for (const int ranks : {2, 3, 8}) {
     for (const bool one_peer : {false, true}) {
-      const int most = detail::Rings::most(ranks, one_peer);
+      const int most = detail::Rings::most(ranks, one_peer, 32);
       detail::PeerView peers;
       peers.ranks = ranks;
       bool large = false;
@@ -79,7 +79,7 @@ TEST_CASE("direct: a message's rings are its bytes, each once") {
     for (const Index bytes : {1, 127, 128, 16384, 16385, 1 << 20, 1234567}) {
       char base[1];
       Index next = 0;
-      const int most = detail::Rings::most(ranks, bytes % 2 == 0);
+      const int most = detail::Rings::most(ranks, bytes % 2 == 0, 128);
       for (int ring = 0; ring < most; ++ring) {
         const detail::Message part = detail::Rings::part({base, bytes}, ring, most);
         if (part.bytes == 0) continue;

@@ -82,7 +82,7 @@ class ExchangeWorld {
         work.table = tables_[r].data();
         work.state = {states_[r].data(), max_channels};
         work.channels = work.blocks = channels[r];
-        work.max_rings = detail::Rings::most(ranks_, one_peer);
+        work.max_rings = detail::Rings::most(ranks_, one_peer, 128);
         work.watch = {&stop, &lane_failure, Word{60} * 1'000'000'000};
         Body::template prepare<Group>(work);
         detail::HostExecutor::run<Group>(channels[r], Body{work});

@@ -40,18 +40,10 @@ struct OneShot {
 
   template <class Prims>
   CCL_HD static constexpr void run(AllReduce, Prims& prims) {
-    const auto tiles = prims.tiles();
-    auto next = prims.load(0, tiles.first);
-    prims.begin();
-    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
-      prims.push(0, t, prims.prepare(next));
-      next = prims.load(0, t + tiles.step);
-    }
-    prims.count_launch();
-    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
-      const auto own = prims.prepare(prims.load(0, t));
-      prims.store(0, t, prims.reduce(prims.collect(0, t), own));
-    }
+    run_tiles(
+        prims, [&](int t) { return prims.load(0, t); },
+        [&](int t, const auto& own) { prims.push(0, t, prims.prepare(own)); },
+        [&](int t) { finish(prims, 0, t); });
   }
 
   template <class Prims>
@@ -74,10 +66,7 @@ struct OneShot {
     const int root = prims.root();
     prims.begin_in_step();
     if (prims.rank() == root) {
-      for (int t = tiles.first; t < tiles.last; t += tiles.step) {
-        const auto own = prims.prepare(prims.load(0, t));
-        prims.store(0, t, prims.reduce(prims.collect(0, t), own));
-      }
+      for (int t = tiles.first; t < tiles.last; t += tiles.step) finish(prims, 0, t);
       return;
     }
     auto next = prims.load(0, tiles.first);
@@ -90,30 +79,26 @@ struct OneShot {
 
   template <class Prims>
   CCL_HD static constexpr void run(AllGather, Prims& prims) {
-    const auto tiles = prims.tiles();
-    auto next = prims.load(0, tiles.first);
-    prims.begin();
-    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
-      prims.push(0, t, next);
-      prims.store(prims.rank(), t, next);
-      next = prims.load(0, t + tiles.step);
-    }
-    prims.count_launch();
-    for (int t = tiles.first; t < tiles.last; t += tiles.step) store_others(prims, 0, t);
+    run_tiles(
+        prims, [&](int t) { return prims.load(0, t); },
+        [&](int t, const auto& own) {
+          prims.push(0, t, own);
+          prims.store(prims.rank(), t, own);
+        },
+        [&](int t) { store_others(prims, 0, t); });
   }
 
   template <class Prims>
   CCL_HD static constexpr void run(ReduceScatter, Prims& prims) {
-    const auto tiles = prims.tiles();
-    scatter_all(prims);
-    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
-      const auto own = prims.prepare(prims.load(prims.rank(), t));
-      prims.store(0, t, prims.reduce(prims.collect(0, t), own));
-    }
+    run_tiles(
+        prims, [&](int t) { return prims.load_others(t); },
+        [&](int t, const auto& others) { prims.scatter(0, t, others); },
+        [&](int t) { finish(prims, prims.rank(), t); });
   }
 
   template <class Prims>
   CCL_HD static constexpr void run(AllToAll, Prims& prims) {
+    // Not `run_tiles`: with 8 ranks it needs more registers than there are.
     const auto tiles = prims.tiles();
     scatter_all(prims);
     prims.count_launch();
@@ -132,6 +117,26 @@ struct OneShot {
     exchange.collect_all();
   }
 
+  /// Pushes a group's tiles and collects those of the peers, one tile behind. The wires then carry
+  /// the next tiles while a tile is collected: on 32 blocks a group has several.
+  template <class Prims, class Load, class Push, class Collect>
+  CCL_HD static constexpr void run_tiles(Prims& prims, Load load, Push push, Collect collect) {
+    const auto tiles = prims.tiles();
+    auto next = load(tiles.first);
+    prims.begin();
+    for (int t = tiles.first, late = t - tiles.step; late < tiles.last; late = t, t += tiles.step) {
+      if (t < tiles.last) push(t, next);
+      if (late == tiles.first) prims.count_launch();
+      if (late >= tiles.first) collect(late);
+      next = load(t + tiles.step);  // after the collected tiles have left the registers
+    }
+  }
+  /// Stores tile t of the sum of a share.
+  template <class Prims>
+  CCL_HD static constexpr void finish(Prims& prims, int share, int t) {
+    const auto own = prims.prepare(prims.load(share, t));
+    prims.store(0, t, prims.reduce(prims.collect(0, t), own));
+  }
   /// Sends each peer its share: the first half of the algorithms of two hops too.
   template <class Prims>
   CCL_HD static constexpr void scatter_all(Prims& prims) {

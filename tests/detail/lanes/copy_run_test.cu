@@ -16,7 +16,10 @@ __global__ void __launch_bounds__(lanes, 1)
     copy_long(char* to, const char* from, Index bytes, int times) {
   const detail::BlockLanes<lanes> group;
   for (int n = 0; n < times; ++n) {  // the barriers of the engine are opened again each time
-    detail::copy_long_run(group, to + n * bytes, from + n * bytes, bytes);
+    // Half of the lanes copies the first bytes again, beside the engine.
+    detail::copy_long_run(group, to + n * bytes, from + n * bytes, bytes, [&](auto half) {
+      detail::copy_run(half, to + n * bytes, from + n * bytes, 4099);
+    });
     group.sync();
   }
 }

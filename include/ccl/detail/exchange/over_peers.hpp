@@ -89,7 +89,8 @@ class PeerExchangeCall final : public RecordedCall {
       : RecordedCall{std::move(connections), info}, table_{std::move(table)} {}
 
   static int max_rings(const Connections& connections) {
-    return Rings::most(connections.comm().ranks(), cuda::std::is_same_v<Op, SendRecv>);
+    return Rings::most(connections.comm().ranks(), cuda::std::is_same_v<Op, SendRecv>,
+                       connections.max_blocks());
   }
   static ExchangePieces pieces(Connections& connections, const MessageTable& table) {
     const int rings = max_rings(connections);

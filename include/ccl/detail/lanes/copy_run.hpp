@@ -98,32 +98,47 @@ CCL_HD void copy_run(Group group, char* to, const char* from, Index bytes) {
 }
 
 #if defined(__CUDACC__)
-/// Copies a run by the bulk copy engine if that is faster. Returns false otherwise.
+/// Copies a run by the bulk copy engine if that is faster, and calls `aside` meanwhile on other
+/// lanes. Returns false if it does neither.
 ///
 /// Measured on H100 and H200 (docs/validation/calls.md): below 128 KiB lanes are faster.
-template <LaneGroup Group>
-CCL_DEVICE bool copy_run_in_bulk(Group group, char* to, const char* from, Index bytes) {
-  constexpr Index worth = Index{128} << 10, size = sizeof(Packet);
-  const auto target = reinterpret_cast<cuda::std::uintptr_t>(to);
-  const auto source = reinterpret_cast<cuda::std::uintptr_t>(from);
-  if (bytes < worth || (target - source) % size != 0) return false;
-  __shared__ BlockBulkCopy::Shared shared;
-  const Index head = Index((size - target % size) % size);
-  const Index whole = (bytes - head) / size * size;
-  copy_units<char, 1>(group, to, from, 0, head);
-  copy_units<char, 1>(group, to, from, head + whole, bytes);
-  if (group.rank() == 0) BlockBulkCopy{shared, to + head, from + head, whole}.run();
-  return true;
+template <LaneGroup Group, class Aside>
+CCL_DEVICE bool copy_run_in_bulk(Group group, char* to, const char* from, Index bytes,
+                                 Aside aside) {
+  if constexpr (Group::width >= 512) {
+    constexpr Index worth = Index{128} << 10, size = sizeof(Packet);
+    const auto target = reinterpret_cast<cuda::std::uintptr_t>(to);
+    const auto source = reinterpret_cast<cuda::std::uintptr_t>(from);
+    if (bytes < worth || (target - source) % size != 0) return false;
+    __shared__ BlockBulkCopy::Shared shared;
+    const Index head = Index((size - target % size) % size);
+    const Index whole = (bytes - head) / size * size;
+    copy_units<char, 1>(group, to, from, 0, head);
+    copy_units<char, 1>(group, to, from, head + whole, bytes);
+    if (group.rank() == 0) {
+      BlockBulkCopy{shared, to + head, from + head, whole}.run();
+    } else if (group.rank() >= Group::width / 2) {
+      aside(typename Group::Half{});
+    }
+    return true;
+  }
+  return false;
 }
 #endif
 
-/// Copies as `copy_run` does. On GPUs that have a bulk copy engine, it moves long runs. The group
-/// must be the only one of its block. The first lane sees all of its stores on return, so a `sync`
-/// and a release by that lane publish them.
-template <LaneGroup Group>
-CCL_HD void copy_long_run(Group group, char* to, const char* from, Index bytes) {
-  NV_IF_TARGET(NV_PROVIDES_SM_90, (if (copy_run_in_bulk(group, to, from, bytes)) return;))
+/// Copies as `copy_run` does. On GPUs that have a bulk copy engine, it moves long runs in groups of
+/// 512 lanes, which must be alone in their blocks. Then half of the lanes call `aside` with a group
+/// of their own, and true is returned.
+///
+/// The first lane sees all of its stores on return, so a `sync` and a release by that lane publish
+/// them.
+template <LaneGroup Group, class Aside>
+CCL_HD bool copy_long_run(Group group, char* to, const char* from, Index bytes, Aside aside) {
+  NV_IF_TARGET(NV_PROVIDES_SM_90,
+               (if (copy_run_in_bulk(group, to, from, bytes, aside)) return true;))
+  (void)aside;
   copy_run(group, to, from, bytes);
+  return false;
 }
 
 }  // namespace ccl::detail

@@ -75,6 +75,7 @@ template <int Width>
 struct BlockLanes {
   static constexpr int width = Width;
   using Memory = DeviceMemory;
+  using Half = BlockLanes<Width / 2>;  // either half of the lanes
   CCL_DEVICE int rank() const { return int(threadIdx.x % width); }
   // The barriers want whole warps: lanes that polled apart meet first.
   CCL_DEVICE void sync() const {

@@ -85,6 +85,8 @@ class Connections : public std::enable_shared_from_this<Connections> {
   /// Number among the communicator's compositions, in order of creation.
   int number() const { return number_; }
   bool on_device() const;
+  /// Maximum blocks of a launch on a GPU. The same on all ranks.
+  int max_blocks() const;
   const WireTables& tables() const { return tables_; }
   PositionTable& positions() { return positions_; }
   const PositionTable& positions() const { return positions_; }
