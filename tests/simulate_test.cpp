@@ -153,7 +153,8 @@ TEST_CASE("simulate: a ring over nodes costs its hops, and each NIC carries its 
 TEST_CASE("simulate: a tree over nodes hides its depth and the network's latency") {
   const Index slot = 512 << 10, chunks = 96;
   const double s = lanes_us<Simple>(double(slot));
-  for (const double net_us : {5.0, 50.0, 200.0}) {
+  // Beyond 190 us the slots of a wire are used up before the first one comes back.
+  for (const double net_us : {5.0, 50.0, 100.0}) {
     Options options = one_channel(slot);
     options.net_us = net_us;
     double two = 0;

@@ -24,7 +24,8 @@ TEMPLATE_LIST_TEST_CASE("direct: messages of any size, into mapped buffers and t
   constexpr int R = TestType::ranks;
   const bool solo = Group::width == 1;
   // Slots of 128 bytes: messages of many rounds.
-  ExchangeWorld world{R, Index{128} * 128 * 4 / 16 / 2};
+  ExchangeWorld world{R, Index{128} * R * detail::Rings::most(R, false, 128) *
+                             detail::Rings::slot_count / Index{sizeof(Packet)} / 2};
   std::mt19937 random{5};
   for (int turn = 0; turn < (solo ? 40 : 10); ++turn) {
     const Index most = turn % 5 == 0 ? 300 : turn % 5 == 4 ? 200'000 : 20'000;

@@ -57,6 +57,7 @@ struct Rates {
   double hop_us = 0;     // us until a neighbor can continue
   double gbs = 1;        // GB/s of messages through one direction of a rank
   double block_gbs = 0;  // GB/s that one block of a GPU moves; 0: one block is as fast as many
+  double few_gbs = 0;    // GB/s on up to 64 blocks, at most; 0: as on more
 };
 
 /// Returns the measured rates, or estimates if there are none; docs/internals/cost_model.md lists

@@ -98,13 +98,19 @@ struct OneShot {
 
   template <class Prims>
   CCL_HD static constexpr void run(AllToAll, Prims& prims) {
-    // Not `run_tiles`: with 8 ranks it needs more registers than there are.
-    const auto tiles = prims.tiles();
-    scatter_all(prims);
-    prims.count_launch();
-    for (int t = tiles.first; t < tiles.last; t += tiles.step) {
+    const auto load = [&](int t) { return prims.load_others(t); };
+    const auto push = [&](int t, const auto& others) { prims.scatter(0, t, others); };
+    const auto collect = [&](int t) {
       prims.store(prims.rank(), t, prims.load(prims.rank(), t));
       store_others(prims, 0, t);
+    };
+    if constexpr (Prims::max_ranks <= 4) {
+      run_tiles(prims, load, push, collect);
+    } else {  // both at once need more registers than there are
+      const auto tiles = prims.tiles();
+      scatter_all(prims);
+      prims.count_launch();
+      for (int t = tiles.first; t < tiles.last; t += tiles.step) collect(t);
     }
   }
 
