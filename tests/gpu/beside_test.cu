@@ -1,6 +1,7 @@
 // No function of a communicator waits for a kernel of the program that runs meanwhile: a split,
 // compositions, calls, graphs, windows and the end. Calls do not wait either for a later copy of
 // memory that is not pinned. Otherwise a program whose kernel waits for later work would hang.
+// Kernels are loaded at start: what follows the loading of a kernel waits for kernels that run.
 #include "late.cuh"
 
 using namespace ccl;
@@ -162,6 +163,7 @@ int main() {
   const Ranks ranks = find_ranks();
   if (ranks.gpus == 0) return skipped();
   ::setenv("CCL_TIMEOUT", "30", 0);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   both_ways(ranks, {}, suite);
   return result("Beside a kernel", ranks.gpus);
 }
