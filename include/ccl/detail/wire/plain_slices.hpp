@@ -19,7 +19,8 @@ class PlainSlices {
 
  public:
   /// `in` and `out`: the wires of the channel, by peer.
-  PlainSlices(const Wire* in, const Wire* out, Ends& ends) : in_{in}, out_{out}, ends_{ends} {}
+  CCL_HD PlainSlices(const Wire* in, const Wire* out, Ends& ends)
+      : in_{in}, out_{out}, ends_{ends} {}
 
   /// Permits the proxies to read what is sent from the user's memory. `after_end`: also after the
   /// primitives end, until the holder of the memory has waited.
