@@ -48,8 +48,10 @@ if [ -n "${CUDACXX:-}" ]; then
       notes+=("device code: compiled without optimization (no GPU here)")
     fi
     exclude='^gpu\.(auto_budget|types_[1-7]|ring_(ll|simple)|tree_(ll|ll128))\.gpu$'
-    options=(-DCCL_TEST_CUDA_ARCHITECTURES=90-virtual)
+    whole='^(gpu\.(auto|communicator)|detail\..*|bench\.call)\.gpu$'
+    options=(-DCCL_TEST_CUDA_ARCHITECTURES=90-virtual "-DCCL_TEST_CUDA_WHOLE=$whole")
     notes+=("device code of GPU tests: compiled, not assembled, as that of benchmarks is (no GPU here)")
+    notes+=("host code of GPU tests and benchmarks but auto, communicator, detail.* and call_bench: read by nvcc, not compiled (no GPU here; the tests played.* run the host code of the library with played GPUs)")
     notes+=("libnccl: for CPU ranks only (no GPU here; its device code is that of the candidates of Auto)")
     notes+=("GPU tests auto_budget, types_1 to 7, ring_ll, ring_simple, tree_ll, tree_ll128: not compiled (no GPU here; they are others with more operations, other types and protocols)")
   fi
