@@ -13,7 +13,7 @@ CallSequencer::Wait CallSequencer::await_earlier(Word turn, const Status& status
   waiting_.fetch_add(1);
   auto since = Clock::now();
   Wait result = Wait::begun;
-  while (ended_.load() != turn) {
+  while (ended_ != turn) {
     if (!status.ok()) {
       result = Wait::failed;
       break;
