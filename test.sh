@@ -18,6 +18,7 @@ notes=()
 cmake --preset test -DCCL_TEST_LONG=$long
 cmake --build --preset test -j "$jobs"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
+notes+=("ccl_perf: compiled with sum only (no test of it calls max; the tests collective.* and element.* run the others)")
 declare -A sanitized=(
   [asan]='^(src\.(net|transport)|transport|detail\.transport|topo\.xml$|detail\.runtime\.(bootstrap|bootstrap_failures|bootstrap_process|proxy_engine)$|comm\.communicator$)'
   [tsan]='^((src\.|detail\.)?transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$)'
