@@ -18,6 +18,7 @@ notes=()
 cmake --preset test -DCCL_TEST_LONG=$long
 cmake --build --preset test -j "$jobs"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
+notes+=("ccl_perf: compiled with sum only (no test of it calls max; the tests collective.* and element.* run the others)")
 declare -A sanitized=(
   [asan]='^(src\.(net|transport)|transport|detail\.transport|topo\.xml$|detail\.runtime\.(bootstrap|bootstrap_failures|bootstrap_process|proxy_engine)$|comm\.communicator$)'
   [tsan]='^((src\.|detail\.)?transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$)'
@@ -26,7 +27,7 @@ if [ $long = ON ]; then
   sanitized[asan]+='|^(collective\.collective_simple|element\.types_0)$'
 else
   notes+=("asan: collective.collective_simple and element.types_0 (only with --long)")
-  notes+=("consume.add_subdirectory: it compiles the runtime again (only with --long)")
+  notes+=("consume.add_subdirectory: it compiles the runtime again, every source alone and without precompiled headers: includes that one lacks are found there (only with --long)")
   notes+=("ib.vm: the rarer of its cases (only with --long)")
   notes+=("fuzz targets: a second each (a minute with --long)")
   notes+=("comm.communicator_faults and comm.communicator_limits: a part of the faults and limits (all with --long)")
@@ -48,8 +49,10 @@ if [ -n "${CUDACXX:-}" ]; then
       notes+=("device code: compiled without optimization (no GPU here)")
     fi
     exclude='^gpu\.(auto_budget|types_[1-7]|ring_(ll|simple)|tree_(ll|ll128))\.gpu$'
-    options=(-DCCL_TEST_CUDA_ARCHITECTURES=90-virtual)
+    whole='^(gpu\.(auto|communicator)|detail\..*|bench\.call)\.gpu$'
+    options=(-DCCL_TEST_CUDA_ARCHITECTURES=90-virtual "-DCCL_TEST_CUDA_WHOLE=$whole")
     notes+=("device code of GPU tests: compiled, not assembled, as that of benchmarks is (no GPU here)")
+    notes+=("host code of GPU tests and benchmarks but auto, communicator, detail.* and call_bench: read by nvcc, not compiled (no GPU here; the tests played.* run the host code of the library with played GPUs)")
     notes+=("libnccl: for CPU ranks only (no GPU here; its device code is that of the candidates of Auto)")
     notes+=("GPU tests auto_budget, types_1 to 7, ring_ll, ring_simple, tree_ll, tree_ll128: not compiled (no GPU here; they are others with more operations, other types and protocols)")
   fi

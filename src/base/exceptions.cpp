@@ -52,14 +52,22 @@ Error brief_error(Errc code, int peer) noexcept {
   return error;
 }
 
-std::optional<Error> exception_of(void (*body)(void* context), void* context) {
+Error handled_exception() {
   try {
-    body(context);
-    return {};
+    throw;
   } catch (abi::__forced_unwind&) {
     throw;
   } catch (...) {
     return error_of_exception();
+  }
+}
+
+std::optional<Error> exception_of(void (*body)(void* context), void* context) {
+  try {
+    body(context);
+    return {};
+  } catch (...) {
+    return handled_exception();
   }
 }
 

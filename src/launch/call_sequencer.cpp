@@ -7,30 +7,30 @@
 
 namespace ccl::detail {
 
-CallSequencer::Wait CallSequencer::await(Word turn, const Status& status, double limit_s) {
+CallSequencer::Wait CallSequencer::await_earlier(Word turn, const Status& status, double limit_s) {
   using Clock = std::chrono::steady_clock;
-  if (turn == none) return Wait::begun;
   std::unique_lock lock{turns_};
+  waiting_.fetch_add(1);
   auto since = Clock::now();
+  Wait result = Wait::begun;
   while (ended_ != turn) {
-    if (!status.ok()) return Wait::failed;
-    if (running_) since = Clock::now();
+    if (!status.ok()) {
+      result = Wait::failed;
+      break;
+    }
+    if (running_.load(std::memory_order_relaxed)) since = Clock::now();
     if (limit_s > 0 && Clock::now() - since > std::chrono::duration<double>(limit_s)) {
-      return Wait::late;
+      result = Wait::late;
+      break;
     }
     ended_now_.wait_for(lock, std::chrono::milliseconds{50});  // an abort notifies nobody
   }
-  running_ = true;
-  return Wait::begun;
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  return result;
 }
 
-void CallSequencer::end(Word turn) {
-  if (turn == none) return;
-  {
-    const std::lock_guard lock{turns_};
-    ended_ = turn + 1;
-    running_ = false;
-  }
+void CallSequencer::notify() {
+  { const std::lock_guard lock{turns_}; }  // a waiter has read `ended_` and sleeps, or will read it
   ended_now_.notify_all();
 }
 

@@ -60,8 +60,7 @@ QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
   info_.number = number;
 }
 
-QueuedCall::~QueuedCall() {
-  if (!connections_ || launched_) return;
+void QueuedCall::record_failure() const {
   record_end(*Access::state(connections_->comm()), info_, false);
 }
 
@@ -80,7 +79,7 @@ Launch::~Launch() {
   record_end(state, call_.info(), false);
 }
 
-Result<Launch> Launch::begin(QueuedCall call, Lock lock) {
+Result<Launch> Launch::begin(QueuedCall&& call, Lock lock) {
   Connections& connections = call.connections();
   CommState& state = *Access::state(connections.comm());
   if (lock.mutex() == nullptr) lock = Lock{connections.calls().mutex};

@@ -1,5 +1,6 @@
 // Communicators of the surviving ranks, before and after a failure of their parent.
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <array>
@@ -14,8 +15,8 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
-using Parts = Collective<AllGather, Ring, Simple, LoopbackTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, LoopbackTransport>;
+using Parts = Collective<AllGather, Pairwise, Simple, LoopbackTransport>;
 
 /// Tests that everything works on `comm`, whose ranks had these numbers in the parent.
 Result<void> works(const Communicator& comm, const std::vector<int>& were) {

@@ -1,5 +1,9 @@
-#include <ccl/ccl.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective/all_gather.hpp>
+#include <ccl/collective/all_reduce.hpp>
 #include <ccl/comm/unique_id.hpp>
+#include <ccl/proto/simple.hpp>
 
 #include <fmt/format.h>
 
@@ -19,8 +23,8 @@ using namespace ccl::test;
 
 namespace {
 constexpr int ranks = 4;
-using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
-using Parts = Collective<AllGather, Ring, Simple, DefaultTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, DefaultTransport>;
+using Parts = Collective<AllGather, Pairwise, Simple, DefaultTransport>;
 
 struct Board {
   struct Rank {

@@ -1,5 +1,10 @@
-#include <ccl/ccl.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective/all_reduce.hpp>
+#include <ccl/collective/all_to_all.hpp>
 #include <ccl/detail/base/status.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/shm.hpp>
 
 #include <atomic>
 #include <cstdio>
@@ -133,7 +138,7 @@ TEST_CASE("a rank that is stopped while the others create a collective is named 
   Shared<Board> shared;
   play(shared, 6, victim, 5, [](const Communicator& comm) -> Result<void> {
     if (comm.rank() == victim) ::raise(SIGSTOP);
-    using Sums = Collective<AllReduce, Ring, Simple, ShmTransport>;
+    using Sums = Collective<AllReduce, Tree, Simple, ShmTransport>;
     const auto sums = Sums::create(comm);
     if (!sums && !comm.status()) return fail(sums.error());
     return fail(Errc::internal, "the communicator is well");

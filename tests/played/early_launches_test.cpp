@@ -1,7 +1,7 @@
 // Early launches by the architecture that the kernels are compiled for.
 #include "support/played/played_gpus.hpp"
 // Kernels come before other headers of ccl.
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/transport/p2p.hpp>
 
@@ -14,7 +14,7 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using RingOfGpus = Collective<AllReduce, Ring, LL, P2pTransport>;
+using TreeOfGpus = Collective<AllReduce, Tree, LL, P2pTransport>;
 
 /// Early launches of 20 calls of two ranks on GPUs of a compute capability.
 int early_launches(int capability) {
@@ -24,12 +24,12 @@ int early_launches(int capability) {
   auto comms = played::create_ranks(ranks);
   const int before = played::early_launches();
   played::on_each(comms, [&](const played::Rank& rank) -> std::string {
-    const auto ring = RingOfGpus::create(rank.comm, Plan{.channels = 2});
-    if (!ring) return ring.error().message();
+    const auto tree = TreeOfGpus::create(rank.comm, Plan{.channels = 2});
+    if (!tree) return tree.error().message();
     constexpr Index count = 100;
     std::vector<float> data(count, 1);
     for (int call = 0; call < 20; ++call) {
-      const auto done = (*ring)(data.data(), data.data(), count, Sum{}, rank.stream);
+      const auto done = (*tree)(data.data(), data.data(), count, Sum{}, rank.stream);
       if (!done) return done.error().message();
     }
     rank.synchronize();

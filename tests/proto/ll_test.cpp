@@ -1,5 +1,5 @@
 #include <ccl/algo/one_shot.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/proto/ll.hpp>
 
 #include <algorithm>
@@ -86,7 +86,7 @@ TEST_CASE("steps over wires go on when their count wraps in a flag") {
   const Sums sum{Sum{}, ranks};
   for (const Index count : {10, 300, 3000}) {
     Ones ones{ranks, count};
-    REQUIRE(world.run<AllReduce, Ring, LL, detail::SoloLane>(
+    REQUIRE(world.run<AllReduce, Tree, LL, detail::SoloLane>(
         sum, 1, 2, 0, [&](int rank, auto& work) { ones.give(rank, work); }));
     ones.check();
   }

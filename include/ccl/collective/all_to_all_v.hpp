@@ -72,7 +72,7 @@ struct Call<AllToAllV, Self> {
       }
       if constexpr (over_wires && Self::exec_sides.cpus) {
         if (!connections.on_device()) {
-          return queue_on_host(self.connections_, info, stream, [work](QueuedCall call) {
+          return queue_on_host(self.connections_, info, stream, [work](QueuedCall&& call) {
             return counted_on_host<AllToAllV, Algo, Proto>(std::move(call), work);
           });
         }

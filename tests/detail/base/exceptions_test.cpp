@@ -1,11 +1,14 @@
 #include <ccl/detail/base/exceptions.hpp>
 
+#include <atomic>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 
 #include "support/catch.hpp"
+#include <pthread.h>
+#include <unistd.h>
 
 using namespace ccl;
 
@@ -47,4 +50,22 @@ TEST_CASE("the caller may add to the error of an exception") {
   REQUIRE_FALSE(result);
   CHECK(result.error().code == Errc::out_of_memory);
   CHECK(result.error().peer == 3);
+}
+
+TEST_CASE("the cancellation of a thread passes through") {
+  std::atomic<bool> went_on{false};
+  pthread_t thread{};
+  const auto wait = [](void* at) -> void* {
+    (void)detail::without_exceptions([]() -> Result<void> {
+      for (;;) ::pause();
+    });
+    static_cast<std::atomic<bool>*>(at)->store(true);
+    return nullptr;
+  };
+  REQUIRE(::pthread_create(&thread, nullptr, wait, &went_on) == 0);
+  REQUIRE(::pthread_cancel(thread) == 0);
+  void* result = nullptr;
+  REQUIRE(::pthread_join(thread, &result) == 0);
+  CHECK(result == PTHREAD_CANCELED);
+  CHECK_FALSE(went_on);
 }

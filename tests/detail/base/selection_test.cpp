@@ -1,5 +1,14 @@
-#include <ccl/ccl.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective/all_reduce.hpp>
+#include <ccl/collective/all_to_all.hpp>
 #include <ccl/detail/base/selection.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/any_of.hpp>
+#include <ccl/transport/loopback.hpp>
+#include <ccl/transport/socket.hpp>
 
 #include <thread>
 
@@ -10,9 +19,9 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
-using SumsLL = Collective<AllReduce, Ring, LL, LoopbackTransport>;
-using SumsLL128 = Collective<AllReduce, Ring, LL128, LoopbackTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, LoopbackTransport>;
+using SumsLL = Collective<AllReduce, Tree, LL, LoopbackTransport>;
+using SumsLL128 = Collective<AllReduce, Tree, LL128, LoopbackTransport>;
 using All = Collective<AllToAll, Pairwise, Simple, LoopbackTransport>;
 
 /// Returns the composition that two ranks select.
@@ -57,10 +66,10 @@ TEST_CASE("lists of names are read as NCCL reads them") {
 
 TEST_CASE("a composition that CCL_ALGO or CCL_PROTO excludes is refused with the reason") {
   {
-    const Environment env{"CCL_ALGO", "tree"};
+    const Environment env{"CCL_ALGO", "ring"};
     const Error error = error_of(plan_of<Sums>());
     CHECK(error.code == Errc::bad_setting);
-    CHECK(error.what.find("CCL_ALGO is tree, which leaves Ring out") != error.what.npos);
+    CHECK(error.what.find("CCL_ALGO is ring, which leaves Tree out") != error.what.npos);
     CHECK(plan_of<All>());  // has no choice
   }
   {
@@ -70,7 +79,7 @@ TEST_CASE("a composition that CCL_ALGO or CCL_PROTO excludes is refused with the
     CHECK(error.code == Errc::bad_setting);
     CHECK(error.what.find("CCL_PROTO is ^LL,LL128, which leaves LL out") != error.what.npos);
   }
-  const Environment env{"CCL_ALGO", "allgather:tree"};
+  const Environment env{"CCL_ALGO", "allgather:ring"};
   CHECK(plan_of<Sums>());
 }
 
@@ -92,11 +101,11 @@ TEST_CASE("buffers are of the bytes that the setting of their protocol says") {
 TEST_CASE("slots are larger where a proxy moves them") {
   using Any = AnyOf<LoopbackTransport, SocketTransport>;
   CHECK(plan_of<Sums>().value().slot_bytes == 64 << 10);
-  CHECK(plan_of<Collective<AllReduce, Ring, Simple, SocketTransport>>().value().slot_bytes ==
+  CHECK(plan_of<Collective<AllReduce, Tree, Simple, SocketTransport>>().value().slot_bytes ==
         512 << 10);
-  CHECK(plan_of<Collective<AllReduce, Ring, Simple, Any>>().value().slot_bytes == 64 << 10);
+  CHECK(plan_of<Collective<AllReduce, Tree, Simple, Any>>().value().slot_bytes == 64 << 10);
   const Environment env{"CCL_TRANSPORT", "socket"};
-  CHECK(plan_of<Collective<AllReduce, Ring, Simple, Any>>().value().slot_bytes == 512 << 10);
+  CHECK(plan_of<Collective<AllReduce, Tree, Simple, Any>>().value().slot_bytes == 512 << 10);
 }
 
 TEST_CASE("channels stay between their bounds, of which those of the Config come first") {

@@ -1,5 +1,10 @@
-#include <ccl/ccl.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective/all_reduce.hpp>
 #include <ccl/detail/launch/in_flight.hpp>
+#include <ccl/group.hpp>
+#include <ccl/hierarchical.hpp>
+#include <ccl/pipeline.hpp>
+#include <ccl/proto/simple.hpp>
 
 #include <chrono>
 #include <future>
@@ -12,9 +17,9 @@ using namespace ccl::test;
 
 namespace {
 
-using Sum32 = Collective<AllReduce, Ring, Simple, DefaultTransport>;
-using Levels = Collective<AllReduce, Hierarchical<Ring, Ring>, Simple, DefaultTransport>;
-using Twice = Pipeline<On<World, AllReduce, Ring, Simple>, On<World, AllReduce, Ring, Simple>>;
+using Sum32 = Collective<AllReduce, Tree, Simple, DefaultTransport>;
+using Levels = Collective<AllReduce, Hierarchical<Tree, Tree>, Simple, DefaultTransport>;
+using Twice = Pipeline<On<World, AllReduce, Tree, Simple>, On<World, AllReduce, Tree, Simple>>;
 
 /// Keeps a stream from what is queued behind it.
 class StartGate {

@@ -1,4 +1,4 @@
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/pairwise.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/proto/simple.hpp>
@@ -91,7 +91,7 @@ TEST_CASE("who gives up in the middle has its memory back: no proxy writes it an
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      using Gather = Collective<AllGather, Ring, Simple, SocketTransport>;
+      using Gather = Collective<AllGather, Pairwise, Simple, SocketTransport>;
       auto gather = Gather::create((*comms)[std::size_t(r)]);
       if (!gather) return;
       ++created;

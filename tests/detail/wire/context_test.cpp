@@ -1,4 +1,4 @@
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/element/reduce_op.hpp>
 #include <ccl/proto/ll.hpp>
@@ -72,7 +72,7 @@ TEMPLATE_TEST_CASE("elements that cannot be made of nothing are reduced by every
   World world{ranks, 1, 4, 512};
   std::vector<std::vector<Triple>> data;
   for (int r = 0; r < ranks; ++r) data.emplace_back(std::size_t(count), Triple{1 << r});
-  REQUIRE(world.run<AllReduce, Ring, TestType, detail::SoloLane>(
+  REQUIRE(world.run<AllReduce, Tree, TestType, detail::SoloLane>(
       detail::Reduction<AddTriples, Triple>{AddTriples{}, ranks}, 1, 2, 0, [&](int r, auto& work) {
         work.input = work.output = reinterpret_cast<char*>(data[std::size_t(r)].data());
         work.layout = {count, 0, 0, true};

@@ -2,7 +2,7 @@
 // that names it, and none crashes or waits without end.
 #include "comm/part_rules.hpp"
 
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/window.hpp>
@@ -162,7 +162,7 @@ TEST_CASE(
     "whatever a rank gathers and sends while a collective is created, the others get an error") {
   const Interfaces lo;
   const auto make = [](const Communicator& comm) -> Result<void> {
-    CCL_CHECK((Collective<AllReduce, Ring, Simple, ShmTransport>::create(comm)));
+    CCL_CHECK((Collective<AllReduce, Tree, Simple, ShmTransport>::create(comm)));
     return {};
   };
   std::map<int, int> sizes;

@@ -1,7 +1,6 @@
 // Launches on GPUs that fail, and launches that are not needed. The driver's GPUs are plain memory,
 // and the kernels are functions of this test.
 #include <ccl/algo/one_shot.hpp>
-#include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/collective/all_reduce.hpp>
@@ -31,7 +30,7 @@ namespace {
 
 using detail::DeviceTarget;
 using SumOfFloats = detail::Reduction<Sum, float>;
-using SumOverWires = Collective<AllReduce, Ring, Simple>;
+using SumOverWires = Collective<AllReduce, Tree, Simple>;
 using FromRoot = Collective<Broadcast, Tree, Simple>;
 using SumOverPeers = Collective<AllReduce, OneShot, LL128>;
 
@@ -59,7 +58,7 @@ void install() {
   };
   cuda.stream_wait_event = [](CUstream, CUevent, unsigned) { return CUDA_SUCCESS; };
   detail::use_cuda_driver(cuda, 2);
-  detail::WireKernels<AllReduce, Ring, Simple, SumOfFloats>::launch = &kernel;
+  detail::WireKernels<AllReduce, Tree, Simple, SumOfFloats>::launch = &kernel;
   detail::WireKernels<Broadcast, Tree, Simple, detail::Bytes>::launch = &kernel;
   detail::PeerKernels<AllReduce, OneShot, LL128, SumOfFloats>::launch = &kernel;
   fails_on = -1;
@@ -149,7 +148,7 @@ void check_failed_launch(const std::string& name) {
 }  // namespace
 
 TEST_CASE("a launch that fails on one rank ends the communicator on all ranks") {
-  check_failed_launch<SumOverWires>("all_reduce/Ring/Simple");
+  check_failed_launch<SumOverWires>("all_reduce/Tree/Simple");
   check_failed_launch<SumOverPeers>("all_reduce/OneShot/LL128");
 }
 

@@ -87,7 +87,7 @@ class Composition {
       if (OverPeers<Algo> || connections_->on_device()) return launch_on_gpu(info, given, stream);
     }
     if constexpr (!OverPeers<Algo> && sides.cpus) {
-      return queue_on_host(connections_, info, stream, [given](QueuedCall call) {
+      return queue_on_host(connections_, info, stream, [given](QueuedCall&& call) {
         return run_on_host<Op, Algo, Proto>(std::move(call), given);
       });
     }

@@ -135,7 +135,8 @@ template <class Algo, class Body>
 Result<void> launch_copies(const std::shared_ptr<Connections>& connections, const CallInfo& info,
                            Stream stream, Launch::Lock lock, std::shared_ptr<void> keep,
                            Body body) {
-  CCL_TRY(Launch launch, Launch::begin_on_device(connections, info, stream, std::move(lock), keep));
+  CCL_TRY(Launch && launch,
+          Launch::begin_on_device(connections, info, stream, std::move(lock), keep));
   CopySequence<Algo> sequence{*connections, launch.target()};
   body(sequence);
   sequence.join();

@@ -46,7 +46,7 @@ Result<void> counted_on_device(const std::shared_ptr<Connections>& owner, const 
     if (code != 0) return fail(cuda_failed(connections, code));
     return {};
   }
-  CCL_TRY(Launch begun, Launch::begin_on_device(owner, info, stream, std::move(lock)));
+  CCL_TRY(Launch && begun, Launch::begin_on_device(owner, info, stream, std::move(lock)));
   work.watch = connections.calls().watch;
   return begun.finish(launch(begun.target()));
 }
@@ -82,7 +82,7 @@ inline MessageTable row_messages(const CountedWork& work, int ranks) {
 
 /// Exchanges rows on CPU lanes. The counts travel first, in messages of their own.
 template <class Op, class Algo, class Proto>
-Result<void> counted_on_host(QueuedCall call, const CountedWork& work) {
+Result<void> counted_on_host(QueuedCall&& call, const CountedWork& work) {
   Connections& connections = call.connections();
   const int ranks = connections.comm().ranks(), me = connections.comm().rank();
   const auto fits = [](int rows, int most) { return rows >= 0 && rows <= most; };
@@ -110,7 +110,7 @@ Result<void> counted_on_host(QueuedCall call, const CountedWork& work) {
     run_messages<Op, Algo, Proto>(connections, row_messages(work, ranks));
     return {};
   }
-  CCL_TRY(Launch launch, Launch::begin(std::move(call)));
+  CCL_TRY(Launch && launch, Launch::begin(std::move(call)));
   CCL_CHECK(take_own());
   MessageTable counts{ranks};
   for (int p = 0; p < ranks; ++p) {

@@ -167,7 +167,7 @@ Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, cons
                                                   Call::max_rings(connections)) < 1) {
     return fail(scratch_too_small(connections));
   }
-  CCL_TRY(Launch launch, Launch::begin_on_device(owner, info, stream));
+  CCL_TRY(Launch && launch, Launch::begin_on_device(owner, info, stream));
   ExchangePieces pieces = Call::pieces(connections, table);
   int code = 0;
   while (code == 0 && pieces.next()) code = kernel(pieces.work(), launch.target());

@@ -81,14 +81,14 @@ void run_messages(Connections& connections, const MessageTable& table) {
 }
 
 template <class Op, class Algo, class Proto>
-Result<void> exchange_on_host(QueuedCall call, const MessageTable& table) {
+Result<void> exchange_on_host(QueuedCall&& call, const MessageTable& table) {
   Connections& connections = call.connections();
   if (connections.comm().ranks() == 1) {
     const std::lock_guard lock{connections.calls().mutex};
     run_messages<Op, Algo, Proto>(connections, table);
     return {};
   }
-  CCL_TRY(Launch launch, Launch::begin(std::move(call)));
+  CCL_TRY(Launch && launch, Launch::begin(std::move(call)));
   launch.help_proxy();
   if (launch.same_messages(Op::name, table.sends, table.recvs)) {
     run_messages<Op, Algo, Proto>(connections, table);
@@ -133,7 +133,7 @@ Result<void> exchange_on_device(const std::shared_ptr<Connections>& owner, const
   Launch::Lock lock{owner->calls().mutex};
   ExchangeWork work{wire_work(connections, Bytes{})};
   ExchangeBatches batches{table, connections.positions().ring(0)};
-  CCL_TRY(Launch launch, Launch::begin_on_device(owner, info, stream, std::move(lock)));
+  CCL_TRY(Launch && launch, Launch::begin_on_device(owner, info, stream, std::move(lock)));
   int code = 0;
   do {
     const Index longest = batches.next(work);
@@ -161,7 +161,7 @@ Result<void> exchange(const std::shared_ptr<Connections>& connections, const Cal
       return exchange_on_device<Algo, Proto>(connections, info, table, stream);
   }
   if constexpr (sides.cpus) {
-    return queue_on_host(connections, info, stream, [table = std::move(table)](QueuedCall call) {
+    return queue_on_host(connections, info, stream, [table = std::move(table)](QueuedCall&& call) {
       return exchange_on_host<Op, Algo, Proto>(std::move(call), table);
     });
   }

@@ -13,7 +13,9 @@ namespace ccl::detail {
 class QueuedCall {
  public:
   QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info);
-  ~QueuedCall();
+  ~QueuedCall() {
+    if (connections_ && !launched_) record_failure();
+  }
   QueuedCall(QueuedCall&&) noexcept = default;
   QueuedCall& operator=(QueuedCall&&) = delete;
 
@@ -23,6 +25,8 @@ class QueuedCall {
 
  private:
   friend class Launch;
+  void record_failure() const;
+
   std::shared_ptr<Connections> connections_;  // null if moved from
   CallInfo info_;
   bool launched_ = false;  // a launch records the end

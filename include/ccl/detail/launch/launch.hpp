@@ -23,7 +23,7 @@ class Launch {
   /// Begins `call` and wakes the proxy. Fails if the communicator is not healthy or, with checking
   /// on, if the ranks made different calls. Locks the composition, unless `lock` is of its mutex:
   /// the caller then holds it.
-  static Result<Launch> begin(QueuedCall call, Lock lock = {});
+  static Result<Launch> begin(QueuedCall&& call, Lock lock = {});
   /// Begins a call on a stream of the GPU, as `begin` and `on_device` do.
   static Result<Launch> begin_on_device(std::shared_ptr<Connections> of, const CallInfo& info,
                                         Stream stream, Lock lock = {},
@@ -57,7 +57,7 @@ class Launch {
   Result<void> give_up(Error error);
 
  private:
-  Launch(QueuedCall call, Lock lock) : call_{std::move(call)}, lock_{std::move(lock)} {
+  Launch(QueuedCall&& call, Lock&& lock) : call_{std::move(call)}, lock_{std::move(lock)} {
     call_.launched_ = true;
   }
   Result<void> check() const;

@@ -33,7 +33,7 @@ Result<void> launch_over_peers(const std::shared_ptr<Connections>& connections,
   if (kernels == nullptr) return fail(no_device_code(*connections));
   // An empty message has no launch, because it has no tile whose flags could count it.
   if (given.layout.count == 0) return check_ready(connections->comm());
-  CCL_TRY(Launch launch, Launch::begin_on_device(connections, info, stream));
+  CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream));
   return launch.finish(kernels(peer_work<Op, Algo>(*connections, given), launch.target()));
 }
 

@@ -35,18 +35,35 @@ class CallSequencer {
   Word take() { return on_host_stream() ? none : taken_.fetch_add(1, std::memory_order_relaxed); }
   /// Blocks until all earlier turns have ended or `status` fails. An earlier turn that runs has
   /// limits of its own; one that does not run counts as late after `limit_s` seconds, 0 for never.
-  Wait await(Word turn, const Status& status, double limit_s);
+  Wait await(Word turn, const Status& status, double limit_s) {
+    if (turn == none) return Wait::begun;
+    if (ended_.load(std::memory_order_acquire) != turn) {
+      const Wait came = await_earlier(turn, status, limit_s);
+      if (came != Wait::begun) return came;
+    }
+    running_.store(true, std::memory_order_relaxed);
+    return Wait::begun;
+  }
   /// Ends a turn that has begun.
-  void end(Word turn);
+  void end(Word turn) {
+    if (turn == none) return;
+    running_.store(false, std::memory_order_relaxed);  // another turn begins after the next store
+    ended_.store(turn + 1);  // a waiter counts itself, then reads this: one of both sees the other
+    if (waiting_.load() != 0) notify();
+  }
 
  private:
   static constexpr Word none = ~Word{0};
+  Wait await_earlier(Word turn, const Status& status, double limit_s);
+  void notify();
+
   std::mutex mutex_;
   std::atomic<Word> taken_{0};
-  std::mutex turns_;  // guards the rest
+  std::atomic<Word> ended_{0};        // turns that have ended
+  std::atomic<bool> running_{false};  // the turn `ended_` has begun
+  std::atomic<int> waiting_{0};       // threads that wait for `ended_`
+  std::mutex turns_;                  // of `ended_now_`
   std::condition_variable ended_now_;
-  Word ended_ = 0;        // turns that have ended
-  bool running_ = false;  // the turn `ended_` has begun
 };
 
 /// Blocks until the turn of a call on `comm` begins. Returns the failure of the communicator, or

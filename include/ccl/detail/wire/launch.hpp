@@ -74,8 +74,8 @@ void run_wires(const Connections& connections, const CallArguments<R>& given) {
 }
 
 template <class Op, class Algo, class Proto, class R>
-Result<void> run_on_host(QueuedCall call, const CallArguments<R>& given) {
-  CCL_TRY(Launch launch, Launch::begin(std::move(call)));
+Result<void> run_on_host(QueuedCall&& call, const CallArguments<R>& given) {
+  CCL_TRY(Launch && launch, Launch::begin(std::move(call)));
   Connections& connections = launch.connections();
   CCL_CHECK((check_slices_on_host<Op, Algo, Proto, R>(connections)));
   CCL_CHECK((connect_wanted<Op, Algo>(connections, given.root)));
@@ -94,7 +94,7 @@ Result<void> launch_on_device(const std::shared_ptr<Connections>& connections, c
   if (wires_by_root<Op, Algo> && !connections->positions().connected[std::size_t(given.root)]) {
     CCL_CHECK(connect_positions(*connections, positions_of<Op, Algo>(), given.root));
   }
-  CCL_TRY(Launch launch, Launch::begin_on_device(connections, info, stream, std::move(lock)));
+  CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream, std::move(lock)));
   return launch.finish(
       kernels(wire_work_on_device<Op, Algo>(*connections, given), launch.target()));
 }
