@@ -123,26 +123,6 @@ struct OneShot {
     exchange.collect_all();
   }
 
-  /// Pushes a group's tiles and collects those of the peers, one tile behind. The wires then carry
-  /// the next tiles while a tile is collected: on 32 blocks a group has several.
-  template <class Prims, class Load, class Push, class Collect>
-  CCL_HD static constexpr void run_tiles(Prims& prims, Load load, Push push, Collect collect) {
-    const auto tiles = prims.tiles();
-    auto next = load(tiles.first);
-    prims.begin();
-    for (int t = tiles.first, late = t - tiles.step; late < tiles.last; late = t, t += tiles.step) {
-      if (t < tiles.last) push(t, next);
-      if (late == tiles.first) prims.count_launch();
-      if (late >= tiles.first) collect(late);
-      next = load(t + tiles.step);  // after the collected tiles have left the registers
-    }
-  }
-  /// Stores tile t of the sum of a share.
-  template <class Prims>
-  CCL_HD static constexpr void finish(Prims& prims, int share, int t) {
-    const auto own = prims.prepare(prims.load(share, t));
-    prims.store(0, t, prims.reduce(prims.collect(0, t), own));
-  }
   /// Sends each peer its share: the first half of the algorithms of two hops too.
   template <class Prims>
   CCL_HD static constexpr void scatter_all(Prims& prims) {
@@ -162,6 +142,28 @@ struct OneShot {
     CCL_UNROLL for (int r = 0; r < Prims::max_ranks; ++r) {
       if (r != prims.rank()) prims.store(r, t, all.of[r]);
     }
+  }
+
+ private:
+  /// Pushes a group's tiles and collects those of the peers, one tile behind. The wires then carry
+  /// the next tiles while a tile is collected: on 32 blocks a group has several.
+  template <class Prims, class Load, class Push, class Collect>
+  CCL_HD static constexpr void run_tiles(Prims& prims, Load load, Push push, Collect collect) {
+    const auto tiles = prims.tiles();
+    auto next = load(tiles.first);
+    prims.begin();
+    for (int t = tiles.first, late = t - tiles.step; late < tiles.last; late = t, t += tiles.step) {
+      if (t < tiles.last) push(t, next);
+      if (late == tiles.first) prims.count_launch();
+      if (late >= tiles.first) collect(late);
+      next = load(t + tiles.step);  // after the collected tiles have left the registers
+    }
+  }
+  /// Stores tile t of the sum of a share.
+  template <class Prims>
+  CCL_HD static constexpr void finish(Prims& prims, int share, int t) {
+    const auto own = prims.prepare(prims.load(share, t));
+    prims.store(0, t, prims.reduce(prims.collect(0, t), own));
   }
 };
 
