@@ -179,8 +179,7 @@ void start_writing(State& s) {
     const std::lock_guard lock{s.mutex};
     if (s.lines->queue.empty() || std::exchange(s.writing, true)) return;
   }
-  auto thread = detail::without_exceptions(
-      [&] { return detail::own_thread("the log", [&s] { write_waiting(s); }); });
+  auto thread = detail::own_thread("the log", [&s] { write_waiting(s); });
   if (thread) return thread->detach();
   const std::lock_guard lock{s.mutex};
   s.writing = false;  // the next line tries again

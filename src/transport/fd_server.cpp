@@ -107,8 +107,7 @@ class FdServer {
     const std::lock_guard lock{mutex_};
     if (!running_) {
       CCL_CHECK(listen());
-      auto thread =
-          without_exceptions([this] { return own_thread("shared memory", [this] { serve(); }); });
+      auto thread = own_thread("shared memory", [this] { serve(); });
       if (!thread) {
         listener_.reset();
         doorbell_.reset();

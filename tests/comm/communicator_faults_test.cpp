@@ -23,6 +23,7 @@
 
 #include "support/chosen_transport.hpp"
 #include "support/processes.hpp"
+#include "support/replaced_new.hpp"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -71,63 +72,7 @@ bool fails(bool allocates) {
   return now == place || (fault == Fault::all_allocations && place > 0 && now > place);
 }
 
-void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
-  if (fails(true)) return nullptr;
-  if (bytes == 0) bytes = 1;
-  if (alignment <= alignof(std::max_align_t)) return std::malloc(bytes);
-  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-void* allocate_or_throw(std::size_t bytes, std::size_t alignment) {
-  void* const at = allocate(bytes, alignment);
-  if (at == nullptr) throw std::bad_alloc{};
-  return at;
-}
-constexpr std::size_t usual = alignof(std::max_align_t);
-
 }  // namespace
-
-void* operator new(std::size_t bytes) {
-  return allocate_or_throw(bytes, usual);
-}
-void* operator new[](std::size_t bytes) {
-  return allocate_or_throw(bytes, usual);
-}
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return allocate_or_throw(bytes, std::size_t(alignment));
-}
-void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  return allocate_or_throw(bytes, std::size_t(alignment));
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes, usual);
-}
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes, usual);
-}
-void operator delete(void* at) noexcept {
-  std::free(at);
-}
-void operator delete[](void* at) noexcept {
-  std::free(at);
-}
-void operator delete(void* at, std::size_t) noexcept {
-  std::free(at);
-}
-void operator delete[](void* at, std::size_t) noexcept {
-  std::free(at);
-}
-void operator delete(void* at, std::align_val_t) noexcept {
-  std::free(at);
-}
-void operator delete[](void* at, std::align_val_t) noexcept {
-  std::free(at);
-}
-void operator delete(void* at, std::size_t, std::align_val_t) noexcept {
-  std::free(at);
-}
-void operator delete[](void* at, std::size_t, std::align_val_t) noexcept {
-  std::free(at);
-}
 
 // System calls that take memory, a descriptor or a thread. The program's own functions precede
 // those of the C library, also for the C++ library.
@@ -363,6 +308,7 @@ pid_t start_run(const Job& job, Fault kind, long at, Report& shared) {
     fault = kind;
     place = at;
     shared.before = Holdings::of_this_process();
+    allocation_hook = [] { return !fails(true); };
     {
       Second second;
       armed = true;
