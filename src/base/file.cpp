@@ -63,6 +63,13 @@ Result<std::string> whole_file(const std::string& path) {
                           max_bytes));
 }
 
+std::string first_line(const std::string& path) {
+  auto text = whole_file(path);
+  if (!text) return {};
+  text->resize(std::min(text->find('\n'), text->size()));
+  return *std::move(text);
+}
+
 Result<void> write_whole_file(const std::string& path, std::string_view text) {
   const Fd file{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | common_flags, 0666)};
   if (!file) return cannot("write", path, "folder", errno);

@@ -2,7 +2,7 @@
 // other threads call ccl. The child exits, calls ccl or executes another program. The ranks of the
 // parent go on.
 //
-//   CCL_TEST_SEED=7 CCL_TEST_STEPS=200 ccl.test.comm.forks
+//   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=200 ccl.test.comm.forks
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/unique_id.hpp>
@@ -37,7 +37,7 @@ constexpr int at_once = 4;  // processes
 #if defined(CCL_TEST_LONG)
 constexpr int usual_steps = 200;
 #else
-constexpr int usual_steps = 32;
+constexpr int usual_steps = 48;
 #endif
 
 enum Child : int { exits, exits_at_once, calls, executes, kinds };
@@ -135,7 +135,8 @@ std::string call_in_child() {
   }
   // The other program gets no descriptor of ccl's.
   const std::string look =
-      fmt::format("test $(ls /proc/self/fd | wc -l) -le {}", report->before.files);
+      fmt::format("test $(ls /proc/self/fd | wc -l) -le {} || {{ ls -l /proc/self/fd; false; }}",
+                  report->before.files);
   ::execl("/bin/sh", "sh", "-c", look.c_str(), nullptr);
   ::_exit(3);
 }
@@ -220,15 +221,16 @@ int number_of(const char* variable, int usual) {
 }  // namespace
 
 TEST_CASE("a program forks at any step: the child and the ranks of the parent end well") {
-  const int seed = number_of("CCL_TEST_SEED", int(::getpid()));
-  const int wanted = number_of("CCL_TEST_STEPS", usual_steps);
-  INFO("CCL_TEST_SEED=" << seed);
+  const int seed = number_of("CAMPAIGN_SEED", int(::getpid()));
+  const int wanted = number_of("CAMPAIGN_STEPS", usual_steps);
+  INFO("CAMPAIGN_SEED=" << seed);
   std::mt19937 random{unsigned(seed)};
-  long end[2];
+  long created[2], end[2];
   for (const bool tcp : {false, true}) {
     Run plain{{.tcp = tcp}};
     plain.start();
     plain.end();
+    created[tcp] = plain.shared->created_at;
     end[tcp] = plain.shared->places.passed;
   }
   std::vector<std::unique_ptr<Run>> running;
@@ -242,9 +244,10 @@ TEST_CASE("a program forks at any step: the child and the ranks of the parent en
     running.erase(running.begin());
   };
   for (int n = 0; n < wanted; ++n) {
-    const bool tcp = random() % 2 != 0;
-    running.emplace_back(
-        new Run{{tcp, Child(random() % kinds), 1 + long(random() % unsigned(end[tcp]))}});
+    const bool tcp = random() % 2 != 0, later = random() % 2 != 0;
+    const long from = later ? created[tcp] : 0, to = later ? end[tcp] : created[tcp];
+    const long place = from + 1 + long(random() % unsigned(to - from));
+    running.emplace_back(new Run{{tcp, Child(random() % kinds), place}});
     running.back()->start();
     if (running.size() == at_once) end_first();
   }

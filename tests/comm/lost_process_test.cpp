@@ -1,7 +1,7 @@
 // A process of a job is killed or stopped at a random step of start-up or of collectives. Each rank
 // that is left gets an error that names a lost rank, and nothing is left behind.
 //
-//   CCL_TEST_SEED=7 CCL_TEST_STEPS=200 ccl.test.comm.lost_process
+//   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=200 ccl.test.comm.lost_process
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/environment.hpp"
 #include "support/held_port.hpp"
 #include "support/places.hpp"
 #include "support/processes.hpp"
@@ -46,7 +47,7 @@ constexpr Index count = 2000;
 #if defined(CCL_TEST_LONG)
 constexpr int usual_steps = 1000;
 #else
-constexpr int usual_steps = 32;
+constexpr int usual_steps = 16;
 #endif
 
 /// A step of a job, and what happens there.
@@ -158,6 +159,7 @@ void report_rank(const Step& step, int port, int rank, int rounds) {
 
 /// Body of a process: one thread for each of its ranks.
 int run_process(const Step& step, int port, int process, int rounds) {
+  const Environment quiet{"CCL_DEBUG", "NONE"};
   ProcessReport& report = board->process[process];
   report.before = Holdings::of_this_process();
   signal_here = step.signal;
@@ -360,9 +362,9 @@ std::vector<std::string> own_segments() {
 /// Hits a process at random steps, which `choose` completes.
 void try_steps(const char* what,
                const std::function<void(Step&, const Extent&, std::mt19937&)>& choose) {
-  const int seed = number_of("CCL_TEST_SEED", int(now_s() * 1e3) & 0xffffff);
-  const int wanted = number_of("CCL_TEST_STEPS", usual_steps);
-  INFO(what << ": CCL_TEST_SEED=" << seed);
+  const int seed = number_of("CAMPAIGN_SEED", int(now_s() * 1e3) & 0xffffff);
+  const int wanted = number_of("CAMPAIGN_STEPS", usual_steps);
+  INFO(what << ": CAMPAIGN_SEED=" << seed);
   std::mt19937 random{unsigned(seed)};
   const auto segments = own_segments();
   Extent extents[2][2];

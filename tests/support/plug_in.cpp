@@ -70,8 +70,9 @@ CCL_TEST_EXPORTED int use_and_keep() {
 CCL_TEST_EXPORTED int use_kept() {
   return on_both(kept);
 }
-/// Starts a rank that waits for the other one for ever, in a thread of the program.
+/// Starts a rank that waits for the other one for ever, in a thread of the program, which has a
+/// handle of its own.
 CCL_TEST_EXPORTED int wait_for_ever() {
-  std::thread{[] { (void)kept[0].barrier(); }}.detach();
+  std::thread{[comm = kept[0]] { (void)comm.barrier(); }}.detach();
   return 0;
 }
