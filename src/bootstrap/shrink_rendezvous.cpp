@@ -128,13 +128,13 @@ void ShrinkRendezvous::miss(Errc why, std::uint64_t number) noexcept {
   const Lock lock = Engine::get().lock();
   if (current_.rest || attempts_ > number) return;
   missed_ = {brief_error(why, core_.membership().rank), attempts_++};
-  const auto told = [&](const PendingCall& call) {
+  const auto ends = [&](const PendingCall& call) {
     bool sent = false;
     if (!completes([&] { sent = send_abandoned(lock, call); })) call.conn->close();
     return sent || !call.conn->is_open();
   };
-  std::erase_if(pending_, [&](const auto& of) { return told(of.second); });
-  std::erase_if(watchers_, told);
+  std::erase_if(pending_, [&](const auto& of) { return ends(of.second); });
+  std::erase_if(watchers_, ends);
 }
 
 void ShrinkRendezvous::on_hello(const Lock& lock, Accepted one, const ShrinkHello& hello) {

@@ -166,6 +166,7 @@ class Second {
 using Sums = Collective<AllReduce, Ring, Simple, ChosenTransport>;
 using Messages = Collective<SendRecv, Pairwise, Simple, ChosenTransport>;
 constexpr Index count = 3000;
+constexpr double late_s = 15;  // in which the error of one rank reaches the other
 
 void reached(const Communicator& comm, Step step) {
   if (comm.rank() == 0) report->until[step] = report->places;
@@ -211,8 +212,8 @@ Result<void> queued_calls(const Communicator& comm, int (&data)[2][count]) {
 /// A communicator of all ranks of another one, and one without blocking.
 Result<void> further_communicators(const Communicator& comm, int (&)[2][count]) {
   CCL_CHECK(comm.barrier());
-  Config config;  // a rank that fails before it has connected is missing for the other
-  config.init_timeout_s = config.timeout_s = 2;
+  Config config;
+  config.init_timeout_s = config.timeout_s = late_s;
   CCL_TRY(const auto child, comm.split(0, -comm.rank(), config));
   CCL_TRY(const auto rest, comm.shrink({}, Shrink::keep_parent, config));
   reached(comm, creation);
@@ -254,6 +255,7 @@ struct Job {
   Body body;
   bool in_background = false;  // its ranks are created so, each by itself
   double limit_s = 5;          // of each wait, for a rank that cannot say why it ended
+  bool none_waits = false;     // no rank may end by that limit
 };
 
 Config config_of(const Job& job) {
@@ -354,7 +356,7 @@ std::optional<int> await(pid_t pid, const Report& of) {
 }
 
 /// Returns what is wrong with a run, or an empty text.
-std::string fault_of(const std::optional<int>& status, const Report& of) {
+std::string fault_of(const std::optional<int>& status, const Report& of, const Job& job) {
   if (!status) return "hangs";
   if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0 || !of.ended) {
     return WIFSIGNALED(*status) ? "crashes by signal " + std::to_string(WTERMSIG(*status))
@@ -365,6 +367,7 @@ std::string fault_of(const std::optional<int>& status, const Report& of) {
     if (rank.code < 0 || rank.code == int(Errc::internal)) {
       return std::string{"has no error: "} + rank.what;
     }
+    if (job.none_waits && rank.code == int(Errc::timed_out)) return "leaves a rank waiting";
   }
   if (!of.after.within(of.allowed)) {
     return "leaks: " + std::to_string(of.after.files) + " descriptors and " +
@@ -386,7 +389,7 @@ void try_all(const char* name, const Job& job, Fault kind) {
   Shared<Report> plain;
   const auto status = await(start_run(job, kind, 0, *plain), *plain);
   INFO(name << " without a fault: " << plain->rank[0].what << ", " << plain->rank[1].what);
-  REQUIRE(fault_of(status, *plain) == "");
+  REQUIRE(fault_of(status, *plain, job) == "");
   REQUIRE((plain->rank[0].code == 0 && plain->rank[1].code == 0));
   const long places = plain->places, runs = std::min(places, max_runs);
   struct Run {
@@ -402,7 +405,7 @@ void try_all(const char* name, const Job& job, Fault kind) {
     running.erase(running.begin());
     const auto ended = await(first->pid, *first->report);
     failed += long(first->report->rank[0].code != 0 || first->report->rank[1].code != 0);
-    if (const auto why = fault_of(ended, *first->report); !why.empty()) {
+    if (const auto why = fault_of(ended, *first->report, job); !why.empty()) {
       wrong[why].push_back(first->at);
     }
   };
@@ -446,8 +449,7 @@ TEST_CASE("an allocation fails: queued calls and groups end") {
 
 TEST_CASE("an allocation fails: splits and shrinks end") {
   chosen = detail::transport_table<ShmTransport>();
-  // The ranks of a shrink wait for each other to connect, so one that fails earlier is missing.
-  const Job job{.body = further_communicators, .limit_s = 2};
+  const Job job{.body = further_communicators, .limit_s = late_s, .none_waits = true};
   try_all("further communicators", job, Fault::allocation);
 }
 

@@ -38,7 +38,6 @@ using namespace ccl::test;
 namespace {
 
 constexpr int ranks = 4;
-constexpr int at_once = 8;     // jobs: most of their time is waiting
 constexpr double limit_s = 4;  // of creation and of calls, without progress
 constexpr double hangs_after_s = 60;
 constexpr int max_rounds = 400;
@@ -307,7 +306,13 @@ void end(Run& run, Tally& tally) {
   tally.add(run);
 }
 
+int number_of(const char* variable, int usual) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? usual : std::atoi(text);
+}
+
 Tally run_all(const std::vector<Step>& steps, int rounds) {
+  const auto at_once = std::size_t(number_of("CAMPAIGN_AT_ONCE", 8));  // they wait most of the time
   Tally tally;
   std::vector<std::unique_ptr<Run>> running;
   for (const Step& step : steps) {
@@ -323,11 +328,6 @@ Tally run_all(const std::vector<Step>& steps, int rounds) {
   }
   for (auto& run : running) end(*run, tally);
   return tally;
-}
-
-int number_of(const char* variable, int usual) {
-  const char* const text = std::getenv(variable);
-  return text == nullptr ? usual : std::atoi(text);
 }
 
 /// Places of a job that nothing happens to, by transport and ranks of a process.
