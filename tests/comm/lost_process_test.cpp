@@ -90,7 +90,7 @@ struct Board {
   std::atomic<bool> judged{false};
   double slowest_s = 0;
   bool hit = false, during_creation = false;
-  char verdict[1200] = {};  // empty: as it must be
+  char verdict[2600] = {};  // empty: as it must be
 };
 
 double now_s() {
@@ -266,6 +266,13 @@ void play(const Step& step, int rounds) {
   const bool well = reap(pids, 10, victim);
   if (why.empty() && !well) why = "a process crashes";
   if (why.empty() && ::waitpid(-1, nullptr, WNOHANG) >= 0) why = "a child is left";
+  if (!why.empty()) {
+    for (int r = 0; r < ranks; ++r) {
+      const RankReport& report = board->rank[r];
+      why +=
+          fmt::format("\n[{:.2f} s, rank {}: {}]", report.ended_at - board->hit_at, r, report.text);
+    }
+  }
   std::snprintf(board->verdict, sizeof board->verdict, "%s", why.c_str());
   board->judged = true;
 }
