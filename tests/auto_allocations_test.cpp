@@ -15,6 +15,7 @@
 
 #include "support/catch.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/replaced_new.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -23,34 +24,15 @@ namespace {
 thread_local bool counts = false;
 thread_local int allocations = 0;
 
-void* allocate(std::size_t bytes) {
-  if (counts) ++allocations;
-  void* const at = std::malloc(bytes == 0 ? 1 : bytes);
-  if (at == nullptr) std::abort();
-  return at;
-}
-}  // namespace
+/// Counts the allocations of this program from here on.
+[[maybe_unused]] const bool hooked = [] {
+  allocation_hook = [] {
+    if (counts) ++allocations;
+    return true;
+  };
+  return true;
+}();
 
-void* operator new(std::size_t bytes) {
-  return allocate(bytes);
-}
-void* operator new[](std::size_t bytes) {
-  return allocate(bytes);
-}
-void operator delete(void* at) noexcept {
-  std::free(at);
-}
-void operator delete[](void* at) noexcept {
-  std::free(at);
-}
-void operator delete(void* at, std::size_t) noexcept {
-  std::free(at);
-}
-void operator delete[](void* at, std::size_t) noexcept {
-  std::free(at);
-}
-
-namespace {
 using List = AutoOf<Candidate<OneShot, LL128>, Candidate<Direct, Simple>>;
 int launches = 0;
 

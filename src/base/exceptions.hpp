@@ -11,14 +11,18 @@ Error error_of_exception() noexcept;
 /// Error for which no memory is left: its code and its peer, without its text.
 Error brief_error(Errc code, int peer = -1) noexcept;
 
+/// Calls `body()`, which returns nothing. Returns the error for the exception that has left it.
+template <class Body>
+Result<void> completion_of(Body&& body) {
+  return without_exceptions([&]() -> Result<void> {
+    body();
+    return {};
+  });
+}
 /// Calls `body()`, which returns nothing. Returns false if an exception has left it.
 template <class Body>
 bool completes(Body&& body) {
-  return without_exceptions([&]() -> Result<void> {
-           body();
-           return {};
-         })
-      .has_value();
+  return completion_of(body).has_value();
 }
 
 }  // namespace ccl::detail

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/fd.hpp"
+#include "base/no_broken_pipe.hpp"
 #include "base/os_error.hpp"
 #include <fcntl.h>
 #include <poll.h>
@@ -62,9 +63,17 @@ Result<std::string> whole_file(const std::string& path) {
                           max_bytes));
 }
 
+std::string first_line(const std::string& path) {
+  auto text = whole_file(path);
+  if (!text) return {};
+  text->resize(std::min(text->find('\n'), text->size()));
+  return *std::move(text);
+}
+
 Result<void> write_whole_file(const std::string& path, std::string_view text) {
   const Fd file{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | common_flags, 0666)};
   if (!file) return cannot("write", path, "folder", errno);
+  const NoBrokenPipe no_signal;
   while (!text.empty()) {
     const ssize_t n = ::write(file.get(), text.data(), text.size());
     if (n >= 0) {

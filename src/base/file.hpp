@@ -12,8 +12,14 @@ namespace ccl::detail {
 /// with `Errc::timed_out` if nothing comes through a pipe for 5 s.
 Result<std::string> whole_file(const std::string& path);
 
-/// Replaces the content of a file. Fails with `Errc::system` and errno if it cannot be written, and
-/// with `Errc::timed_out` if nobody reads from a pipe for 5 s.
+/// Returns the first line of a file, as of /sys or /proc, without its end. Empty if it cannot be
+/// read. Unlike a stream of the C++ library, a program that is executed meanwhile does not inherit
+/// the descriptor.
+std::string first_line(const std::string& path);
+
+/// Replaces the content of a file. Fails with `Errc::system` and errno if it cannot be written,
+/// such as EPIPE for a pipe whose reader has left, without a signal. Fails with `Errc::timed_out`
+/// if nobody reads from a pipe for 5 s.
 Result<void> write_whole_file(const std::string& path, std::string_view text);
 
 }  // namespace ccl::detail

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include <pthread.h>
@@ -15,24 +16,21 @@ constexpr int max_tries = 100;  // a millisecond each
 struct ForkMutexes {
   std::mutex mutex;
   ForkMutex* first = nullptr;
-  static ForkMutexes& get() {
-    static auto* const all = new ForkMutexes;  // outlives static objects
-    return *all;
-  }
 };
+constinit ForkMutexes all;
+static_assert(std::is_trivially_destructible_v<ForkMutexes>);  // outlives static objects
 
 }  // namespace
 
+// From the loading of the library on: see `forks_before`.
+const int ForkMutex::registered_ = ::pthread_atfork(before_fork, in_parent, in_child);
+
 ForkMutex::ForkMutex(std::function<void()> reset) : reset_(std::move(reset)) {
-  static const int registered = ::pthread_atfork(before_fork, in_parent, in_child);
-  (void)registered;
-  ForkMutexes& all = ForkMutexes::get();
   const std::lock_guard lock{all.mutex};
   next_ = std::exchange(all.first, this);
 }
 
 ForkMutex::~ForkMutex() {
-  ForkMutexes& all = ForkMutexes::get();
   const std::lock_guard lock{all.mutex};
   ForkMutex** at = &all.first;
   while (*at != this) at = &(*at)->next_;
@@ -40,7 +38,6 @@ ForkMutex::~ForkMutex() {
 }
 
 void ForkMutex::before_fork() {
-  ForkMutexes& all = ForkMutexes::get();
   all.mutex.lock();
   for (ForkMutex* one = all.first; one != nullptr; one = one->next_) {
     for (int tries = 0; !(one->held_ = one->mutex_.try_lock()) && tries < max_tries; ++tries) {
@@ -50,7 +47,6 @@ void ForkMutex::before_fork() {
 }
 
 void ForkMutex::in_parent() {
-  ForkMutexes& all = ForkMutexes::get();
   for (ForkMutex* one = all.first; one != nullptr; one = one->next_) {
     if (std::exchange(one->held_, false)) one->mutex_.unlock();
   }
@@ -58,7 +54,6 @@ void ForkMutex::in_parent() {
 }
 
 void ForkMutex::in_child() {
-  ForkMutexes& all = ForkMutexes::get();
   for (ForkMutex* one = all.first; one != nullptr; one = one->next_) {
     if (std::exchange(one->held_, false)) {
       one->mutex_.unlock();

@@ -26,6 +26,7 @@ class ForkMutex {
   static void before_fork();
   static void in_parent();
   static void in_child();
+  static const int registered_;
 
   std::mutex mutex_;
   const std::function<void()> reset_;

@@ -6,10 +6,14 @@
 
 namespace ccl::detail {
 
+namespace {
+std::atomic<int> forks{0};
+// From the loading of the library on. A thread that registers later waits in it during a fork, and
+// the child would wait for that thread.
+[[maybe_unused]] const int watching = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+}  // namespace
+
 int forks_before() {
-  static std::atomic<int> forks{0};
-  static const int watching = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  (void)watching;
   return forks.load(std::memory_order_relaxed);
 }
 

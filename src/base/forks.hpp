@@ -4,7 +4,7 @@
 
 namespace ccl::detail {
 
-/// Number of forks between this process and the first that called.
+/// Number of forks between this process and the one that loaded the library.
 int forks_before();
 
 /// Owner of an object that only the process that made it may free. A forked child never frees its

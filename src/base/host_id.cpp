@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <string_view>
 
+#include "base/file.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {
@@ -37,8 +37,7 @@ std::string host_name() {
 std::uint64_t host_hash() {
   const auto given = setting_text("HOSTID");
   if (given && !given->empty()) return hash(*given);
-  std::string boot;
-  std::getline(std::ifstream{"/proc/sys/kernel/random/boot_id"}, boot);
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
   return hash(fmt::format("{} {} {}", host_name(), boot, link("/proc/self/ns/net")));
 }
 

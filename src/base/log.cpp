@@ -13,6 +13,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/line_queue.hpp"
+#include "base/made_once.hpp"
 #include "base/text.hpp"
 #include "base/thread.hpp"
 #include <fcntl.h>
@@ -66,6 +67,9 @@ State& state() noexcept {
   }();
   return *s;
 }
+
+// From the loading of the library on: see `forks_before`.
+[[maybe_unused]] const State& early = state();
 
 thread_local int thread_rank = -1;
 
@@ -179,8 +183,7 @@ void start_writing(State& s) {
     const std::lock_guard lock{s.mutex};
     if (s.lines->queue.empty() || std::exchange(s.writing, true)) return;
   }
-  auto thread = detail::without_exceptions(
-      [&] { return detail::own_thread("the log", [&s] { write_waiting(s); }); });
+  auto thread = detail::own_thread("the log", [&s] { write_waiting(s); });
   if (thread) return thread->detach();
   const std::lock_guard lock{s.mutex};
   s.writing = false;  // the next line tries again
@@ -210,7 +213,9 @@ std::string_view part_name(LogPart part) {
 }
 
 void write_line(LogLevel level, LogPart part, std::string_view text) {
-  static const std::string& host = *new std::string{detail::host_name()};
+  static constinit detail::MadeOnce<const std::string> known;
+  const std::string& host =
+      known.get([] { return std::make_unique<const std::string>(detail::host_name()); });
   std::string line = fmt::format("{}:{} ", host, ::getpid());
   if (thread_rank >= 0) line += fmt::format("rank {} ", thread_rank);
   line += fmt::format("{} {} ", level_names[size_t(level)], part_name(part));

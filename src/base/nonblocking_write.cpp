@@ -7,6 +7,7 @@
 #include <climits>
 
 #include "base/fd.hpp"
+#include "base/no_broken_pipe.hpp"
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -46,6 +47,7 @@ ssize_t write_without_blocking(int fd, std::string_view text) {
   if (!S_ISFIFO(file.st_mode) && !S_ISCHR(file.st_mode)) {
     return ::write(fd, text.data(), text.size());
   }
+  const NoBrokenPipe no_signal;
   const iovec all{const_cast<char*>(text.data()), text.size()};
   const ssize_t written = ::pwritev2(fd, &all, 1, -1, RWF_NOWAIT);
   return written < 0 && not_supported(errno) ? write_reopened(fd, text) : written;

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
+#include "base/file.hpp"
+#include "base/made_once.hpp"
 #include <sched.h>
 
 namespace ccl::detail {
@@ -27,9 +28,7 @@ std::vector<int> numbers_of(const std::string& list) {
 }
 
 std::vector<int> read_list(const std::string& path) {
-  std::string line;
-  std::getline(std::ifstream{path}, line);
-  return numbers_of(line);
+  return numbers_of(first_line(path));
 }
 
 }  // namespace
@@ -37,7 +36,9 @@ std::vector<int> read_list(const std::string& path) {
 int bound_numa_node() {
   const std::string root = "/sys/devices/system/node/";
   // The nodes of a running machine do not change, so this list is read once.
-  static const std::vector<int> nodes = read_list(root + "online");
+  static constinit MadeOnce<const std::vector<int>> known;
+  const std::vector<int>& nodes = known.get(
+      [&] { return std::make_unique<const std::vector<int>>(read_list(root + "online")); });
   if (nodes.size() < 2) return nodes.empty() ? -1 : nodes[0];
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return -1;

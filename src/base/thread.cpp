@@ -12,8 +12,6 @@
 #include "base/exceptions.hpp"
 #include "base/os_error.hpp"
 #include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 namespace ccl::detail {
@@ -41,35 +39,25 @@ std::string limit_of_stacks() {
                      addresses.rlim_cur >> 10, each);
 }
 
-/// Blocks all signals of the calling thread, and so of threads that it starts.
-class NoSignals {
- public:
-  NoSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  NoSignals(const NoSignals&) = delete;
-  NoSignals& operator=(const NoSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 }  // namespace
 
-Result<std::thread> own_thread(std::string_view what, std::function<void()> body) {
-  stay_loaded();
-  const NoSignals in_thread;
-  auto thread =
-      without_exceptions([&]() -> Result<std::thread> { return std::thread{std::move(body)}; });
-  if (thread || thread.error().code != Errc::system) return thread;
-  const Error problem = std::move(thread).error();
-  return fail(os_error(Errc::system,
-                       fmt::format("cannot start a thread for {} ({}); raise the limit on threads "
-                                   "(ulimit -u, or pids.max of the container){}",
-                                   what, problem.what, limit_of_stacks()),
-                       problem.os_code));
+NoSignals::NoSignals() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+}
+
+Error no_thread(std::string_view what, Error why) noexcept {
+  if (why.code != Errc::system) return why;
+  const int code = why.os_code;
+  (void)completes([&] {
+    why = os_error(Errc::system,
+                   fmt::format("cannot start a thread for {} ({}); raise the limit on threads "
+                               "(ulimit -u, or pids.max of the container){}",
+                               what, why.what, limit_of_stacks()),
+                   code);
+  });
+  return why;
 }
 
 bool start_lane(std::vector<std::thread>& threads, void (*lane)(const void* context, int channel),

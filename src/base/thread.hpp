@@ -1,10 +1,13 @@
 #pragma once
 
+#include <ccl/detail/base/exceptions.hpp>
 #include <ccl/types/result.hpp>
 
-#include <functional>
 #include <string_view>
 #include <thread>
+#include <utility>
+
+#include <signal.h>
 
 namespace ccl::detail {
 
@@ -13,8 +16,34 @@ namespace ccl::detail {
 /// constructor may need.
 void stay_loaded();
 
-/// Starts a thread of ccl with all signals blocked, since signals belong to the program's threads.
-/// `what` names its purpose in the error if the process or its user may have no further thread.
-Result<std::thread> own_thread(std::string_view what, std::function<void()> body);
+/// Blocks all signals of the calling thread, and so of threads that it starts.
+class NoSignals {
+ public:
+  NoSignals();
+  ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+/// Returns the error for a thread that could not start because of `why`. It names the limits.
+Error no_thread(std::string_view what, Error why) noexcept;
+
+/// Starts a thread of ccl that calls `body(args...)`, with all signals blocked, since signals
+/// belong to the program's threads. `what` names its purpose in the error if the process or its
+/// user may have no further thread. Throws nothing, also if a copy of `body` or of an argument
+/// does.
+template <class Body, class... Args>
+Result<std::thread> own_thread(std::string_view what, Body&& body, Args&&... args) noexcept {
+  stay_loaded();
+  const NoSignals in_thread;
+  auto thread = without_exceptions([&]() -> Result<std::thread> {
+    return std::thread{std::forward<Body>(body), std::forward<Args>(args)...};
+  });
+  if (!thread) return fail(no_thread(what, std::move(thread).error()));
+  return thread;
+}
 
 }  // namespace ccl::detail

@@ -41,10 +41,7 @@ Result<std::shared_ptr<Conn>> Bootstrap::Core::start(const Lock& lock, SecureSoc
 
 void Bootstrap::Core::accept(const Lock& lock, Accepted one) {
   std::shared_ptr<Conn> conn;
-  auto done = without_exceptions([&]() -> Result<void> {
-    take_caller(lock, std::move(one), conn);
-    return {};
-  });
+  auto done = completion_of([&] { take_caller(lock, std::move(one), conn); });
   if (done) return;
   if (conn) conn->close();
   shutdown_.on_error(lock, std::move(done).error());

@@ -15,6 +15,7 @@
 
 #include "base/detached_call.hpp"
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "settings/init_limit.hpp"
 #include <dlfcn.h>
 #include <unistd.h>
@@ -42,10 +43,16 @@ Result<void> check(int code, const char* call) {
 
 Pmix::Pmix() : process_{::getpid()} {}
 
+namespace {
+std::optional<Pmix> client;  // ends with the process
+struct ClientMutex {
+  ForkMutex mutex{[] { ::new (static_cast<void*>(&client)) std::optional<Pmix>; }};
+};
+}  // namespace
+
 Result<Pmix*> Pmix::instance() {
-  static std::optional<Pmix> client;  // ends with the process
-  static ForkMutex mutex{[] { ::new (static_cast<void*>(&client)) std::optional<Pmix>; }};
-  const std::lock_guard lock{mutex};
+  static constinit MadeOnce<ClientMutex> one;
+  const std::lock_guard lock{one.get().mutex};
   if (!client) client.emplace();
   if (!client->begun_) CCL_CHECK(client->open());
   return &*client;

@@ -64,7 +64,17 @@ Result<void> ProgressWait::wait(Lock& lock, const std::function<bool()>& done, c
 // A late rank of a creation may itself wait for a stopped rank. The error names the stopped rank.
 Result<ProgressWait::Overdue> ProgressWait::overdue(Lock& lock, const Wait& wait,
                                                     const std::vector<int>& late) {
-  if (wait.limit_s || !core_.sockets().has_ring(lock)) return Overdue::timed_out;
+  if (wait.limit_s) return Overdue::timed_out;
+  if (!core_.sockets().has_ring(lock)) {
+    auto root = core_.formation().stopped_root(lock);
+    CCL_CHECK(core_.status().result());
+    if (wait.done()) return Overdue::done;
+    if (wait.seen != progress_) return Overdue::progressed;
+    if (!root) return Overdue::timed_out;
+    root->what += fmt::format(": no progress for {} s in {}", wait.max_s, wait.what);
+    core_.membership().complete(*root);
+    return fail(*std::move(root));
+  }
   const auto stopped = core_.statuses().find_unresponsive(lock, late);
   // The neighbors of a stopped rank find it within the same time.
   if (!stopped && core_.membership().ranks > 3) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "bootstrap/core.hpp"
+#include "net/greets.hpp"
 
 namespace ccl::detail {
 
@@ -18,8 +19,8 @@ constexpr double last_word_s = 2;  // to send another root the error of this ran
 Result<void> RingFormation::form(std::span<const IdContent> roots) {
   Membership& members = core_.membership();
   const int rank = members.rank, ranks = members.ranks, count = int(roots.size());
-  for (const IdContent& root : roots) root_secrets_.push_back(root.secret);
-  missing_by_root_.resize(root_secrets_.size());
+  roots_.assign(roots.begin(), roots.end());
+  missing_by_root_.resize(roots_.size());
   if (ranks == 1) {
     members.set_members(Engine::get().lock(), {this_member(0, {})});
     return {};
@@ -114,7 +115,8 @@ Result<void> RingFormation::form_ring(const Member& next) {
 
 Result<void> RingFormation::wait_for_prev(Lock& lock, const char* what) {
   CCL_CHECK(core_.waits().wait(
-      lock, [&] { return bool(core_.sockets().prev); }, what));
+      lock, [&] { return bool(core_.sockets().prev); }, what,
+      [&] { return std::vector<int>{core_.membership().prev_peer()}; }));
   formed_ = true;
   for (const auto& [header, payload] : std::exchange(early_frames_, {})) {
     core_.gather().on_frame(lock, header, payload);
@@ -136,7 +138,7 @@ Result<void> RingFormation::exchange_members() {
 void RingFormation::set_joined() {
   const Lock lock = Engine::get().lock();
   joined_ = true;
-  root_secrets_.clear();  // the next communicator of this job may have the same
+  roots_.clear();  // the next communicator of this job may have the same
 }
 
 void RingFormation::wait_for_late_ranks() {
@@ -144,8 +146,8 @@ void RingFormation::wait_for_late_ranks() {
   for (;;) {
     {
       const Lock lock = Engine::get().lock();
-      const auto waits = [](const Secret& s) { return local_root_waits(s); };
-      if (std::none_of(root_secrets_.begin(), root_secrets_.end(), waits)) return;
+      const auto waits = [](const IdContent& root) { return local_root_waits(root.secret); };
+      if (std::none_of(roots_.begin(), roots_.end(), waits)) return;
     }
     if (until.passed()) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -201,8 +203,30 @@ std::optional<Error> RingFormation::root_lost(const Lock&, int os_code) const {
   return e;
 }
 
+std::optional<Error> RingFormation::stopped_root(Lock& lock) const {
+  const auto roots = roots_;
+  lock.unlock();
+  const auto until = Deadline::after(last_word_s);
+  const bool stopped = std::any_of(roots.begin(), roots.end(), [&](const IdContent& root) {
+    return !greets(Address{root.root}, root.secret, until);
+  });
+  lock.lock();
+  if (!stopped) return {};
+  Error e;
+  e.code = Errc::timed_out;
+  e.peer = root_rank_;
+  e.what = root_rank_ >= 0 ? fmt::format(
+                                 "rank {}, whose process has the root, does not answer "
+                                 "(stopped, or cut off)",
+                                 root_rank_)
+                           : std::string{
+                                 "the process that made the unique id does not answer (stopped, "
+                                 "or cut off)"};
+  return e;
+}
+
 void RingFormation::fail_local_roots(const Lock&, const Error& error) {
-  for (const Secret& secret : root_secrets_) fail_local_root(secret, error);
+  for (const IdContent& root : roots_) fail_local_root(root.secret, error);
 }
 
 void RingFormation::defer(const Lock&, const FrameHeader& h, Bytes payload) {

@@ -36,6 +36,8 @@ class RingFormation {
   void on_root_frame(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
   /// Returns the error of a root's closed socket, or nothing if the ring no longer needs the root.
   std::optional<Error> root_lost(const net::Lock&, int os_code) const;
+  /// Returns the error for a root that does not answer within 2 s, if any.
+  std::optional<Error> stopped_root(net::Lock& lock) const;
   /// Fails the roots of this process.
   void fail_local_roots(const net::Lock&, const Error& error);
   /// Keeps a frame of the ring that arrives earlier than the ring is complete.
@@ -57,7 +59,7 @@ class RingFormation {
   void on_progress(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
 
   Bootstrap::Core& core_;
-  std::vector<net::Secret> root_secrets_;          // of all roots; some may be in this process
+  std::vector<net::IdContent> roots_;              // some may be in this process
   std::vector<std::vector<int>> missing_by_root_;  // as each root has reported
   std::set<int> missing_;                          // of all roots
   int root_rank_ = -1;                             // rank of the root's process, if known

@@ -59,4 +59,12 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::shrink(std::span<const int> exclud
   return made;
 }
 
+std::uint64_t Bootstrap::failed_shrinks() const noexcept {
+  return core_->shrink().attempts(Engine::get().lock());
+}
+
+void Bootstrap::miss_shrink(Errc why, std::uint64_t failed) noexcept {
+  core_->shrink().miss(why, failed);
+}
+
 }  // namespace ccl::detail

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/exceptions.hpp"
 #include "base/field_check.hpp"
 #include "base/report_text.hpp"
 #include "bootstrap/core.hpp"
@@ -122,6 +123,20 @@ void ShrinkRendezvous::stop(const Error& error) {
   if (rest) rest->shutdown().abort(error);
 }
 
+// This rank may have no memory, so a connection that cannot carry the error is closed.
+void ShrinkRendezvous::miss(Errc why, std::uint64_t number) noexcept {
+  const Lock lock = Engine::get().lock();
+  if (current_.rest || attempts_ > number) return;
+  missed_ = {brief_error(why, core_.membership().rank), attempts_++};
+  const auto ends = [&](const PendingCall& call) {
+    bool sent = false;
+    if (!completes([&] { sent = send_abandoned(lock, call); })) call.conn->close();
+    return sent || !call.conn->is_open();
+  };
+  std::erase_if(pending_, [&](const auto& of) { return ends(of.second); });
+  std::erase_if(watchers_, ends);
+}
+
 void ShrinkRendezvous::on_hello(const Lock& lock, Accepted one, const ShrinkHello& hello) {
   const Membership& members = core_.membership();
   const int rank = hello.hello.me.rank;
@@ -203,12 +218,20 @@ bool ShrinkRendezvous::is_old(const Lock&, const PendingPeer& from) const {
   return Clock::now() - since >= std::chrono::duration<double>(differ_s);
 }
 
+// Returns the attempt of `from` that has failed here, or null.
+const ShrinkRendezvous::AbandonedShrink* ShrinkRendezvous::abandoned(
+    const PendingPeer& from) const {
+  if (missed_ && from.number <= missed_->number) return &*missed_;
+  const auto it = abandoned_.find(from.excluded);
+  return it == abandoned_.end() || from.number > it->second.number ? nullptr : &it->second;
+}
+
 // Sends the error of an attempt that has failed here. Returns false if the attempt has not failed.
 bool ShrinkRendezvous::send_abandoned(const Lock&, const PendingCall& call) {
-  const auto it = abandoned_.find(call.from->excluded);
-  if (it == abandoned_.end() || call.from->number > it->second.number) return false;
+  const AbandonedShrink* const failed = abandoned(*call.from);
+  if (failed == nullptr) return false;
   call.conn->send_now(FrameKind::notice, core_.membership().rank, attempts_,
-                      bytes_of(to_notice(it->second.why)));
+                      bytes_of(to_notice(failed->why)));
   call.conn->drain();
   return true;
 }

@@ -34,6 +34,10 @@ class ShrinkRendezvous {
   void end(const Result<void>& result);
   /// Aborts a shrink that has begun on this core.
   void stop(const Error& error);
+  /// Fails attempt `number`, which this rank cannot begin, on all ranks that wait for this one. Does
+  /// nothing if it has begun or failed.
+  void miss(Errc why, std::uint64_t number) noexcept;
+  std::uint64_t attempts(const net::Lock&) const { return attempts_; }
 
   /// Handles a connection whose hello is a `ShrinkHello`.
   void on_hello(const net::Lock&, net::Accepted one, const net::ShrinkHello& hello);
@@ -78,6 +82,7 @@ class ShrinkRendezvous {
   void take_prev(const net::Lock&);
   bool is_old(const net::Lock&, const PendingPeer& from) const;
   bool send_abandoned(const net::Lock&, const PendingCall& call);
+  const AbandonedShrink* abandoned(const PendingPeer& from) const;
   bool check_pending(const net::Lock&, const std::weak_ptr<Bootstrap::Core>& of);
 
   Bootstrap::Core& core_;
@@ -85,6 +90,7 @@ class ShrinkRendezvous {
   Current current_;
   std::map<int, PendingCall> pending_;                // the latest of each rank, until taken
   std::map<net::Digest, AbandonedShrink> abandoned_;  // the latest attempt, by excluded ranks
+  std::optional<AbandonedShrink> missed_;             // the latest, whatever ranks it excludes
   std::uint64_t attempts_ = 0;                        // that have failed, on any rank
   std::vector<PendingCall> watchers_;                 // ranks that wait for this one
 };

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <limits>
 
 #include "base/file.hpp"
@@ -125,10 +124,8 @@ std::string TuningTable::json() const {
 Result<void> TuningTable::write(const std::string& path) const {
   // Atomic replacement: a communicator may be reading the old file.
   const std::string next = path + ".new";
-  std::ofstream out{next};
-  out << json();
-  out.close();
-  if (!out || std::rename(next.c_str(), path.c_str()) != 0) {
+  CCL_CHECK(write_whole_file(next, json()));
+  if (std::rename(next.c_str(), path.c_str()) != 0) {
     return fail(Errc::system,
                 fmt::format("cannot write {} ({}); name another file", path, std::strerror(errno)));
   }

@@ -260,7 +260,7 @@ Result<Communicator> create_rank(std::span<const UniqueId> ids, int rank, int ra
     create_in_background(*state, own);
   };
   state->creation.begin();
-  auto thread = without_exceptions([&] { return own_thread("a communicator", finish); });
+  auto thread = own_thread("a communicator", finish);
   if (!thread) {
     state->creation.cancel();
     return fail(state->annotate(std::move(thread).error()));
@@ -345,11 +345,14 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Conf
 
 Result<Communicator> Communicator::shrink(std::span<const int> excluded, Shrink parent,
                                           Config config) const {
+  const bool created = !state_->creation.running() && state_->rendezvous.bootstrap() != nullptr;
+  const auto failed = created ? state_->rendezvous.bootstrap()->failed_shrinks() : 0;
   auto made = detail::guarded(
       *this, [&] { return detail::shrink(*state_, excluded, parent, std::move(config)); });
   if (!made && made.error().code == Errc::out_of_memory && state_->rendezvous.bootstrap()) {
-    // The others may wait for this rank.
+    // The others may wait for this rank, in this call or before it.
     (void)detail::completes([&] { state_->rendezvous.bootstrap()->stop_shrink(made.error()); });
+    state_->rendezvous.bootstrap()->miss_shrink(made.error().code, failed);
   }
   return made;
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -13,8 +14,8 @@ struct Table {
   ForkMutex mutex{[this] { renew(parts); }};
 };
 Table& table() {
-  static Table* const one = new Table;  // outlives the last window at exit
-  return *one;
+  static constinit MadeOnce<Table> one;
+  return one.get();
 }
 
 }  // namespace

@@ -52,11 +52,10 @@ bool tick() {
   if (now != all.seen) {
     all.seen = now;
     // The engine's thread receives the answers, so another thread waits for them.
-    auto thread = without_exceptions([&] {
-      return own_thread("reports", [states = all.states] {
-        if (!completes([&] { log_reports(states); })) lose_log_line();
-      });
-    });
+    const auto write = [](const auto& states) {
+      if (!completes([&] { log_reports(states); })) lose_log_line();
+    };
+    auto thread = own_thread("reports", write, all.states);
     if (thread) {
       thread->detach();
     } else {

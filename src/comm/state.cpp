@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/forks.hpp"
+#include "base/made_once.hpp"
 #include "base/os_error.hpp"
 
 namespace ccl::detail {
@@ -110,7 +111,8 @@ Error CommState::overflow(const LaneFailure& found) const {
 
 std::shared_ptr<CommState> moved_from() {
   // Never destroyed, because a handle may be destroyed after all static objects.
-  static CommState* const state = [] {
+  static constinit MadeOnce<CommState> one;
+  CommState& state = one.get([] {
     Config config;
     config.device = Config::cpu;
     auto made = std::make_unique<CommState>(-1, 0, std::move(config));
@@ -119,9 +121,9 @@ std::shared_ptr<CommState> moved_from() {
          "the handle was moved from (what it stood for is where it was moved to); call "
          "through that one, or assign to this one first"});
     made->rendezvous.set_finalized();
-    return made.release();
-  }();
-  return {std::shared_ptr<void>{}, state};  // without a reference count
+    return made;
+  });
+  return {std::shared_ptr<void>{}, &state};  // without a reference count
 }
 
 Result<void> CommState::ready() {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/field_check.hpp"
+#include "base/made_once.hpp"
 #include "comm/edge_handshake.hpp"
 #include "comm/local_part.hpp"
 #include "comm/memory_exchange.hpp"
@@ -337,9 +338,12 @@ Result<Window> Window::create(const Communicator& comm, const SharedMemory& memo
 }
 
 std::shared_ptr<detail::WindowState> Window::moved_from() {
-  static auto* const state =
-      new detail::WindowState{detail::Access::communicator(detail::moved_from())};
-  return {std::shared_ptr<void>{}, state};
+  static constinit detail::MadeOnce<detail::WindowState> one;
+  detail::WindowState& state = one.get([] {
+    return std::make_unique<detail::WindowState>(
+        detail::Access::communicator(detail::moved_from()));
+  });
+  return {std::shared_ptr<void>{}, &state};
 }
 
 Index Window::bytes() const {

@@ -1,12 +1,12 @@
 #include "connect/buffer_registry.hpp"
 
 #include <ccl/comm/log.hpp>
-#include <ccl/detail/base/exceptions.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <algorithm>
 #include <new>
 
+#include "base/exceptions.hpp"
 #include "base/thread.hpp"
 #include "comm/memory_exchange.hpp"
 #include "comm/rank_results.hpp"
@@ -69,10 +69,7 @@ BufferRegistry::~BufferRegistry() {
 }
 
 void BufferRegistry::serve() noexcept {
-  const auto served = without_exceptions([this]() -> Result<void> {
-    serve_until_stopped();
-    return {};
-  });
+  const auto served = completion_of([this] { serve_until_stopped(); });
   if (!served) state_.status.set(served.error());  // kernels that wait end by it
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/made_once.hpp"
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
@@ -48,13 +49,15 @@ Connections::Connections(const Communicator& comm, const TransportTable& transpo
     : comm_{comm}, transport_table_{transport_table}, name_{std::move(name)} {}
 
 std::shared_ptr<Connections> Connections::moved_from() {
-  static Connections* const connections = [] {
-    auto* const made = new Connections{detail::Access::communicator(detail::moved_from()),
-                                       TransportTable{}, "a collective that was moved from"};
+  static constinit MadeOnce<Connections> one;
+  Connections& connections = one.get([] {
+    std::unique_ptr<Connections> made{
+        new Connections{detail::Access::communicator(detail::moved_from()), TransportTable{},
+                        "a collective that was moved from"}};
     made->number_ = -1;
     return made;
-  }();
-  return {std::shared_ptr<void>{}, connections};
+  });
+  return {std::shared_ptr<void>{}, &connections};
 }
 
 Connections::~Connections() {

@@ -71,8 +71,7 @@ OnDemandConnect::OnDemandConnect(Connections& connections,
     edge.back = other->second;
     other->second->back = &edge;
   }
-  auto thread = without_exceptions(
-      [this] { return own_thread("the opening of connections", [this] { run(); }); });
+  auto thread = own_thread("the opening of connections", [this] { run(); });
   if (thread) {
     thread_ = *std::move(thread);
   } else {  // lanes stop when the communicator fails
@@ -273,10 +272,7 @@ void OnDemandConnect::Steps::run() {
 }
 
 void OnDemandConnect::run() {
-  const auto ran = without_exceptions([this]() -> Result<void> {
-    Steps{*this}.run();
-    return {};
-  });
+  const auto ran = completion_of([this] { Steps{*this}.run(); });
   // Lanes stop when the communicator fails.
   if (!ran) Access::state(connections_.comm())->rendezvous.fail_all(ran.error());
 }

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 
 namespace ccl::detail {
 
@@ -11,7 +12,8 @@ Result<std::shared_ptr<CopyStream>> CopyStream::of(const CudaDriver& driver) {
     std::map<unsigned long long, std::weak_ptr<CopyStream>> by_context;
     ForkMutex mutex{[this] { renew(by_context); }};
   };
-  static Known* const known = new Known;  // outlives all communicators
+  static constinit MadeOnce<Known> one;
+  Known* const known = &one.get();
   CUcontext context = nullptr;
   unsigned long long number = 0;
   CCL_CHECK(cuda_check(driver.ctx_get_current(&context), "ask for the context"));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/made_once.hpp"
 #include <dlfcn.h>
 
 namespace ccl::detail {
@@ -59,8 +60,8 @@ const Opened* in_its_place = nullptr;
 
 const Opened& opened() {
   if (in_its_place != nullptr) return *in_its_place;
-  static const Opened the = open_driver();
-  return the;
+  static constinit MadeOnce<const Opened> the;
+  return the.get([] { return std::make_unique<const Opened>(open_driver()); });
 }
 
 }  // namespace

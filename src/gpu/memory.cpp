@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "base/random.hpp"
 #include "gpu/allocation.hpp"
 #include "gpu/devices.hpp"
@@ -29,8 +30,8 @@ struct Memories {
   std::map<Key, std::weak_ptr<GpuMemory>> known;
   ForkMutex mutex{[this] { renew(known); }};
   static Memories& instance() {
-    static Memories* const registry = new Memories;  // outlives the last connection at exit
-    return *registry;
+    static constinit MadeOnce<Memories> one;
+    return one.get();
   }
   std::shared_ptr<GpuMemory> find(const GpuMemoryName& name, int device) {
     const std::lock_guard lock{mutex};

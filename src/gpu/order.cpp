@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -17,8 +18,8 @@ struct DeferredFree {
   std::vector<std::shared_ptr<void>> dead;
   ForkMutex mutex{[this] { renew(dead); }};
   static DeferredFree& instance() {
-    static DeferredFree* const graveyard = new DeferredFree;  // a graph may outlive everything
-    return *graveyard;
+    static constinit MadeOnce<DeferredFree> one;
+    return one.get();
   }
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -17,8 +18,8 @@ struct Spare {
   std::map<Key, std::vector<void*>> pages;
   ForkMutex mutex{[this] { renew(pages); }};
   static Spare& instance() {
-    static auto* const spare = new Spare;  // a graph may outlive everything
-    return *spare;
+    static constinit MadeOnce<Spare> one;
+    return one.get();
   }
 };
 

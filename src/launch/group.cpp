@@ -104,8 +104,7 @@ Result<void> run_at_once(std::span<RecordedCall* const> calls) {
   std::vector<std::thread> others;
   others.reserve(calls.size());
   for (std::size_t i = 1; i < calls.size(); ++i) {
-    auto thread = without_exceptions(
-        [&] { return own_thread(calls[i]->connections().name(), [&run, i] { run(i); }); });
+    auto thread = own_thread(calls[i]->connections().name(), run, i);
     if (!thread) {
       Access::state(comm)->rendezvous.fail_all(std::move(thread).error());
       for (; i < calls.size(); ++i) {

@@ -9,6 +9,7 @@
 #include "base/os_error.hpp"
 #include "net/auth.hpp"
 #include "net/callers.hpp"
+#include "net/greets.hpp"
 #include <poll.h>
 
 namespace ccl::detail::net {
@@ -121,6 +122,20 @@ Result<SecureSocket> connect_and_prove(const Address& where, const Secret& secre
 }
 
 }  // namespace
+
+bool greets(const Address& where, const Secret& secret, const Deadline& deadline) {
+  Claim gives_up;
+  const auto terms = Terms::own(secret);
+  if (!terms) return true;
+  gives_up.terms = *terms;
+  gives_up.hello_bytes = Claim::gives_up;
+  const auto last = std::as_bytes(std::span{&gives_up, 1});
+  const auto fd = connect_once(where, deadline, nullptr, last);
+  if (!fd) return fd.error().code != Errc::timed_out;
+  const auto greeting = receive_greeting(*fd, *terms, where, deadline, nullptr, last);
+  if (greeting) send_close_notify(fd->get(), last);
+  return greeting || greeting.error().code != Errc::timed_out;
+}
 
 Result<SecureSocket> auth_connect(const Address& where, const Secret& secret, Bytes hello,
                                   const Deadline& deadline, const Status* status,

@@ -130,12 +130,11 @@ void Conn::read_some() {
 }
 
 void Conn::receive() {
-  constexpr size_t most = size_t{1} << 18;
-  const size_t had = in_.size();
-  in_.resize(had + most);
-  const auto n = socket_.recv(std::span{in_}.subspan(had));
+  // Of all connections, since the engine's mutex is held. `in_` grows by what has arrived only.
+  static std::byte arrived[size_t{1} << 18];
+  const auto n = socket_.recv(arrived);
   const int code = n < 0 ? errno : 0;
-  in_.resize(had + size_t(std::max<ssize_t>(n, 0)));
+  if (n > 0) in_.insert(in_.end(), arrived, arrived + n);
   if (n == 0) return ended(0);
   if (n < 0) {
     if (code != EAGAIN && code != EINTR) ended(code);

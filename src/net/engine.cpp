@@ -19,6 +19,13 @@ namespace ccl::detail::net {
 
 Engine& Engine::get() {
   detail::stay_loaded();  // no caller holds a lock at the first call
+  return made();
+}
+
+// From the loading of the library on: see `forks_before`.
+const Engine& Engine::early_ = made();
+
+Engine& Engine::made() {
   // It is never destroyed, because its thread may outlive static objects. It needs no memory, so
   // that functions which end something can rely on it.
   alignas(Engine) static std::byte place[sizeof(Engine)];

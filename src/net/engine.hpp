@@ -71,6 +71,7 @@ class Engine {
   template <class Call>
   void call(Handler& handler, Call&& call) noexcept;
   void stop();
+  static Engine& made();
   static void before_fork();
   static void after_fork();
   static void in_child();
@@ -81,6 +82,7 @@ class Engine {
   std::vector<std::shared_ptr<Handler>> dirty_;
   std::uint64_t last_id_ = 0;
   std::thread thread_;
+  static const Engine& early_;
   std::binary_semaphore born_{0};
   bool running_ = false;
   bool in_round_ = false;                // the engine's thread is handling events

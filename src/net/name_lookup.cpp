@@ -10,6 +10,7 @@
 #include "base/detached_call.hpp"
 #include "base/fork_mutex.hpp"
 #include "base/forks.hpp"
+#include "base/made_once.hpp"
 #include "base/thread.hpp"
 #include <netdb.h>
 
@@ -47,8 +48,8 @@ Answer ask(const std::string& host, int family, int flags) {
 class Lookups {
  public:
   static Lookups& instance() {
-    static Lookups* const all = new Lookups;  // abandoned threads may outlive static objects
-    return *all;
+    static constinit MadeOnce<Lookups> one;
+    return one.get();
   }
 
   Result<std::shared_future<Answer>> begin(const std::string& host, int family) {

@@ -193,10 +193,7 @@ class Root : public std::enable_shared_from_this<Root> {
 
   void accept(Accepted one) {
     std::shared_ptr<Conn> conn;
-    const auto done = without_exceptions([&]() -> Result<void> {
-      join(std::move(one), conn);
-      return {};
-    });
+    const auto done = completion_of([&] { join(std::move(one), conn); });
     if (done) return;
     if (conn) conn->close();  // a rank whose root closes fails
     fail_all(done.error());

@@ -4,6 +4,7 @@
 #include <string>
 #include <type_traits>
 
+#include "base/made_once.hpp"
 #include <dlfcn.h>
 
 namespace ccl::detail::net {
@@ -43,8 +44,8 @@ OpenedSodium open_library() {
 }
 
 const OpenedSodium& opened_sodium() {
-  static const OpenedSodium opened = open_library();
-  return opened;
+  static constinit MadeOnce<const OpenedSodium> opened;
+  return opened.get([] { return std::make_unique<const OpenedSodium>(open_library()); });
 }
 
 std::atomic<bool> hidden_sodium{false};

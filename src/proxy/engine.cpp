@@ -88,7 +88,7 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
     wake();
     return {};
   }
-  auto started = without_exceptions([this] { return own_thread("the proxy", [this] { run(); }); });
+  auto started = own_thread("the proxy", [this] { run(); });
   if (!started) {
     const RoundLock mine = await_round_lock();
     tasks_.pop_back();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "base/text.hpp"
 #include <arpa/inet.h>
 
@@ -81,8 +82,8 @@ struct KnownNames {
   Names of = predefined();
   detail::ForkMutex mutex{[this] { detail::renew(of, predefined()); }};
   static KnownNames& get() {
-    static auto* const names = new KnownNames;  // until the process ends
-    return *names;
+    static constinit detail::MadeOnce<KnownNames> one;
+    return one.get();
   }
   bool contains(std::string_view setting, std::string_view name) {
     const std::lock_guard lock{mutex};

@@ -93,8 +93,6 @@ class FdServer {
  public:
   /// Returns the server of this process; a child starts without one.
   static FdServer& instance() {
-    static const int registered = ::pthread_atfork(nullptr, nullptr, &forget);
-    (void)registered;
     FdServer* server = current.load();
     while (server == nullptr) {
       auto fresh = std::make_unique<FdServer>();
@@ -107,8 +105,7 @@ class FdServer {
     const std::lock_guard lock{mutex_};
     if (!running_) {
       CCL_CHECK(listen());
-      auto thread =
-          without_exceptions([this] { return own_thread("shared memory", [this] { serve(); }); });
+      auto thread = own_thread("shared memory", [this] { serve(); });
       if (!thread) {
         listener_.reset();
         doorbell_.reset();
@@ -131,6 +128,7 @@ class FdServer {
     Fd fd;
   };
 
+  static const int registered_;
   static void forget() {
     if (FdServer* const server = current.exchange(nullptr)) {
       ::close(server->listener_.get());  // else the parent's name would outlive the parent
@@ -230,6 +228,8 @@ class FdServer {
   Fd listener_, doorbell_;
   UnixName name_;
 };
+// From the loading of the library on: see `forks_before`.
+const int FdServer::registered_ = ::pthread_atfork(nullptr, nullptr, &FdServer::forget);
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "base/mapping.hpp"
 #include "base/random.hpp"
 #include "transport/edge_error.hpp"
@@ -23,9 +24,8 @@ struct PendingEnds {
   std::map<Token, std::weak_ptr<LoopbackMemory>> listening;
   ForkMutex mutex{[this] { renew(listening); }};
   static PendingEnds& instance() {
-    static PendingEnds* const pending_ends =
-        new PendingEnds;  // outlives the last connection at exit
-    return *pending_ends;
+    static constinit MadeOnce<PendingEnds> one;
+    return one.get();
   }
   /// Identifies this copy of ccl: a process has several if libraries contain one each.
   static Word copy() { return reinterpret_cast<Word>(&instance()); }

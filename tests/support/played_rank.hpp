@@ -62,10 +62,9 @@ inline detail::net::SecureSocket accept(detail::net::AuthListener& acceptor,
   REQUIRE(one.has_value());
   return std::move(one->socket);
 }
-inline detail::net::AuthListener listen(const detail::net::Secret& secret) {
-  return detail::net::AuthListener::listen(detail::net::Address::parse("127.0.0.1:0").value(),
-                                           secret)
-      .value();
+inline detail::net::AuthListener listen(const detail::net::Secret& secret,
+                                        const char* at = "127.0.0.1:0") {
+  return detail::net::AuthListener::listen(detail::net::Address::parse(at).value(), secret).value();
 }
 /// A part of an all-gather as it travels.
 template <class T>
@@ -83,8 +82,8 @@ Part<T> part_of(std::string_view kind, const T& value) {
 
 /// The last rank of a job of one root. The constructor joins; `join_ring` forms the ring.
 struct PlayedRank {
-  PlayedRank(const UniqueId& id, int of_ranks)
-      : ranks{of_ranks}, root{detail::net::unpack(id).value()} {
+  PlayedRank(const UniqueId& id, int of_ranks, const char* at = "127.0.0.1:0")
+      : ranks{of_ranks}, root{detail::net::unpack(id).value()}, gate{listen(root.secret, at)} {
     me = detail::net::this_member(ranks - 1, gate.address().wire());
     me.pid += 1;  // its host has this process for the other ranks
     to_root = call(root.root, root.secret,
@@ -111,7 +110,7 @@ struct PlayedRank {
 
   const int ranks;
   const detail::net::IdContent root;
-  detail::net::AuthListener gate = listen(root.secret);
+  detail::net::AuthListener gate;
   detail::net::Member me, other;  // `other`: the next rank, 0
   detail::net::SecureSocket to_root, next, prev;
 };

@@ -7,11 +7,12 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 #include <tuple>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "net/address.hpp"
 #include "topo/discover/sys_files.hpp"
@@ -60,7 +61,7 @@ class Detector {
  private:
   void add_cpus() {
     std::string vendor, family, model;
-    std::ifstream in(options_.proc + "/cpuinfo");
+    std::istringstream in{ccl::detail::whole_file(options_.proc + "/cpuinfo").value_or("")};
     std::string line;
     while (std::getline(in, line)) {
       const auto colon = line.find(": ");

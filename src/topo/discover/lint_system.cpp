@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "topo/discover/sys_files.hpp"
 #include <sys/resource.h>
@@ -157,10 +156,9 @@ class System {
     for (const fs::path& device : entries(sys_ / "bus/pci/devices")) {
       if (line_of(device / "class").rfind("0x0604", 0) != 0) continue;
       ++bridges;
-      std::ifstream in(device / "config", std::ios::binary);
-      const std::string config((std::istreambuf_iterator<char>(in)),
-                               std::istreambuf_iterator<char>());
-      if (in.is_open() && config.size() <= 64) ++hidden;  // only root may read more
+      const auto read = ccl::detail::whole_file(device / "config");
+      const std::string config = read.value_or(std::string{});
+      if (read && config.size() <= 64) ++hidden;  // only root may read more
       const auto word = [&](std::size_t at) {
         unsigned value = 0;
         if (at + 4 <= config.size()) std::memcpy(&value, config.data() + at, 4);

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "base/text.hpp"
 #include <dlfcn.h>
 #include <unistd.h>
@@ -61,12 +62,16 @@ struct Nvml {
 
 /// Opened once in a process, since opening and starting it takes the most time by far.
 const Nvml& nvml() {
-  static Nvml made;
-  static ::pid_t made_by = 0;
-  static ccl::detail::ForkMutex mutex{[] {
-    ccl::detail::renew(made);
-    made_by = 0;
-  }};
+  struct Opened {
+    Nvml nvml;
+    ::pid_t by = 0;
+    ccl::detail::ForkMutex mutex{[this] {
+      ccl::detail::renew(nvml);
+      by = 0;
+    }};
+  };
+  static constinit ccl::detail::MadeOnce<Opened> opened;
+  auto& [made, made_by, mutex] = opened.get();
   const std::lock_guard lock{mutex};
   if (made_by == ::getpid()) return made;
   made_by = ::getpid();  // a fork starts its own

@@ -3,19 +3,18 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <system_error>
 #include <vector>
+
+#include "base/file.hpp"
 
 namespace ccl::topo::detail {
 namespace fs = std::filesystem;
 
 /// Returns the first line without its end; empty if the file cannot be read.
 inline std::string line_of(const fs::path& path) {
-  std::ifstream in(path);
-  std::string text;
-  std::getline(in, text);
+  std::string text = ccl::detail::first_line(path);
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
     text.pop_back();
   }

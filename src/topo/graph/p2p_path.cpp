@@ -6,14 +6,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/file.hpp"
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/driver.hpp"
 
@@ -45,9 +47,8 @@ bool linked(std::int64_t a, std::int64_t b) {
 }
 
 int numa_node(const fs::path& device) {
-  int node = -1;
-  std::ifstream{device / "numa_node"} >> node;
-  return node;
+  const std::string line = first_line(device / "numa_node");
+  return line.empty() ? -1 : std::atoi(line.c_str());
 }
 }  // namespace
 
@@ -113,8 +114,12 @@ PathType gpu_path(const PeerInfo& a, const PeerInfo& b) {
   if (same_gpu(a, b)) return PathType::loc;
   if (are_instances(a, b)) return PathType::phb;
   using Key = std::pair<std::int64_t, std::int64_t>;
-  static std::map<Key, PathType> known;
-  static ForkMutex mutex{[] { renew(known); }};
+  struct Known {
+    std::map<Key, PathType> paths;
+    ForkMutex mutex{[this] { renew(paths); }};
+  };
+  static constinit MadeOnce<Known> one;
+  auto& [known, mutex] = one.get();
   const Key key{std::min(a.bus_id, b.bus_id), std::max(a.bus_id, b.bus_id)};
   const std::lock_guard lock{mutex};
   const auto found = known.find(key);

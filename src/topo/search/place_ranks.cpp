@@ -13,6 +13,7 @@
 
 #include "base/field_check.hpp"
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "gpu/devices.hpp"
 
 namespace ccl::topo {
@@ -21,8 +22,12 @@ namespace {
 /// The machine with these GPUs. It is detected once per process for each set of GPUs: communicators
 /// change, machines do not.
 Result<LoadedGraph> known_machine(std::vector<DiscoveredGpu> gpus) {
-  static std::map<std::string, LoadedGraph> seen;
-  static ccl::detail::ForkMutex mutex{[] { ccl::detail::renew(seen); }};
+  struct Machines {
+    std::map<std::string, LoadedGraph> seen;
+    ccl::detail::ForkMutex mutex{[this] { ccl::detail::renew(seen); }};
+  };
+  static constinit ccl::detail::MadeOnce<Machines> machines;
+  auto& [seen, mutex] = machines.get();
   CCL_TRY(std::string key, ccl::detail::setting_text("TOPO_FILE"));
   for (const DiscoveredGpu& gpu : gpus) {
     key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "base/os_error.hpp"
 #include "transport/ib/port_choice.hpp"
 #include <dirent.h>
@@ -34,8 +35,8 @@ struct OpenDevices {
   ForkMutex mutex{[this] { renew(open); }};
 };
 OpenDevices& registry() {
-  static OpenDevices* const the = new OpenDevices;  // outlives every connection
-  return *the;
+  static constinit MadeOnce<OpenDevices> one;
+  return one.get();
 }
 
 /// PCI bus address of the device's card without the function: ports of a card share it. Empty for

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <type_traits>
 
+#include "base/made_once.hpp"
 #include <dlfcn.h>
 
 namespace ccl::detail {
@@ -51,7 +52,9 @@ std::atomic<const Verbs*> replaced_verbs{nullptr};
 
 Result<const Verbs*> verbs() {
   if (const Verbs* const instead = replaced_verbs.load()) return instead;
-  static const OpenedVerbs opened = open_library();
+  static constinit MadeOnce<const OpenedVerbs> known;
+  const OpenedVerbs& opened =
+      known.get([] { return std::make_unique<const OpenedVerbs>(open_library()); });
   if (!opened.problem.empty()) return fail(Errc::not_supported, opened.problem);
   return &opened.verbs;
 }

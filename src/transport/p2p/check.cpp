@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -78,10 +79,14 @@ Word trial_word(Word writer, Word index) {
 }
 
 void leave(std::shared_ptr<const void> used) {
-  static auto* const all = new std::vector<std::shared_ptr<const void>>;
-  static ForkMutex mutex{[] { renew(*all); }};
+  struct Left {
+    std::vector<std::shared_ptr<const void>> all;
+    ForkMutex mutex{[this] { renew(all); }};
+  };
+  static constinit MadeOnce<Left> left;
+  auto& [all, mutex] = left.get();
   const std::lock_guard lock{mutex};
-  all->push_back(std::move(used));
+  all.push_back(std::move(used));
 }
 
 Result<std::unique_ptr<TrialCopies>> TrialCopies::make(std::shared_ptr<Gpu> gpu, double longest_s) {

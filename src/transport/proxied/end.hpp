@@ -152,10 +152,8 @@ struct ProxiedBody {
     CCL_TRY(const auto listeners, link->listeners());
     link->arriving.resize(link->lines());
     const auto accept = [link = link, nonce = nonce](net::Accepted caller) {
-      const auto done = without_exceptions([&]() -> Result<void> {
-        ProxiedBody::accept(link, nonce, std::move(caller));
-        return {};
-      });
+      const auto done =
+          completion_of([&] { ProxiedBody::accept(link, nonce, std::move(caller)); });
       if (!done && link->context.status != nullptr) link->context.status->set(done.error());
     };
     acceptors.reserve(listeners.size());

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 
 namespace ccl::detail {
 
@@ -53,8 +54,8 @@ class ReverseLink : public std::enable_shared_from_this<Link> {
     ForkMutex mutex{[this] { renew(all); }};
   };
   static Ends& ends() {
-    static Ends* const one = new Ends;  // engines' threads may outlive static objects
-    return *one;
+    static constinit MadeOnce<Ends> one;
+    return one.get();
   }
   static constexpr int rank_bits = 20;  // see edge_id()
   static unsigned long long id_of(const Edge& edge, bool back) {

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
+#include "base/file.hpp"
 #include <sched.h>
 #include <unistd.h>
 
@@ -14,9 +14,8 @@ namespace ccl::detail {
 namespace {
 
 SocketSpread of_vendor(std::string_view interface, const std::string& sysfs) {
-  std::ifstream file{fmt::format("{}/class/net/{}/device/vendor", sysfs, interface)};
-  std::string vendor;
-  file >> vendor;
+  const std::string vendor =
+      first_line(fmt::format("{}/class/net/{}/device/vendor", sysfs, interface));
   if (vendor == "0x1d0f") return {2, 8};  // Amazon
   if (vendor == "0x1ae0") return {4, 1};  // Google
   return {};

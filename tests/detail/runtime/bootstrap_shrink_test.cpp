@@ -199,6 +199,49 @@ TEST_CASE("a rank that does not come is named, and may come later") {
   }
 }
 
+TEST_CASE("a rank that cannot begin to shrink ends the others' call, and all may try again") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  const int unable = GENERATE(0, 2, 3);
+  const bool early = GENERATE(true, false);  // it fails before the others call, or while they wait
+  std::atomic<int> done{0};
+  const auto errors = on_ranks(4, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 4, {60, nullptr}));
+    if (rank == 1) {
+      wait_for(done, 3);
+      return {};
+    }
+    Result<std::unique_ptr<detail::Bootstrap>> first = fail(Errc::ok, "");
+    const auto failed = b->failed_shrinks();
+    if (rank == unable) {
+      if (!early) sleep_ms(300);
+      b->miss_shrink(Errc::out_of_memory, failed);
+      b->miss_shrink(Errc::out_of_memory, failed);  // of a call that has failed: nothing
+    } else {
+      if (early) sleep_ms(300);
+      first = b->shrink(Ranks{1}, {60, nullptr});
+    }
+    // The first call of a rank that comes late may be the second one of the others.
+    auto rest = first ? std::move(first) : b->shrink(Ranks{1}, {60, nullptr});
+    if (!rest) return fail(rest.error());
+    CCL_CHECK(gather_works(**rest));
+    CCL_CHECK((*rest)->finalize());
+    ++done;
+    wait_for(done, 3);
+    if (first || rank == unable) return {};
+    return fail(first.error());
+  });
+  int failed = 0;
+  for (const int r : {0, 2, 3}) {
+    INFO("rank " << unable << " fails; rank " << r << ": " << errors[size_t(r)].message());
+    if (errors[size_t(r)].code == Errc::ok && (r == unable || early)) continue;
+    CHECK(errors[size_t(r)].code == Errc::out_of_memory);
+    CHECK(errors[size_t(r)].peer == unable);
+    ++failed;
+  }
+  CHECK((early || failed == 2));
+}
+
 TEST_CASE("a rank that leaves while the others shrink is named, and they try without it") {
   const Interfaces lo;
   const auto ids = some_ids(1);

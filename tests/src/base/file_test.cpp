@@ -9,6 +9,7 @@
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,6 +73,21 @@ TEST_CASE("a pipe is read, as of a shell's process substitution") {
   const auto read = whole_file(pipe.name);
   writer.join();
   CHECK(read.value() == text);
+}
+
+TEST_CASE("a pipe whose reader leaves is an error, and no signal ends the program") {
+  const Path pipe{true};
+  const int reader = ::open(pipe.name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  std::thread leaves{[&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+    ::close(reader);
+  }};
+  const auto written = write_whole_file(pipe.name, std::string(200'000, 'x'));  // it holds 65,536
+  leaves.join();
+  CHECK(written.error().os_code == EPIPE);
+  sigset_t pending;
+  ::sigpending(&pending);
+  CHECK(::sigismember(&pending, SIGPIPE) == 0);
 }
 
 TEST_CASE("a pipe whose other end does nothing is an error that names it") {

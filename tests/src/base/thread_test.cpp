@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <new>
 
 #include "support/catch.hpp"
 #include <pthread.h>
@@ -25,6 +26,18 @@ TEST_CASE("a thread of ccl's own takes no signals, and its maker's are as before
   CHECK(blocked == 2);
   ::pthread_sigmask(SIG_SETMASK, nullptr, &after);
   CHECK(::sigismember(&after, SIGUSR1) == ::sigismember(&before, SIGUSR1));
+}
+
+TEST_CASE("a body that cannot be copied is an error") {
+  struct Body {
+    Body() = default;
+    Body(const Body&) { throw std::bad_alloc{}; }
+    void operator()() const {}
+  };
+  const Body body;
+  const auto thread = detail::own_thread("a test", body);
+  REQUIRE(!thread);
+  CHECK(thread.error().code == Errc::out_of_memory);
 }
 
 TEST_CASE("where no thread can be had, the error says for what it was and what to raise") {

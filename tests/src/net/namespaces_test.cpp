@@ -14,66 +14,16 @@
 
 #include "net/socket.hpp"
 #include "support/catch.hpp"
-#include <fcntl.h>
-#include <sched.h>
+#include "support/lan.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
 
 using namespace ccl;
+using namespace ccl::test;
 
 namespace {
 
 constexpr int hosts = 3;
-
-bool sh(const std::string& command) {
-  return std::system((command + " 2>/dev/null").c_str()) == 0;
-}
-
-/// Three hosts, 10.99.0.1 to 3, and the switch between them.
-class Lan {
- public:
-  Lan() : name_(fmt::format("ccl{}", ::getpid())) {
-    good_ =
-        sh(fmt::format("ip netns add {0} && ip -n {0} link add br0 type bridge && "
-                       "ip -n {0} link set br0 up",
-                       name_));
-    for (int h = 0; good_ && h < hosts; ++h) {
-      good_ = sh(
-          fmt::format("ip netns add {0}h{1} && ip -n {0} link add port{1} type veth peer name eth0 "
-                      "netns {0}h{1} && "
-                      "ip -n {0} link set port{1} master br0 && ip -n {0} link set port{1} up && "
-                      "ip -n {0}h{1} link set lo up && ip -n {0}h{1} link set eth0 up && "
-                      "ip -n {0}h{1} addr add 10.99.0.{2}/24 dev eth0",
-                      name_, h, h + 1));
-    }
-  }
-  ~Lan() {
-    for (int h = 0; h < hosts; ++h) sh(fmt::format("ip netns del {}h{}", name_, h));
-    sh(fmt::format("ip netns del {}", name_));
-  }
-  bool good() const { return good_; }
-  void enter(int host) const {
-    const int fd =
-        ::open(fmt::format("/run/netns/{}h{}", name_, host).c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || ::setns(fd, CLONE_NEWNET) != 0) ::_exit(90);
-    ::close(fd);
-  }
-  bool in(int host, const std::string& commands) const {
-    return sh(fmt::format("ip netns exec {}h{} sh -ec '{}'", name_, host, commands));
-  }
-  void unplug(int host) const { sh(fmt::format("ip -n {} link set port{} down", name_, host)); }
-
- private:
-  std::string name_;
-  bool good_;
-};
-
-void need(const Lan& lan) {
-  if (lan.good()) return;
-  std::puts("SKIP: network namespaces cannot be made here");
-  std::fflush(stdout);
-  std::exit(77);
-}
 
 pid_t start(const std::function<int()>& body) {
   const pid_t pid = ::fork();

@@ -129,6 +129,12 @@ class Bootstrap {
                                             const Options& options = {});
   /// Aborts the `shrink` that another thread has called, on all ranks that are in it. Any thread.
   void stop_shrink(const Error& error);
+  /// Number of failed calls of `shrink`, as far as this rank knows. Any thread.
+  std::uint64_t failed_shrinks() const noexcept;
+  /// Fails a `shrink` on the ranks that wait for this one in it, because this rank cannot begin its
+  /// own. `failed` is `failed_shrinks()` from the time before: does nothing if that call has failed
+  /// meanwhile. All ranks may call `shrink` again. Any thread.
+  void miss_shrink(Errc why, std::uint64_t failed) noexcept;
   /// Sets the function that makes this rank's status for `rank_statuses`. Its argument is the
   /// collective call of this class that the rank is in, such as "finalize", or "". It is called on
   /// any thread with a lock held, so it must not block or call this class.

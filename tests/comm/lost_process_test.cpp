@@ -1,0 +1,417 @@
+// A process of a job is killed or stopped at a random step of start-up or of collectives. Each rank
+// that is left gets an error that names a lost rank, and nothing is left behind.
+//
+//   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=200 ccl.test.comm.lost_process
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/comm/unique_id.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/shm.hpp>
+#include <ccl/transport/socket.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+#include "support/held_port.hpp"
+#include "support/places.hpp"
+#include "support/processes.hpp"
+#include <sys/wait.h>
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+constexpr int ranks = 4;
+constexpr double limit_s = 4;  // of creation and of calls, without progress
+constexpr double hangs_after_s = 60;
+constexpr int max_rounds = 400;
+constexpr Index count = 2000;
+
+#if defined(CCL_TEST_LONG)
+constexpr int usual_steps = 1000;
+#else
+constexpr int usual_steps = 16;
+#endif
+
+/// A step of a job, and what happens there.
+struct Step {
+  bool tcp = false;
+  int ranks_each = 1;  // of a process: its threads
+  int victim = 0;      // process
+  int signal = SIGKILL;
+  long place = 0;  // at which the victim is hit: its allocations and system calls so far
+  int round = 0;   // if no place: the round of calls, and the microseconds in it
+  int delay_us = 0;
+
+  int processes() const { return ranks / ranks_each; }
+  bool is_lost(int rank) const { return rank >= 0 && rank / ranks_each == victim; }
+  std::string text() const {
+    const std::string where = place > 0 ? fmt::format("at place {}", place)
+                                        : fmt::format("{} us into round {}", delay_us, round);
+    return fmt::format("{}, {} processes of {}, process {} is {} {}", tcp ? "TCP" : "shm",
+                       processes(), ranks_each, victim, signal == SIGKILL ? "killed" : "stopped",
+                       where);
+  }
+};
+
+struct RankReport {
+  std::atomic<bool> created{false}, ended{false};
+  std::atomic<int> rounds{0};
+  double ended_at = 0;
+  int code = -1, peer = -1;  // 0: success
+  char text[600] = {};
+};
+struct ProcessReport {
+  Places places;
+  std::atomic<long> created_at{0};  // places
+  std::atomic<bool> ended{false};
+  Holdings before{}, allowed{}, after{};
+};
+struct Board {
+  std::atomic<double> hit_at{0};
+  RankReport rank[ranks];
+  ProcessReport process[ranks];
+  std::atomic<bool> judged{false};
+  double slowest_s = 0;
+  bool hit = false, during_creation = false;
+  char verdict[2600] = {};  // empty: as it must be
+};
+
+double now_s() {
+  return seconds(Clock::now().time_since_epoch());
+}
+
+// Of a process of a job.
+Board* board = nullptr;
+int signal_here = 0;
+
+void hit_this_process() {
+  board->hit_at = now_s();
+  ::kill(::getpid(), signal_here);
+}
+
+template <class Transport>
+Result<void> run_job(const Communicator& comm, int ranks_each, int rounds) {
+  using Sums = Collective<AllReduce, Ring, Simple, Transport>;
+  using Swaps = Collective<AllToAll, Pairwise, Simple, Transport>;
+  RankReport& report = board->rank[comm.rank()];
+  CCL_TRY(const auto sum, Sums::create(comm));
+  CCL_TRY(const auto swap, Swaps::create(comm));
+  ProcessReport& process = board->process[comm.rank() / ranks_each];
+  process.created_at = process.places.passed.load();
+  report.created = true;
+  std::vector<int> in(count), out(count);
+  for (; report.rounds < rounds; ++report.rounds) {
+    std::fill(in.begin(), in.end(), comm.rank() + report.rounds);
+    CCL_CHECK(sum(in.data(), out.data(), count));
+    for (const int x : out) {
+      if (x != 6 + ranks * report.rounds) return fail(Errc::internal, "wrong sum");
+    }
+    CCL_CHECK(swap(in.data(), out.data(), count / ranks));
+    for (Index i = 0; i < count; ++i) {
+      if (out[std::size_t(i)] != int(i / (count / ranks)) + report.rounds) {
+        return fail(Errc::internal, "wrong data");
+      }
+    }
+  }
+  return comm.finalize();
+}
+
+Result<void> run_rank(const Step& step, int port, int rank, int rounds) {
+  CCL_TRY(const auto id, unique_id_at(fmt::format("127.0.0.1:{}", port), "lost process"));
+  if (rank == 0) CCL_CHECK(start_root(id, 0));
+  Config config;
+  config.device = Config::cpu;
+  config.init_timeout_s = config.timeout_s = limit_s;
+  CCL_TRY(const auto comm, Communicator::create(id, rank, ranks, config));
+  return step.tcp ? run_job<SocketTransport>(comm, step.ranks_each, rounds)
+                  : run_job<ShmTransport>(comm, step.ranks_each, rounds);
+}
+
+void report_rank(const Step& step, int port, int rank, int rounds) {
+  RankReport& report = board->rank[rank];
+  const Result<void> done = run_rank(step, port, rank, rounds);
+  report.ended_at = now_s();
+  report.code = done ? 0 : int(done.error().code);
+  if (!done) {
+    report.peer = done.error().peer;
+    std::snprintf(report.text, sizeof report.text, "%s", done.error().message().c_str());
+  }
+  report.ended = true;
+}
+
+/// Body of a process: one thread for each of its ranks.
+int run_process(const Step& step, int port, int process, int rounds) {
+  const Environment quiet{"CCL_DEBUG", "NONE"};
+  ProcessReport& report = board->process[process];
+  report.before = Holdings::of_this_process();
+  signal_here = step.signal;
+  report.places.act = &hit_this_process;
+  report.places.acts_at = process == step.victim ? step.place : 0;
+  count_places(report.places);
+  {
+    const int first = process * step.ranks_each;
+    std::vector<std::thread> threads;
+    for (int r = first; r < first + step.ranks_each; ++r) {
+      threads.emplace_back([&, r] { report_rank(step, port, r, rounds); });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+  // If a rank has not joined, its root waits a minute to send it the reason: a thread, a listener,
+  // the two descriptors of the network's thread, and one in reserve.
+  const bool root = process == 0 && board->rank[0].code != 0;
+  report.allowed = {report.before.files + (root ? 4u : 0u),
+                    report.before.threads + (root ? 1u : 0u)};
+  (void)wait_until([&] { return Holdings::of_this_process().within(report.allowed); }, 15);
+  report.after = Holdings::of_this_process();
+  report.ended = true;
+  return 0;
+}
+
+/// Returns what is wrong with one rank that was not hit, or an empty text.
+std::string wrong_end(const Step& step, int rank) {
+  const RankReport& report = board->rank[rank];
+  const auto is = [&](std::string what) {
+    return fmt::format("rank {} {}: {}", rank, what, report.text);
+  };
+  if (!report.ended) return is("hangs");
+  if (report.code == 0) return is("succeeds without a rank");
+  if (report.code == int(Errc::internal)) return is("has an internal error");
+  if (report.code != int(Errc::peer_lost) && report.code != int(Errc::timed_out)) {
+    return is(fmt::format("has {}", name(Errc(report.code))));
+  }
+  if (!step.is_lost(report.peer)) return is(fmt::format("names rank {}", report.peer));
+  return {};
+}
+
+std::string wrong_process(int process) {
+  const ProcessReport& report = board->process[process];
+  if (!report.ended) return fmt::format("process {} does not end", process);
+  if (report.after.within(report.allowed)) return {};
+  return fmt::format("process {} leaves {} descriptors and {} threads after {} and {}", process,
+                     report.after.files, report.after.threads, report.before.files,
+                     report.before.threads);
+}
+
+/// Judges a job whose process was hit, or was not because its calls ended earlier.
+std::string judge(const Step& step) {
+  const double hit_at = board->hit_at;
+  board->hit = hit_at > 0;
+  for (int r = 0; r < ranks; ++r) {
+    const RankReport& report = board->rank[r];
+    if (!board->hit && report.code != 0)
+      return fmt::format("rank {} fails unhit: {}", r, report.text);
+    if (!board->hit || step.is_lost(r)) continue;
+    if (auto why = wrong_end(step, r); !why.empty()) return why;
+    board->slowest_s = std::max(board->slowest_s, report.ended_at - hit_at);
+  }
+  for (int p = 0; p < step.processes(); ++p) {
+    const bool killed = p == step.victim && board->hit && step.signal == SIGKILL;
+    if (auto why = killed ? "" : wrong_process(p); !why.empty()) return why;
+  }
+  return {};
+}
+
+/// Hits the victim in a round of calls.
+void hit_in_round(const Step& step, pid_t victim) {
+  const RankReport& first = board->rank[step.victim * step.ranks_each];
+  if (!wait_until([&] { return first.rounds >= step.round || first.ended; }, hangs_after_s)) return;
+  std::this_thread::sleep_for(std::chrono::microseconds{step.delay_us});
+  if (first.rounds >= max_rounds || first.ended) return;  // it may leave
+  board->hit_at = now_s();
+  ::kill(victim, step.signal);
+}
+
+/// Runs a job in this process and its children, and judges it.
+void play(const Step& step, int rounds) {
+  const HeldPort port;
+  std::vector<pid_t> pids;
+  for (int p = 0; p < step.processes(); ++p) {
+    pids.push_back(start_process([&] { return run_process(step, port.number(), p, rounds); }));
+  }
+  const pid_t victim = pids[std::size_t(step.victim)];
+  if (step.place == 0 && step.round > 0) hit_in_round(step, victim);
+  const auto ended = [&](int process) {
+    return board->process[process].ended || (process == step.victim && board->hit_at > 0);
+  };
+  const auto all_ended = [&] {
+    for (int p = 0; p < step.processes(); ++p) {
+      if (!ended(p)) return false;
+    }
+    return true;
+  };
+  (void)wait_until(all_ended, hangs_after_s);
+  // A process that goes on later finds that the job has ended, and ends, too.
+  if (step.signal == SIGSTOP) {
+    ::kill(victim, SIGCONT);
+    (void)wait_until([&] { return board->process[step.victim].ended.load(); }, hangs_after_s);
+  }
+  std::string why = judge(step);
+  const bool well = reap(pids, 10, victim);
+  if (why.empty() && !well) why = "a process crashes";
+  if (why.empty() && ::waitpid(-1, nullptr, WNOHANG) >= 0) why = "a child is left";
+  if (!why.empty()) {
+    for (int r = 0; r < ranks; ++r) {
+      const RankReport& report = board->rank[r];
+      why +=
+          fmt::format("\n[{:.2f} s, rank {}: {}]", report.ended_at - board->hit_at, r, report.text);
+    }
+  }
+  std::snprintf(board->verdict, sizeof board->verdict, "%s", why.c_str());
+  board->judged = true;
+}
+
+/// A job in a process of its own.
+struct Run {
+  Step step;
+  Shared<Board> shared{};
+  pid_t pid = 0;
+  void start(int rounds) {
+    pid = start_process([&] {
+      board = &*shared;
+      play(step, rounds);
+      return 0;
+    });
+  }
+};
+
+struct Tally {
+  int hit = 0, unhit = 0;
+  double slowest_s[2] = {};  // by signal
+  int hits[2] = {};
+  void add(const Run& run) {
+    const Board& of = *run.shared;
+    (of.hit ? hit : unhit) += 1;
+    const int kind = run.step.signal == SIGKILL ? 0 : 1;
+    hits[kind] += of.hit;
+    slowest_s[kind] = std::max(slowest_s[kind], of.slowest_s);
+  }
+};
+
+void end(Run& run, Tally& tally) {
+  int status = 0;
+  ::waitpid(run.pid, &status, 0);
+  INFO(run.step.text() << ": " << run.shared->verdict);
+  CHECK(run.shared->judged.load());
+  CHECK(std::string{run.shared->verdict} == "");
+  tally.add(run);
+}
+
+int number_of(const char* variable, int usual) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? usual : std::atoi(text);
+}
+
+Tally run_all(const std::vector<Step>& steps, int rounds) {
+  const auto at_once = std::size_t(number_of("CAMPAIGN_AT_ONCE", 8));  // they wait most of the time
+  Tally tally;
+  std::vector<std::unique_ptr<Run>> running;
+  for (const Step& step : steps) {
+    running.emplace_back(new Run{step});
+    running.back()->start(rounds);
+    if (running.size() < at_once) continue;
+    // The oldest of those that have ended, else the oldest.
+    auto next = std::find_if(running.begin(), running.end(),
+                             [](const auto& run) { return run->shared->judged.load(); });
+    if (next == running.end()) next = running.begin();
+    end(**next, tally);
+    running.erase(next);
+  }
+  for (auto& run : running) end(*run, tally);
+  return tally;
+}
+
+/// Places of a job that nothing happens to, by transport and ranks of a process.
+struct Extent {
+  long created[ranks], end[ranks];  // by process
+};
+constexpr int measured_rounds = 20;
+
+Extent measure(const Step& step) {
+  Run run{step};
+  run.step.signal = 0;
+  run.start(measured_rounds);
+  ::waitpid(run.pid, nullptr, 0);
+  Extent extent{};
+  INFO(step.text() << ": " << run.shared->verdict);
+  REQUIRE(run.shared->judged.load());
+  REQUIRE(std::string{run.shared->verdict} == "");
+  for (int p = 0; p < step.processes(); ++p) {
+    extent.created[p] = run.shared->process[p].created_at;
+    extent.end[p] = run.shared->process[p].places.passed;
+  }
+  return extent;
+}
+
+/// Segments of ccl's that have names; none should.
+std::vector<std::string> own_segments() {
+  auto names = list_dir("/dev/shm");
+  std::erase_if(names, [](const auto& name) { return name.find("ccl") == std::string::npos; });
+  return names;
+}
+
+/// Hits a process at random steps, which `choose` completes.
+void try_steps(const char* what,
+               const std::function<void(Step&, const Extent&, std::mt19937&)>& choose) {
+  const int seed = number_of("CAMPAIGN_SEED", int(now_s() * 1e3) & 0xffffff);
+  const int wanted = number_of("CAMPAIGN_STEPS", usual_steps);
+  INFO(what << ": CAMPAIGN_SEED=" << seed);
+  std::mt19937 random{unsigned(seed)};
+  const auto segments = own_segments();
+  Extent extents[2][2];
+  for (int tcp : {0, 1}) {
+    for (int each : {1, 2}) extents[tcp][each - 1] = measure({.tcp = tcp != 0, .ranks_each = each});
+  }
+  std::vector<Step> steps;
+  for (int n = 0; n < wanted; ++n) {
+    Step step{.tcp = random() % 2 != 0, .ranks_each = 1 + int(random() % 2)};
+    step.victim = int(random() % unsigned(step.processes()));
+    step.signal = random() % 2 != 0 ? SIGKILL : SIGSTOP;
+    choose(step, extents[step.tcp][step.ranks_each - 1], random);
+    steps.push_back(step);
+  }
+  const Tally tally = run_all(steps, max_rounds);
+  CHECK(own_segments() == segments);
+  CHECK(tally.hit >= wanted / 2);
+  std::printf(
+      "%s, seed %d: %d killed, slowest error after %.2f s; %d stopped, slowest after %.2f s; %d "
+      "ended unhit\n",
+      what, seed, tally.hits[0], tally.slowest_s[0], tally.hits[1], tally.slowest_s[1],
+      tally.unhit);
+}
+
+}  // namespace
+
+TEST_CASE("a process is lost during start-up: all other ranks name it, and nothing is left") {
+  try_steps("start-up", [](Step& step, const Extent& extent, std::mt19937& random) {
+    step.place = 1 + long(random() % unsigned(extent.created[step.victim]));
+  });
+}
+
+TEST_CASE("a process is lost during collectives: all other ranks name it, and nothing is left") {
+  try_steps("collectives", [](Step& step, const Extent& extent, std::mt19937& random) {
+    const long made = extent.created[step.victim], end = extent.end[step.victim];
+    if (random() % 2 != 0 && end > made) {
+      step.place = made + 1 + long(random() % unsigned(end - made));
+    } else {
+      step.round = 1 + int(random() % 50);
+      step.delay_us = int(random() % 2000);
+    }
+  });
+}
