@@ -42,6 +42,9 @@ constexpr std::array table{
     Setting{"DEBUG_SUBSYS", text, "INIT,BOOTSTRAP,ENV", nccl,
             "subsystems logged at INFO and TRACE: a list of INIT BOOTSTRAP COLL P2P SHM NET GRAPH "
             "TUNING ENV ALLOC PROXY ALL; ^ and a list: all but these"},
+    Setting{"DETERMINISTIC", flag, "0", false,
+            "1: in libnccl.so.2, reductions have one order of additions, so that the same values "
+            "give the same bits in calls of any size, run and rank"},
     Setting{"DIRECT_MAP", flag, "1", false,
             "0: peers never map receive buffers of this rank, which Direct does with those of "
             "cudaMalloc; messages then go through scratch memory, except into windows"},

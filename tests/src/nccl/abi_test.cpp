@@ -1,4 +1,6 @@
 // NCCL's C interface in ccl's libnccl, on CPU ranks: whole programs, as they are written for NCCL.
+#include "nccl/abi.hpp"
+
 #include <cstdint>
 #include <fstream>
 #include <set>
@@ -8,7 +10,6 @@
 
 #include "support/catch.hpp"
 #include "support/environment.hpp"
-#include <nccl.h>
 #include <unistd.h>
 
 namespace {
@@ -51,10 +52,7 @@ std::vector<Floats> each(F&& f) {
 }
 
 void reload_log() {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   ncclResetDebugInit();
-#pragma GCC diagnostic pop
 }
 
 }  // namespace
@@ -611,7 +609,7 @@ TEST_CASE("memory, registrations, windows, the second names") {
     CHECK(memory[0] == nullptr);
   }
   int version = 0;
-  CHECK(pncclGetVersion(&version) == ncclSuccess);
+  CHECK(ncclGetVersion(&version) == ncclSuccess);
   CHECK(version == NCCL_VERSION_CODE);
   std::set<std::string> texts;
   for (int code = ncclSuccess; code <= ncclNumResults; ++code) {

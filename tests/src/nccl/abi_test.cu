@@ -1,7 +1,7 @@
 // NCCL's C interface in ccl's libnccl, on GPUs. There is a process for each rank and, if each has a
 // GPU of its own, one thread with all of them.
 #include "gpu/communicator.cuh"
-#include <nccl.h>
+#include "nccl/abi.hpp"
 
 using namespace ccl::test;
 

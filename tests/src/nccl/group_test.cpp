@@ -77,7 +77,7 @@ struct TwoRanks {
     const auto comms = create({0, 1});
     for (const auto& comm : comms) {
       REQUIRE(comm);
-      auto member = std::make_shared<Member>(comm->device(), true, Config{}, "ranks");
+      auto member = std::make_shared<Member>(comm->device(), MemberConfig{}, "ranks");
       REQUIRE(member->create([&comm] { return comm; }));
       members.push_back(std::move(member));
     }
