@@ -25,7 +25,9 @@ Result<std::optional<Communicator>> split_of(const Member& whole, const Communic
                                              int color, int key, const Config& wanted) {
   if (!whole.is_revoked()) return from.split(color, key, wanted);
   CCL_TRY(const Communicator again, from.shrink({}, Shrink::keep_parent, wanted));
-  return again.split(color, key, wanted);
+  auto part = again.split(color, key, wanted);
+  if (part) CCL_CHECK(again.finalize());  // a rank that left earlier would fail the others' split
+  return part;
 }
 
 Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
@@ -76,7 +78,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
                   auto shrunk =
                       whose.create_for_all([&] { return from.shrink(excluded, how, wanted); });
                   if (aborts && !from.status()) whole.abandon();
-                  return shrunk;
+                  return shrunk ? complete(whose) : shrunk;
                 });
 }
 
@@ -186,7 +188,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     // A communicator that is still being created stays, and can be aborted.
     if (member->created()) CCL_CHECK(take_from(comm));
     if (member->is_revoked()) member->abandon();
-    if (!member->blocking && member->created()) {  // nobody can ask for its end any more
+    if (!member->created()) return member->end();
+    if (!member->blocking) {  // nobody can ask for its end any more
       return member->defer([member] { return member->end(); });
     }
     member->wait_deferred();

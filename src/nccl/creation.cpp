@@ -1,8 +1,14 @@
 #include "nccl/creation.hpp"
 
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,8 +32,34 @@ Result<void> check_rank(int rank, int ranks) {
                           rank, ranks));
 }
 
+namespace {
+
+/// As NCCL, names the version once if a level of the log is given.
+void log_version(int rank) {
+  static std::atomic<bool> logged{false};
+  if (rank != 0 || !setting_given("DEBUG") || logged.exchange(true)) return;
+  log(LogLevel::version, LogPart::init, "NCCL version {}.{}.{} by ccl", NCCL_MAJOR, NCCL_MINOR,
+      NCCL_PATCH);
+}
+
+/// The line of NCCL's log that tools look for.
+void log_complete(const Member& whose) {
+  const auto comm = whose.ready();
+  if (!comm) return;
+  log_info(LogPart::init, "comm {} rank {} nranks {} cudaDev {} commId 0x{:x} - Init COMPLETE",
+           static_cast<const void*>(&whose), comm->rank(), comm->ranks(), comm->device(),
+           std::hash<std::string>{}(whose.family()));
+}
+
+}  // namespace
+
 Result<void> bring_up(Member& whose, const std::function<Result<Communicator>()>& make) {
   CCL_CHECK(whose.create(make));
+  return complete(whose);
+}
+
+Result<void> complete(Member& whose) {
+  log_complete(whose);
   return whose.config.early_signals ? whose.make_signals() : Result<void>{};
 }
 
@@ -37,6 +69,7 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   *comm = nullptr;
   CCL_TRY(MemberConfig wanted, read_config(config));
   CCL_CHECK(check_rank(rank, ranks));
+  log_version(rank);
   std::vector<UniqueId> ids;
   for (const auto& one : given) ids.push_back(id_of(one));
   if (ids.empty()) return fail(Errc::invalid_argument, "there is no id; pass one or more");

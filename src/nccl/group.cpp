@@ -96,11 +96,16 @@ Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
   }
   if (depth_ == 0) {
     CCL_CHECK(member->ready());
+    CCL_CHECK(member->check_ranks(call));
     start();
-    CCL_CHECK(submit(std::move(member), call));
+    add(std::move(member), call);
     return end();
   }
   CCL_CHECK(member->check_ranks(call));
+  add(std::move(member), call);
+  return {};
+}
+void Group::add(std::shared_ptr<Member> member, const Call& call) {
   Part& part = part_of(member);
   part.calls.push_back(call);
   part.streams.insert(call.stream);
@@ -111,7 +116,6 @@ Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
       return whose.use([&](Operations& all) { return all.run(call); });
     });
   }
-  return {};
 }
 void Group::spoil(const Error& why) noexcept {
   if (depth_ == 0 || !spoilt_) return;

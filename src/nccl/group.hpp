@@ -89,6 +89,7 @@ class Group {
   /// Waits for lanes on threads of their own. Returns the first failure.
   static Result<void> run_beside(const std::vector<Lane*>& lanes);
   Part& part_of(std::shared_ptr<Member> member);
+  void add(std::shared_ptr<Member> member, const Call& call);
   Result<void> check_begun(const char* call) const;
 
   int depth_ = 0;

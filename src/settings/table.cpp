@@ -35,7 +35,7 @@ constexpr std::array table{
     Setting{"CUMEM_ENABLE", flag, "1", nccl,
             "0: share GPU memory by legacy IPC handles instead of cuMem handles"},
     Setting{"DEBUG", word, "WARN", nccl, "how much is logged", any, any,
-            "NONE VERSION WARN INFO ABORT TRACE"},
+            "NONE VERSION WARN ATTN INFO ABORT TRACE"},
     Setting{"DEBUG_FILE", text, "stderr", nccl,
             "where the log goes: stderr, stdout or a path; %h becomes the host's name, %p the "
             "process id"},
@@ -213,6 +213,8 @@ constexpr std::array table{
             "helper threads of the Socket transport, beside those that wait in a collective; -2: "
             "2 on a NIC of Amazon's cloud, 4 of Google's, else 0",
             -2, 16},
+    Setting{"STRICT", flag, "0", false,
+            "1: an unknown CCL_ name is an error and not a warning of rank 0"},
     Setting{"TIMEOUT", seconds, "0", false,
             "seconds without progress after which a collective fails; 0: never"},
     Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},

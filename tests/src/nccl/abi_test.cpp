@@ -279,13 +279,17 @@ TEST_CASE("what is made without a configuration has its parent's") {
   }
   reload_log();
   std::vector<std::string> names;
+  int complete = 0;
   std::ifstream log{path};
   for (std::string line; std::getline(log, line);) {
+    complete += line.find(" nranks 1 cudaDev -1 commId 0x") != line.npos &&
+                line.ends_with(" - Init COMPLETE");
     const auto at = line.find("communicator "), end = line.find(" of 1 ranks is up");
     if (end != line.npos) names.push_back(line.substr(at + 13, end - at - 13));
   }
   ::unlink(path.c_str());
   CHECK(names == std::vector<std::string>{"kept", "other", "other"});
+  CHECK(complete == 3);  // NCCL's line, which tools look for
   for (ncclComm_t one : {comm, same, other, shrunk}) CHECK(ncclCommDestroy(one) == ncclSuccess);
 }
 

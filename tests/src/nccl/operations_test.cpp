@@ -130,8 +130,8 @@ TEST_CASE("with CCL_DETERMINISTIC, a share's bits do not depend on its size") {
   const int ranks = GENERATE(3, 8);
   const NcclRanks all{ranks};
   const auto shares = [&](std::size_t count) {
-    std::vector<Floats> in(std::size_t(ranks), Floats(count * std::size_t(ranks)));
-    std::vector<Floats> out(std::size_t(ranks), Floats(count));
+    const auto n = std::size_t(ranks);
+    std::vector<Floats> in(n, Floats(count * n)), out(n, Floats(count));
     for (int r = 0; r < ranks; ++r) {
       for (int to = 0; to < ranks; ++to) {
         const auto part = values(r * ranks + to, count);
