@@ -1,5 +1,6 @@
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
+#include <ccl/version.hpp>
 
 #include <fmt/format.h>
 
@@ -251,6 +252,9 @@ Result<void> check_settings() {
 }
 
 void report_settings(int rank) {
+  if (rank == 0 && setting_given("DEBUG") && is_first("version")) {
+    log(LogLevel::version, LogPart::init, "ccl version {}", version);
+  }
   if (rank == 0) {
     each_unknown([](std::string_view name) {
       const std::string text = unknown(name);

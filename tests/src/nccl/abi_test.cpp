@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <thread>
@@ -621,4 +622,32 @@ TEST_CASE("memory, registrations, windows, the second names") {
   }
   CHECK(texts.size() == ncclNumResults + 1);
   reload_log();
+}
+
+TEST_CASE("the version and the subsystems that NCCL has are logged") {
+  const auto log_of = [](const char* level, const char* parts, const char* transport) {
+    const std::string path = "/tmp/ccl.parts." + std::to_string(::getpid());
+    {
+      const ccl::test::Environment log{{{"NCCL_DEBUG", level},
+                                        {"NCCL_DEBUG_SUBSYS", parts},
+                                        {"NCCL_DEBUG_FILE", path},
+                                        {"CCL_TRANSPORT", transport}}};
+      reload_log();
+      OneThread all;
+      float data[ranks] = {};
+      CHECK(all.group([&](int r, ncclComm_t comm) {  // makes connections
+        return ncclAllReduce(&data[r], &data[r], 1, ncclFloat, ncclSum, comm, nullptr);
+      }) == ncclSuccess);
+    }
+    reload_log();
+    std::ifstream file{path};
+    const std::string text{std::istreambuf_iterator<char>{file}, {}};
+    ::unlink(path.c_str());
+    return text;
+  };
+  CHECK(log_of("VERSION", "ALL", "shm").find("NCCL version 2.32.3") != std::string::npos);
+  CHECK(log_of("INFO", "SHM", "shm").find(" INFO SHM edge ") != std::string::npos);
+  CHECK(log_of("TRACE", "ALLOC", "shm").find(" TRACE ALLOC ") != std::string::npos);
+  CHECK(log_of("INFO", "PROXY", "socket").find(" INFO PROXY ") != std::string::npos);
+  CHECK(log_of("INFO", "NET", "shm").find(" SHM ") == std::string::npos);
 }

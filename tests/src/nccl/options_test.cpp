@@ -5,6 +5,8 @@
 
 #include "support/environment.hpp"
 #include "support/nccl_ranks.hpp"
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace ccl::test;
 
@@ -167,6 +169,39 @@ TEST_CASE("a key protects connections, and other keys are refused") {
   {
     const NcclRanks all{ranks};
     CHECK(sums(all, nullptr) == std::vector<float>(ranks, ranks));
+  }
+  CHECK(ncclSetEncryption(nullptr) == ncclSuccess);
+}
+
+TEST_CASE("ranks with other keys do not find each other") {
+  ncclEncryptionConfig_t config = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
+  config.mode = NCCL_ENCRYPTION_MODE_PSK;
+  config.psk = "01234567890123456789012345678901";
+  if (ncclSetEncryption(&config) != ncclSuccess) return;  // without libsodium: see above
+  for (const char* const other :
+       {"01234567890123456789012345678901", "01234567890123456789012345678902", ""}) {
+    CAPTURE(other);
+    ncclUniqueId id;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    const auto child = ::fork();
+    if (child == 0) {
+      config.psk = other;
+      REQUIRE(ncclSetEncryption(*other == 0 ? nullptr : &config) == ncclSuccess);
+    }
+    ncclComm_t comm = nullptr;
+    ncclResult_t made = ncclNumResults;
+    {
+      const Environment limit{"CCL_INIT_TIMEOUT", "2"};
+      made = ncclCommInitRank(&comm, 2, id, child == 0 ? 1 : 0);
+    }
+    if (made == ncclSuccess) made = ncclCommDestroy(comm);
+    const bool same = std::strcmp(other, "01234567890123456789012345678901") == 0;
+    const int failed = (made == ncclSuccess) == same ? 0 : 1;
+    if (child == 0) ::_exit(failed);
+    int status = 1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(failed == 0);
   }
   CHECK(ncclSetEncryption(nullptr) == ncclSuccess);
 }
