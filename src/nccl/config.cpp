@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -91,6 +92,13 @@ Result<ncclConfig_t> whole(const ncclConfig_t& given) {
                 fmt::format("config.minCTAs is {} and config.maxCTAs {}; let the first be at most "
                             "the second",
                             all.minCTAs, all.maxCTAs));
+  }
+  constexpr std::int64_t max_signals = 1 << 16;
+  if (std::int64_t{std::max(all.numRmaCtx, 1)} * std::max(all.numRmaSig, 1) > max_signals) {
+    return fail(Errc::invalid_argument,
+                fmt::format("config.numRmaCtx is {} and config.numRmaSig {}; let their product be "
+                            "at most {}",
+                            all.numRmaCtx, all.numRmaSig, max_signals));
   }
   if (all.graphStreamOrdering == 0 && all.graphUsageMode != 0 && all.graphUsageMode != 1) {
     return fail(Errc::invalid_argument,

@@ -43,19 +43,16 @@ class HostWait {
 
 Result<std::unique_ptr<Signals>> Signals::create(const Communicator& comm, int contexts,
                                                  int signals) {
-  constexpr int most = 1 << 16;
-  if (contexts > most || signals > most || std::int64_t{contexts} * signals > most) {
-    return fail(Errc::invalid_argument,
-                fmt::format("config.numRmaCtx is {} and config.numRmaSig {}; their product is at "
-                            "most {}",
-                            contexts, signals, most));
-  }
   const Index counters = Index{contexts} * signals * comm.ranks();
   const Index bytes = std::max(Index{1}, 2 * counters) * Index{sizeof(std::uint64_t)};
-  CCL_TRY(auto memory, SharedMemory::allocate(comm, bytes));
-  CCL_TRY(auto window, Window::create(comm, memory));
+  auto memory = SharedMemory::allocate(comm, bytes);
+  if (!memory) {
+    (void)Window::create(comm, nullptr, bytes);  // so that no rank waits: it fails on all
+    return fail(std::move(memory).error());
+  }
+  CCL_TRY(auto window, Window::create(comm, *memory));
   return std::unique_ptr<Signals>{
-      new Signals{comm, std::move(memory), std::move(window), contexts, signals}};
+      new Signals{comm, *std::move(memory), std::move(window), contexts, signals}};
 }
 
 Result<void> Signals::check(const SignalPlace& place) const {

@@ -123,6 +123,7 @@ TEST_CASE("values that NCCL refuses name the member") {
   refused([](auto& c) { c.nvlinkCentricSched = 2; }, "config.nvlinkCentricSched");
   refused([](auto& c) { c.graphUsageMode = 3; }, "config.graphUsageMode");
   refused([](auto& c) { c.numRmaCtx = -1; }, "config.numRmaCtx");
+  refused([](auto& c) { c.numRmaCtx = 1 << 9, c.numRmaSig = 1 << 9; }, "their product");
   refused([](auto& c) { c.maxP2pPeers = 0; }, "config.maxP2pPeers");
   refused([](auto& c) { c.graphStreamOrdering = 2; }, "config.graphStreamOrdering");
   refused([](auto& c) { c.graphStreamOrdering = 0; }, "needs config.graphUsageMode 0 or 1");
