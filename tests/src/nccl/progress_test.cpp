@@ -1,9 +1,14 @@
 // Communicators that do not block: every call returns at once, and ncclCommGetAsyncError says when
 // it is done.
+#include <atomic>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "support/nccl_ranks.hpp"
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace ccl::test;
 
@@ -176,6 +181,58 @@ TEST_CASE("a communicator that does not block can be derived from one that does"
   second.join();
   CHECK(NcclRanks::end_of(parts[0]) == ncclSuccess);
   for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
+}
+
+TEST_CASE("what is in progress can be aborted, and ended behind") {
+  {
+    TwoRanks two;
+    float data = 1, sum = 0;
+    CHECK(ncclAllReduce(&data, &sum, 1, ncclFloat, ncclSum, two.all[0], nullptr) == ncclInProgress);
+    for (ncclComm_t& comm : two.all.comms) {  // of which the second never makes the call
+      CHECK(ncclCommAbort(comm) == ncclSuccess);
+      comm = nullptr;
+    }
+  }
+  TwoRanks two;
+  const float data = 1;
+  std::atomic<float> sums[2] = {0, 0};
+  for (int r = 0; r < 2; ++r) {
+    auto* const sum = reinterpret_cast<float*>(&sums[r]);
+    CHECK(ncclAllReduce(&data, sum, 1, ncclFloat, ncclSum, two.all[r], nullptr) == ncclInProgress);
+    CHECK(ncclCommDestroy(two.all[r]) == ncclSuccess);  // returns at once
+    two.all.comms[std::size_t(r)] = nullptr;
+  }
+  while (sums[0] != 2 || sums[1] != 2) std::this_thread::yield();  // or this test's time is over
+}
+
+TEST_CASE("a creation in progress can be aborted") {
+  ncclConfig_t config = not_blocking();
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclComm_t comm = nullptr;
+  REQUIRE(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+  CHECK(ncclCommAbort(comm) == ncclInvalidArgument);
+}
+
+TEST_CASE("a process may exit while calls are in progress") {
+  for (int turn = 0; turn < 5; ++turn) {
+    const auto child = ::fork();
+    if (child == 0) {
+      TwoRanks two;
+      static float data = 1, sum = 0;
+      (void)ncclAllReduce(&data, &sum, 1, ncclFloat, ncclSum, two.all[0], nullptr);
+      if (turn % 2 == 1) {
+        for (const int r : {0, 1}) (void)ncclCommDestroy(two.all[r]);
+      }
+      two.all.comms.clear();
+      std::exit(turn);
+    }
+    int status = 99;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == turn);
+  }
 }
 
 TEST_CASE("the text of an error belongs to the thread") {
