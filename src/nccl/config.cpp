@@ -124,6 +124,8 @@ Result<MemberConfig> default_config() {
   MemberConfig config;
   CCL_TRY(const Index order, setting_integer("LAUNCH_ORDER_IMPLICIT"));
   config.implicit_launch_order = order != 0;
+  CCL_TRY(const Index blocking, setting_integer("COMM_BLOCKING"));
+  config.blocking = blocking != 0;
   return config;
 }
 
@@ -149,9 +151,10 @@ Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* 
   const auto take = [](int value, const char* setting, auto& where) {
     if (value != unset && !(setting != nullptr && setting_given(setting))) where = value;
   };
-  int blocking = 1, early = 0;
+  int blocking = wanted.blocking ? 1 : 0, early = 0;
   std::optional<int> order;
-  take(all.blocking, nullptr, blocking);
+  CCL_TRY(const Index fixed, setting_integer("COMM_BLOCKING"));
+  if (fixed < 0) take(all.blocking, nullptr, blocking);
   take(all.minCTAs, "MIN_CTAS", wanted.min_channels);
   take(all.maxCTAs, "MAX_CTAS", wanted.max_channels);
   take(all.numRmaCtx, nullptr, wanted.signal_contexts);

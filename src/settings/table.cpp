@@ -29,6 +29,10 @@ constexpr std::array table{
         "1: compare operation, count, type and root between ranks before each collective, and the "
         "lengths of messages at their two ends; on GPUs, that buffers are memory that kernels can "
         "use"},
+    Setting{"COMM_BLOCKING", integer, "-1", nccl,
+            "in libnccl.so.2, 0: no call of a communicator blocks; 1: calls block; -1: as the "
+            "program's configuration says",
+            -1, 1},
     Setting{"COMM_ID", text, "", nccl,
             "host:port where rank 0 listens for the others while ranks find each other; "
             "[address]:port for IPv6"},

@@ -141,4 +141,10 @@ TEST_CASE("settings of the environment count before members of a configuration")
   const Environment set{{{"NCCL_MAX_CTAS", "8"}, {"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}}};
   CHECK_FALSE(read_config(&given)->max_channels);
   CHECK(read_config(&given)->implicit_launch_order == false);
+  given.blocking = 1;
+  const Environment none{"NCCL_COMM_BLOCKING", "0"};
+  CHECK_FALSE(read_config(&given)->blocking);
+  CHECK_FALSE(read_config(nullptr)->blocking);
+  const Environment open{"CCL_COMM_BLOCKING", "-1"};  // counts before NCCL's
+  CHECK(read_config(&given)->blocking);
 }
