@@ -39,7 +39,6 @@ for sanitizer in asan tsan; do
 done
 [ -e .deps/cuda-12.4/nvidia/cuda_runtime/include/cuda.h ] ||
   notes+=("toolkit_12_4: the headers of CUDA 12.4 are not in .deps/cuda-12.4 (pip installs them)")
-[ -e build-test/nccl/libnccl.so.2 ] || notes+=("libnccl: not built (no nccl.h of NCCL 2.28)")
 if [ -n "${CUDACXX:-}" ]; then
   exclude= optimized="-O3 -DNDEBUG"
   options=(-DCCL_BUILD_NCCL=ON "-DCCL_NCCL_TYPES=float;bfloat16;std::int64_t" "-DCCL_NCCL_REDOPS=Sum;Max;Min;Avg;PreMulSum")

@@ -1,16 +1,5 @@
-# libnccl.so.2: NCCL's C interface over ccl, for programs that were built for NCCL. It is compiled
-# against the nccl.h that is found, and has its version.
-find_path(CCL_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_ROOT}/include)
-set(version 0)
-if(CCL_NCCL_INCLUDE_DIR)
-  file(STRINGS ${CCL_NCCL_INCLUDE_DIR}/nccl.h version REGEX "define NCCL_VERSION_CODE ")
-  string(REGEX REPLACE ".* " "" version "${version}")
-endif()
-if(version LESS 22800)
-  message(WARNING "nccl.h of NCCL 2.28 or later was not found (CCL_NCCL_INCLUDE_DIR is ${CCL_NCCL_INCLUDE_DIR}): "
-    "libnccl is not built")
-  return()
-endif()
+# libnccl.so.2: NCCL's C interface over ccl, for programs that were built for NCCL. Its interface is
+# declared in src/nccl/abi.hpp, so that no header of NCCL is needed.
 set(all_types std::int8_t std::uint8_t std::int32_t std::uint32_t std::int64_t std::uint64_t float16 float double
   bfloat16 float8_e4m3 float8_e5m2)
 set(all_redops Sum Prod Max Min Avg PreMulSum)
@@ -45,23 +34,22 @@ function(ccl_nccl_data_path target source)
   endif()
   target_compile_definitions(${target} PRIVATE ${ARGN})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR})
-  target_include_directories(${target} SYSTEM PRIVATE ${CCL_NCCL_INCLUDE_DIR})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
     CUDA_VISIBILITY_PRESET hidden)
   target_link_libraries(${target} PRIVATE ccl ccl_warnings)
   target_sources(ccl_nccl PRIVATE $<TARGET_OBJECTS:${target}>)
 endfunction()
 
-set(devices none)
+# Other sources: the interface to programs.
+file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+list(FILTER sources EXCLUDE REGEX "/(operations|reduce|devices_.*)\\.cpp$")
 if(CCL_ENABLE_CUDA)
-  set(devices cuda)
+  list(APPEND sources ${folder}/devices_cuda.cpp ${folder}/signals_cuda.cu)
+else()
+  list(APPEND sources ${folder}/devices_none.cpp)
 endif()
-# Other sources: the interface to programs, without device code.
-add_library(ccl_nccl SHARED ${folder}/collectives.cpp ${folder}/communicators.cpp ${folder}/config.cpp
-  ${folder}/devices_${devices}.cpp
-  ${folder}/errors.cpp ${folder}/group.cpp ${folder}/member.cpp ${folder}/memory.cpp)
-target_include_directories(ccl_nccl PRIVATE ${PROJECT_SOURCE_DIR}/src)
-target_include_directories(ccl_nccl SYSTEM PUBLIC ${CCL_NCCL_INCLUDE_DIR})
+add_library(ccl_nccl SHARED ${sources})
+target_include_directories(ccl_nccl PUBLIC ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(ccl_nccl PRIVATE ccl_runtime ccl ccl_warnings $<$<BOOL:${CCL_ENABLE_CUDA}>:CUDA::cudart_static>)
 target_link_options(ccl_nccl PRIVATE -Wl,--version-script=${folder}/exports.map -Wl,--no-undefined -Wl,--gc-sections)
 set_target_properties(ccl_nccl PROPERTIES LINK_DEPENDS ${folder}/exports.map)

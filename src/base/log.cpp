@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "base/exceptions.hpp"
 #include "base/line_queue.hpp"
@@ -118,12 +119,18 @@ void open_file(State& s) {
   s.pid = ::getpid();
   if (s.fd > 2) ::close(s.fd);
   s.fd = s.path == "stdout" ? 1 : 2;
+  // A number that is not open now may be given to a file or a connection of the program later.
+  if (::fcntl(s.fd, F_GETFD) < 0) s.fd = -1;
   if (s.path == "stdout" || s.path == "stderr" || s.path.empty()) return;
   const std::string path = expand(s.path);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
+  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (fd >= 0 && fd <= 2) {  // others take these numbers for the standard streams
+    const int above = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    ::close(std::exchange(fd, above));
+  }
   if (fd >= 0) {
     s.fd = fd;
-  } else {
+  } else if (s.fd >= 0) {
     s.lines->queue.write(s.fd, fmt::format("cannot write the log to {}; it goes to stderr\n", path),
                          {});
   }
@@ -199,6 +206,7 @@ void put_line(State& s, std::string_view line, std::string_view prefix) {
   {
     const std::lock_guard lock{s.mutex};
     if (s.pid != ::getpid() && s.path.find("%p") != s.path.npos) open_file(s);
+    if (s.fd < 0) return;
     s.lines->queue.write(s.fd, line, prefix);
     if (s.lines->queue.empty()) return;
   }

@@ -1,5 +1,7 @@
 #include "base/mapping.hpp"
 
+#include <ccl/comm/log.hpp>
+
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -69,6 +71,7 @@ Result<Fd> shareable_memory(const char* name, std::size_t bytes) {
                                      std::strerror(os_code), help),
                          os_code));
   }
+  log_trace(LogPart::alloc, "{}: {} bytes of shared memory", name, bytes);
   return memory;
 }
 

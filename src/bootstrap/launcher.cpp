@@ -24,6 +24,7 @@
 #include "net/sha256.hpp"
 #include "net/socket.hpp"
 #include "settings/init_limit.hpp"
+#include "settings/report.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -38,9 +39,12 @@ bool contains(const char* name) {
 
 Result<int> number(const char* name) {
   const std::string text = env(name);
+  std::string_view digits = text;
+  while (digits.starts_with(' ')) digits.remove_prefix(1);
+  while (digits.ends_with(' ')) digits.remove_suffix(1);
   int n = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (ec != std::errc{} || end != text.data() + text.size() || n < 0) {
+  const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
+  if (ec != std::errc{} || end != digits.data() + digits.size() || n < 0) {
     return fail(
         Errc::bad_setting,
         fmt::format("{}=\"{}\" is no number from 0 to {} (a launcher sets it); unset it to run "
@@ -141,7 +145,7 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
   CCL_CHECK(check_settings());
   if (launch.ranks == 1) return create_unique_id();
   CCL_TRY(std::string address, setting_text("COMM_ID"));
-  const char* variables = "CCL_COMM_ID";
+  std::string variables = variable_of("COMM_ID");
   if (address.empty() && contains("MASTER_ADDR") && contains("MASTER_PORT")) {
     CCL_TRY(address, master_address());
     variables = "MASTER_ADDR and MASTER_PORT";
@@ -192,12 +196,46 @@ Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
                   launch.rank, launch.ranks, launch.launcher, why));
 }
 
+bool is_slurm(const LauncherVariables& d) {
+  return std::string_view{d.launcher} == "Slurm";
+}
+
+/// The variable of the number of ranks: of the step, if Slurm has set it, before that of the job.
+LauncherVariables with_size(LauncherVariables d) {
+  if (!is_slurm(d)) return d;
+  for (const char* const name : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}) {
+    if (!contains(name)) continue;
+    d.ranks = name;
+    break;
+  }
+  return d;
+}
+
+/// Warns if a program's own RANK and WORLD_SIZE are not those of the launcher that started it.
+/// torchrun has ranks of its own in one rank of another launcher.
+void compare_with_others(const LaunchEnvironment& chosen) {
+  if (chosen.launcher != "torchrun" || contains("TORCHELASTIC_RUN_ID")) return;
+  for (const LauncherVariables& any : dialects) {
+    const LauncherVariables d = with_size(any);
+    if (chosen.launcher == d.launcher || !contains(d.rank) || !contains(d.ranks)) continue;
+    if (is_slurm(d) && outside_of_srun()) continue;
+    const auto rank = number(d.rank), ranks = number(d.ranks);
+    if (!rank || !ranks || (*rank == chosen.rank && *ranks == chosen.ranks)) continue;
+    log_warn(LogPart::init,
+             "RANK and WORLD_SIZE say that this is rank {} of {}, and {} and {} that it is rank {} "
+             "of {}; the first count",
+             chosen.rank, chosen.ranks, d.rank, d.ranks, *rank, *ranks);
+  }
+}
+
 Result<LaunchEnvironment> launch_of_environment() {
-  for (const LauncherVariables& d : dialects) {
+  for (const LauncherVariables& any : dialects) {
+    const LauncherVariables d = with_size(any);
     if (!contains(d.rank) && !contains(d.ranks)) continue;
-    if (!contains(d.rank) || !contains(d.ranks)) {
+    const bool batch = is_slurm(d) && outside_of_srun();
+    if (!batch && (!contains(d.rank) || !contains(d.ranks))) {
       // Batch systems also set the job's size for programs that they did not start as ranks.
-      if (!contains(d.rank) && std::string_view{d.launcher} == "Slurm") continue;
+      if (!contains(d.rank) && is_slurm(d)) continue;
       return fail(
           Errc::bad_setting,
           fmt::format("{} is set and {} is not ({} sets both); set both, or unset it to run "
@@ -205,8 +243,8 @@ Result<LaunchEnvironment> launch_of_environment() {
                       contains(d.rank) ? d.rank : d.ranks, contains(d.rank) ? d.ranks : d.rank,
                       d.launcher));
     }
-    if (std::string_view{d.launcher} == "Slurm" && outside_of_srun()) {
-      if (env(d.ranks) != "1") {
+    if (batch) {
+      if (contains(d.ranks) && env(d.ranks) != "1") {
         log_warn(LogPart::init,
                  "{} is {}, but this process is none of srun's ranks ({} is not set, as in a batch "
                  "script) and runs alone; start the ranks with srun",
@@ -222,6 +260,7 @@ Result<LaunchEnvironment> launch_of_environment() {
       CCL_TRY(launch.local_rank, number(d.local_rank));
     }
     launch.job_key = env(d.job) + (*d.step == 0 ? "" : "." + env(d.step));
+    compare_with_others(launch);
     return checked(std::move(launch));
   }
   LaunchEnvironment launch;

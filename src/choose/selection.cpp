@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/text.hpp"
+#include "choose/only_selected.hpp"
 
 namespace ccl {
 namespace {
@@ -42,6 +43,34 @@ bool has_choice(std::string_view op) {
 
 }  // namespace
 
+namespace detail {
+namespace {
+thread_local std::string_view selected{};
+}  // namespace
+
+OnlySelected::OnlySelected(std::string_view list) : before_{selected} {
+  selected = list;
+}
+OnlySelected::~OnlySelected() {
+  selected = before_;
+}
+std::string_view OnlySelected::list() {
+  return selected;
+}
+bool OnlySelected::leaves(std::string_view algo, std::string_view proto) {
+  std::string_view list = selected;
+  const bool others = list.starts_with('^');
+  if (others) list.remove_prefix(1);
+  if (list.empty()) return true;
+  const std::string name = fmt::format("{}_{}", upper(algo), upper(proto));
+  bool listed = false;
+  each_part(list, ',', [&](std::string_view part) {
+    listed = listed || (!part.empty() && name.starts_with(part));
+  });
+  return listed != others;
+}
+}  // namespace detail
+
 bool detail::list_leaves(std::string_view list, std::string_view op, std::string_view name) {
   std::string counts;
   bool of_op = false;
@@ -73,7 +102,11 @@ Result<void> detail::may_compose(std::string_view op, std::string_view algo,
                             op, algo, proto, setting, list, name, plain(op), name));
   };
   CCL_CHECK(look("ALGO", algo));
-  return look("PROTO", proto);
+  CCL_CHECK(look("PROTO", proto));
+  if (OnlySelected::leaves(algo, proto)) return {};
+  return fail(Errc::bad_setting,
+              fmt::format("the call's algSelection is {}, which leaves {}/{} out",
+                          OnlySelected::list(), algo, proto));
 }
 
 Result<detail::ChannelBounds> detail::channel_bounds(std::optional<int> least,

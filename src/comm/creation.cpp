@@ -23,6 +23,7 @@
 #include "comm/state.hpp"
 #include "gpu/devices.hpp"
 #include "net/rendezvous.hpp"
+#include "settings/report.hpp"
 #include "topo/graph/p2p_path.hpp"
 
 namespace ccl {
@@ -238,6 +239,7 @@ Result<Communicator> create_rank(std::span<const UniqueId> ids, int rank, int ra
                                  Config config) {
   if (auto good = check_settings(); !good) return fail(of_rank(rank, std::move(good).error()));
   CCL_CHECK(check_shape(rank, ranks));
+  report_settings(rank);
   if (ids.empty() || int(ids.size()) > ranks) {
     return fail(Errc::invalid_argument, fmt::format("{} unique ids for {} ranks (there must be at "
                                                     "least one and at most one for each rank)",

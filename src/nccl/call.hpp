@@ -4,6 +4,9 @@
 #include <ccl/element/red_op.hpp>
 #include <ccl/types/word.hpp>
 
+#include <memory>
+#include <string>
+
 #include <driver_types.h>
 
 namespace ccl::detail::nccl {
@@ -21,6 +24,14 @@ enum class Kind {
   recv
 };
 
+/// Options of one call.
+struct CallOptions {
+  std::string algorithms;   // prefixes of names such as RING_LL, or ^ and such a list; empty: all
+  bool must_select = true;  // a list that leaves nothing is an error, else it is left out
+  bool deterministic = false;
+  cudaEvent_t started = nullptr;  // recorded behind the call
+};
+
 /// Arguments of one function of NCCL.
 struct Call {
   Kind kind{};
@@ -29,8 +40,9 @@ struct Call {
   Index count = 0;  // elements, as counted by NCCL's function
   DataType type = DataType::uint8;
   cudaStream_t stream = nullptr;
-  int root = 0;      // or the peer of a message
-  RedOp op = "sum";  // of reductions
+  int root = 0;                                  // or the peer of a message
+  RedOp op = "sum";                              // of reductions
+  std::shared_ptr<const CallOptions> options{};  // null: none
 
   bool is_message() const { return kind == Kind::send || kind == Kind::recv; }
 };

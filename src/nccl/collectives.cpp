@@ -1,15 +1,19 @@
 // NCCL's collectives, messages and groups.
+#include "nccl/collectives.hpp"
+
 #include <ccl/element/reduce_op.hpp>
 
 #include <fmt/format.h>
 
 #include <array>
+#include <cstddef>
 #include <limits>
 
 #include "nccl/api.hpp"
+#include "nccl/call_config.hpp"
+#include "nccl/config.hpp"
 
 namespace ccl::detail::nccl {
-namespace {
 
 Result<DataType> type_of(ncclDataType_t type) {
   using enum DataType;
@@ -20,6 +24,8 @@ Result<DataType> type_of(ncclDataType_t type) {
               fmt::format("there is no type {}; there are 0 to {}", int(type), types.size() - 1));
 }
 
+namespace {
+
 Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
   constexpr std::array<const char*, ncclNumOps> names{"sum", "prod", "max", "min", "avg"};
   if (int(op) >= 0 && int(op) < ncclNumOps) return RedOp{names[std::size_t(op)]};
@@ -27,11 +33,14 @@ Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
 }
 
 ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, ncclDataType_t type,
-                    int root, ncclComm_t comm, cudaStream_t stream,
-                    const ncclRedOp_t* op = nullptr) {
+                    int root, ncclComm_t comm, cudaStream_t stream, const ncclRedOp_t* op = nullptr,
+                    const ncclCollConfig_t* config = nullptr) {
+  Call call;
+  // A configuration that is refused does not spoil the group, as in NCCL.
+  const auto read = without_exceptions([&] { return read_call_config(config, call); });
+  if (!read) return tell(read);
   return answer([&]() -> Result<void> {
     CCL_TRY(auto member, member_of(comm));
-    Call call;
     call.kind = kind;
     call.send = send;
     call.recv = recv;
@@ -119,6 +128,47 @@ ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, n
   return submit(Kind::recv, nullptr, recv, count, type, peer, comm, stream);
 }
 
+ncclResult_t ncclAllReduceConfig(const void* send, void* recv, std::size_t count,
+                                 ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                                 cudaStream_t stream, const ncclCollConfig_t* config) {
+  return submit(Kind::all_reduce, send, recv, count, type, 0, comm, stream, &op, config);
+}
+ncclResult_t ncclReduceScatterConfig(const void* send, void* recv, std::size_t count,
+                                     ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                                     cudaStream_t stream, const ncclCollConfig_t* config) {
+  return submit(Kind::reduce_scatter, send, recv, count, type, 0, comm, stream, &op, config);
+}
+ncclResult_t ncclReduceConfig(const void* send, void* recv, std::size_t count, ncclDataType_t type,
+                              ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
+                              const ncclCollConfig_t* config) {
+  return submit(Kind::reduce, send, recv, count, type, root, comm, stream, &op, config);
+}
+ncclResult_t ncclAllGatherConfig(const void* send, void* recv, std::size_t count,
+                                 ncclDataType_t type, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config) {
+  return submit(Kind::all_gather, send, recv, count, type, 0, comm, stream, nullptr, config);
+}
+ncclResult_t ncclBroadcastConfig(const void* send, void* recv, std::size_t count,
+                                 ncclDataType_t type, int root, ncclComm_t comm,
+                                 cudaStream_t stream, const ncclCollConfig_t* config) {
+  return submit(Kind::broadcast, send, recv, count, type, root, comm, stream, nullptr, config);
+}
+ncclResult_t ncclAlltoAllConfig(const void* send, void* recv, std::size_t count,
+                                ncclDataType_t type, ncclComm_t comm, cudaStream_t stream,
+                                const ncclCollConfig_t* config) {
+  return submit(Kind::all_to_all, send, recv, count, type, 0, comm, stream, nullptr, config);
+}
+ncclResult_t ncclGatherConfig(const void* send, void* recv, std::size_t count, ncclDataType_t type,
+                              int root, ncclComm_t comm, cudaStream_t stream,
+                              const ncclCollConfig_t* config) {
+  return submit(Kind::gather, send, recv, count, type, root, comm, stream, nullptr, config);
+}
+ncclResult_t ncclScatterConfig(const void* send, void* recv, std::size_t count, ncclDataType_t type,
+                               int root, ncclComm_t comm, cudaStream_t stream,
+                               const ncclCollConfig_t* config) {
+  return submit(Kind::scatter, send, recv, count, type, root, comm, stream, nullptr, config);
+}
+
 ncclResult_t ncclGroupStart() {
   Group::of_this_thread().start();
   return ncclSuccess;
@@ -131,8 +181,8 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
   return answer([&]() -> ccl::Result<void> {
     CCL_TRY(const auto us, Group::of_this_thread().simulate());
     if (info == nullptr) return {};
-    const ncclSimInfo_t good = NCCL_SIM_INFO_INITIALIZER;
-    if (info->magic != good.magic || info->size < sizeof good) {
+    const std::size_t least = offsetof(ncclSimInfo_t, estimatedTime) + sizeof info->estimatedTime;
+    if (!is_begun(*info, least, NCCL_SIM_INFO_MAGIC)) {
       return ccl::fail(ccl::Errc::invalid_argument,
                        "simInfo was not begun with NCCL_SIM_INFO_INITIALIZER; begin it so");
     }
@@ -170,6 +220,14 @@ CCL_NCCL_ALSO_P(ncclBcast);
 CCL_NCCL_ALSO_P(ncclAlltoAll);
 CCL_NCCL_ALSO_P(ncclGather);
 CCL_NCCL_ALSO_P(ncclScatter);
+CCL_NCCL_ALSO_P(ncclAllReduceConfig);
+CCL_NCCL_ALSO_P(ncclReduceScatterConfig);
+CCL_NCCL_ALSO_P(ncclReduceConfig);
+CCL_NCCL_ALSO_P(ncclAllGatherConfig);
+CCL_NCCL_ALSO_P(ncclBroadcastConfig);
+CCL_NCCL_ALSO_P(ncclAlltoAllConfig);
+CCL_NCCL_ALSO_P(ncclGatherConfig);
+CCL_NCCL_ALSO_P(ncclScatterConfig);
 CCL_NCCL_ALSO_P(ncclSend);
 CCL_NCCL_ALSO_P(ncclRecv);
 CCL_NCCL_ALSO_P(ncclGroupStart);

@@ -14,48 +14,20 @@
 #include <vector>
 
 #include "nccl/api.hpp"
-#include "nccl/config.hpp"
+#include "nccl/creation.hpp"
 #include "nccl/devices.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
 
-UniqueId id_of(const ncclUniqueId& given) {
-  UniqueId id;
-  static_assert(sizeof id.bytes == sizeof given.internal);
-  std::memcpy(id.bytes.data(), given.internal, sizeof given.internal);
-  return id;
-}
-
-Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
-                  const ncclConfig_t* config) {
-  CCL_CHECK(check_given(comm, "comm"));
-  *comm = nullptr;
-  CCL_TRY(Config wanted, read_config(config));
-  std::vector<UniqueId> ids;
-  for (const auto& one : given) ids.push_back(id_of(one));
-  if (ids.empty()) return fail(Errc::invalid_argument, "there is no id; pass one or more");
-  const int device = current_device();
-  const bool waits = std::exchange(wanted.blocking, false);  // the member waits
-  wanted.device = device >= 0 ? device : Config::automatic;
-  auto member = std::make_shared<Member>(device, waits, wanted, ids.front().to_string());
-  *comm = new_handle(member);
-  Member& whose = *member;
-  return Group::of_this_thread().submit(std::move(member), [&whose, ids, rank, ranks, wanted] {
-    return whose.create([&] { return Communicator::create(ids, rank, ranks, wanted); });
-  });
-}
-
-/// Makes a rank of a communicator derived from `parent`. Blocks, because the parent's bootstrap is
-/// in use until all ranks have joined. Calls of a parent's rank thus run in their order, as on the
-/// other ranks.
-Result<void> derive(std::shared_ptr<Member> parent, const Config& wanted, std::string family,
-                    ncclComm_t* made, const std::function<Result<void>(Member&)>& create) {
-  auto member = std::make_shared<Member>(parent->device, true, wanted, std::move(family));
-  *made = new_handle(member);
-  Member& whose = *member;
-  return Group::of_this_thread().submit(
-      std::move(parent), [&whose, create] { return create(whose); }, std::move(member));
+/// Splits a communicator, also one that was revoked.
+Result<std::optional<Communicator>> split_of(const Member& whole, const Communicator& from,
+                                             int color, int key, const Config& wanted) {
+  if (!whole.is_revoked()) return from.split(color, key, wanted);
+  CCL_TRY(const Communicator again, from.shrink({}, Shrink::keep_parent, wanted));
+  auto part = again.split(color, key, wanted);
+  if (part) CCL_CHECK(again.finalize());  // a rank that left earlier would fail the others' split
+  return part;
 }
 
 Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
@@ -63,22 +35,24 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config, &parent->config));
+  CCL_TRY(const MemberConfig wanted, read_config(config, &parent->config));
   CCL_TRY(const Communicator from, parent->ready());
+  Member& whole = *parent;
   std::string family = fmt::format("{} {}", parent->next_family("split"), color);
   if (color < 0) {
-    return Group::of_this_thread().submit(parent, [from, color, key]() -> Result<void> {
-      CCL_TRY(const auto none, from.split(color, key));
+    return Group::of_this_thread().submit(parent, [&whole, from, color, key]() -> Result<void> {
+      CCL_TRY(const auto none, split_of(whole, from, color, key, {}));
       return {};
     });
   }
-  return derive(parent, wanted, std::move(family), made, [from, color, key, wanted](Member& whose) {
-    return whose.create([&]() -> Result<Communicator> {
-      CCL_TRY(auto child, from.split(color, key, wanted));
-      if (!child) return fail(Errc::internal, "a rank with a color got no communicator");
-      return *std::move(child);
-    });
-  });
+  return derive(parent, wanted, std::move(family), made,
+                [&whole, from, color, key, wanted](Member& whose) {
+                  return bring_up(whose, [&]() -> Result<Communicator> {
+                    CCL_TRY(auto child, split_of(whole, from, color, key, wanted));
+                    if (child) return *std::move(child);
+                    return fail(Errc::internal, "a rank with a color got no communicator");
+                  });
+                });
 }
 
 Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, ncclComm_t* made,
@@ -86,7 +60,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   CCL_CHECK(check_given(made, "newcomm"));
   *made = nullptr;
   CCL_TRY(const auto parent, member_of(comm));
-  CCL_TRY(const Config wanted, read_config(config, &parent->config));
+  CCL_TRY(const MemberConfig wanted, read_config(config, &parent->config));
   if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
     return fail(
         Errc::invalid_argument,
@@ -104,7 +78,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
                   auto shrunk =
                       whose.create_for_all([&] { return from.shrink(excluded, how, wanted); });
                   if (aborts && !from.status()) whole.abandon();
-                  return shrunk;
+                  return shrunk ? complete(whose) : shrunk;
                 });
 }
 
@@ -193,8 +167,18 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
-    CCL_TRY(const auto member, member_of(comm));
-    return member->end();
+    CCL_TRY(auto member, member_of(comm));
+    if (member->is_revoked()) {
+      return ccl::fail(ccl::Errc::invalid_argument,
+                       "the communicator was revoked; destroy it, or abort it");
+    }
+    CCL_TRY(const auto ready, member->ready());
+    if (member->blocking) {
+      member->wait_deferred();
+      return member->end();
+    }
+    CCL_CHECK(member->defer([member] { return member->end(); }));
+    return ccl::fail(ccl::Errc::in_progress, "");
   });
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -203,6 +187,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     CCL_TRY(const auto member, member_of(comm));
     // A communicator that is still being created stays, and can be aborted.
     if (member->created()) CCL_CHECK(take_from(comm));
+    if (member->is_revoked()) member->abandon();
+    if (!member->created()) return member->end();
+    if (!member->blocking) {  // nobody can ask for its end any more
+      return member->defer([member] { return member->end(); });
+    }
+    member->wait_deferred();
     return member->end();
   });
 }
@@ -220,9 +210,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
     if (flags != 0) {
       return ccl::fail(ccl::Errc::invalid_argument, fmt::format("flags are {}; pass 0", flags));
     }
-    CCL_TRY(const auto ready, member->ready());
-    ready.abort("ncclCommRevoke was called");
-    return {};
+    return member->revoke();
   });
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {

@@ -35,11 +35,20 @@ class OnDevice {
   bool moved_;
 };
 
+/// Error for a failed call of the CUDA runtime that `what` names.
+Result<void> check_cuda(cudaError_t code, const char* what);
 /// Waits for all work queued on this thread's device.
 Result<void> wait_for_device();
 /// Work queued on `later` from now on runs after the work already queued on `earlier`.
 Result<void> put_after(cudaStream_t later, cudaStream_t earlier);
+/// Records an event of the program behind the stream's work.
+Result<void> record(cudaEvent_t event, cudaStream_t stream);
+/// Copies on the stream, within this rank's memory; CPU ranks copy at once.
+Result<void> copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream);
 Result<void*> allocate(std::size_t bytes);
 Result<void> release(void* memory);
+/// Memory for one call: freed behind the stream's work.
+Result<void*> allocate_on(std::size_t bytes, cudaStream_t stream);
+Result<void> release_on(void* memory, cudaStream_t stream);
 
 }  // namespace ccl::detail::nccl

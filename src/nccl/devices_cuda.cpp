@@ -5,16 +5,13 @@
 #include "nccl/devices.hpp"
 
 namespace ccl::detail::nccl {
-namespace {
 
-Result<void> check(cudaError_t code, const char* what) {
+Result<void> check_cuda(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return {};
   Error error{Errc::cuda, fmt::format("{} failed ({})", what, cudaGetErrorString(code))};
   error.os_code = int(code);
   return fail(std::move(error));
 }
-
-}  // namespace
 
 int current_device() {
   int device = -1;
@@ -31,28 +28,43 @@ Result<void> set_device(int device) {
         Errc::invalid_argument,
         fmt::format("there is no device {}; there are {} (CUDA_VISIBLE_DEVICES)", device, count));
   }
-  return check(code, "cudaSetDevice");
+  return check_cuda(code, "cudaSetDevice");
 }
 Result<void> wait_for_device() {
-  return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 Result<void> put_after(cudaStream_t later, cudaStream_t earlier) {
   cudaEvent_t event = nullptr;
-  CCL_CHECK(check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate"));
-  auto done = check(cudaEventRecord(event, earlier), "cudaEventRecord");
-  if (done) done = check(cudaStreamWaitEvent(later, event, 0), "cudaStreamWaitEvent");
+  CCL_CHECK(
+      check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate"));
+  auto done = check_cuda(cudaEventRecord(event, earlier), "cudaEventRecord");
+  if (done) done = check_cuda(cudaStreamWaitEvent(later, event, 0), "cudaStreamWaitEvent");
   (void)cudaEventDestroy(event);  // exists until it has happened
   return done;
+}
+Result<void> record(cudaEvent_t event, cudaStream_t stream) {
+  return check_cuda(cudaEventRecord(event, stream), "cudaEventRecord of launchCompletionEvent");
+}
+Result<void> copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  return check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+}
+Result<void*> allocate_on(std::size_t bytes, cudaStream_t stream) {
+  void* memory = nullptr;
+  CCL_CHECK(check_cuda(cudaMallocAsync(&memory, bytes, stream), "cudaMallocAsync"));
+  return memory;
+}
+Result<void> release_on(void* memory, cudaStream_t stream) {
+  return check_cuda(cudaFreeAsync(memory, stream), "cudaFreeAsync");
 }
 Result<void*> allocate(std::size_t bytes) {
   // Whole pages of the GPU, so that peers can map it (see Window).
   constexpr std::size_t page = std::size_t{2} << 20;
   void* memory = nullptr;
-  CCL_CHECK(check(cudaMalloc(&memory, (bytes + page - 1) / page * page), "cudaMalloc"));
+  CCL_CHECK(check_cuda(cudaMalloc(&memory, (bytes + page - 1) / page * page), "cudaMalloc"));
   return memory;
 }
 Result<void> release(void* memory) {
-  return check(cudaFree(memory), "cudaFree");
+  return check_cuda(cudaFree(memory), "cudaFree");
 }
 
 }  // namespace ccl::detail::nccl

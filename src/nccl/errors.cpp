@@ -1,8 +1,10 @@
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/base/exceptions.hpp>
 
+#include <array>
 #include <cstring>
 #include <mutex>
+#include <tuple>
 
 #include "base/fork_mutex.hpp"
 #include "nccl/api.hpp"
@@ -10,8 +12,20 @@
 namespace ccl::detail::nccl {
 namespace {
 
-char last[2048] = "";  // callers keep the pointer, so it never moves
+using Text = std::array<char, 2048>;
+
+Text last{};  // of the process
 ForkMutex last_mutex{[] { last[0] = '\0'; }};
+
+/// Errors of a thread. Callers keep the pointer to `returned`, which only this thread changes.
+struct OfThread {
+  Text own{}, returned{};
+  bool failed = false;  // the thread's last call
+};
+OfThread& of_thread() {
+  static thread_local OfThread mine;
+  return mine;
+}
 
 }  // namespace
 
@@ -50,14 +64,16 @@ ncclResult_t number_of(Errc code) {
 }
 
 ncclResult_t tell(const Result<void>& result) noexcept {
+  of_thread().failed = !result;
   if (result) return ncclSuccess;
   const Error& error = result.error();
   // Without memory for the whole line, the short text of the error.
   const auto text = without_exceptions([&]() -> Result<std::string> { return error.message(); });
   const char* const line = text ? text->c_str() : error.what.c_str();
   log_warn(LogPart::coll, "{}", line);
+  std::strncpy(of_thread().own.data(), line, std::tuple_size_v<Text> - 1);
   const std::lock_guard lock{last_mutex};
-  std::strncpy(last, line, sizeof last - 1);
+  last = of_thread().own;
   return number_of(error.code);
 }
 
@@ -83,12 +99,21 @@ const char* ncclGetErrorString(ncclResult_t code) {
       return "another rank failed, was lost or aborted (ncclGetLastError says more)";
     case ncclInProgress:
       return "it is not done yet";
+    case ncclTimeout:
+      return "it took longer than its limit (ncclGetLastError says more)";
     default:
       return "no result of NCCL's";
   }
 }
 const char* ncclGetLastError(ncclComm_t) {
-  return last;
+  auto& mine = of_thread();
+  if (mine.failed) {
+    mine.returned = mine.own;
+  } else {
+    const std::lock_guard lock{last_mutex};
+    mine.returned = last;
+  }
+  return mine.returned.data();
 }
 
 // The variables of the log are read again.

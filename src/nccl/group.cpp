@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "base/exceptions.hpp"
@@ -32,16 +31,14 @@ Result<void> Group::Part::run(std::size_t step) const {
   if (step < steps.size()) return steps[step]();
   return member->use([&](Operations& all) { return all.exchange(messages); });
 }
-Result<void> Group::Part::run() const {
-  Lane alone;
-  alone.add(this);
-  alone.run();
-  return alone.result();
-}
-
 /// True if the step may be a launch on a GPU, which returns before it has run.
 bool Group::Part::may_launch(std::size_t step) const {
-  return member->device >= 0 && member->created() && !waiting.contains(step);
+  return member->device >= 0 && member->created() && !waiting.contains(step) && !member->is_busy();
+}
+
+bool Group::Part::is_deferred() const {
+  return !member->blocking ||
+         std::ranges::any_of(made, [](const auto& one) { return !one->blocking; });
 }
 
 /// True if two parts share a stream; CPU ranks ignore streams.
@@ -85,11 +82,30 @@ Result<void> Group::submit(std::shared_ptr<Member> member, Step step,
   ++depth_;
   return end();
 }
+Result<void> Group::submit_launch(std::shared_ptr<Member> member, Step step) {
+  part_of(std::move(member)).steps.push_back(std::move(step));
+  if (depth_ > 0) return {};
+  ++depth_;
+  return end();
+}
 Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
-  if (depth_ == 0) {
+  if (depth_ == 0 && member->blocking) {
+    member->wait_deferred();
     const OnDevice here{member->device};
     return member->use([&call](Operations& all) { return all.run(call); });
   }
+  if (depth_ == 0) {
+    CCL_CHECK(member->ready());
+    CCL_CHECK(member->check_ranks(call));
+    start();
+    add(std::move(member), call);
+    return end();
+  }
+  CCL_CHECK(member->check_ranks(call));
+  add(std::move(member), call);
+  return {};
+}
+void Group::add(std::shared_ptr<Member> member, const Call& call) {
   Part& part = part_of(member);
   part.calls.push_back(call);
   part.streams.insert(call.stream);
@@ -100,7 +116,6 @@ Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
       return whose.use([&](Operations& all) { return all.run(call); });
     });
   }
-  return {};
 }
 void Group::spoil(const Error& why) noexcept {
   if (depth_ == 0 || !spoilt_) return;
@@ -162,92 +177,110 @@ void Group::Lane::run() {
   for (skip_empty(); !ended();) advance(parts_[part_]->run(step_));
 }
 
+void Group::Lane::give_up(const Error& why) const noexcept {
+  for (const Part* part : parts_) part->give_up(why);
+}
+
+bool Group::Lane::is_deferred() const {
+  return std::ranges::any_of(parts_, [](const Part* part) { return part->is_deferred(); });
+}
+
+void Group::Lane::wait_deferred() const {
+  for (const Part* part : parts_) part->member->wait_deferred();
+}
+
 /// Work on a stream waits for earlier work on it, so its order must be the same on all ranks. The
 /// order of calls is the same; the order in which threads arrive is not.
-std::vector<Group::Lane> Group::lanes_of(const std::vector<const Part*>& parts) {
+std::vector<Group::Lane> Group::lanes_of(const std::vector<Part>& parts) {
   std::vector<Lane> lanes;
-  for (const Part* part : parts) {
+  for (const Part& part : parts) {
     Lane mine;
     const auto take = [&](const Lane& lane) {
-      const auto shares = [part](const Part* other) { return part->shares_stream_with(*other); };
+      const auto shares = [&part](const Part* other) { return part.shares_stream_with(*other); };
       if (std::ranges::none_of(lane.parts(), shares)) return false;
       mine.merge(lane);
       return true;
     };
     std::erase_if(lanes, take);
-    mine.add(part);
+    mine.add(&part);
     lanes.push_back(std::move(mine));
   }
   return lanes;
 }
 
-/// A launch may wait for a place in the GPU's queue, and the kernels there for those of the other
-/// ranks. So ranks take turns with each step.
-Result<void> Group::run(std::vector<Lane>& lanes) {
-  if (lanes.size() == 1) {
-    lanes.front().run();
-    return lanes.front().result();
-  }
-  std::vector<Lane*> launching, waiting;
-  if (!launches_block()) {
-    for (Lane& lane : lanes) launching.push_back(&lane);
-  }
-  while (!launching.empty()) {
-    std::erase_if(launching, [](Lane* lane) { return !lane->launch_next(); });
-  }
-  for (Lane& lane : lanes) {
-    if (!lane.ended()) waiting.push_back(&lane);
-  }
-  for (const Lane* lane : waiting) lane->worker();  // all threads exist, or none begins
-  for (Lane* const lane : waiting) {
+Result<void> Group::run_beside(const std::vector<Lane*>& lanes) {
+  for (const Lane* lane : lanes) lane->worker();  // all threads exist, or none begins
+  for (Lane* const lane : lanes) {
     lane->worker().enqueue([lane]() -> Result<void> {
       lane->run();
       return lane->result();
     });
   }
   Result<void> result;
-  for (Lane& lane : lanes) {
-    const bool waited = std::ranges::find(waiting, &lane) != waiting.end();
-    auto done = waited ? lane.worker().synchronize() : lane.result();
+  for (Lane* const lane : lanes) {
+    auto done = lane->worker().synchronize();
     if (result && !done) result = std::move(done);
   }
   return result;
 }
 
-void Group::Part::run_in_background() const {
-  auto started = without_exceptions([this]() -> Result<void> {
-    std::thread{[part = *this] {
-      const auto done = without_exceptions([&part] { return part.run(); });
-      if (!done) part.give_up(done.error());
-      (void)tell(done);
-    }}.detach();
-    return {};
-  });
-  if (!started) give_up(started.error());
+/// A launch may wait for a place in the GPU's queue, and the kernels there for those of the other
+/// ranks. So ranks take turns with each step.
+Result<void> Group::run(const Parts& parts) {
+  std::vector<Lane> lanes = lanes_of(*parts);
+  std::vector<Lane*> launching, waiting;
+  for (Lane& lane : lanes) {
+    if (!lane.is_deferred()) lane.wait_deferred();
+  }
+  const bool alone = lanes.size() == 1 && !lanes.front().is_deferred();
+  if (alone) {
+    lanes.front().run();
+    return lanes.front().result();
+  }
+  if (!launches_block()) {
+    for (Lane& lane : lanes) launching.push_back(&lane);
+  }
+  while (!launching.empty()) {
+    std::erase_if(launching, [](Lane* lane) { return !lane->launch_next(); });
+  }
+  Result<void> result;
+  bool goes_on = false;
+  for (Lane& lane : lanes) {
+    if (lane.ended()) continue;
+    if (!lane.is_deferred()) {
+      waiting.push_back(&lane);
+      continue;
+    }
+    auto deferred = lane.first().defer([parts, lane]() mutable {
+      auto done = without_exceptions([&lane]() -> Result<void> {
+        lane.run();
+        return lane.result();
+      });
+      if (!done) lane.give_up(done.error());
+      return done;
+    });
+    goes_on = goes_on || deferred;
+    if (!deferred) lane.give_up(deferred.error());
+    if (result && !deferred) result = std::move(deferred);
+  }
+  auto waited = run_beside(waiting);
+  for (const Lane& lane : lanes) {  // in the order of the calls
+    if (result && lane.ended() && !lane.result()) result = lane.result();
+  }
+  if (result) result = std::move(waited);
+  if (result && goes_on) return fail(Errc::in_progress, "");
+  return result;
 }
 
 Result<void> Group::end() {
   CCL_CHECK(check_begun("ncclGroupEnd"));
   if (--depth_ > 0) return {};
-  const std::vector<Part> parts = std::exchange(parts_, {});
+  const auto parts = std::make_shared<const std::vector<Part>>(std::exchange(parts_, {}));
   if (const auto spoilt = std::exchange(spoilt_, {}); !spoilt) {
-    for (const Part& part : parts) part.give_up(spoilt.error());
+    for (const Part& part : *parts) part.give_up(spoilt.error());
     return spoilt;
   }
-  bool goes_on = false;
-  std::vector<const Part*> waited_for;
-  for (const Part& part : parts) {
-    if (!part.member->blocking && !part.member->created()) {
-      part.run_in_background();
-      goes_on = true;
-    } else {
-      waited_for.push_back(&part);
-    }
-  }
-  std::vector<Lane> lanes = lanes_of(waited_for);
-  CCL_CHECK(run(lanes));
-  if (goes_on) return fail(Errc::in_progress, "");
-  return {};
+  return run(parts);
 }
 
 }  // namespace ccl::detail::nccl

@@ -16,7 +16,8 @@ namespace ccl::detail::nccl {
 ///
 /// Calls on GPUs are launched by this thread, one rank after the other. From the first call on that
 /// would wait for other ranks, a part runs on a thread of its own: such a rank may be of this
-/// thread.
+/// thread. The group waits for that thread, unless the part's communicator is one that does not
+/// block: then its part is deferred, and the group fails with `Errc::in_progress`.
 class Group {
  public:
   using Step = std::function<Result<void>()>;
@@ -32,6 +33,8 @@ class Group {
   Result<void> submit(std::shared_ptr<Member> member, Step step,
                       std::shared_ptr<Member> made = nullptr);
   Result<void> submit(std::shared_ptr<Member> member, const Call& call);
+  /// The same for a step that does not wait for other ranks on a GPU.
+  Result<void> submit_launch(std::shared_ptr<Member> member, Step step);
   /// Records an invalid call: the group fails, and none of its calls runs.
   void spoil(const Error& why) noexcept;
 
@@ -51,11 +54,9 @@ class Group {
     /// Number of steps, of which all messages are the last one.
     std::size_t step_count() const { return steps.size() + (messages.empty() ? 0 : 1); }
     Result<void> run(std::size_t step) const;  // on the member's device
-    Result<void> run() const;
     bool may_launch(std::size_t step) const;
     void give_up(const Error& why) const noexcept;  // fails members that are not created yet
-    /// Runs on a thread of its own. The members have the result, also if no thread can start.
-    void run_in_background() const;
+    bool is_deferred() const;                       // true if it may not block this thread
   };
   /// Parts that run in the order of the calls, on one thread at a time.
   class Lane {
@@ -70,6 +71,10 @@ class Group {
     void run();                                             // what is left
     const Result<void>& result() const { return result_; }  // the first failure
     HostStream& worker() const { return parts_.front()->member->worker(); }
+    Member& first() const { return *parts_.front()->member; }
+    bool is_deferred() const;
+    void give_up(const Error& why) const noexcept;
+    void wait_deferred() const;  // waits for what was deferred earlier
 
    private:
     void skip_empty();
@@ -78,9 +83,13 @@ class Group {
     std::size_t part_ = 0, step_ = 0;
     Result<void> result_;
   };
-  static std::vector<Lane> lanes_of(const std::vector<const Part*>& parts);
-  static Result<void> run(std::vector<Lane>& lanes);
+  using Parts = std::shared_ptr<const std::vector<Part>>;
+  static std::vector<Lane> lanes_of(const std::vector<Part>& parts);
+  static Result<void> run(const Parts& parts);
+  /// Waits for lanes on threads of their own. Returns the first failure.
+  static Result<void> run_beside(const std::vector<Lane*>& lanes);
   Part& part_of(std::shared_ptr<Member> member);
+  void add(std::shared_ptr<Member> member, const Call& call);
   Result<void> check_begun(const char* call) const;
 
   int depth_ = 0;

@@ -5,11 +5,13 @@
 #include <atomic>
 #include <deque>
 #include <map>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "base/exceptions.hpp"
 #include "base/fork_mutex.hpp"
+#include "base/thread.hpp"
 #include "nccl/devices.hpp"
 #include "nccl/errors.hpp"
 
@@ -137,23 +139,95 @@ bool Member::created() const {
 Result<void> Member::status() const {
   {
     const std::lock_guard lock{mutex_};
+    if (deferring_) return fail(Errc::in_progress, "a call of the communicator is not done yet");
     if (!created_) return fail(Errc::in_progress, "the communicator is still being made");
     if (!*created_) return *created_;
-    if (left_) return {};
+    if (!deferred_result_) return deferred_result_;
+    if (left_ || revoked_) return {};
   }
   return comm_->status();
+}
+
+Result<void> Member::defer(std::function<Result<void>()> step) {
+  {
+    const std::lock_guard lock{mutex_};
+    deferred_.push_back(std::move(step));
+    if (std::exchange(deferring_, true)) return {};
+    deferred_result_ = {};
+  }
+  auto thread =
+      own_thread("calls that do not block", [self = shared_from_this()] { self->run_deferred(); });
+  if (thread) {
+    thread->detach();
+    return {};
+  }
+  const std::lock_guard lock{mutex_};
+  deferred_.clear();
+  deferring_ = false;
+  deferred_ended_.notify_all();
+  return fail(std::move(thread).error());
+}
+
+void Member::run_deferred() {
+  std::unique_lock lock{mutex_};
+  while (!deferred_.empty()) {
+    auto step = std::move(deferred_.front());
+    deferred_.pop_front();
+    lock.unlock();
+    auto done = without_exceptions(step);
+    (void)tell(done);
+    step = nullptr;  // what it holds may take the mutex
+    lock.lock();
+    if (!done && deferred_result_) deferred_result_ = std::move(done);
+  }
+  deferring_ = false;
+  deferred_ended_.notify_all();
+}
+
+bool Member::is_busy() const {
+  const std::lock_guard lock{mutex_};
+  return deferring_;
+}
+
+void Member::wait_deferred() {
+  std::unique_lock lock{mutex_};
+  deferred_ended_.wait(lock, [this] { return !deferring_; });
+}
+
+Result<void> Member::check_usable() const {
+  CCL_CHECK(check_ready());
+  if (revoked_) {
+    return fail(Errc::invalid_usage,
+                "ncclCommRevoke was called on this communicator; split or shrink it, and use what "
+                "that makes");
+  }
+  if (suspended_) {
+    return fail(Errc::invalid_usage, "the communicator is suspended; call ncclCommResume before");
+  }
+  return {};
 }
 
 Result<void> Member::use(const std::function<Result<void>(Operations&)>& call) {
   {
     const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_ready());
+    CCL_CHECK(check_usable());
   }
   if (!operations_) return comm_->status();
   const std::lock_guard lock{calls_};
   Result<void> done = call(*operations_);
   if (!done && done.error().rank < 0) done.error().rank = comm_->rank();
   return done;
+}
+
+Result<void> Member::check_ranks(const Call& call) const {
+  const bool rooted = call.is_message() || call.kind == Kind::reduce ||
+                      call.kind == Kind::broadcast || call.kind == Kind::gather ||
+                      call.kind == Kind::scatter;
+  const std::lock_guard lock{mutex_};
+  if (!rooted || !created_ || !*created_) return {};  // the call itself says so
+  if (call.root >= 0 && call.root < comm_->ranks()) return {};
+  return fail(Errc::invalid_argument, fmt::format("the call names rank {}; there are 0 to {}",
+                                                  call.root, comm_->ranks() - 1));
 }
 
 HostStream& Member::worker() {
@@ -174,14 +248,12 @@ Result<void> Member::end() {
   auto result = std::make_shared<Result<void>>();
   if (!leave()) return {};
   // Work on the GPU needs the operations until it has run.
-  auto ending = without_exceptions([&]() -> Result<std::thread> {
-    return std::thread{[self = shared_from_this(), comm, result] {
-      *result = without_exceptions([&]() -> Result<void> {
-        const OnDevice here{self->device};
-        CCL_CHECK(wait_for_device());
-        return comm.finalize();
-      });
-    }};
+  auto ending = own_thread("the end of a communicator", [self = shared_from_this(), comm, result] {
+    *result = without_exceptions([&]() -> Result<void> {
+      const OnDevice here{self->device};
+      CCL_CHECK(wait_for_device());
+      return comm.finalize();
+    });
   });
   if (!ending) {  // the other ranks would wait
     comm.abort("no thread for its end");
@@ -204,6 +276,109 @@ void Member::abort() {
 
 void Member::abandon() {
   if (leave()) (void)go_from(family_, {});
+}
+
+Result<void> Member::revoke() {
+  std::optional<Communicator> comm;
+  {
+    const std::lock_guard lock{mutex_};
+    CCL_CHECK(check_ready());
+    if (left_ || std::exchange(revoked_, true)) {
+      return fail(Errc::invalid_argument, left_ ? "the communicator was finalized already"
+                                                : "the communicator was revoked already");
+    }
+    comm = comm_;
+  }
+  comm->abort("ncclCommRevoke was called");
+  return {};
+}
+
+bool Member::is_revoked() const {
+  const std::lock_guard lock{mutex_};
+  return revoked_;
+}
+
+bool Member::is_suspended() const {
+  const std::lock_guard lock{mutex_};
+  return suspended_;
+}
+
+Result<UniqueId> Member::make_grow_id() {
+  const std::lock_guard lock{mutex_};
+  CCL_CHECK(check_ready());
+  if (grow_id_) {
+    return fail(Errc::invalid_usage,
+                "ncclCommGetUniqueId was called already; call ncclCommGrow with that id first");
+  }
+  CCL_TRY(grow_id_, create_unique_id());
+  return *grow_id_;
+}
+std::optional<UniqueId> Member::take_grow_id() {
+  const std::lock_guard lock{mutex_};
+  return std::exchange(grow_id_, {});
+}
+
+void Member::rename(std::string family) {
+  const std::lock_guard lock{mutex_};
+  family_ = std::move(family);
+}
+
+std::string Member::family() const {
+  const std::lock_guard lock{mutex_};
+  return family_;
+}
+
+Result<void> Member::suspend() {
+  std::optional<Communicator> comm;
+  {
+    const std::lock_guard lock{mutex_};
+    CCL_CHECK(check_ready());
+    if (suspended_) return fail(Errc::invalid_usage, "the communicator is suspended already");
+    comm = comm_;
+  }
+  CCL_CHECK(wait_for_device());
+  CCL_CHECK(comm->barrier());
+  const std::lock_guard lock{mutex_};
+  suspended_ = true;
+  return {};
+}
+
+Result<void> Member::resume() {
+  std::optional<Communicator> comm;
+  {
+    const std::lock_guard lock{mutex_};
+    CCL_CHECK(check_ready());
+    if (!suspended_) {
+      return fail(Errc::invalid_usage,
+                  "the communicator is not suspended; call ncclCommSuspend before");
+    }
+    comm = comm_;
+  }
+  CCL_CHECK(comm->barrier());  // no rank's call reaches one that is suspended
+  const std::lock_guard lock{mutex_};
+  suspended_ = false;
+  return {};
+}
+
+Result<void> Member::make_signals() {
+  CCL_TRY(const Communicator comm, ready());
+  {
+    const std::lock_guard lock{mutex_};
+    if (signals_) return {};
+  }
+  CCL_TRY(auto made, Signals::create(comm, config.signal_contexts, config.signals));
+  const std::lock_guard lock{mutex_};
+  signals_ = std::move(made);
+  return {};
+}
+
+Result<Signals*> Member::signals() const {
+  const std::lock_guard lock{mutex_};
+  CCL_CHECK(check_usable());
+  if (signals_) return signals_.get();
+  return fail(Errc::invalid_usage,
+              "the communicator has no signals yet; register a window before, which all ranks do, "
+              "or create it with config.rmaEagerInit = 1");
 }
 
 Result<int> Member::add_scaling(const RedOp& op, DataType type) {

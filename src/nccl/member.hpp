@@ -2,7 +2,10 @@
 
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/comm/unique_id.hpp>
 
+#include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,7 +16,9 @@
 #include <vector>
 
 #include "nccl/abi.hpp"
+#include "nccl/config.hpp"
 #include "nccl/operations.hpp"
+#include "nccl/signals.hpp"
 
 namespace ccl::detail::nccl {
 
@@ -21,12 +26,15 @@ namespace ccl::detail::nccl {
 class Member : public std::enable_shared_from_this<Member> {
  public:
   /// `family` is a name that all ranks of one communicator share, and no others.
-  Member(int on_device, bool waits, Config asked, std::string family)
-      : device{on_device}, blocking{waits}, config{std::move(asked)}, family_{std::move(family)} {}
+  Member(int on_device, MemberConfig asked, std::string family)
+      : device{on_device},
+        blocking{asked.blocking},
+        config{std::move(asked)},
+        family_{std::move(family)} {}
 
-  const int device;  // -1: none
-  const bool blocking;
-  const Config config;  // requested configuration
+  const int device;           // -1: none
+  const bool blocking;        // false: calls that wait are deferred
+  const MemberConfig config;  // requested configuration
 
   /// Creates the communicator, once. `make` returns it at once, before it is complete, and it may
   /// be aborted from then on.
@@ -40,11 +48,24 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<Communicator> ready() const;
   /// True if its creation has ended, with or without success.
   bool created() const;
-  /// Current result of the creation and of the communicator.
+  /// Current result of the creation and of the communicator, or the failure of the last deferred
+  /// steps.
   Result<void> status() const;
 
-  /// Passes the operations to `call`, for one thread at a time.
+  /// Runs the step later, in the order of these calls, on a thread that ends when none is left.
+  /// Its failure is `status` until the next one is deferred.
+  Result<void> defer(std::function<Result<void>()> step);
+  /// True if deferred steps have not run yet.
+  bool is_busy() const;
+  /// Waits for deferred steps.
+  void wait_deferred();
+
+  /// Passes the operations to `call`, for one thread at a time. Fails with `Errc::invalid_usage`
+  /// while the communicator is suspended, and after it was revoked.
   Result<void> use(const std::function<Result<void>(Operations&)>& call);
+  /// Fails with `Errc::invalid_argument` if the call names a rank that does not exist. A
+  /// communicator that is being created has no ranks yet.
+  Result<void> check_ranks(const Call& call) const;
 
   /// Thread for the member's part of a group of several ranks' calls.
   HostStream& worker();
@@ -56,6 +77,26 @@ class Member : public std::enable_shared_from_this<Member> {
   void abort();
   /// Records that the communicator was aborted: its end waits for no rank.
   void abandon();
+  /// Ends running operations. Calls are refused from now on, and others can be derived.
+  Result<void> revoke();
+  bool is_revoked() const;
+
+  /// Creates the id of the next ncclCommGrow. Fails with `Errc::invalid_usage` if one is unused.
+  Result<UniqueId> make_grow_id();
+  std::optional<UniqueId> take_grow_id();
+  /// Sets the family before the creation, if it was not known earlier.
+  void rename(std::string family);
+  std::string family() const;
+
+  /// Waits for all ranks, and refuses calls from then on. Collective.
+  Result<void> suspend();
+  Result<void> resume();
+  bool is_suspended() const;
+
+  /// Creates the counters of signals, once. Collective.
+  Result<void> make_signals();
+  /// Fails with `Errc::invalid_usage` if there are none.
+  Result<Signals*> signals() const;
 
   /// Adds a reduction of ncclRedOpCreatePreMulSum, which has one type.
   Result<int> add_scaling(const RedOp& op, DataType type);
@@ -67,17 +108,25 @@ class Member : public std::enable_shared_from_this<Member> {
 
  private:
   Result<void> bring_up(const std::function<Result<Communicator>()>& make, bool may_have_failed);
+  void run_deferred();
   Result<void> check_ready() const;          // under the mutex
+  Result<void> check_usable() const;         // under the mutex
   Result<void> check_scaling(int at) const;  // needs the mutex, too
   bool leave();
 
-  const std::string family_;
+  std::string family_;  // constant once it is created
+  std::optional<UniqueId> grow_id_;
   std::mutex calls_;                        // one at a time
   mutable std::mutex mutex_;                // guards the members below
   std::optional<Communicator> comm_;        // set before it is ready
   std::unique_ptr<Operations> operations_;  // null if the communicator failed earlier
   std::optional<Result<void>> created_;
-  bool left_ = false, aborted_ = false;
+  bool left_ = false, aborted_ = false, revoked_ = false, suspended_ = false;
+  std::unique_ptr<Signals> signals_;
+  std::deque<std::function<Result<void>()>> deferred_;
+  bool deferring_ = false;  // a thread runs the deferred steps
+  Result<void> deferred_result_;
+  std::condition_variable deferred_ended_;
   std::map<std::string, int> children_;  // number made so far, by `how`
   std::vector<std::optional<std::pair<RedOp, DataType>>> scalings_;
   std::optional<HostStream> worker_;

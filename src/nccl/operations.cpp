@@ -1,14 +1,21 @@
 #include "nccl/operations.hpp"
 
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/base/spare.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
+#include <map>
 #include <optional>
 #include <tuple>
+#include <vector>
 
+#include "choose/only_selected.hpp"
 #include "comm/peer_waits.hpp"
 #include "nccl/contents.hpp"
+#include "nccl/determinism.hpp"
 #include "nccl/devices.hpp"
 #include "nccl/reduce.hpp"
 
@@ -20,44 +27,62 @@ constexpr bool listed(ccl::Types<Ts...>) {
   return (std::is_same_v<T, Ts> || ...);
 }
 
+/// Logs once for a process that a result is left to chance, as NCCL leaves it.
+void warn_of_chance(const char* what) {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true, std::memory_order_relaxed)) return;
+  log_warn(LogPart::coll, "{}; which bytes are sent is left to chance", what);
+}
+
+/// True if a buffer that a message is received into overlaps that of another message of the group.
+bool any_overlap(std::span<const Call> messages) {
+  struct Run {
+    const char *begin, *end;
+    bool written;
+  };
+  std::vector<Run> runs;
+  for (const Call& one : messages) {
+    const bool sends = one.kind == Kind::send;
+    const char* const at = static_cast<const char*>(sends ? one.send : one.recv);
+    if (one.count > 0) runs.push_back({at, at + one.count * size_of(one.type), !sends});
+  }
+  std::ranges::sort(runs, {}, &Run::begin);
+  const char *written_to = nullptr, *read_to = nullptr;
+  for (const Run& run : runs) {
+    if (run.begin < written_to || (run.written && run.begin < read_to)) return true;
+    const char*& end = run.written ? written_to : read_to;
+    end = std::max(end, run.end);
+  }
+  return false;
+}
+
+/// The operation of all calls, and those of calls that select algorithms.
+template <class Op, class Algo>
+struct Kept {
+  std::optional<Collective<Op, Algo>> plain;
+  // Nothing if the selection leaves none and the calls take any.
+  std::map<std::string, std::optional<Collective<Op, Algo>>> selected;
+};
+
 class Made : public Operations {
  public:
-  explicit Made(const Communicator& comm) : comm_{comm} {}
+  Made(const Communicator& comm, bool deterministic) : comm_{comm}, deterministic_{deterministic} {}
 
-  template <class Op>
-  Result<const Collective<Op>*> get() {
-    auto& one = std::get<std::optional<Collective<Op>>>(made_);
+  template <class Op, class Algo = Auto>
+  Result<const Collective<Op, Algo>*> get() {
+    auto& one = std::get<Kept<Op, Algo>>(made_).plain;
     if (!one) {
       CCL_CHECK(check_may_wait());
-      CCL_TRY(auto made, Collective<Op>::create(comm_));
+      CCL_TRY(auto made, Collective<Op, Algo>::create(comm_));
       one.emplace(std::move(made));
     }
     return &*one;
   }
 
   Result<void> run(const Call& call) override {
-    switch (call.kind) {
-      case Kind::all_reduce:
-        return reduce<AllReduce>(call);
-      case Kind::reduce_scatter:
-        return reduce<ReduceScatter>(call);
-      case Kind::reduce:
-        return reduce<Reduce>(call);
-      case Kind::all_gather:
-        return move<AllGather>(call);
-      case Kind::broadcast:
-        return move<Broadcast>(call, call.root);
-      case Kind::all_to_all:
-        return move<AllToAll>(call);
-      case Kind::gather:
-        return move<Gather>(call, call.root);
-      case Kind::scatter:
-        return move<Scatter>(call, call.root);
-      case Kind::send:
-      case Kind::recv:
-        break;
-    }
-    return exchange({&call, 1});
+    CCL_CHECK(run_plain(call));
+    if (call.options == nullptr || call.options->started == nullptr) return {};
+    return record(call.options->started, call.stream);
   }
 
   Result<double> predict(const Call& call) const override {
@@ -86,6 +111,10 @@ class Made : public Operations {
   }
 
   Result<void> exchange(std::span<const Call> messages) override {
+    if (looks_left_ > 0 && messages.size() > 1) {
+      --looks_left_;
+      if (any_overlap(messages)) warn_of_chance("messages of a group overlap in memory");
+    }
     using Messages = Collective<SendRecv>;
     SpareVector<Messages::P2pOp> p2p_ops;
     const cudaStream_t stream = messages.front().stream;
@@ -105,16 +134,83 @@ class Made : public Operations {
   }
 
  private:
+  Result<void> run_plain(const Call& call) {
+    switch (call.kind) {
+      case Kind::all_reduce:
+        return reduce<AllReduce>(call);
+      case Kind::reduce_scatter:
+        return reduce<ReduceScatter>(call);
+      case Kind::reduce:
+        return reduce<Reduce>(call);
+      case Kind::all_gather:
+        return move<AllGather>(call);
+      case Kind::broadcast:
+        return move<Broadcast>(call, call.root);
+      case Kind::all_to_all:
+        return call.send == call.recv ? all_to_all_in_place(call) : move<AllToAll>(call);
+      case Kind::gather:
+        return move<Gather>(call, call.root);
+      case Kind::scatter:
+        return move<Scatter>(call, call.root);
+      case Kind::send:
+      case Kind::recv:
+        break;
+    }
+    return exchange({&call, 1});
+  }
+
   template <class Op>
   Result<double> predict(const Call& call, int times = 1) const {
     return Collective<Op>::predict(comm_, call.count * size_of(call.type) * times);
   }
+
+  /// The operation that the call selects.
+  template <class Op, class Algo = Auto>
+  Result<const Collective<Op, Algo>*> selected(const Call& call) {
+    const CallOptions* const options = call.options.get();
+    if (options == nullptr || options->algorithms.empty()) return get<Op, Algo>();
+    auto& all = std::get<Kept<Op, Algo>>(made_).selected;
+    auto known = all.find(options->algorithms);
+    if (known == all.end()) {
+      CCL_CHECK(check_may_wait());
+      const OnlySelected only{options->algorithms};
+      auto made = Collective<Op, Algo>::create(comm_);
+      if (!made && (made.error().code != Errc::bad_setting || options->must_select)) {
+        return no_selection(std::move(made).error(), options->algorithms);
+      }
+      known = all.try_emplace(options->algorithms).first;
+      if (made) {
+        known->second.emplace(*std::move(made));
+      } else {
+        log_info(LogPart::tuning, "{}; the call runs by any", made.error().what);
+      }
+    }
+    if (known->second) return &*known->second;
+    return get<Op, Algo>();
+  }
+  static cuda::std::unexpected<Error> no_selection(Error why, const std::string& list) {
+    if (why.code == Errc::bad_setting) {
+      why.code = Errc::invalid_argument;
+      why.what = fmt::format(
+          "config.algSelection {} leaves nothing ({}); name others, or set "
+          "config.forceAlgSelection to 0",
+          list, why.what);
+    }
+    return fail(std::move(why));
+  }
+
   template <class Op>
   Result<void> reduce(const Call& call) {
-    CCL_TRY(const auto* one, get<Op>());
+    const bool one_order =
+        deterministic_ || (call.options != nullptr && call.options->deterministic);
+    return one_order ? reduce_by<Op, Deterministic>(call) : reduce_by<Op, Auto>(call);
+  }
+  template <class Op, class Algo>
+  Result<void> reduce_by(const Call& call) {
+    CCL_TRY(const auto* one, (selected<Op, Algo>(call)));
     return with_type(call.type, [&]<class T>(TypeTag<T>) -> Result<void> {
       if constexpr (listed<T>(Types{})) {
-        return nccl::reduce<Op, T>(*one, call);
+        return nccl::reduce<Op, Algo, T>(*one, call);
       } else {
         return fail(Errc::not_supported,
                     fmt::format("there is no code for {} of {}; build with CCL_NCCL_TYPES=all",
@@ -122,9 +218,23 @@ class Made : public Operations {
       }
     });
   }
+
+  /// Sends a copy, since what arrives replaces what is to be sent.
+  Result<void> all_to_all_in_place(const Call& call) {
+    const auto bytes = std::size_t(call.count * size_of(call.type)) * std::size_t(comm_.ranks());
+    if (bytes == 0) return move<AllToAll>(call);
+    CCL_TRY(void* const copied, allocate_on(bytes, call.stream));
+    Call other = call;
+    other.send = copied;
+    auto done = copy(copied, call.send, bytes, call.stream);
+    if (done) done = move<AllToAll>(other);
+    auto released = release_on(copied, call.stream);
+    return done ? released : done;
+  }
+
   template <class Op, class... Root>
   Result<void> move(const Call& call, Root... root) {
-    CCL_TRY(const auto* one, get<Op>());
+    CCL_TRY(const auto* one, selected<Op>(call));
     const auto by = [&]<class T>(TypeTag<T>) {
       return (*one)(static_cast<const T*>(call.send), static_cast<T*>(call.recv), call.count,
                     root..., Stream{call.stream});
@@ -143,8 +253,11 @@ class Made : public Operations {
   }
 
   template <class... Ops>
-  using OneOfEach = std::tuple<std::optional<Collective<Ops>>...>;
+  using OneOfEach = std::tuple<Kept<Ops, Auto>..., Kept<AllReduce, Deterministic>,
+                               Kept<ReduceScatter, Deterministic>, Kept<Reduce, Deterministic>>;
   Communicator comm_;
+  bool deterministic_;
+  int looks_left_ = 64;  // groups of messages whose buffers are compared
   OneOfEach<AllReduce, ReduceScatter, Reduce, AllGather, Broadcast, AllToAll, Gather, Scatter,
             SendRecv>
       made_;
@@ -153,7 +266,8 @@ class Made : public Operations {
 }  // namespace
 
 Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm) {
-  auto made = std::make_unique<Made>(comm);
+  CCL_TRY(const bool deterministic, wants_one_order(comm));
+  auto made = std::make_unique<Made>(comm, deterministic);
   CCL_CHECK(made->get<SendRecv>());
   return std::unique_ptr<Operations>{std::move(made)};
 }

@@ -14,6 +14,7 @@
 #include "base/fd.hpp"
 #include "base/os_error.hpp"
 #include "net/name_lookup.hpp"
+#include "settings/report.hpp"
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -277,9 +278,8 @@ Result<Interface> local_interface() {
   Error error;
   error.code = Errc::network;
   error.what = fmt::format(
-      "no network interface fits (CCL_SOCKET_IFNAME=\"{}\", "
-      "CCL_SOCKET_FAMILY={}); those that are up:{}",
-      names,
+      "no network interface fits ({}=\"{}\", {}={}); those that are up:{}",
+      variable_of("SOCKET_IFNAME"), names, variable_of("SOCKET_FAMILY"),
       family == AF_INET ? "AF_INET"
       : family != 0     ? "AF_INET6"
                         : "any",

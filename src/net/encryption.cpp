@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstring>
+#include <mutex>
 
+#include "base/fork_mutex.hpp"
 #include "net/sodium.hpp"
 #include <strings.h>
 
@@ -24,7 +26,38 @@ std::string_view name(Encryption encryption) {
   return "unknown";
 }
 
+namespace {
+/// Key of the process.
+struct Key {
+  std::optional<Digest> digest;
+  ForkMutex mutex{[] {}};  // 32 bytes are copied at once
+};
+Key& key() {
+  static Key* const one = new Key;  // until the process ends
+  return *one;
+}
+}  // namespace
+
+Result<void> use_key(Bytes text) {
+  if (!text.empty() && !has_sodium()) {
+    return fail(Errc::not_supported,
+                fmt::format("connections cannot be encrypted ({}), or leave the key out",
+                            sodium_problem()));
+  }
+  std::optional<Digest> digest;
+  if (!text.empty()) digest = sha256(text);
+  const std::lock_guard lock{key().mutex};
+  key().digest = digest;
+  return {};
+}
+
+std::optional<Digest> key_in_use() {
+  const std::lock_guard lock{key().mutex};
+  return key().digest;
+}
+
 Result<Encryption> wanted_encryption() {
+  if (key_in_use()) return Encryption::full;
   CCL_TRY(const std::string word, setting_text("ENCRYPTION"));
   if (word == "OFF") return Encryption::off;
   if (!has_sodium()) {

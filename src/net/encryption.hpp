@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "net/sha256.hpp"
@@ -18,8 +19,15 @@ enum class Encryption : std::uint8_t {
 };
 /// Returns the value of CCL_ENCRYPTION that selects it.
 std::string_view name(Encryption encryption);
-/// Reads CCL_ENCRYPTION. Fails with `Errc::not_supported` if it is on and libsodium is missing.
+/// Reads CCL_ENCRYPTION; `full` if the process has a key. Fails with `Errc::not_supported` if it is
+/// on and libsodium is missing.
 Result<Encryption> wanted_encryption();
+/// Sets a key that both ends of all later connections must have, beside the communicator's secret.
+/// An empty key ends this. Fails with `Errc::not_supported` if libsodium is missing, since a key is
+/// given to encrypt.
+Result<void> use_key(Bytes key);
+/// Digest of that key, or nothing.
+std::optional<Digest> key_in_use();
 /// True if this CPU computes AES-256-GCM by instructions of its own and libsodium uses them.
 bool has_aes();
 

@@ -73,8 +73,12 @@ CpaceShare handshake_share(const Secret& secret, ProofMode mode, const Handshake
 std::optional<HandshakeKeys> handshake_keys(const Secret& secret, HandshakeSide side,
                                             const CpaceShare& mine, const Greeting& greeting,
                                             const Claim& claim, Bytes hello) {
-  const auto key = common_key(secret, side, mine, greeting, claim, hello);
+  auto key = common_key(secret, side, mine, greeting, claim, hello);
   if (!key) return {};
+  if (const auto own = key_in_use()) {
+    const Digest both = hmac_sha256(*own, *key);
+    key->assign(both.begin(), both.end());
+  }
   std::vector<std::byte> transcript;
   append_bytes(transcript, std::as_bytes(std::span{&greeting, 1}));
   append_bytes(transcript, std::as_bytes(std::span{&claim, 1}));

@@ -1,3 +1,4 @@
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
 
 #include <fmt/format.h>
@@ -96,6 +97,7 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
     return fail(std::move(started).error());
   }
   thread_ = std::move(*started);
+  log_info(LogPart::proxy, "a proxy thread drives this rank's connections");
   return {};
 }
 

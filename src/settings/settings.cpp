@@ -1,17 +1,23 @@
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
+#include <ccl/version.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/fork_mutex.hpp"
 #include "base/text.hpp"
+#include "settings/files.hpp"
+#include "settings/report.hpp"
 #include "settings/values.hpp"
 #include <unistd.h>
 
@@ -43,28 +49,54 @@ struct Renamed {
 constexpr std::array<Renamed, 1> renamed{{{"JOURNAL_SIZE", "FLIGHT_RECORDER_SIZE"}}};
 
 struct Given {
-  std::string variable;  // "CCL_DEBUG", "NCCL_DEBUG"; empty: the initial value
+  std::string variable;  // "CCL_DEBUG", "NCCL_DEBUG"
   std::string value;
 };
 
+/// Returns a value as NCCL reads it: blanks around it do not count, a number may be hexadecimal or
+/// octal, and any number but 0 switches a flag on.
+std::string as_nccl_reads(const Setting& s, std::string_view value) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t'; };
+  while (!value.empty() && blank(value.front())) value.remove_prefix(1);
+  while (!value.empty() && blank(value.back())) value.remove_suffix(1);
+  std::string text{value};
+  if (s.kind != flag && s.kind != integer && s.kind != bytes) return text;
+  const char* const digits = text.c_str();
+  char* end = nullptr;
+  errno = 0;
+  const long long number = std::strtoll(digits, &end, 0);
+  if (end == digits || *end != 0 || errno != 0) return text;
+  if (s.kind == flag && number > 0) return "1";
+  return std::to_string(number);
+}
+
+std::optional<Given> value_given(const Setting& s, std::string_view prefix) {
+  std::string variable = fmt::format("{}{}", prefix, s.name);
+  auto value = value_of_variable(variable);
+  if (!value || value->empty()) return {};  // empty counts as not set
+  return Given{std::move(variable), *std::move(value)};
+}
+
+/// NCCL_ value of a setting; `fitting` leaves out one that does not fit.
+std::optional<Given> given_as_nccl(const Setting& s, bool fitting = true) {
+  if (!s.nccl) return {};
+  auto theirs = value_given(s, "NCCL_");
+  if (!theirs) return {};
+  theirs->value = as_nccl_reads(s, theirs->value);
+  if (theirs->value.empty() || is_automatic(s, theirs->value)) return {};
+  if (fitting && !fits(s, theirs->value)) return {};
+  return theirs;
+}
+
 std::optional<Given> given(const Setting& s) {
-  const auto look = [&](std::string_view prefix) -> std::optional<Given> {
-    std::string variable = fmt::format("{}{}", prefix, s.name);
-    const char* value = std::getenv(variable.c_str());
-    if (value == nullptr || *value == 0) return {};  // empty counts as not set
-    return Given{std::move(variable), value};
-  };
-  if (auto mine = look("CCL_")) return mine;
+  if (auto mine = value_given(s, "CCL_")) return mine;
   for (const Renamed& r : renamed) {
     if (r.now != s.name) continue;
     const std::string variable = fmt::format("CCL_{}", r.before);
     const char* value = std::getenv(variable.c_str());
     if (value != nullptr && *value != 0) return Given{variable, value};
   }
-  if (!s.nccl) return {};
-  auto theirs = look("NCCL_");
-  if (theirs && is_automatic(s, theirs->value)) return {};
-  return theirs;
+  return given_as_nccl(s);
 }
 
 Result<void> check(const Setting& s, const Given& g) {
@@ -109,40 +141,134 @@ size_t distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-Result<void> check_settings() {
-  const auto settings = all_settings();
+namespace {
+
+/// Calls see(name without CCL_) for each variable of ccl's that is set and no setting.
+template <class See>
+void each_unknown(See see) {
+  const auto look = [&](std::string_view variable, std::string_view value) {
+    if (!variable.starts_with("CCL_") || value.empty()) return;
+    const std::string_view name = variable.substr(4);
+    const bool old = std::ranges::any_of(renamed, [&](auto& r) { return r.before == name; });
+    const bool others = std::ranges::find(not_ours, name) != not_ours.end();
+    if (!old && !others && find(name) == nullptr) see(name);
+  };
   for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
     const std::string_view line{*at};
-    if (!line.starts_with("CCL_")) continue;
-    const auto equals = line.find('=');
-    const std::string_view name = line.substr(4, equals - 4);
-    if (find(name) != nullptr) continue;
-    if (std::find(not_ours.begin(), not_ours.end(), name) != not_ours.end()) continue;
-    if (equals + 1 == line.size()) continue;  // empty: not set
-    const auto old = std::find_if(renamed.begin(), renamed.end(),
-                                  [&](const Renamed& r) { return r.before == name; });
-    if (old != renamed.end()) {
-      static std::once_flag warned;
-      std::call_once(warned, [&] {
-        log_warn(LogPart::env, "CCL_{} is deprecated; set CCL_{}", old->before, old->now);
-      });
-      continue;
-    }
-    const auto nearest =
-        std::min_element(settings.begin(), settings.end(), [&](const Setting& a, const Setting& b) {
-          return distance(a.name, name) < distance(b.name, name);
-        });
-    std::string names;
-    for (const Setting& s : settings) names += fmt::format(" CCL_{}", s.name);
-    return fail(
-        Errc::bad_setting,
-        fmt::format("CCL_{} is set (there is no such setting); did you mean CCL_{}? There are:{}",
-                    name, nearest->name, names));
+    const auto equals = std::min(line.find('='), line.size());
+    look(line.substr(0, equals), line.substr(std::min(equals + 1, line.size())));
   }
-  for (const Setting& s : settings) {
+  for (const FileValue& one : values_of_files()) look(one.variable, one.value);
+}
+
+/// Returns the setting with the nearest name, or null if none is near.
+const Setting* nearest(std::string_view name) {
+  constexpr size_t near = 2;  // letters
+  const auto settings = all_settings();
+  const auto found = std::ranges::min_element(
+      settings, {}, [&](const Setting& s) { return distance(s.name, name); });
+  return distance(found->name, name) <= near ? &*found : nullptr;
+}
+
+std::string unknown(std::string_view name) {
+  const Setting* const near = nearest(name);
+  return fmt::format("CCL_{} is set (there is no such setting){}", name,
+                     near == nullptr ? "" : fmt::format("; did you mean CCL_{}?", near->name));
+}
+
+/// Returns true for the first call of the process with a text.
+bool is_first(const std::string& text) {
+  struct Seen {
+    std::set<std::string> all;
+    ForkMutex mutex{[this] { renew(all); }};
+  };
+  static auto* const seen = new Seen;  // until the process ends
+  const std::lock_guard lock{seen->mutex};
+  return seen->all.insert(text).second;
+}
+
+/// NCCL's variables that are no settings of ccl: read elsewhere, or by the programs themselves.
+bool is_read_elsewhere(std::string_view variable) {
+  return variable == "NCCL_CONF_FILE";
+}
+
+void report_unread() {
+  const auto look = [](std::string_view variable, std::string_view value) {
+    if (!variable.starts_with("NCCL_") || value.empty() || is_read_elsewhere(variable)) return;
+    const Setting* const s = find(variable.substr(5));
+    if (s != nullptr && s->nccl) return;
+    const std::string text = fmt::format("{}={} is not read by ccl", variable, value);
+    if (is_first(text)) log_info(LogPart::env, "{}", text);
+  };
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
+    const std::string_view line{*at};
+    const auto equals = std::min(line.find('='), line.size());
+    look(line.substr(0, equals), line.substr(std::min(equals + 1, line.size())));
+  }
+  for (const FileValue& one : values_of_files()) look(one.variable, one.value);
+}
+
+void report_given(const Setting& s) {
+  if (const auto theirs = given_as_nccl(s, false); theirs && !fits(s, theirs->value)) {
+    const std::string text =
+        fmt::format("{}={} does not fit ({}) and is left out; it takes {}", theirs->variable,
+                    theirs->value, s.meaning, valid_values(s));
+    if (is_first(text)) log_warn(LogPart::env, "{}", text);
+  }
+  const auto set = given(s);
+  if (!set) return;
+  const bool secret = s.name == "SECRET";
+  const bool by_file = std::getenv(set->variable.c_str()) == nullptr;
+  const std::string text = fmt::format("{} set by {} to {}", set->variable,
+                                       by_file ? "a configuration file" : "environment",
+                                       secret ? "a text that is not shown" : set->value);
+  if (is_first(text)) log_info(LogPart::env, "{}", text);
+}
+
+}  // namespace
+
+Result<void> check_settings() {
+  CCL_TRY(const bool strict, setting_flag("STRICT"));
+  Result<void> done;
+  each_unknown([&](std::string_view name) {
+    if (!strict || !done) return;
+    std::string names;
+    for (const Setting& s : all_settings()) names += fmt::format(" CCL_{}", s.name);
+    done = fail(Errc::bad_setting, fmt::format("{} CCL_STRICT=1 allows only settings; there are:{}",
+                                               unknown(name), names));
+  });
+  CCL_CHECK(done);
+  for (const Renamed& old : renamed) {
+    const std::string variable = fmt::format("CCL_{}", old.before);
+    const char* const value = std::getenv(variable.c_str());
+    if (value != nullptr && *value != 0 && is_first(variable)) {
+      log_warn(LogPart::env, "{} is deprecated; set CCL_{}", variable, old.now);
+    }
+  }
+  for (const Setting& s : all_settings()) {
     if (const auto g = given(s)) CCL_CHECK(check(s, *g));
   }
   return {};
+}
+
+void report_settings(int rank) {
+  if (rank == 0 && setting_given("DEBUG") && is_first("version")) {
+    log(LogLevel::version, LogPart::init, "ccl version {}", version);
+  }
+  if (rank == 0) {
+    each_unknown([](std::string_view name) {
+      const std::string text = unknown(name);
+      if (is_first(text)) log_warn(LogPart::env, "{}", text);
+    });
+  }
+  for (const Setting& s : all_settings()) report_given(s);
+  report_unread();
+}
+
+std::string variable_of(std::string_view setting) {
+  const Setting* const s = find(setting);
+  const auto set = s == nullptr ? std::nullopt : given(*s);
+  return set ? set->variable : fmt::format("CCL_{}", setting);
 }
 
 Result<bool> setting_flag(std::string_view name) {

@@ -29,19 +29,26 @@ constexpr std::array table{
         "1: compare operation, count, type and root between ranks before each collective, and the "
         "lengths of messages at their two ends; on GPUs, that buffers are memory that kernels can "
         "use"},
+    Setting{"COMM_BLOCKING", integer, "-1", nccl,
+            "in libnccl.so.2, 0: no call of a communicator blocks; 1: calls block; -1: as the "
+            "program's configuration says",
+            -1, 1},
     Setting{"COMM_ID", text, "", nccl,
             "host:port where rank 0 listens for the others while ranks find each other; "
             "[address]:port for IPv6"},
     Setting{"CUMEM_ENABLE", flag, "1", nccl,
             "0: share GPU memory by legacy IPC handles instead of cuMem handles"},
     Setting{"DEBUG", word, "WARN", nccl, "how much is logged", any, any,
-            "NONE VERSION WARN INFO ABORT TRACE"},
+            "NONE VERSION WARN ATTN INFO ABORT TRACE"},
     Setting{"DEBUG_FILE", text, "stderr", nccl,
             "where the log goes: stderr, stdout or a path; %h becomes the host's name, %p the "
             "process id"},
     Setting{"DEBUG_SUBSYS", text, "INIT,BOOTSTRAP,ENV", nccl,
             "subsystems logged at INFO and TRACE: a list of INIT BOOTSTRAP COLL P2P SHM NET GRAPH "
             "TUNING ENV ALLOC PROXY ALL; ^ and a list: all but these"},
+    Setting{"DETERMINISTIC", flag, "0", false,
+            "1: in libnccl.so.2, reductions have one order of additions, so that the same values "
+            "give the same bits in calls of any size, run and rank"},
     Setting{"DIRECT_MAP", flag, "1", false,
             "0: peers never map receive buffers of this rank, which Direct does with those of "
             "cudaMalloc; messages then go through scratch memory, except into windows"},
@@ -210,6 +217,8 @@ constexpr std::array table{
             "helper threads of the Socket transport, beside those that wait in a collective; -2: "
             "2 on a NIC of Amazon's cloud, 4 of Google's, else 0",
             -2, 16},
+    Setting{"STRICT", flag, "0", false,
+            "1: an unknown CCL_ name is an error and not a warning of rank 0"},
     Setting{"TIMEOUT", seconds, "0", false,
             "seconds without progress after which a collective fails; 0: never"},
     Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},

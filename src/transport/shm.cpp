@@ -1,3 +1,4 @@
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 #include <ccl/transport/shm.hpp>
 
@@ -5,6 +6,7 @@
 
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "base/fd.hpp"
 #include "base/mapping.hpp"
@@ -12,6 +14,7 @@
 #include "base/random.hpp"
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"
+#include "settings/report.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/fd_server.hpp"
 #include "transport/handshake_fields.hpp"
@@ -76,12 +79,12 @@ struct ShmEnd {
 }  // namespace detail
 
 Result<void> ShmTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
-  const auto refuse = [&](const char* why) {
+  const auto refuse = [&](std::string_view why) {
     return fail(Errc::no_transport, fmt::format("shm does not connect rank {} to rank {} ({})",
                                                 from.rank, to.rank, why));
   };
   CCL_TRY(const bool disabled, detail::setting_flag("SHM_DISABLE"));
-  if (disabled) return refuse("CCL_SHM_DISABLE is 1");
+  if (disabled) return refuse(fmt::format("{} is 1", detail::variable_of("SHM_DISABLE")));
   if (from.host_hash != to.host_hash) return refuse("they are on different hosts; socket would");
   return {};
 }
@@ -122,6 +125,10 @@ Result<Connection> ShmTransport::End::connect(const Handshake& theirs) {
   connection.wires = end_->layout.wires(base, end_->edge.side, false);
   connection.owner = end_;
   connection.transport = name;
+  log_info(LogPart::shm, "edge {}: rank {} {} rank {} by shared memory of {} bytes", end_->edge.id,
+           end_->edge.self.rank,
+           end_->edge.side == EdgeSide::receiver ? "receives from" : "sends to",
+           end_->edge.peer.rank, end_->mapping.bytes());
   return connection;
 }
 

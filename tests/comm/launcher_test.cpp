@@ -1,9 +1,12 @@
 #include <ccl/comm/launcher.hpp>
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/bootstrap.hpp>
 #include <ccl/detail/runtime/host_id.hpp>
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -38,6 +41,8 @@ constexpr const char* names[] = {"RANK",
                                  "MPI_LOCALRANKID",
                                  "SLURM_PROCID",
                                  "SLURM_NTASKS",
+                                 "SLURM_NPROCS",
+                                 "SLURM_STEP_NUM_TASKS",
                                  "SLURM_LOCALID",
                                  "SLURM_JOB_ID",
                                  "SLURM_STEP_ID",
@@ -153,6 +158,52 @@ TEST_CASE("each launcher's variables say who a process is") {
   mentions(first, "alone", 0, 1, 0);
   first["SLURM_STEP_ID"] = "0";
   mentions(first, "Slurm", 0, 6, 0);
+  first["SLURM_STEP_NUM_TASKS"] = "2";  // the step's number counts before the job's
+  mentions(first, "Slurm", 0, 2, 0);
+  mentions({{"SLURM_PROCID", "1"}, {"SLURM_STEP_ID", "3"}, {"SLURM_NPROCS", "4"}}, "Slurm", 1, 4,
+           0);
+  // A batch script of a job that was asked for by tasks of each node has no number at all.
+  mentions({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_JOB_ID", "7"}}, "alone", 0, 1,
+           0);
+}
+
+TEST_CASE("blanks around a number are nothing") {
+  mentions({{"RANK", " 3"}, {"WORLD_SIZE", "8 "}}, "torchrun", 3, 8, 0);
+  CHECK(refused({{"RANK", "1 2"}, {"WORLD_SIZE", "30"}}) == Errc::bad_setting);
+  CHECK(refused({{"RANK", " "}, {"WORLD_SIZE", "3"}}) == Errc::bad_setting);
+  const Launched env{{{"RANK", "1"},
+                      {"WORLD_SIZE", "2"},
+                      {"MASTER_ADDR", "127.0.0.1"},
+                      {"MASTER_PORT", "23355 "}}};
+  const auto id = launch_id(detect_launch().value());
+  REQUIRE(id);
+  CHECK(detail::net::Address{detail::net::unpack(*id)->root}.port() == 23355);
+}
+
+TEST_CASE("launchers that disagree are named") {
+  const auto warned = [](const std::map<std::string, std::string>& vars) {
+    const std::string path = "/tmp/ccl.launchers." + std::to_string(::getpid());
+    ::setenv("CCL_DEBUG_FILE", path.c_str(), 1);
+    log_reload();
+    mentions(vars, "torchrun", 1, 4, 0);
+    ::unsetenv("CCL_DEBUG_FILE");
+    log_reload();
+    std::ifstream file{path};
+    const std::string text{std::istreambuf_iterator<char>{file}, {}};
+    ::unlink(path.c_str());
+    return text;
+  };
+  std::map<std::string, std::string> both{{"RANK", "1"},
+                                          {"WORLD_SIZE", "4"},
+                                          {"OMPI_COMM_WORLD_RANK", "1"},
+                                          {"OMPI_COMM_WORLD_SIZE", "4"}};
+  CHECK(warned(both).empty());
+  both["OMPI_COMM_WORLD_SIZE"] = "2";
+  const std::string text = warned(both);
+  CHECK(text.find("RANK and WORLD_SIZE say that this is rank 1 of 4, and OMPI_COMM_WORLD_RANK and "
+                  "OMPI_COMM_WORLD_SIZE that it is rank 1 of 2") != text.npos);
+  both["TORCHELASTIC_RUN_ID"] = "7";  // ranks of its own
+  CHECK(warned(both).empty());
 }
 
 TEST_CASE("variables that make no sense are errors") {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -81,10 +82,39 @@ TEST_CASE("levels and parts filter as NCCL's do") {
   };
   CHECK(shown("NONE", "ALL") == "");
   CHECK(shown("VERSION", "ALL") == " v,");
+  CHECK(shown("ATTN", "NET") == " v, w,");
   CHECK(shown("WARN", "NET") == " v, w,");
   CHECK(shown("info", "net") == " v, w, in,");
   CHECK(shown("INFO", "^NET,INIT") == " v, w, ic,");
   CHECK(shown("TRACE", "COLL,NET") == " v, w, ic, in, a, t,");
+}
+
+TEST_CASE("a program without standard streams gets no log into its files") {
+  const std::string own = "/tmp/ccl.streams." + std::to_string(::getpid());
+  const auto child = ::fork();
+  if (child == 0) {
+    for (const int fd : {0, 1, 2}) ::close(fd);
+    ::setenv("CCL_DEBUG", "INFO", 1);
+    log_reload();  // the first look
+    const int first = ::open(own.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    const int second = ::dup(first), third = ::dup(first);
+    log_warn(LogPart::init, "lost");
+    const bool same = first == 0 && second == 1 && third == 2 && ::lseek(first, 0, SEEK_END) == 0;
+    ::setenv("CCL_DEBUG_FILE", (own + ".log").c_str(), 1);
+    for (const int fd : {0, 1, 2}) ::close(fd);
+    log_reload();  // the log's file gets none of these numbers
+    const bool free = ::open("/dev/null", O_RDONLY) == 0;
+    log_warn(LogPart::init, "kept");
+    ::_exit(same && free ? 0 : 1);
+  }
+  int status = 1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  std::ifstream log{own + ".log"};
+  const std::string text{std::istreambuf_iterator<char>{log}, {}};
+  CHECK(text.find("kept") != text.npos);
+  ::unlink(own.c_str());
+  ::unlink((own + ".log").c_str());
 }
 
 TEST_CASE("lines of many threads stay whole") {

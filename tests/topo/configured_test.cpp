@@ -48,9 +48,11 @@ TEST_CASE("a topology file replaces detection and is dumped") {
   }
   {
     const Environment nowhere("CCL_TOPO_DUMP_FILE", temporary("not_there") + "/out.xml");
-    const auto dumped = topo::dump_machine({});
-    REQUIRE_FALSE(dumped);
-    CHECK(dumped.error().what.starts_with("CCL_TOPO_DUMP_FILE: cannot write"));
+    CHECK(topo::dump_machine({}));  // what is for diagnosis ends nothing
+    const Environment graphs("NCCL_GRAPH_DUMP_FILE", temporary("not_there") + "/out.xml");
+    CHECK(topo::dump_channels({}, {}));
+    const Environment theirs("NCCL_TOPO_FILE", temporary("not_there"));
+    CHECK(topo::configured_machine());  // as NCCL, which detects the topology then
   }
   CHECK(topo::configured_machine());  // this machine
   fs::remove(in);
@@ -118,7 +120,12 @@ TEST_CASE("a graph file stands in for the search") {
     const auto own = topo::configured_channels(loaded->graph, paths, 3);
     REQUIRE_FALSE(own);
     CHECK(own.error().what.find("nothing of the search would be replaced") != std::string::npos);
+    CHECK(own.error().what.starts_with("CCL_GRAPH_FILE: "));
   }
+  const Environment theirs("NCCL_GRAPH_FILE", temporary("not_there"));
+  const auto named = topo::configured_channels(loaded->graph, paths, 3);
+  REQUIRE_FALSE(named);
+  CHECK(named.error().what.starts_with("NCCL_GRAPH_FILE: "));  // as it was given
   fs::remove(in);
   fs::remove(out);
 }

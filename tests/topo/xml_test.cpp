@@ -148,6 +148,20 @@ TEST_CASE("missing and absurd values are repaired by name") {
   CHECK(bw(loaded->graph, gpus[0], loaded->graph.of(topo::NodeType::cpu)[0]) == 12);
 }
 
+TEST_CASE("a width that a virtual machine does not know is taken as 16 lanes, and named") {
+  auto loaded = load(R"(<system>
+    <cpu numaid="0" arch="x86_64" vendor="GenuineIntel">
+      <pci busid="0000:01:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="255">
+        <gpu dev="0" sm="90" rank="0"/>
+      </pci>
+    </cpu>
+  </system>)");
+  REQUIRE(loaded);
+  CHECK(repaired(*loaded, "width 255: taken as 48 GB/s"));
+  const auto& graph = loaded->graph;
+  CHECK(bw(graph, graph.of(topo::NodeType::gpu)[0], graph.of(topo::NodeType::cpu)[0]) == 48);
+}
+
 TEST_CASE("what is left out, or not as it says, is named") {
   const auto loaded = load(R"(<system version="99">
     <cpu numaid="0" affinity="zz" arch="x86_64" vendor="GenuineIntel"><cpu numaid="1"/>

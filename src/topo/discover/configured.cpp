@@ -1,3 +1,4 @@
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 #include <ccl/topo/configured.hpp>
 #include <ccl/topo/discover.hpp>
@@ -5,16 +6,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
 
+#include "settings/report.hpp"
 #include "topo/graph/p2p_path.hpp"
 
 namespace ccl::topo {
 namespace {
-/// Adds to an error in a file the name of the setting that names the file.
+using ccl::detail::variable_of;
+
+/// Adds to an error in a file the name of the variable that names the file.
 template <class T>
 Result<T> by(const char* setting, Result<T> result) {
-  if (!result) result.error().what = fmt::format("{}: {}", setting, result.error().what);
+  if (!result) {
+    result.error().what = fmt::format("{}: {}", variable_of(setting), result.error().what);
+  }
   return result;
+}
+
+/// Writes what is for diagnosis only, so that a failure ends nothing.
+void write_dump(const char* setting, const std::string& path, const std::string& text) {
+  const auto written = by(setting, write_file(path, text));
+  if (!written) log_warn(LogPart::graph, "{}", written.error().what);
+}
+
+/// True if the file is not there and NCCL, whose variable names it, would go on without.
+bool goes_on_without(const std::string& path) {
+  const std::string variable = variable_of("TOPO_FILE");
+  if (!variable.starts_with("NCCL_") || std::filesystem::exists(path)) return false;
+  log_warn(LogPart::graph, "{}: there is no file {}; the topology is detected", variable, path);
+  return true;
 }
 }  // namespace
 
@@ -32,15 +54,16 @@ Result<FuseRules> configured_fusion() {
 }
 
 Result<LoadedGraph> configured_machine(const DiscoverOptions& options) {
-  CCL_TRY(const std::string given, ccl::detail::setting_text("TOPO_FILE"));
+  CCL_TRY(std::string given, ccl::detail::setting_text("TOPO_FILE"));
+  if (!given.empty() && goes_on_without(given)) given.clear();
   CCL_TRY(const FuseRules fusion, configured_fusion());
   bool detected = given.empty();
   XmlFile file;
   if (given.empty()) {
     CCL_TRY(file, discover(options));
   } else {
-    CCL_TRY(file, by("CCL_TOPO_FILE", read_xml(given)));
-    CCL_TRY(const LoadedGraph alone, by("CCL_TOPO_FILE", to_graph(file)));
+    CCL_TRY(file, by("TOPO_FILE", read_xml(given)));
+    CCL_TRY(const LoadedGraph alone, by("TOPO_FILE", to_graph(file)));
     if (alone.graph.of(NodeType::gpu).empty()) {
       CCL_TRY(const XmlFile found, discover(options));
       file.root = merge(found.root, file.root);
@@ -58,7 +81,8 @@ Result<LoadedGraph> configured_machine(const DiscoverOptions& options) {
 Result<void> dump_machine(const Graph& graph) {
   CCL_TRY(const std::string dump, ccl::detail::setting_text("TOPO_DUMP_FILE"));
   if (dump.empty()) return {};
-  return by("CCL_TOPO_DUMP_FILE", write_file(dump, print_xml(to_xml(graph))));
+  write_dump("TOPO_DUMP_FILE", dump, print_xml(to_xml(graph)));
+  return {};
 }
 
 Result<PathRules> configured_rules() {
@@ -76,18 +100,17 @@ Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths, 
   ChannelPlan plan = search_all(graph, paths, ranks);
   CCL_TRY(const std::string given, ccl::detail::setting_text("GRAPH_FILE"));
   if (!given.empty()) {
-    CCL_TRY(const XmlFile file, by("CCL_GRAPH_FILE", read_xml(given)));
+    CCL_TRY(const XmlFile file, by("GRAPH_FILE", read_xml(given)));
     CCL_TRY(const std::vector<ChannelGraph> graphs,
-            by("CCL_GRAPH_FILE", to_channel_graphs(file, graph)));
+            by("GRAPH_FILE", to_channel_graphs(file, graph)));
     const auto stands_in = [](const ChannelGraph& read) {
       return !read.channels.empty() && read.id >= 0 && read.id <= 4;
     };
     if (std::none_of(graphs.begin(), graphs.end(), stands_in)) {
-      return fail(
-          Errc::invalid_argument,
-          fmt::format("CCL_GRAPH_FILE: {} has no <graph> of id 0 to 4 with channels, so that "
-                      "nothing of the search would be replaced; correct it or unset it",
-                      given));
+      return fail(Errc::invalid_argument,
+                  fmt::format("{}: {} has no <graph> of id 0 to 4 with channels, so that "
+                              "nothing of the search would be replaced; correct it or unset it",
+                              variable_of("GRAPH_FILE"), given));
     }
     for (const ChannelGraph& read : graphs) {
       if (read.channels.empty()) continue;
@@ -120,7 +143,8 @@ Result<void> dump_channels(const ChannelPlan& plan, const Graph& graph) {
   if (dump.empty()) return {};
   const auto graphs =
       to_xml({plan.ring, plan.tree, plan.collnet_chain, plan.nvls, plan.collnet_direct}, graph);
-  return by("CCL_GRAPH_DUMP_FILE", write_file(dump, print_xml(graphs)));
+  write_dump("GRAPH_DUMP_FILE", dump, print_xml(graphs));
+  return {};
 }
 
 }  // namespace ccl::topo

@@ -144,9 +144,11 @@ Result<void> Loader::read_gpu(const Element& element, Node& node) {
 }
 
 float Loader::pci_bandwidth(const Element& element, const Node::Pci& pci) {
-  const int width = pci.link_width == 0 ? 16 : pci.link_width;
+  constexpr int max_width = 64;  // 255 if a virtual machine has no information
+  const bool known = pci.link_width > 0 && pci.link_width <= max_width;
+  const int width = known ? pci.link_width : 16;
   float bw = pcie_bw(pci.link_speed, width);
-  if (bw == 0 || pci.link_width == 0) {
+  if (bw == 0 || !known) {
     if (bw == 0) bw = pcie_bw("8.0 GT/s", width);
     repair(element.line, fmt::format("{}: PCIe speed \"{}\" width {}: taken as {:g} GB/s",
                                      pci.bus_id, pci.link_speed, pci.link_width, bw));

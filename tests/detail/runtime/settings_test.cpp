@@ -1,14 +1,18 @@
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
+#include "settings/report.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
+#include <unistd.h>
 
 using namespace ccl;
 using namespace ccl::test;
@@ -17,6 +21,22 @@ namespace {
 
 std::string why(const Result<void>& r) {
   return r ? "" : r.error().what;
+}
+
+/// Lines that are logged while `body` runs.
+template <class Body>
+std::string log_of(Body&& body) {
+  const std::string path = fmt::format("/tmp/ccl.settings.{}", ::getpid());
+  {
+    const Environment log{{{"CCL_DEBUG_FILE", path}, {"CCL_DEBUG", "INFO"}}};
+    log_reload();
+    body();
+  }
+  log_reload();
+  std::ifstream file{path};
+  const std::string text{std::istreambuf_iterator<char>{file}, {}};
+  ::unlink(path.c_str());
+  return text;
 }
 
 }  // namespace
@@ -60,7 +80,6 @@ TEST_CASE("a bad value is an error that says what fits") {
     CHECK(mentions(checked.error().what, hint));
   };
   bad("CCL_SHM_DISABLE", "yes", "0 or 1");
-  bad("NCCL_SHM_DISABLE", "2", "0 or 1");
   bad("CCL_MAX_CTAS", "0", "from 1 to 4096");
   bad("CCL_MAX_CTAS", "12x", "from 1 to 4096");
   bad("CCL_MEMORY_BUDGET", "12T", "with K, M or G");
@@ -69,21 +88,20 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_TIMEOUT", "nan", "at least 0");
   bad("CCL_TIMEOUT", "1e300", "at most 1e9");
   bad("CCL_MNNVL_CLIQUE_ID", "-2", "a whole number, at least -1");
-  bad("NCCL_NVLS_ENABLE", "3", "0 or 1");
   bad("CCL_NVLS_ENABLE", "2", "0 or 1");
   bad("CCL_DEBUG", "LOUD", "TRACE");
   bad("CCL_P2P_LEVEL", "LOC NVL", "PHB");
   bad("CCL_NET", "Infiniband", "SOCKET, IB");
-  bad("NCCL_NET", "AWS Libfabric", "SOCKET, IB");
+  bad("CCL_NET", "AWS Libfabric", "SOCKET, IB");
   bad("CCL_ALGO", "nosuch:Ring", "reducescatter");
   bad("CCL_ALGO", "Ring;:Tree", "allreduce");
-  bad("NCCL_PROTO", "LL;allreduce,broadcast:Simple", "parted by semicolons");
+  bad("CCL_PROTO", "LL;allreduce,broadcast:Simple", "parted by semicolons");
   bad("CCL_ALGO", "Ring,Rnig", "there are Ring Tree");
   bad("CCL_ALGO", "Ring;allreduce:^Rnig", "OneShot");
-  bad("NCCL_PROTO", "^LL129", "there are Simple LL LL128");
+  bad("CCL_PROTO", "^LL129", "there are Simple LL LL128");
   bad("CCL_ALGO", "^", "a list to leave out");
   bad("CCL_ALGO", "Ring;allreduce:^,", "a list to leave out");
-  bad("NCCL_PROTO", "^ ", "there are Simple LL LL128");
+  bad("CCL_PROTO", "^ ", "there are Simple LL LL128");
   bad("CCL_TRANSPORT", "^", "shm ib socket");
   bad("CCL_TRANSPORT", "sockt", "there are p2p loopback shm ib socket");
   bad("CCL_TRANSPORT", "^shm,sockt", "shm ib socket");
@@ -92,7 +110,7 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_DEBUG_SUBSYS", "^NETS", "INIT,NET");
   bad("CCL_IB_ADDR_RANGE", "garbage", "10.1.0.0/16");
   bad("CCL_IB_ADDR_RANGE", "10.1.0.0", "10.1.0.0/16");
-  bad("NCCL_IB_ADDR_RANGE", "10.1.0.0/33", "prefix length");
+  bad("CCL_IB_ADDR_RANGE", "10.1.0.0/33", "prefix length");
   bad("CCL_IB_ADDR_RANGE", "fd00::/x", "fd00::/8");
   bad("CCL_NET_FORCE_MERGE", ";;", "mlx5_0,mlx5_1");
   bad("CCL_NET_FORCE_MERGE", "mlx5_0 mlx5_1", "parted by commas");
@@ -151,8 +169,9 @@ TEST_CASE("the old name of a renamed setting counts, unless the new one is set")
   CHECK(detail::setting_integer("FLIGHT_RECORDER_SIZE").value() == 18);
 }
 
-TEST_CASE("an unknown name is an error that lists all and names the nearest") {
+TEST_CASE("with CCL_STRICT, an unknown name is an error that lists all and names the nearest") {
   CHECK(detail::check_settings());
+  const Environment strict{"CCL_STRICT", "1"};
   const Environment env{"CCL_SOCKET_IFNAM", "eth0"};
   const auto checked = detail::check_settings();
   REQUIRE_FALSE(checked);
@@ -163,6 +182,70 @@ TEST_CASE("an unknown name is an error that lists all and names the nearest") {
   }
   const Environment sign{"CCL_SOCKET_IFNAM", "eth0="};  // not an empty value
   CHECK_FALSE(detail::check_settings());
+}
+
+TEST_CASE("without it, an unknown name is one warning of rank 0, with a name that is near") {
+  const Environment near{"CCL_TIMEOUTT", "3"}, far{"CCL_WORKER_COUNT", "2"};
+  CHECK(why(detail::check_settings()) == "");
+  CHECK(log_of([] { detail::report_settings(1); }).find("CCL_TIMEOUTT") == std::string::npos);
+  const std::string first = log_of([] { detail::report_settings(0); });
+  CHECK(
+      mentions(first, "CCL_TIMEOUTT is set (there is no such setting); did you mean CCL_TIMEOUT?"));
+  CHECK(mentions(first, "CCL_WORKER_COUNT is set (there is no such setting)\n"));
+  CHECK(log_of([] { detail::report_settings(0); }).find("CCL_") == std::string::npos);
+}
+
+TEST_CASE("NCCL's values are read as NCCL reads them") {
+  const auto integer = [](const char* name, const char* value) {
+    const Environment env{fmt::format("NCCL_{}", name).c_str(), value};
+    CHECK(why(detail::check_settings()) == "");
+    return detail::setting_integer(name).value();
+  };
+  CHECK(integer("IB_TC", "0x6a") == 106);
+  CHECK(integer("IB_TC", " 106 ") == 106);
+  CHECK(integer("IB_TIMEOUT", "022") == 18);
+  CHECK(integer("IB_RETRY_CNT", "15") == 7);  // too large: the initial value
+  CHECK(integer("IB_RETRY_CNT", "many") == 7);
+  const auto flag = [](const char* name, const char* value) {
+    const Environment env{fmt::format("NCCL_{}", name).c_str(), value};
+    CHECK(why(detail::check_settings()) == "");
+    return detail::setting_flag(name).value();
+  };
+  CHECK(flag("SHM_DISABLE", "2"));
+  CHECK(flag("SHM_DISABLE", "0x1"));
+  CHECK_FALSE(flag("SHM_DISABLE", "yes"));
+  CHECK_FALSE(flag("SHM_DISABLE", "0"));
+  const Environment size{"NCCL_BUFFSIZE", "0x10000"}, net{"NCCL_NET", "AWS Libfabric"};
+  CHECK(detail::setting_bytes("BUFFSIZE").value() == 65536);
+  CHECK(detail::setting_text("NET").value() == "");
+  // ccl's own names stay strict.
+  const Environment own{"CCL_IB_TC", "0x6a"};
+  CHECK_FALSE(detail::check_settings());
+}
+
+TEST_CASE("each variable that counts, does not fit or is not read is named once") {
+  const Environment set{{{"NCCL_IB_SL", "3"},
+                         {"NCCL_IB_RETRY_CNT", "16"},
+                         {"NCCL_CROSS_NIC", "1"},
+                         {"NCCL_TIMEOUT", "5"},
+                         {"CCL_SECRET", "0123456789abcdef"}}};
+  const std::string first = log_of([] { detail::report_settings(1); });
+  CHECK(mentions(first, "INFO ENV NCCL_IB_SL set by environment to 3\n"));
+  CHECK(mentions(first, "WARN ENV NCCL_IB_RETRY_CNT=16 does not fit"));
+  CHECK(mentions(first, "INFO ENV NCCL_CROSS_NIC=1 is not read by ccl\n"));
+  CHECK(mentions(first, "INFO ENV NCCL_TIMEOUT=5 is not read by ccl\n"));
+  CHECK(mentions(first, "CCL_SECRET set by environment to a text that is not shown"));
+  CHECK(first.find("0123456789abcdef") == first.npos);
+  const std::string again = log_of([] { detail::report_settings(1); });
+  CHECK(again.find("NCCL_") == again.npos);
+}
+
+TEST_CASE("texts name the variable that was given") {
+  CHECK(detail::variable_of("SOCKET_IFNAME") == "CCL_SOCKET_IFNAME");
+  const Environment nccl{"NCCL_SOCKET_IFNAME", "bond0"};
+  CHECK(detail::variable_of("SOCKET_IFNAME") == "NCCL_SOCKET_IFNAME");
+  const Environment ccl{"CCL_SOCKET_IFNAME", "bond0"};
+  CHECK(detail::variable_of("SOCKET_IFNAME") == "CCL_SOCKET_IFNAME");
 }
 
 TEST_CASE("asking for what is not in the table is our bug") {

@@ -1,6 +1,9 @@
 // NCCL's C interface in ccl's libnccl, on CPU ranks: whole programs, as they are written for NCCL.
+#include "nccl/abi.hpp"
+
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <thread>
@@ -8,7 +11,6 @@
 
 #include "support/catch.hpp"
 #include "support/environment.hpp"
-#include <nccl.h>
 #include <unistd.h>
 
 namespace {
@@ -51,10 +53,7 @@ std::vector<Floats> each(F&& f) {
 }
 
 void reload_log() {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   ncclResetDebugInit();
-#pragma GCC diagnostic pop
 }
 
 }  // namespace
@@ -281,13 +280,17 @@ TEST_CASE("what is made without a configuration has its parent's") {
   }
   reload_log();
   std::vector<std::string> names;
+  int complete = 0;
   std::ifstream log{path};
   for (std::string line; std::getline(log, line);) {
+    complete += line.find(" nranks 1 cudaDev -1 commId 0x") != line.npos &&
+                line.ends_with(" - Init COMPLETE");
     const auto at = line.find("communicator "), end = line.find(" of 1 ranks is up");
     if (end != line.npos) names.push_back(line.substr(at + 13, end - at - 13));
   }
   ::unlink(path.c_str());
   CHECK(names == std::vector<std::string>{"kept", "other", "other"});
+  CHECK(complete == 3);  // NCCL's line, which tools look for
   for (ncclComm_t one : {comm, same, other, shrunk}) CHECK(ncclCommDestroy(one) == ncclSuccess);
 }
 
@@ -611,7 +614,7 @@ TEST_CASE("memory, registrations, windows, the second names") {
     CHECK(memory[0] == nullptr);
   }
   int version = 0;
-  CHECK(pncclGetVersion(&version) == ncclSuccess);
+  CHECK(ncclGetVersion(&version) == ncclSuccess);
   CHECK(version == NCCL_VERSION_CODE);
   std::set<std::string> texts;
   for (int code = ncclSuccess; code <= ncclNumResults; ++code) {
@@ -619,4 +622,32 @@ TEST_CASE("memory, registrations, windows, the second names") {
   }
   CHECK(texts.size() == ncclNumResults + 1);
   reload_log();
+}
+
+TEST_CASE("the version and the subsystems that NCCL has are logged") {
+  const auto log_of = [](const char* level, const char* parts, const char* transport) {
+    const std::string path = "/tmp/ccl.parts." + std::to_string(::getpid());
+    {
+      const ccl::test::Environment log{{{"NCCL_DEBUG", level},
+                                        {"NCCL_DEBUG_SUBSYS", parts},
+                                        {"NCCL_DEBUG_FILE", path},
+                                        {"CCL_TRANSPORT", transport}}};
+      reload_log();
+      OneThread all;
+      float data[ranks] = {};
+      CHECK(all.group([&](int r, ncclComm_t comm) {  // makes connections
+        return ncclAllReduce(&data[r], &data[r], 1, ncclFloat, ncclSum, comm, nullptr);
+      }) == ncclSuccess);
+    }
+    reload_log();
+    std::ifstream file{path};
+    const std::string text{std::istreambuf_iterator<char>{file}, {}};
+    ::unlink(path.c_str());
+    return text;
+  };
+  CHECK(log_of("VERSION", "ALL", "shm").find("NCCL version 2.32.3") != std::string::npos);
+  CHECK(log_of("INFO", "SHM", "shm").find(" INFO SHM edge ") != std::string::npos);
+  CHECK(log_of("TRACE", "ALLOC", "shm").find(" TRACE ALLOC ") != std::string::npos);
+  CHECK(log_of("INFO", "PROXY", "socket").find(" INFO PROXY ") != std::string::npos);
+  CHECK(log_of("INFO", "NET", "shm").find(" SHM ") == std::string::npos);
 }

@@ -1,7 +1,11 @@
 // NCCL's C interface in ccl's libnccl, on GPUs. There is a process for each rank and, if each has a
 // GPU of its own, one thread with all of them.
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
 #include "gpu/communicator.cuh"
-#include <nccl.h>
+#include "nccl/abi.hpp"
 
 using namespace ccl::test;
 
@@ -123,6 +127,80 @@ void run_all(const Each& each, Positions& positions) {
       [&](Position&, ccl::Index i) { return sum(i) / 2; });
 }
 
+/// An all-to-all that replaces what it sends.
+void run_in_place(Position& s) {
+  const auto all = size_t(s.count * s.ranks);
+  MUST_CUDA(cudaMemcpyAsync(s.out.get(), s.in.get(), all * sizeof(float), cudaMemcpyDeviceToDevice,
+                            s.stream));
+  MUST_NCCL(ncclAlltoAll(s.out.get(), s.out.get(), size_t(s.count), ncclFloat, s.comm, s.stream));
+  s.expect("all_to_all in place", s.count * s.ranks,
+           [&](ccl::Index i) { return value(int(i / s.count), s.rank * s.count + i % s.count); });
+}
+
+/// Puts into the next rank's window, eagerly and by a graph, and waits for those of the last.
+void run_one_sided(Position& s) {
+  const auto n = size_t(s.count), bytes = (n * sizeof(float) + 4095) / 4096 * 4096;
+  const int next = (s.rank + 1) % s.ranks, last = (s.rank + s.ranks - 1) % s.ranks;
+  void* memory = nullptr;
+  ncclWindow_t window = nullptr;
+  MUST_NCCL(ncclMemAlloc(&memory, bytes));
+  MUST_NCCL(ncclCommWindowRegister(s.comm, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
+  check(window != nullptr, "no window on rank %d", s.rank);
+  const auto round = [&] {
+    MUST_NCCL(ncclPutSignal(s.in.get(), n, ncclFloat, next, window, 0, 0, 0, 0, s.comm, s.stream));
+    ncclWaitSignalDesc_t from{1, last, 0, 0};
+    MUST_NCCL(ncclWaitSignal(1, &from, s.comm, s.stream));
+    MUST_CUDA(cudaMemcpyAsync(s.out.get(), memory, n * sizeof(float), cudaMemcpyDeviceToDevice,
+                              s.stream));
+    // The next put comes when this one has been read.
+    MUST_NCCL(ncclSignal(last, 0, 0, 0, s.comm, s.stream));
+    from.peer = next;
+    MUST_NCCL(ncclWaitSignal(1, &from, s.comm, s.stream));
+  };
+  const auto want = [&](ccl::Index i) { return value(last, i); };
+  for (int i = 0; i < 20; ++i) round();
+  s.expect("puts and signals", s.count, want);
+  cudaGraph_t graph;
+  cudaGraphExec_t ready;
+  MUST_CUDA(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal));
+  round();
+  MUST_CUDA(cudaStreamEndCapture(s.stream, &graph));
+  MUST_CUDA(cudaGraphInstantiate(&ready, graph, 0));
+  for (int i = 0; i < 20; ++i) MUST_CUDA(cudaGraphLaunch(ready, s.stream));
+  s.expect("a graph of puts and signals", s.count, want);
+  MUST_CUDA(cudaGraphExecDestroy(ready));
+  MUST_CUDA(cudaGraphDestroy(graph));
+  MUST_NCCL(ncclCommWindowDeregister(s.comm, window));
+  MUST_NCCL(ncclMemFree(memory));
+}
+
+/// With ccl's option of a call, parts have the bits of the whole.
+void run_one_order(Position& s) {
+  ncclConfigExt_t option{nullptr, {0x63636c, 1}, {1}};
+  ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+  config.ext = &option;
+  s.in.fill([&](ccl::Index i) { return 1.0f / float((s.rank + 2) * (i % 1013 + 3)); }, s.stream);
+  const auto sum = [&](ccl::Index from, ccl::Index count) {
+    MUST_NCCL(ncclAllReduceConfig(s.in.get() + from, s.out.get() + from, size_t(count), ncclFloat,
+                                  ncclSum, s.comm, s.stream, &config));
+  };
+  std::vector<float> whole(size_t(s.count)), parts(size_t(s.count));
+  const auto read = [&](std::vector<float>& to) {
+    MUST_CUDA(cudaMemcpyAsync(to.data(), s.out.get(), to.size() * sizeof(float),
+                              cudaMemcpyDeviceToHost, s.stream));
+    MUST_CUDA(cudaStreamSynchronize(s.stream));
+  };
+  sum(0, s.count);
+  read(whole);
+  for (ccl::Index from = 0, size = 1; from < s.count; from += size, size = size * 3 + 1) {
+    sum(from, std::min(size, s.count - from));
+  }
+  read(parts);
+  check(whole == parts, "the bits of parts differ on rank %d of %d, %ld elements", s.rank, s.ranks,
+        long(s.count));
+  s.in.fill([&s](ccl::Index i) { return value(s.rank, i); }, s.stream);
+}
+
 void run_graph(Position& s) {
   cudaGraph_t graph;
   cudaGraphExec_t ready;
@@ -166,6 +244,9 @@ void rank_of_its_own(int rank, int ranks, int gpus, const ncclUniqueId& id) {
     run_all([&](auto&& call) { call(*positions.front()); }, positions);
     run_graph(*positions.front());
     run_two(*positions.front());
+    run_in_place(*positions.front());
+    run_one_order(*positions.front());
+    run_one_sided(*positions.front());
   }
   MUST_NCCL(ncclCommDestroy(comm));
 }
@@ -186,6 +267,27 @@ void all_in_one_thread(int ranks) {
       MUST_NCCL(ncclGroupEnd());
     };
     run_all(each, positions);
+    if (count != 1000) continue;
+    const auto sum_all = [&] {
+      each([&](Position& s) {
+        MUST_NCCL(
+            ncclAllReduce(s.in.get(), s.out.get(), 1000, ncclFloat, ncclSum, s.comm, s.stream));
+      });
+    };
+    constexpr int calls = 2000;
+    for (int i = 0; i < 100; ++i) sum_all();
+    const auto synchronize = [&] {
+      for (auto& s : positions) MUST_CUDA(cudaStreamSynchronize(s->stream));
+    };
+    synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) sum_all();
+    const std::chrono::duration<double, std::micro> launched =
+        std::chrono::steady_clock::now() - begin;
+    synchronize();
+    const std::chrono::duration<double, std::micro> done = std::chrono::steady_clock::now() - begin;
+    std::printf("a group of %d ranks of one thread: %.2f us to launch, %.2f us in all\n", ranks,
+                launched.count() / calls, done.count() / calls);
   }
   for (ncclComm_t comm : comms) MUST_NCCL(ncclCommDestroy(comm));
 }

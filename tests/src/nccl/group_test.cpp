@@ -25,7 +25,7 @@ namespace {
 /// A call that an operation has run.
 struct Ran {
   int rank;
-  int tag;  // the call's root
+  int tag;  // the call's count
   std::thread::id thread;
   bool operator==(const Ran&) const = default;
 };
@@ -65,7 +65,7 @@ class Recorded : public Operations {
  private:
   void note(const Call& call) const {
     const std::lock_guard lock{mutex};
-    ran.push_back({rank_, call.root, std::this_thread::get_id()});
+    ran.push_back({rank_, int(call.count), std::this_thread::get_id()});
   }
   int rank_;
 };
@@ -77,7 +77,7 @@ struct TwoRanks {
     const auto comms = create({0, 1});
     for (const auto& comm : comms) {
       REQUIRE(comm);
-      auto member = std::make_shared<Member>(comm->device(), true, Config{}, "ranks");
+      auto member = std::make_shared<Member>(comm->device(), MemberConfig{}, "ranks");
       REQUIRE(member->create([&comm] { return comm; }));
       members.push_back(std::move(member));
     }
@@ -87,7 +87,7 @@ struct TwoRanks {
   void call(int rank, Kind kind, int tag) {
     Call call;
     call.kind = kind;
-    call.root = tag;
+    call.count = tag;
     // Ranks' streams differ; of one GPU only calls on one stream would be in order.
     call.stream = reinterpret_cast<cudaStream_t>(std::uintptr_t(rank + 1));
     CHECK(Group::of_this_thread().submit(members[std::size_t(rank)], call));

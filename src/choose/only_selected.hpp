@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string_view>
+
+namespace ccl::detail {
+
+/// While one exists, compositions that this thread creates are limited to a list, beside CCL_ALGO
+/// and CCL_PROTO. The list holds beginnings of ALGORITHM_PROTOCOL in capitals, such as RING_LL or
+/// TREE, parted by commas; ^ before it: all but these.
+class OnlySelected {
+ public:
+  explicit OnlySelected(std::string_view list);
+  ~OnlySelected();
+  OnlySelected(const OnlySelected&) = delete;
+  OnlySelected& operator=(const OnlySelected&) = delete;
+
+  /// True if the thread's list, if any, leaves the composition.
+  static bool leaves(std::string_view algo, std::string_view proto);
+  static std::string_view list();
+
+ private:
+  std::string_view before_;
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,98 @@
+#include "nccl/creation.hpp"
+
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nccl/api.hpp"
+#include "nccl/devices.hpp"
+
+namespace ccl::detail::nccl {
+
+UniqueId id_of(const ncclUniqueId& given) {
+  UniqueId id;
+  static_assert(sizeof id.bytes == sizeof given.internal);
+  std::memcpy(id.bytes.data(), given.internal, sizeof given.internal);
+  return id;
+}
+
+Result<void> check_rank(int rank, int ranks) {
+  if (ranks >= 1 && rank >= 0 && rank < ranks) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("rank {} of {} cannot be; ranks are numbered from 0 to one less than how "
+                          "many there are",
+                          rank, ranks));
+}
+
+namespace {
+
+/// As NCCL, names the version once if a level of the log is given.
+void log_version(int rank) {
+  static std::atomic<bool> logged{false};
+  if (rank != 0 || !setting_given("DEBUG") || logged.exchange(true)) return;
+  log(LogLevel::version, LogPart::init, "NCCL version {}.{}.{} by ccl", NCCL_MAJOR, NCCL_MINOR,
+      NCCL_PATCH);
+}
+
+/// The line of NCCL's log that tools look for.
+void log_complete(const Member& whose) {
+  const auto comm = whose.ready();
+  if (!comm) return;
+  log_info(LogPart::init, "comm {} rank {} nranks {} cudaDev {} commId 0x{:x} - Init COMPLETE",
+           static_cast<const void*>(&whose), comm->rank(), comm->ranks(), comm->device(),
+           std::hash<std::string>{}(whose.family()));
+}
+
+}  // namespace
+
+Result<void> bring_up(Member& whose, const std::function<Result<Communicator>()>& make) {
+  CCL_CHECK(whose.create(make));
+  return complete(whose);
+}
+
+Result<void> complete(Member& whose) {
+  log_complete(whose);
+  return whose.config.early_signals ? whose.make_signals() : Result<void>{};
+}
+
+Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
+                  const ncclConfig_t* config) {
+  CCL_CHECK(check_given(comm, "comm"));
+  *comm = nullptr;
+  CCL_TRY(MemberConfig wanted, read_config(config));
+  CCL_CHECK(check_rank(rank, ranks));
+  log_version(rank);
+  std::vector<UniqueId> ids;
+  for (const auto& one : given) ids.push_back(id_of(one));
+  if (ids.empty()) return fail(Errc::invalid_argument, "there is no id; pass one or more");
+  const int device = current_device();
+  wanted.device = device >= 0 ? device : Config::automatic;
+  auto member = std::make_shared<Member>(device, wanted, ids.front().to_string());
+  *comm = new_handle(member);
+  Member& whose = *member;
+  wanted.blocking = false;  // the member waits
+  return Group::of_this_thread().submit(std::move(member), [&whose, ids, rank, ranks, wanted] {
+    return bring_up(whose, [&] { return Communicator::create(ids, rank, ranks, wanted); });
+  });
+}
+
+/// The parent's bootstrap is in use until all ranks have joined, so calls of a parent's rank run in
+/// their order, as on the other ranks.
+Result<void> derive(std::shared_ptr<Member> parent, const MemberConfig& wanted, std::string family,
+                    ncclComm_t* made, const std::function<Result<void>(Member&)>& create) {
+  auto member = std::make_shared<Member>(parent->device, wanted, std::move(family));
+  *made = new_handle(member);
+  Member& whose = *member;
+  return Group::of_this_thread().submit(
+      std::move(parent), [&whose, create] { return create(whose); }, std::move(member));
+}
+
+}  // namespace ccl::detail::nccl

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ccl/comm/communicator.hpp>
+#include <ccl/comm/unique_id.hpp>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "nccl/abi.hpp"
+#include "nccl/config.hpp"
+#include "nccl/member.hpp"
+
+namespace ccl::detail::nccl {
+
+UniqueId id_of(const ncclUniqueId& given);
+/// Fails with `Errc::invalid_argument` unless 0 <= rank < ranks.
+Result<void> check_rank(int rank, int ranks);
+/// Creates the communicator of a member, and its signals if its configuration wants them early.
+Result<void> bring_up(Member& whose, const std::function<Result<Communicator>()>& make);
+/// What follows a creation by other means.
+Result<void> complete(Member& whose);
+/// Creates a rank from ids, with its handle.
+Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
+                  const ncclConfig_t* config);
+/// Creates a rank of a communicator derived from `parent`, with its handle. `create` runs in the
+/// order of the parent's calls.
+Result<void> derive(std::shared_ptr<Member> parent, const MemberConfig& wanted, std::string family,
+                    ncclComm_t* made, const std::function<Result<void>(Member&)>& create);
+
+}  // namespace ccl::detail::nccl

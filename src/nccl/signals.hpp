@@ -1,0 +1,64 @@
+#pragma once
+
+#include <ccl/comm/communicator.hpp>
+#include <ccl/comm/shared_memory.hpp>
+#include <ccl/comm/window.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <driver_types.h>
+
+namespace ccl::detail::nccl {
+
+/// Which of the signals between two ranks.
+struct SignalPlace {
+  int peer = 0, signal = 0, context = 0;
+};
+
+/// Counters of one communicator, which ranks add to at their peers (ncclSignal). For each source,
+/// context and signal a rank has the number of signals that came, which only that source adds to,
+/// and the number that it has waited for.
+class Signals {
+ public:
+  /// Creates the counters. Collective. Fails with `Errc::not_supported` if ranks cannot address
+  /// each other's memory.
+  static Result<std::unique_ptr<Signals>> create(const Communicator& comm, int contexts,
+                                                 int signals);
+
+  /// Fails with `Errc::invalid_argument` for a rank, a signal or a context that is not there.
+  Result<void> check(const SignalPlace& place) const;
+  /// Copies to a peer's memory in the order of the stream. CPU ranks ignore the stream.
+  Result<void> copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream) const;
+  /// Adds a signal at the peer, behind all earlier copies of the stream.
+  Result<void> send(const SignalPlace& place, cudaStream_t stream) const;
+  /// Waits for the next `times` signals of the peer: this thread on CPU ranks, else the stream.
+  /// Fails with `Errc::timed_out` after CCL_TIMEOUT on CPU ranks, and as the communicator does.
+  Result<void> wait(const SignalPlace& place, std::uint64_t times, cudaStream_t stream) const;
+
+ private:
+  Signals(Communicator comm, SharedMemory memory, Window window, int contexts, int signals)
+      : comm_{std::move(comm)},
+        memory_{std::move(memory)},
+        window_{std::move(window)},
+        contexts_{contexts},
+        signals_{signals} {}
+  std::size_t count() const { return std::size_t(contexts_ * signals_ * comm_.ranks()); }
+  std::uint64_t* counter(int at, int source, const SignalPlace& place) const;
+  Result<void> wait_on_host(const SignalPlace& place, std::uint64_t times) const;
+
+  Communicator comm_;
+  SharedMemory memory_;
+  Window window_;
+  int contexts_, signals_;
+};
+
+// Work on a GPU's stream; declared here, because only a library with device code has it.
+Result<void> copy_on_gpu(void* to, const void* from, std::size_t bytes, cudaStream_t stream);
+Result<void> signal_on_gpu(std::uint64_t* counter, cudaStream_t stream);
+/// The stream waits until `counter` is `times` more than `taken`, or until `stop` is not 0.
+Result<void> wait_on_gpu(const std::uint64_t* counter, std::uint64_t* taken, std::uint64_t times,
+                         const std::uint64_t* stop, cudaStream_t stream);
+
+}  // namespace ccl::detail::nccl

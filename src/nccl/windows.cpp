@@ -1,0 +1,149 @@
+#include "nccl/windows.hpp"
+
+#include <ccl/comm/log.hpp>
+
+#include <fmt/format.h>
+
+#include <deque>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "base/fork_mutex.hpp"
+#include "nccl/api.hpp"
+
+/// Target of NCCL's window. Handles are small and never freed, so a late use is detected.
+struct ncclWindow_vidmem {
+  std::shared_ptr<ccl::detail::nccl::RegisteredWindow> registered;
+};
+
+namespace ccl::detail::nccl {
+namespace {
+
+struct Handles {
+  std::deque<ncclWindow_vidmem> all;
+  ForkMutex mutex{[this] { renew(all); }};
+};
+Handles& handles() {
+  static Handles* const one = new Handles;  // until the process ends
+  return *one;
+}
+
+ncclWindow_t new_handle(Window window, void* memory) {
+  const std::lock_guard lock{handles().mutex};
+  auto& made = handles().all.emplace_back();
+  made.registered = std::make_shared<RegisteredWindow>(std::move(window), memory);
+  return &made;
+}
+
+cuda::std::unexpected<Error> no_window(const char* what) {
+  return fail(Errc::invalid_argument,
+              fmt::format("the window {}; pass one that ncclCommWindowRegister gave", what));
+}
+
+Result<std::shared_ptr<RegisteredWindow>> take_from(ncclWindow_t window) {
+  const std::lock_guard lock{handles().mutex};
+  if (!window->registered) return no_window("was deregistered already");
+  return std::exchange(window->registered, nullptr);
+}
+
+Result<void> check_flags(int flags) {
+  constexpr int known = NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING;
+  if ((flags & (NCCL_WIN_GIN_ONLY | NCCL_WIN_CFT_COUNTED)) != 0) {
+    return fail(Errc::not_supported,
+                fmt::format("winFlags are {} (ccl has no GIN and no CFT); leave NCCL_WIN_GIN_ONLY "
+                            "and NCCL_WIN_CFT_COUNTED out",
+                            flags));
+  }
+  if ((flags & ~known) == 0) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("winFlags are {}, which is none of NCCL's; pass NCCL_WIN_DEFAULT or "
+                          "NCCL_WIN_COLL_SYMMETRIC",
+                          flags));
+}
+
+/// Registers on all ranks. As in NCCL, the window is null where ranks cannot address each other's
+/// memory, and the program goes on without.
+Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWindow_t* made) {
+  CCL_TRY(const auto comm, whose.ready());
+  auto window = Window::create(comm, memory, Index(bytes));
+  auto signals = window ? whose.make_signals() : Result<void>{};
+  if (window && signals) {
+    *made = new_handle(*std::move(window), memory);
+    return {};
+  }
+  Error why = window ? std::move(signals).error() : std::move(window).error();
+  if (why.code != Errc::not_supported) return fail(std::move(why));
+  log_info(LogPart::p2p, "ncclCommWindowRegister gives no window: {}", why.message());
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<RegisteredWindow>> window_of(ncclWindow_t window) {
+  if (window == nullptr) return no_window("is null");
+  const std::lock_guard lock{handles().mutex};
+  if (!window->registered) return no_window("was deregistered");
+  return window->registered;
+}
+
+Result<std::byte*> part_of(const RegisteredWindow& window, int rank, std::size_t offset,
+                           std::size_t bytes) {
+  const Window& of = window.window;
+  if (rank < 0 || rank >= of.ranks()) {
+    return fail(Errc::invalid_argument,
+                fmt::format("the window has no rank {}; it has 0 to {}", rank, of.ranks() - 1));
+  }
+  if (offset > std::size_t(of.bytes()) || bytes > std::size_t(of.bytes()) - offset) {
+    return fail(Errc::invalid_argument,
+                fmt::format("{} bytes from offset {} on do not lie within the window's {}", bytes,
+                            offset, of.bytes()));
+  }
+  return of.at(rank) + offset;
+}
+
+}  // namespace ccl::detail::nccl
+
+using namespace ccl::detail::nccl;
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes,
+                                    ncclWindow_t* made, int flags) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_CHECK(check_given(made, "win"));
+    *made = nullptr;
+    CCL_TRY(auto member, member_of(comm));
+    CCL_CHECK(check_flags(flags));
+    if (bytes > std::size_t(std::numeric_limits<ccl::Index>::max())) {
+      return ccl::fail(ccl::Errc::invalid_argument,
+                       fmt::format("{} bytes are more than memory has", bytes));
+    }
+    Member& whose = *member;
+    return Group::of_this_thread().submit(
+        std::move(member), [=, &whose] { return register_on(whose, memory, bytes, made); });
+  });
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_TRY(auto member, member_of(comm));
+    if (window == nullptr) return {};
+    CCL_TRY(const auto registered, take_from(window));
+    return Group::of_this_thread().submit(std::move(member),
+                                          [registered] { return registered->window.close(); });
+  });
+}
+
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void** memory) {
+  return answer([&]() -> ccl::Result<void> {
+    CCL_CHECK(check_given(memory, "outUserPtr"));
+    *memory = nullptr;
+    CCL_TRY(const auto member, member_of(comm));
+    CCL_TRY(const auto registered, window_of(window));
+    *memory = registered->memory;
+    return {};
+  });
+}
+
+CCL_NCCL_ALSO_P(ncclCommWindowRegister);
+CCL_NCCL_ALSO_P(ncclCommWindowDeregister);
+CCL_NCCL_ALSO_P(ncclWinGetUserPtr);

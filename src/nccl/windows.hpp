@@ -1,0 +1,24 @@
+#pragma once
+
+#include <ccl/comm/window.hpp>
+
+#include <cstddef>
+#include <memory>
+
+#include "nccl/abi.hpp"
+
+namespace ccl::detail::nccl {
+
+/// Memory of all ranks of a communicator that ncclCommWindowRegister made known.
+struct RegisteredWindow {
+  Window window;
+  void* memory;  // of this rank
+};
+
+/// Fails with `Errc::invalid_argument` for a null window, and for one that is not registered.
+Result<std::shared_ptr<RegisteredWindow>> window_of(ncclWindow_t window);
+/// Returns the address of a rank's part from `offset` on, where `bytes` bytes lie within it.
+Result<std::byte*> part_of(const RegisteredWindow& window, int rank, std::size_t offset,
+                           std::size_t bytes);
+
+}  // namespace ccl::detail::nccl

@@ -1,0 +1,235 @@
+// What the operations of libnccl add to ccl's: calls in place, and one order of additions.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/environment.hpp"
+#include "support/nccl_ranks.hpp"
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ccl::test;
+
+namespace {
+
+using Floats = std::vector<float>;
+
+/// Values whose sum depends on the order of adding.
+Floats values(int rank, std::size_t count) {
+  std::mt19937 random{unsigned(rank + 1)};
+  std::uniform_real_distribution<float> digits{1, 2};
+  std::uniform_int_distribution<int> power{-12, 12};
+  Floats all;
+  for (std::size_t i = 0; i < count; ++i) {
+    all.push_back(std::ldexp(digits(random), power(random)) * (random() % 2 == 0 ? 1.F : -1.F));
+  }
+  return all;
+}
+
+/// Values of all ranks, and calls on parts of them.
+struct Summed {
+  static constexpr std::size_t longest = 70001;  // several chunks
+  explicit Summed(int ranks) : all{ranks} {
+    for (int r = 0; r < ranks; ++r) in.push_back(values(r, longest));
+  }
+  using Call = std::function<ncclResult_t(const float*, float*, std::size_t, ncclComm_t)>;
+
+  /// Results of all ranks, of `count` values from `first` on. `shift` moves the buffers.
+  std::vector<Floats> run(std::size_t first, std::size_t count, std::size_t shift,
+                          const Call& call) const {
+    std::vector<Floats> out(in.size(), Floats(count + shift));
+    std::vector<Floats> send;
+    for (const Floats& of_rank : in) {
+      send.emplace_back(count + shift);
+      std::copy_n(of_rank.begin() + long(first), count, send.back().begin() + long(shift));
+    }
+    REQUIRE(all.group([&](int r, ncclComm_t comm) {
+      const auto at = std::size_t(r);
+      return call(send[at].data() + shift, out[at].data() + shift, count, comm);
+    }) == ncclSuccess);
+    for (Floats& of_rank : out) of_rank.erase(of_rank.begin(), of_rank.begin() + long(shift));
+    return out;
+  }
+
+  NcclRanks all;
+  std::vector<Floats> in;
+};
+
+bool same_bits(const Floats& whole, std::size_t first, const Floats& part) {
+  return std::memcmp(whole.data() + first, part.data(), part.size() * sizeof(float)) == 0;
+}
+
+const Summed::Call all_reduce = [](const float* a, float* b, std::size_t n, ncclComm_t comm) {
+  return ncclAllReduce(a, b, n, ncclFloat, ncclSum, comm, nullptr);
+};
+const Summed::Call average = [](const float* a, float* b, std::size_t n, ncclComm_t comm) {
+  return ncclAllReduce(a, b, n, ncclFloat, ncclAvg, comm, nullptr);
+};
+const Summed::Call to_last = [](const float* a, float* b, std::size_t n, ncclComm_t comm) {
+  int ranks = 0;
+  CHECK(ncclCommCount(comm, &ranks) == ncclSuccess);
+  return ncclReduce(a, b, n, ncclFloat, ncclSum, ranks - 1, comm, nullptr);
+};
+
+/// Number of random parts whose bits differ from those of the whole, on any rank.
+int differing_parts(const Summed& sums, const Summed::Call& call, int cases, unsigned seed,
+                    bool only_last) {
+  std::mt19937 random{seed};
+  const auto whole = sums.run(0, Summed::longest, 0, call);
+  int differ = 0;
+  for (int i = 0; i < cases; ++i) {
+    const std::size_t most = std::size_t{1} << (random() % 17);  // sizes of every magnitude
+    const std::size_t count = 1 + random() % std::min(most, Summed::longest);
+    const std::size_t first = random() % (Summed::longest - count + 1);
+    const auto part = sums.run(first, count, random() % 8, call);
+    bool same = true;
+    for (std::size_t r = only_last ? part.size() - 1 : 0; r < part.size(); ++r) {
+      same = same && same_bits(whole.back(), first, part[r]);
+    }
+    differ += same ? 0 : 1;
+  }
+  return differ;
+}
+
+std::string log_of(const std::function<void()>& body) {
+  const std::string path = "/tmp/ccl.operations." + std::to_string(::getpid());
+  {
+    const Environment log{"CCL_DEBUG_FILE", path};
+    ncclResetDebugInit();
+    body();
+  }
+  ncclResetDebugInit();
+  std::ifstream file{path};
+  const std::string text{std::istreambuf_iterator<char>{file}, {}};
+  ::unlink(path.c_str());
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("with CCL_DETERMINISTIC, bits depend on no size, offset, split, run and rank") {
+  const Environment one_order{"CCL_DETERMINISTIC", "1"};
+  const int ranks = GENERATE(3, 4, 5, 8);
+  const Summed sums{ranks};
+  CHECK(differing_parts(sums, all_reduce, 40, unsigned(ranks), false) == 0);
+  CHECK(differing_parts(sums, average, 10, 7, false) == 0);
+  CHECK(differing_parts(sums, to_last, 20, 8, true) == 0);
+  const Summed again{ranks};  // another communicator
+  CHECK(same_bits(sums.run(0, 5000, 0, all_reduce)[0], 0, again.run(0, 5000, 3, all_reduce)[1]));
+}
+
+TEST_CASE("with CCL_DETERMINISTIC, a share's bits do not depend on its size") {
+  const Environment one_order{"CCL_DETERMINISTIC", "1"};
+  const int ranks = GENERATE(3, 8);
+  const NcclRanks all{ranks};
+  const auto shares = [&](std::size_t count) {
+    const auto n = std::size_t(ranks);
+    std::vector<Floats> in(n, Floats(count * n)), out(n, Floats(count));
+    for (int r = 0; r < ranks; ++r) {
+      for (int to = 0; to < ranks; ++to) {
+        const auto part = values(r * ranks + to, count);
+        std::ranges::copy(part, in[std::size_t(r)].begin() + long(count) * to);
+      }
+    }
+    REQUIRE(all.group([&](int r, ncclComm_t comm) {
+      return ncclReduceScatter(in[std::size_t(r)].data(), out[std::size_t(r)].data(), count,
+                               ncclFloat, ncclSum, comm, nullptr);
+    }) == ncclSuccess);
+    return out;
+  };
+  const auto whole = shares(20001);
+  for (const std::size_t count : {1u, 7u, 1000u, 4099u}) {
+    const auto part = shares(count);
+    for (std::size_t r = 0; r < part.size(); ++r) CHECK(same_bits(whole[r], 0, part[r]));
+  }
+}
+
+TEST_CASE("without it, they do: the test above can tell") {
+  const Summed sums{5};
+  CHECK(differing_parts(sums, all_reduce, 40, 5, false) > 0);
+}
+
+TEST_CASE("a call can ask for one order") {
+  const Summed sums{4};
+  ncclConfigExt_t option{nullptr, {0x63636c, 1}, {1}};
+  ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+  config.ext = &option;
+  const auto one_order = [&](const float* a, float* b, std::size_t n, ncclComm_t comm) {
+    return ncclAllReduceConfig(a, b, n, ncclFloat, ncclSum, comm, nullptr, &config);
+  };
+  CHECK(differing_parts(sums, one_order, 20, 4, false) == 0);
+}
+
+TEST_CASE("ranks that differ in CCL_DETERMINISTIC are told so") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const auto child = ::fork();
+  ncclResult_t made = ncclNumResults;
+  ncclComm_t comm = nullptr;
+  bool named = false;
+  {
+    const Environment setting{"CCL_DETERMINISTIC", child == 0 ? "1" : "0"};
+    made = ncclCommInitRank(&comm, 2, id, child == 0 ? 1 : 0);
+    named = std::string{ncclGetLastError(nullptr)}.find(
+                "CCL_DETERMINISTIC is 0 on rank 0 and 1 on rank 1") != std::string::npos;
+  }
+  const int failed = (made != ncclInvalidUsage) + 2 * !named;
+  if (child == 0) ::_exit(failed);
+  int status = 1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(failed == 0);
+}
+
+TEST_CASE("an all-to-all may run in place") {
+  constexpr int ranks = 3;
+  const NcclRanks all{ranks};
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{70000}}) {
+    std::vector<Floats> data;
+    for (int r = 0; r < ranks; ++r) {
+      for (Floats& of_rank = data.emplace_back(); of_rank.size() < count * ranks;) {
+        of_rank.push_back(float(r * ranks) + float(of_rank.size() / count));
+      }
+    }
+    REQUIRE(all.group([&](int r, ncclComm_t comm) {
+      float* const at = data[std::size_t(r)].data();
+      return ncclAlltoAll(at, at, count, ncclFloat, comm, nullptr);
+    }) == ncclSuccess);
+    long wrong = 0;
+    for (int r = 0; r < ranks; ++r) {
+      for (std::size_t i = 0; i < count * ranks; ++i) {
+        wrong += data[std::size_t(r)][i] != float(int(i / count) * ranks + r);
+      }
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("messages of a group that overlap are let pass, with one warning") {
+  const NcclRanks all{2};
+  Floats data[2] = {Floats(64, 1), Floats(64, 2)};
+  const auto exchange = [&](std::size_t apart) {
+    return all.group([&](int r, ncclComm_t comm) {
+      const auto sent = ncclSend(data[r].data(), 16, ncclFloat, 1 - r, comm, nullptr);
+      if (sent != ncclSuccess) return sent;
+      return ncclRecv(data[r].data() + apart, 16, ncclFloat, 1 - r, comm, nullptr);
+    });
+  };
+  const std::string none = log_of([&] { CHECK(exchange(16) == ncclSuccess); });
+  CHECK(none.find("left to chance") == none.npos);
+  CHECK((data[0][16] == 2 && data[1][31] == 1));
+  const std::string once = log_of([&] {
+    CHECK(exchange(8) == ncclSuccess);
+    CHECK(exchange(0) == ncclSuccess);
+  });
+  const auto at = once.find("left to chance");
+  CHECK(at != once.npos);
+  CHECK(once.find("left to chance", at + 1) == once.npos);
+}
