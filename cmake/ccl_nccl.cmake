@@ -1,5 +1,5 @@
 # libnccl.so.2: NCCL's C interface over ccl, for programs that were built for NCCL. Its interface is
-# declared in src/nccl/abi.hpp, so that no header of NCCL is needed.
+# declared in src/nccl/abi/abi.hpp, so that no header of NCCL is needed.
 set(all_types std::int8_t std::uint8_t std::int32_t std::uint32_t std::int64_t std::uint64_t float16 float double
   bfloat16 float8_e4m3 float8_e5m2)
 set(all_redops Sum Prod Max Min Avg PreMulSum)
@@ -41,12 +41,12 @@ function(ccl_nccl_data_path target source)
 endfunction()
 
 # Other sources: the interface to programs.
-file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
 list(FILTER sources EXCLUDE REGEX "/(operations|reduce|devices_.*)\\.cpp$")
 if(CCL_ENABLE_CUDA)
-  list(APPEND sources ${folder}/devices_cuda.cpp ${folder}/signals_cuda.cu)
+  list(APPEND sources ${folder}/device/devices_cuda.cpp ${folder}/device/signals_cuda.cu)
 else()
-  list(APPEND sources ${folder}/devices_none.cpp)
+  list(APPEND sources ${folder}/device/devices_none.cpp)
 endif()
 add_library(ccl_nccl SHARED ${sources})
 target_include_directories(ccl_nccl PUBLIC ${PROJECT_SOURCE_DIR}/src)

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "net/auth.hpp"
-#include "net/encryption.hpp"
-#include "net/secret.hpp"
-#include "net/sodium.hpp"
+#include "net/crypto/encryption.hpp"
+#include "net/crypto/secret.hpp"
+#include "net/crypto/sodium.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "base/file.hpp"
+#include "base/io/file.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
-#include "base/line_queue.hpp"
+#include "base/io/line_queue.hpp"
 #include "base/made_once.hpp"
 #include "base/text.hpp"
 #include "base/thread.hpp"

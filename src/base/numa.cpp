@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/io/file.hpp"
 #include "base/made_once.hpp"
 #include <sched.h>
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include <dlfcn.h>
 #include <sys/resource.h>
 

@@ -5,7 +5,7 @@
 
 #include "base/exceptions.hpp"
 #include "bootstrap/core.hpp"
-#include "net/sha256.hpp"
+#include "net/crypto/sha256.hpp"
 
 namespace ccl::detail {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bootstrap/peer_sockets.hpp"
-#include "net/sha256.hpp"
+#include "net/crypto/sha256.hpp"
 
 namespace ccl::detail {
 
@@ -34,8 +34,8 @@ class ShrinkRendezvous {
   void end(const Result<void>& result);
   /// Aborts a shrink that has begun on this core.
   void stop(const Error& error);
-  /// Fails attempt `number`, which this rank cannot begin, on all ranks that wait for this one. Does
-  /// nothing if it has begun or failed.
+  /// Fails attempt `number`, which this rank cannot begin, on all ranks that wait for this one.
+  /// Does nothing if it has begun or failed.
   void miss(Errc why, std::uint64_t number) noexcept;
   std::uint64_t attempts(const net::Lock&) const { return attempts_; }
 

@@ -4,7 +4,7 @@
 #include "base/exceptions.hpp"
 #include "bootstrap/core.hpp"
 #include "net/auth.hpp"
-#include "net/secret.hpp"
+#include "net/crypto/secret.hpp"
 
 namespace ccl::detail {
 

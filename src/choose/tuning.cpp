@@ -10,7 +10,7 @@
 #include <cstring>
 #include <limits>
 
-#include "base/file.hpp"
+#include "base/io/file.hpp"
 
 namespace ccl::detail {
 namespace {

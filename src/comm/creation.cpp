@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include "base/thread.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/report_signal.hpp"

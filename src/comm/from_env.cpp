@@ -3,7 +3,7 @@
 #include <ccl/detail/runtime/settings.hpp>
 
 #include "base/exceptions.hpp"
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include "gpu/devices.hpp"
 
 namespace ccl {

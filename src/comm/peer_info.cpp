@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/io/os_error.hpp"
 #include "base/numa.hpp"
-#include "base/os_error.hpp"
 #include "transport/ib/presence.hpp"
 #include <sys/stat.h>
 #include <unistd.h>

@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "base/forks.hpp"
+#include "base/io/os_error.hpp"
 #include "base/made_once.hpp"
-#include "base/os_error.hpp"
 
 namespace ccl::detail {
 

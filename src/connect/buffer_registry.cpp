@@ -8,9 +8,9 @@
 
 #include "base/exceptions.hpp"
 #include "base/thread.hpp"
-#include "comm/memory_exchange.hpp"
+#include "comm/edges/memory_exchange.hpp"
+#include "comm/edges/window_state.hpp"
 #include "comm/rank_results.hpp"
-#include "comm/window_state.hpp"
 #include "gpu/allocation.hpp"
 
 namespace ccl::detail {

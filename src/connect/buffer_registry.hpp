@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/mapping.hpp"
+#include "base/io/mapping.hpp"
 #include "comm/state.hpp"
 #include "connect/registry_board.hpp"
 #include "gpu/memory.hpp"

@@ -12,7 +12,7 @@
 #include "base/exceptions.hpp"
 #include "base/field_check.hpp"
 #include "base/thread.hpp"
-#include "comm/edge_handshake.hpp"
+#include "comm/edges/edge_handshake.hpp"
 #include "comm/state.hpp"
 #include "net/socket.hpp"
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/edge_handshake.hpp"
+#include "comm/edges/edge_handshake.hpp"
 #include "comm/state.hpp"
 #include "connect/buffer_registry.hpp"
 #include "connect/device_state.hpp"

@@ -6,7 +6,7 @@
 #include <new>
 
 #include "base/thread.hpp"
-#include "comm/memory_exchange.hpp"
+#include "comm/edges/memory_exchange.hpp"
 #include "comm/rank_results.hpp"
 
 namespace ccl::detail {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/mapping.hpp"
+#include "base/io/mapping.hpp"
 #include "comm/state.hpp"
 #include "gpu/host_pin.hpp"
 

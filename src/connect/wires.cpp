@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "comm/edge_handshake.hpp"
+#include "comm/edges/edge_handshake.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"

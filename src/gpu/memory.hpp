@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "base/fd.hpp"
+#include "base/io/fd.hpp"
 #include "gpu/gpu.hpp"
 
 namespace ccl::detail {

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "comm/edges/window_state.hpp"
 #include "comm/state.hpp"
-#include "comm/window_state.hpp"
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
 

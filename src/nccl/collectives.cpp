@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <limits>
 
+#include "nccl/abi/call_config.hpp"
+#include "nccl/abi/config.hpp"
 #include "nccl/api.hpp"
-#include "nccl/call_config.hpp"
-#include "nccl/config.hpp"
 
 namespace ccl::detail::nccl {
 

@@ -3,7 +3,7 @@
 #include <ccl/element/data_type.hpp>
 #include <ccl/types/result.hpp>
 
-#include "nccl/abi.hpp"
+#include "nccl/abi/abi.hpp"
 
 namespace ccl::detail::nccl {
 

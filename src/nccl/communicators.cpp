@@ -15,7 +15,7 @@
 
 #include "nccl/api.hpp"
 #include "nccl/creation.hpp"
-#include "nccl/devices.hpp"
+#include "nccl/device/devices.hpp"
 
 namespace ccl::detail::nccl {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "nccl/api.hpp"
-#include "nccl/devices.hpp"
+#include "nccl/device/devices.hpp"
 
 namespace ccl::detail::nccl {
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <string>
 
-#include "nccl/abi.hpp"
-#include "nccl/config.hpp"
+#include "nccl/abi/abi.hpp"
+#include "nccl/abi/config.hpp"
 #include "nccl/member.hpp"
 
 namespace ccl::detail::nccl {

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <string>
 
+#include "nccl/abi/config.hpp"
+#include "nccl/abi/device_abi.hpp"
 #include "nccl/api.hpp"
-#include "nccl/config.hpp"
-#include "nccl/device_abi.hpp"
 #include "nccl/windows.hpp"
 
 namespace ccl::detail::nccl {

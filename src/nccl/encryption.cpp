@@ -1,5 +1,5 @@
 // NCCL's switch for protected connections.
-#include "net/encryption.hpp"
+#include "net/crypto/encryption.hpp"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "nccl/abi/config.hpp"
 #include "nccl/api.hpp"
-#include "nccl/config.hpp"
 
 using namespace ccl::detail::nccl;
 

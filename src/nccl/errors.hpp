@@ -2,7 +2,7 @@
 
 #include <ccl/types/result.hpp>
 
-#include "nccl/abi.hpp"
+#include "nccl/abi/abi.hpp"
 
 namespace ccl::detail::nccl {
 

@@ -9,7 +9,7 @@
 
 #include "base/exceptions.hpp"
 #include "comm/peer_waits.hpp"
-#include "nccl/devices.hpp"
+#include "nccl/device/devices.hpp"
 #include "nccl/errors.hpp"
 
 namespace ccl::detail::nccl {

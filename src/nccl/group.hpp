@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "nccl/call.hpp"
+#include "nccl/abi/call.hpp"
 #include "nccl/member.hpp"
 
 namespace ccl::detail::nccl {

@@ -12,7 +12,7 @@
 #include "base/exceptions.hpp"
 #include "base/fork_mutex.hpp"
 #include "base/thread.hpp"
-#include "nccl/devices.hpp"
+#include "nccl/device/devices.hpp"
 #include "nccl/errors.hpp"
 
 /// Target of NCCL's handle. Handles are small and never freed, so a late use is detected.

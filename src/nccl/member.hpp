@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "nccl/abi.hpp"
-#include "nccl/config.hpp"
+#include "nccl/abi/abi.hpp"
+#include "nccl/abi/config.hpp"
+#include "nccl/device/signals.hpp"
 #include "nccl/operations.hpp"
-#include "nccl/signals.hpp"
 
 namespace ccl::detail::nccl {
 

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "nccl/api.hpp"
-#include "nccl/devices.hpp"
+#include "nccl/device/devices.hpp"
 
 using namespace ccl::detail::nccl;
 

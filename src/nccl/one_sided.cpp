@@ -7,7 +7,7 @@
 
 #include "nccl/api.hpp"
 #include "nccl/collectives.hpp"
-#include "nccl/devices.hpp"
+#include "nccl/device/devices.hpp"
 #include "nccl/windows.hpp"
 
 namespace ccl::detail::nccl {

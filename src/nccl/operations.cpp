@@ -14,9 +14,9 @@
 
 #include "choose/only_selected.hpp"
 #include "comm/peer_waits.hpp"
+#include "nccl/abi/determinism.hpp"
 #include "nccl/contents.hpp"
-#include "nccl/determinism.hpp"
-#include "nccl/devices.hpp"
+#include "nccl/device/devices.hpp"
 #include "nccl/reduce.hpp"
 
 namespace ccl::detail::nccl {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "nccl/call.hpp"
+#include "nccl/abi/call.hpp"
 
 namespace ccl::detail::nccl {
 

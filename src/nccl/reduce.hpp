@@ -2,7 +2,7 @@
 
 #include <ccl/ccl.hpp>
 
-#include "nccl/call.hpp"
+#include "nccl/abi/call.hpp"
 
 namespace ccl::detail::nccl {
 

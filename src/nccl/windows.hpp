@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "nccl/abi.hpp"
+#include "nccl/abi/abi.hpp"
 
 namespace ccl::detail::nccl {
 

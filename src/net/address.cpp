@@ -11,8 +11,8 @@
 #include <charconv>
 #include <cstring>
 
-#include "base/fd.hpp"
-#include "base/os_error.hpp"
+#include "base/io/fd.hpp"
+#include "base/io/os_error.hpp"
 #include "net/name_lookup.hpp"
 #include "settings/report.hpp"
 #include <arpa/inet.h>

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include "net/callers.hpp"
 #include <poll.h>
 #include <sys/epoll.h>

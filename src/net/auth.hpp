@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "net/crypto/handshake.hpp"
+#include "net/crypto/secret.hpp"
 #include "net/engine.hpp"
-#include "net/handshake.hpp"
-#include "net/secret.hpp"
 #include "net/secure_socket.hpp"
 #include "net/socket.hpp"
 

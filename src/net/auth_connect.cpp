@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include "net/auth.hpp"
 #include "net/callers.hpp"
 #include "net/greets.hpp"

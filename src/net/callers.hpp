@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/fd.hpp"
+#include "base/io/fd.hpp"
 #include "net/socket.hpp"
 
 namespace ccl::detail::net {

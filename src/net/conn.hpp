@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "net/crypto/sha256.hpp"
 #include "net/engine.hpp"
 #include "net/secure_socket.hpp"
-#include "net/sha256.hpp"
 
 namespace ccl::detail::net {
 

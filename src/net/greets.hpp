@@ -1,6 +1,6 @@
 #pragma once
 
-#include "net/secret.hpp"
+#include "net/crypto/secret.hpp"
 #include "net/socket.hpp"
 
 namespace ccl::detail::net {

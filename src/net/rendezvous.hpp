@@ -8,7 +8,7 @@
 #include "net/address.hpp"
 #include "net/auth.hpp"
 #include "net/conn.hpp"
-#include "net/secret.hpp"
+#include "net/crypto/secret.hpp"
 
 namespace ccl::detail::net {
 

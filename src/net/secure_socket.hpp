@@ -5,8 +5,8 @@
 #include <memory>
 #include <span>
 
-#include "base/fd.hpp"
-#include "net/encryption.hpp"
+#include "base/io/fd.hpp"
+#include "net/crypto/encryption.hpp"
 #include "net/socket.hpp"
 #include <sys/uio.h>
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>

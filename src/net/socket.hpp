@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <span>
 
-#include "base/fd.hpp"
+#include "base/io/fd.hpp"
 #include "net/address.hpp"
 
 namespace ccl::detail::net {

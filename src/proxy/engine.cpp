@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include "base/thread.hpp"
 #include <poll.h>
 #include <sched.h>

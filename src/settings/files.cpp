@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/file.hpp"
+#include "base/io/file.hpp"
 
 namespace ccl::detail {
 namespace {

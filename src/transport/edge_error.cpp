@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include "net/message_rules.hpp"
 
 namespace ccl::detail {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/exceptions.hpp"
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include "base/thread.hpp"
 #include "transport/edge_error.hpp"
 #include <poll.h>

@@ -2,7 +2,7 @@
 
 #include <ccl/transport/transport.hpp>
 
-#include "base/fd.hpp"
+#include "base/io/fd.hpp"
 #include "transport/proof.hpp"
 #include <sys/socket.h>
 #include <sys/un.h>

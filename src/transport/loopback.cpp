@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "base/fork_mutex.hpp"
+#include "base/io/mapping.hpp"
 #include "base/made_once.hpp"
-#include "base/mapping.hpp"
 #include "base/random.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/handshake_fields.hpp"

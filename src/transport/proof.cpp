@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "net/sha256.hpp"
+#include "net/crypto/sha256.hpp"
 
 namespace ccl::detail {
 

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string_view>
 
-#include "base/fd.hpp"
-#include "base/mapping.hpp"
-#include "base/os_error.hpp"
+#include "base/io/fd.hpp"
+#include "base/io/mapping.hpp"
+#include "base/io/os_error.hpp"
 #include "base/random.hpp"
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/mapping.hpp"
+#include "base/io/mapping.hpp"
 #include "fuzz/fuzz.hpp"
 #include "support/lent.hpp"
 #include "transport/fd_server.hpp"

@@ -1,5 +1,5 @@
 // Parts that ranks gather: descriptions, results, calls, GPUs and shares of machines, and offers.
-#include "comm/edge_handshake.hpp"
+#include "comm/edges/edge_handshake.hpp"
 #include "comm/part_rules.hpp"
 #include "fuzz/fuzz.hpp"
 #include "topo/search/place_ranks.hpp"

@@ -2,8 +2,8 @@
 #include <cerrno>
 
 #include "fuzz/fuzz.hpp"
+#include "net/crypto/sodium.hpp"
 #include "net/secure_socket.hpp"
-#include "net/sodium.hpp"
 #include <sys/socket.h>
 
 namespace ccl::fuzz {

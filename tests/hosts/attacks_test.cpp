@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "net/auth.hpp"
+#include "net/crypto/secret.hpp"
 #include "net/rendezvous.hpp"
-#include "net/secret.hpp"
 #include "support/bad_messages.hpp"
 #include "support/environment.hpp"
 #include "support/job.hpp"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "bootstrap/pmix_abi.hpp"
+#include "bootstrap/launch/pmix_abi.hpp"
 #include <unistd.h>
 
 using namespace ccl::detail::net::pmix;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "nccl/abi.hpp"
+#include "nccl/abi/abi.hpp"
 
 namespace ccl::test {
 

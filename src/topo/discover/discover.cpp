@@ -12,7 +12,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "base/file.hpp"
+#include "base/io/file.hpp"
 #include "base/text.hpp"
 #include "net/address.hpp"
 #include "topo/discover/sys_files.hpp"

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "base/file.hpp"
+#include "base/io/file.hpp"
 #include "base/text.hpp"
 #include "topo/discover/sys_files.hpp"
 #include <sys/resource.h>

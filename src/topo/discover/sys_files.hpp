@@ -7,7 +7,7 @@
 #include <system_error>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/io/file.hpp"
 
 namespace ccl::topo::detail {
 namespace fs = std::filesystem;

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.hpp"
 #include "base/fork_mutex.hpp"
+#include "base/io/file.hpp"
 #include "base/made_once.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/driver.hpp"

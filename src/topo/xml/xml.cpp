@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/file.hpp"
+#include "base/io/file.hpp"
 #include "base/text.hpp"
 
 namespace ccl::topo {

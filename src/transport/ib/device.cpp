@@ -14,8 +14,8 @@
 #include <optional>
 
 #include "base/fork_mutex.hpp"
+#include "base/io/os_error.hpp"
 #include "base/made_once.hpp"
-#include "base/os_error.hpp"
 #include "transport/ib/port_choice.hpp"
 #include <dirent.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.hpp"
+#include "base/io/fd.hpp"
 #include "transport/ib/device.hpp"
 
 namespace ccl::detail {

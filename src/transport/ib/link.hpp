@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/mapping.hpp"
+#include "base/io/mapping.hpp"
 #include "net/socket.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/ib/gpu_memory.hpp"

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/os_error.hpp"
+#include "base/io/os_error.hpp"
 #include "base/random.hpp"
 #include "transport/ib/port_choice.hpp"
 #include <fcntl.h>

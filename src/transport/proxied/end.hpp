@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/exceptions.hpp"
-#include "base/mapping.hpp"
+#include "base/io/mapping.hpp"
 #include "base/random.hpp"
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"
@@ -152,8 +152,7 @@ struct ProxiedBody {
     CCL_TRY(const auto listeners, link->listeners());
     link->arriving.resize(link->lines());
     const auto accept = [link = link, nonce = nonce](net::Accepted caller) {
-      const auto done =
-          completion_of([&] { ProxiedBody::accept(link, nonce, std::move(caller)); });
+      const auto done = completion_of([&] { ProxiedBody::accept(link, nonce, std::move(caller)); });
       if (!done && link->context.status != nullptr) link->context.status->set(done.error());
     };
     acceptors.reserve(listeners.size());

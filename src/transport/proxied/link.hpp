@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/mapping.hpp"
+#include "base/io/mapping.hpp"
 #include "net/address.hpp"
 #include "net/secure_socket.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "base/file.hpp"
+#include "base/io/file.hpp"
 #include <sched.h>
 #include <unistd.h>
 

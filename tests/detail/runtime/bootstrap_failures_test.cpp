@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "net/handshake.hpp"
+#include "net/crypto/handshake.hpp"
+#include "net/crypto/sodium.hpp"
 #include "net/rendezvous.hpp"
-#include "net/sodium.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"

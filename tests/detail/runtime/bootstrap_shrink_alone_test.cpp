@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "net/crypto/sha256.hpp"
 #include "net/rendezvous.hpp"
-#include "net/sha256.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/error_matchers.hpp"
 #include "support/played_rank.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bootstrap/core.hpp"
-#include "net/secret.hpp"
+#include "net/crypto/secret.hpp"
 #include "support/catch.hpp"
 #include "support/processes.hpp"
 

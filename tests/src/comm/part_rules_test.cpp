@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/edge_handshake.hpp"
+#include "comm/edges/edge_handshake.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/error_matchers.hpp"
 #include "support/played_rank.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gpu/communicator.cuh"
-#include "nccl/abi.hpp"
+#include "nccl/abi/abi.hpp"
 
 using namespace ccl::test;
 

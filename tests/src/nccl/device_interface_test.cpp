@@ -2,7 +2,7 @@
 #include <cstring>
 #include <vector>
 
-#include "nccl/device_abi.hpp"
+#include "nccl/abi/device_abi.hpp"
 #include "support/nccl_ranks.hpp"
 
 using namespace ccl::test;

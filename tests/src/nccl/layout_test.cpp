@@ -1,7 +1,7 @@
 // The declarations of NCCL's interface that libnccl is compiled with, beside NVIDIA's header.
 #include <string>
 
-#include "nccl/abi.hpp"
+#include "nccl/abi/abi.hpp"
 #include "support/catch.hpp"
 #include "support/nccl_layout.hpp"
 

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "nccl/abi.hpp"
+#include "nccl/abi/abi.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 

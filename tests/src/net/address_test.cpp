@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/fd.hpp"
+#include "base/io/fd.hpp"
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include <linux/filter.h>

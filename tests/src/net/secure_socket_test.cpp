@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "net/sodium.hpp"
+#include "net/crypto/sodium.hpp"
 #include "support/catch.hpp"
 #include "support/hex.hpp"
 #include <sys/socket.h>

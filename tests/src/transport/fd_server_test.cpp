@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/mapping.hpp"
+#include "base/io/mapping.hpp"
 #include "support/catch.hpp"
 #include <fcntl.h>
 #include <poll.h>

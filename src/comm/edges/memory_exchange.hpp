@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+
+#include "base/io/fd.hpp"
+#include "comm/state.hpp"
+
+namespace ccl::detail {
+
+/// Arguments of `share_memory`. `composition` is a number that no other composition has. Errors
+/// contain `name` and `what`.
+struct MemoryExchange {
+  int composition;
+  std::string_view name;
+  const char* what;
+  std::size_t bytes;  // of each rank's memory, which is of `shareable_memory`
+  /// True if this rank and `peer` share memory; must be equal on both.
+  std::function<bool(int peer)> with;
+  /// Called with the memory of each such peer.
+  std::function<Result<void>(int peer, const Fd& memory)> take;
+};
+/// Shares the memory `mine` of each rank with other ranks of its host. Succeeds on all ranks or
+/// fails on all. Collective; the caller holds the bootstrap, and `so_far` is the result of
+/// preparing `mine`.
+Result<void> share_memory(CommState& state, const MemoryExchange& exchange, const Fd& mine,
+                          const Result<void>& so_far);
+
+/// Returns the edge between this rank and `peer` without a direction.
+Edge even_edge(const CommState& state, int composition, int peer);
+
+}  // namespace ccl::detail

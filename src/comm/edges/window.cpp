@@ -1,0 +1,389 @@
+#include <ccl/comm/window.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
+#include <ccl/transport/p2p.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/field_check.hpp"
+#include "base/made_once.hpp"
+#include "comm/edges/edge_handshake.hpp"
+#include "comm/edges/local_part.hpp"
+#include "comm/edges/memory_exchange.hpp"
+#include "comm/edges/window_state.hpp"
+#include "comm/part_rules.hpp"
+#include "comm/rank_results.hpp"
+#include "comm/state.hpp"
+#include "transport/p2p/mapping.hpp"
+
+namespace ccl {
+namespace detail {
+namespace {
+
+constexpr const char* window_name = "a window";
+
+/// Memory of one rank in a window, exchanged between ranks.
+struct Part {
+  Word address = 0;
+  Index bytes = 0;
+  int shared = 0;  // 1 for host memory with a file descriptor
+};
+
+Result<void> check_part(const CommState& state, const void* data, Index bytes) {
+  if (data != nullptr && bytes > 0) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("rank {} gave a window {} bytes at {}; give every rank memory of its own",
+                          state.identity.rank(), bytes, data));
+}
+
+Result<void> check_parts(const CommState& state, const std::vector<Part>& parts) {
+  const Part& mine = parts[std::size_t(state.identity.rank())];
+  for (int p = 0; p < state.identity.ranks(); ++p) {
+    const Part& theirs = parts[std::size_t(p)];
+    const PeerInfo& self = state.identity.peers()[std::size_t(state.identity.rank())];
+    const PeerInfo& peer = state.identity.peers()[std::size_t(p)];
+    Error error{Errc::mismatch, ""};
+    error.peer = p;
+    if (theirs.bytes != mine.bytes) {
+      error.what =
+          fmt::format("the ranks' parts of a window differ: rank {} gave {} bytes, rank {} gave {}",
+                      p, theirs.bytes, state.identity.rank(), mine.bytes);
+      return fail(std::move(error));
+    }
+    if (self.host_hash != peer.host_hash) {
+      error.code = Errc::not_supported;
+      error.what = fmt::format(
+          "rank {} is on {}, and this rank on another host (a window is memory that is mapped); "
+          "make windows on the ranks of one host, by Communicator::split",
+          p, peer.host);
+      return fail(std::move(error));
+    }
+    if (!state.device.gpu && self.pid_hash != peer.pid_hash && theirs.shared == 0) {
+      error.code = Errc::not_supported;
+      error.what = fmt::format(
+          "rank {}'s memory cannot be mapped by rank {} (a process's own memory has no "
+          "descriptor); make the window of SharedMemory on all ranks",
+          p, state.identity.rank());
+      return fail(std::move(error));
+    }
+  }
+  return {};
+}
+
+/// Registration of a window on one rank.
+class Maker {
+ public:
+  Maker(CommState& state, std::shared_ptr<WindowState> made, std::shared_ptr<SharedBlock> own)
+      : state_{state}, made_{std::move(made)}, own_{std::move(own)} {}
+
+  Result<void> run() {
+    const int me = state_.identity.rank(), ranks = state_.identity.ranks();
+    made_->number = Word(number_) + 1;
+    std::vector<Part> parts(std::size_t(ranks), Part{});
+    Part& mine = parts[std::size_t(me)];
+    mine = {reinterpret_cast<Word>(made_->base), made_->bytes, int(own_ && own_->file)};
+    const LocalPart shown{{state_.rendezvous.bootstrap()->secret(), number_, me},
+                          {mine.address, mine.bytes}};
+    const auto lock = state_.rendezvous.lock();
+    const Result<void> good = check_part(state_, made_->base, made_->bytes);
+    CCL_CHECK(all_agree(state_, window_name, good));
+    CCL_CHECK(state_.rendezvous.after_creation(state_.rendezvous.bootstrap()->all_gather(
+        parts.data(), Index{sizeof(Part)}, {}, {"the creation of", window_name})));
+    CCL_CHECK(check_gathered(state_, parts, [](const Part& part, int) {
+      return FieldCheck{}
+          .in_range("bytes of a window", part.bytes, 1, std::numeric_limits<Index>::max())
+          .flag("sharing of a window", part.shared)
+          .why();
+    }));
+    Result<void> so_far = check_parts(state_, parts);
+    for (int p = 0; p < ranks && so_far; ++p) so_far = find_part(parts, p);
+    if (state_.device.gpu) return on_gpu(so_far);
+    return on_host(so_far);
+  }
+
+ private:
+  bool elsewhere(int p) const {
+    const auto& peers = state_.identity.peers();
+    return peers[std::size_t(p)].pid_hash != peers[std::size_t(state_.identity.rank())].pid_hash;
+  }
+
+  /// Takes the address of a part in this process. It is used as it is, so another rank's word for
+  /// it is not enough: its thread must have entered it here.
+  Result<void> find_part(const std::vector<Part>& parts, int p) {
+    const Part& part = parts[std::size_t(p)];
+    if (elsewhere(p)) return {};
+    if (LocalPart::contains({state_.rendezvous.bootstrap()->secret(), number_, p},
+                            {part.address, part.bytes})) {
+      made_->at[std::size_t(p)] = reinterpret_cast<std::byte*>(part.address);
+      return {};
+    }
+    Error error{Errc::not_supported,
+                fmt::format("rank {} claims a window of {} bytes in the process of rank {}, which "
+                            "has none (another library of the process has a copy of ccl of its "
+                            "own?); let all link one shared library of ccl",
+                            p, part.bytes, state_.identity.rank())};
+    error.peer = p;
+    return fail(std::move(error));
+  }
+
+  Result<void> on_gpu(Result<void> so_far) {
+    GpuBlock block;
+    const auto prepare = [&]() -> Result<void> {
+      CCL_CHECK(so_far);
+      if (own_) {
+        block = own_->gpu;
+        return {};
+      }
+      bool others = false;
+      for (int p = 0; p < state_.identity.ranks(); ++p) others |= elsewhere(p);
+      CCL_TRY(block.memory,
+              GpuMemory::borrow(state_.device.gpu, made_->base, std::size_t(made_->bytes), others));
+      block.offset = std::size_t(made_->base - block.memory->base());
+      return {};
+    };
+    const Result<void> prepared = prepare();
+    made_->holds->gpu.push_back(block);
+    GpuArena arena{state_.device.gpu};
+    const TransportContext context = transport_context(state_, &arena);
+    std::vector<P2pMapping> mappings(std::size_t(state_.identity.ranks()));
+    std::vector<EdgeHandshake> rendezvous_points;
+    for (int p = 0; p < state_.identity.ranks(); ++p) {
+      if (p == state_.identity.rank()) continue;
+      const Edge edge = even_edge(state_, number_, p);
+      const auto [low, high] = std::minmax({p, state_.identity.rank()});
+      P2pMapping& mapping = mappings[std::size_t(p)];
+      const auto offer = [&, edge, low, high]() -> Result<Handshake> {
+        CCL_CHECK(P2pTransport::can_address(state_.identity.peers()[std::size_t(low)],
+                                            state_.identity.peers()[std::size_t(high)]));
+        CCL_TRY(mapping, P2pMapping::make(context, edge, block, std::size_t(made_->bytes), false));
+        return mapping.handshake();
+      };
+      const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
+        CCL_CHECK(mapping.connect(theirs));
+        made_->at[std::size_t(p)] = mapping.theirs().at();
+        made_->holds->gpu.push_back(mapping.theirs());
+        return {};
+      };
+      rendezvous_points.push_back({p, edge.id, offer, connect});
+    }
+    CCL_CHECK(
+        swap_handshakes(state_, window_name, P2pTransport::name, prepared, rendezvous_points));
+    return prove();
+  }
+
+  /// Writes a token to the own memory and reads all tokens through the mappings. Fails with
+  /// `Errc::not_supported` and the peer if a mapping has another offset or its path does not work.
+  Result<void> prove() {
+    const auto size = std::min<std::size_t>(sizeof(Word), std::size_t(made_->bytes));
+    const auto token_of = [this](int rank) {
+      return (0x5ca1ab1e'00000000u + Word(rank) * 0x01010101u) ^ Word(number_) << 32;
+    };
+    Word before = 0;
+    const Word mine = token_of(state_.identity.rank());
+    auto done = state_.device.gpu->get(&before, made_->base, size);
+    if (done) done = state_.device.gpu->put(made_->base, &mine, size);
+    done = all_agree(state_, window_name, done);
+    if (!done) return done;
+    const auto look = [&]() -> Result<void> {
+      for (int p = 0; p < state_.identity.ranks(); ++p) {
+        Word seen = 0;
+        const Word want = token_of(p);
+        CCL_CHECK(state_.device.gpu->get(&seen, made_->at[std::size_t(p)], size));
+        if (std::memcmp(&seen, &want, size) == 0) continue;
+        Error error{Errc::not_supported,
+                    fmt::format("the memory of rank {} does not appear where rank {} has mapped it "
+                                "(a small allocation that shares its pages, or an IOMMU in the "
+                                "way); take SharedMemory, or an allocation of 2 MiB or more",
+                                p, state_.identity.rank())};
+        error.peer = p;
+        return fail(std::move(error));
+      }
+      return {};
+    };
+    done = all_agree(state_, window_name, look());
+    const auto restored = state_.device.gpu->put(made_->base, &before, size);
+    if (done && restored) state_.observers.add(made_);  // before any rank uses it
+    return all_agree(state_, window_name, done ? restored : done);
+  }
+
+  Result<void> on_host(const Result<void>& so_far) {
+    const auto take = [this](int p, const Fd& fd) -> Result<void> {
+      CCL_TRY(Mapping mapping, Mapping::of(fd, std::size_t(made_->bytes)));
+      made_->at[std::size_t(p)] = mapping.base();
+      made_->holds->host.push_back(std::move(mapping));
+      return {};
+    };
+    const auto with = [this](int p) { return elsewhere(p); };
+    static const Fd none;
+    return share_memory(state_,
+                        {number_, window_name, "shm", std::size_t(made_->bytes), with, take},
+                        own_ ? own_->file : none, so_far);
+  }
+
+  CommState& state_;
+  std::shared_ptr<WindowState> made_;
+  std::shared_ptr<SharedBlock> own_;
+  int number_ = state_.rendezvous.next_composition();  // a number of its own for the edges
+};
+
+Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::byte* data,
+                                                 Index bytes, std::shared_ptr<SharedBlock> own) {
+  CommState& state = *Access::state(comm);
+  CCL_CHECK(state.ready());
+  auto made = left_alone_by_forks(new WindowState{comm});
+  made->base = data;
+  made->bytes = bytes;
+  made->at.assign(std::size_t(state.identity.ranks()), data);
+  made->holds->own = own;
+  if (state.identity.ranks() == 1) {
+    if (auto good = check_part(state, data, bytes); !good) {
+      return fail(state.annotate(std::move(good).error()));
+    }
+  } else if (auto done = Maker{state, made, std::move(own)}.run(); !done) {
+    return fail(state.annotate(std::move(done).error()));
+  }
+  state.observers.add(made);
+  return made;
+}
+
+}  // namespace
+
+WindowState::~WindowState() {
+  CommState& state = *Access::state(comm);
+  if (state.device.gpu && holds) state.device.order->retire(std::move(holds));
+}
+
+bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {
+  return bytes > 0 && find_window(*Access::state(comm), data, bytes) != nullptr;
+}
+
+std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes) {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  const auto lock = state.observers.lock_windows();
+  for (const auto& weak : state.observers.windows()) {
+    auto window = weak.lock();
+    if (window && window->holds && begin >= window->base &&
+        begin + bytes <= window->base + window->bytes) {
+      return window;
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const WindowState> find_window(CommState& state, Word number) {
+  const auto lock = state.observers.lock_windows();
+  for (const auto& weak : state.observers.windows()) {
+    auto window = weak.lock();
+    if (window && window->holds && window->number == number) return window;
+  }
+  return nullptr;
+}
+
+}  // namespace detail
+
+Result<SharedMemory> SharedMemory::allocate(const Communicator& comm, Index bytes) {
+  return detail::without_exceptions([&]() -> Result<SharedMemory> {
+    detail::CommState& state = *detail::Access::state(comm);
+    CCL_CHECK(state.ready());
+    if (bytes <= 0) {
+      return fail(state.annotate(Error{Errc::invalid_argument,
+                                       fmt::format("shared memory of {} bytes cannot be", bytes)}));
+    }
+    auto block = std::make_shared<detail::SharedBlock>();
+    block->bytes = bytes;
+    if (state.device.gpu) {
+      auto memory = detail::GpuMemory::allocate(state.device.gpu, std::size_t(bytes));
+      if (!memory) return fail(state.annotate(std::move(memory).error()));
+      block->gpu.memory = *std::move(memory);
+      return SharedMemory{std::move(block)};
+    }
+    auto file = detail::shareable_memory("ccl-shared", std::size_t(bytes));
+    if (!file) return fail(state.annotate(std::move(file).error()));
+    block->file = *std::move(file);
+    auto host = detail::Mapping::of(block->file, std::size_t(bytes));
+    if (!host) {
+      Error error = std::move(host).error();
+      error.what = fmt::format("cannot map {} bytes of shared memory ({}); allocate less", bytes,
+                               std::strerror(error.os_code));
+      return fail(state.annotate(std::move(error)));
+    }
+    block->host = *std::move(host);
+    return SharedMemory{std::move(block)};
+  });
+}
+
+std::byte* SharedMemory::data() const {
+  return block_ ? block_->data() : nullptr;  // null if moved from
+}
+Index SharedMemory::bytes() const {
+  return block_ ? block_->bytes : 0;
+}
+
+Result<Window> Window::create(const Communicator& comm, void* data, Index bytes) {
+  return detail::guarded(comm, [&]() -> Result<Window> {
+    CCL_TRY(auto state, detail::make_window(comm, static_cast<std::byte*>(data), bytes, nullptr));
+    return Window{std::move(state)};
+  });
+}
+
+Result<Window> Window::create(const Communicator& comm, const SharedMemory& memory) {
+  return detail::guarded(comm, [&]() -> Result<Window> {
+    CCL_TRY(auto state, detail::make_window(comm, memory.data(), memory.bytes(), memory.block()));
+    return Window{std::move(state)};
+  });
+}
+
+std::shared_ptr<detail::WindowState> Window::moved_from() {
+  static constinit detail::MadeOnce<detail::WindowState> one;
+  detail::WindowState& state = one.get([] {
+    return std::make_unique<detail::WindowState>(
+        detail::Access::communicator(detail::moved_from()));
+  });
+  return {std::shared_ptr<void>{}, &state};
+}
+
+Index Window::bytes() const {
+  return state_->bytes;
+}
+int Window::rank() const {
+  return state_->comm.rank();
+}
+int Window::ranks() const {
+  return state_->comm.ranks();
+}
+std::byte* Window::at(int rank) const {
+  const auto at = std::size_t(rank);
+  return at < state_->at.size() ? state_->at[at] : nullptr;
+}
+
+Result<void> Window::close() const {
+  return detail::guarded(state_->comm, [&]() -> Result<void> {
+    detail::CommState& state = *detail::Access::state(state_->comm);
+    std::shared_ptr<detail::WindowState::Holds> holds;
+    {
+      const auto lock = state.observers.lock_windows();
+      holds = std::move(state_->holds);
+      for (int p = 0; p < state.identity.ranks(); ++p) {
+        if (p != state.identity.rank()) state_->at[std::size_t(p)] = nullptr;
+      }
+    }
+    if (auto ended = state.await_calls("a window's close"); !ended) {
+      const auto lock = state.observers.lock_windows();
+      state_->holds = std::move(holds);  // until the last handle is destroyed
+      return ended;
+    }
+    if (holds) {
+      holds->gpu.clear();
+      holds->host.clear();
+    }
+    if (state.identity.ranks() == 1) return {};
+    const auto lock = state.rendezvous.lock();
+    return detail::all_agree(state, detail::window_name, {});
+  });
+}
+
+}  // namespace ccl

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ccl/comm/config.hpp>
+#include <ccl/types/result.hpp>
+
+#include "nccl/abi/abi.hpp"
+
+namespace ccl::detail::nccl {
+
+/// Configuration of a communicator, with what only this library uses.
+struct MemberConfig : Config {
+  int signal_contexts = 1, signals = 1;  // of ncclPutSignal: how many there are
+  bool early_signals = false;            // signals come before any window
+};
+
+/// True if `size` and `magic`, the first members of NCCL's structures, are those of an initializer.
+template <class Given>
+bool is_begun(const Given& given, std::size_t least, unsigned magic = NCCL_API_MAGIC) {
+  return given.size >= least && given.magic == magic;
+}
+
+/// Logs once for a process that a member of a configuration is set and has no effect.
+void log_without_effect(const char* of, const char* member, const char* why);
+
+/// Converts a configuration. One of an older header is shorter, one of a newer header longer; what
+/// this library does not know of it is not read. Members that ccl has no use for are named once in
+/// the log. Settings of the environment count before members, as in NCCL. Returns `otherwise`, or
+/// the default, for null. Fails with `Errc::invalid_argument` for a value that NCCL refuses, or
+/// with `Errc::bad_setting` if a setting of the environment cannot be.
+Result<MemberConfig> read_config(const ncclConfig_t* given,
+                                 const MemberConfig* otherwise = nullptr);
+
+}  // namespace ccl::detail::nccl

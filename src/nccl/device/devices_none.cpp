@@ -1,0 +1,64 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "nccl/device/devices.hpp"
+#include "nccl/device/signals.hpp"
+
+namespace ccl::detail::nccl {
+
+int current_device() {
+  return -1;
+}
+Result<void> set_device(int) {
+  return {};
+}
+Result<void> wait_for_device() {
+  return {};
+}
+Result<void> put_after(cudaStream_t, cudaStream_t) {
+  return {};  // calls block
+}
+Result<void> record(cudaEvent_t, cudaStream_t) {
+  return {};
+}
+Result<void> copy(void* to, const void* from, std::size_t bytes, cudaStream_t) {
+  std::memmove(to, from, bytes);
+  return {};
+}
+Result<void*> allocate_on(std::size_t bytes, cudaStream_t) {
+  return allocate(bytes);
+}
+Result<void> release_on(void* memory, cudaStream_t) {
+  return release(memory);
+}
+Result<void*> allocate(std::size_t bytes) {
+  constexpr std::size_t page = 4096;
+  void* const memory = std::aligned_alloc(page, (bytes + page - 1) / page * page);
+  if (memory == nullptr) {
+    return fail(Errc::out_of_memory, "no memory for " + std::to_string(bytes) + " bytes");
+  }
+  return memory;
+}
+Result<void> release(void* memory) {
+  std::free(memory);
+  return {};
+}
+
+namespace {
+// Communicators of a library without device code have no GPU.
+Result<void> no_gpu() {
+  return fail(Errc::no_device_code, "this libnccl was built without device code");
+}
+}  // namespace
+Result<void> copy_on_gpu(void*, const void*, std::size_t, cudaStream_t) {
+  return no_gpu();
+}
+Result<void> signal_on_gpu(std::uint64_t*, cudaStream_t) {
+  return no_gpu();
+}
+Result<void> wait_on_gpu(const std::uint64_t*, std::uint64_t*, std::uint64_t, const std::uint64_t*,
+                         cudaStream_t) {
+  return no_gpu();
+}
+
+}  // namespace ccl::detail::nccl

@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+
+#include "nccl/device/devices.hpp"
+#include "nccl/device/signals.hpp"
+
+namespace ccl::detail::nccl {
+namespace {
+
+using Counter = unsigned long long;
+static_assert(sizeof(Counter) == sizeof(std::uint64_t));
+
+__global__ void add_signal(Counter* counter) {
+  __threadfence_system();  // behind the stream's copies
+  atomicAdd_system(counter, Counter{1});
+}
+
+__global__ void wait_for_signals(const volatile Counter* counter, Counter* taken, Counter times,
+                                 const volatile Counter* stop) {
+  const Counter until = *taken + times;
+  while (*counter < until && *stop == 0) __nanosleep(100);
+  __threadfence_system();
+  *taken = until;
+}
+
+Result<void> launched(const char* what) {
+  return check_cuda(cudaGetLastError(), what);
+}
+
+}  // namespace
+
+Result<void> copy_on_gpu(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  return check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
+                    "cudaMemcpyAsync to a peer's window");
+}
+Result<void> signal_on_gpu(std::uint64_t* counter, cudaStream_t stream) {
+  add_signal<<<1, 1, 0, stream>>>(reinterpret_cast<Counter*>(counter));
+  return launched("the launch of a signal");
+}
+Result<void> wait_on_gpu(const std::uint64_t* counter, std::uint64_t* taken, std::uint64_t times,
+                         const std::uint64_t* stop, cudaStream_t stream) {
+  wait_for_signals<<<1, 1, 0, stream>>>(reinterpret_cast<const Counter*>(counter),
+                                        reinterpret_cast<Counter*>(taken), times,
+                                        reinterpret_cast<const Counter*>(stop));
+  return launched("the launch of a wait for signals");
+}
+
+}  // namespace ccl::detail::nccl

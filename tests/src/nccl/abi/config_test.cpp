@@ -1,0 +1,150 @@
+#include "nccl/abi/config.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+using detail::nccl::MemberConfig;
+using detail::nccl::read_config;
+
+TEST_CASE("programs for NCCL get the order of calls, unless the setting says otherwise") {
+  const auto order = [](const ncclConfig_t* given, const MemberConfig* parent = nullptr) {
+    const auto config = read_config(given, parent);
+    REQUIRE(config);
+    return config->implicit_launch_order;
+  };
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  CHECK(order(nullptr) == true);
+  CHECK(order(&given) == true);
+  MemberConfig parent;
+  parent.implicit_launch_order = false;
+  CHECK(order(nullptr, &parent) == false);
+  CHECK(order(&given, &parent) == true);
+  const Environment off{"CCL_LAUNCH_ORDER_IMPLICIT", "0"};
+  CHECK(order(nullptr) == false);
+  CHECK(order(&given) == false);
+}
+
+TEST_CASE("a configuration of NCCL limits the blocks of a launch") {
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  CHECK_FALSE(read_config(&given)->max_channels);
+  given.minCTAs = 2;
+  given.maxCTAs = 64;
+  CHECK(read_config(&given)->min_channels == 2);
+  CHECK(read_config(&given)->max_channels == 64);
+  given.magic = 1;
+  CHECK(read_config(&given).error().code == Errc::invalid_argument);
+}
+
+TEST_CASE("a configuration may be shorter or longer than this library's") {
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  given.blocking = 0;
+  given.maxCTAs = 9;
+  given.numRmaSig = 4;
+  struct Longer {
+    ncclConfig_t known;
+    int more[4];
+  } longer{given, {1, 2, 3, 4}};
+  longer.known.size = sizeof longer;
+  longer.known.version = 24001;
+  const auto of_later = read_config(&longer.known);
+  REQUIRE(of_later);
+  CHECK(of_later->signals == 4);
+  CHECK_FALSE(of_later->blocking);
+  // Bytes behind an older structure are not the configuration's.
+  struct Size {
+    std::size_t bytes;
+    unsigned version;
+  };
+  for (const auto [bytes, version] :
+       {Size{24, 21400}, Size{40, 21700}, Size{48, 21800}, Size{72, 22700}, Size{80, 22809},
+        Size{88, 22907}, Size{96, 23004}, Size{96, 23007}}) {
+    CAPTURE(version);
+    ncclConfig_t older;
+    std::memset(&older, 0x77, sizeof older);
+    ncclConfig_t begun = NCCL_CONFIG_INITIALIZER;
+    begun.size = bytes;
+    begun.version = version;
+    begun.blocking = 0;
+    if (bytes > 24) begun.maxCTAs = 9;
+    std::memcpy(&older, &begun, bytes);
+    const auto config = read_config(&older);
+    REQUIRE(config);
+    CHECK_FALSE(config->blocking);
+    CHECK(config->max_channels == (bytes > 24 ? std::optional{9} : std::nullopt));
+    CHECK(config->signals == 1);
+  }
+  given.size = 15;
+  CHECK(read_config(&given).error().code == Errc::invalid_argument);
+}
+
+TEST_CASE("padding of older structures is not read as a later member") {
+  // 48 bytes, which end in trafficClass since 2.26 only; 96 bytes and graphStreamOrdering.
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  given.size = 96;
+  given.graphStreamOrdering = 12345;
+  given.version = 23004;
+  CHECK(read_config(&given));
+  given.version = 23007;
+  REQUIRE_FALSE(read_config(&given));
+  given.size = 24;
+  given.cgaClusterSize = 12345;
+  given.version = 21400;
+  CHECK(read_config(&given));
+  given.version = 21700;
+  CHECK_FALSE(read_config(&given));
+}
+
+TEST_CASE("values that NCCL refuses name the member") {
+  const auto refused = [](auto&& change, const char* words) {
+    ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+    change(given);
+    const auto config = read_config(&given);
+    REQUIRE_FALSE(config);
+    CHECK(config.error().code == Errc::invalid_argument);
+    INFO(config.error().what);
+    CHECK(config.error().what.find(words) != std::string::npos);
+  };
+  refused([](auto& c) { c.blocking = 2; }, "config.blocking is 2; set 0 or 1");
+  refused([](auto& c) { c.cgaClusterSize = 9; }, "config.cgaClusterSize is 9; set 0 to 8");
+  refused([](auto& c) { c.minCTAs = 0; }, "config.minCTAs is 0; set 1 or more");
+  refused([](auto& c) { c.minCTAs = 3, c.maxCTAs = 2; }, "minCTAs is 3 and config.maxCTAs 2");
+  refused([](auto& c) { c.splitShare = -1; }, "config.splitShare is -1");
+  refused([](auto& c) { c.collnetEnable = 2; }, "config.collnetEnable");
+  refused([](auto& c) { c.CTAPolicy = 4; }, "config.CTAPolicy is 4; set 0 to 3");
+  refused([](auto& c) { c.shrinkShare = 2; }, "config.shrinkShare");
+  refused([](auto& c) { c.nvlsCTAs = 0; }, "config.nvlsCTAs");
+  refused([](auto& c) { c.nChannelsPerNetPeer = 65; }, "config.nChannelsPerNetPeer");
+  refused([](auto& c) { c.nvlinkCentricSched = 2; }, "config.nvlinkCentricSched");
+  refused([](auto& c) { c.graphUsageMode = 3; }, "config.graphUsageMode");
+  refused([](auto& c) { c.numRmaCtx = -1; }, "config.numRmaCtx");
+  refused([](auto& c) { c.numRmaCtx = 1 << 9, c.numRmaSig = 1 << 9; }, "their product");
+  refused([](auto& c) { c.maxP2pPeers = 0; }, "config.maxP2pPeers");
+  refused([](auto& c) { c.graphStreamOrdering = 2; }, "config.graphStreamOrdering");
+  refused([](auto& c) { c.graphStreamOrdering = 0; }, "needs config.graphUsageMode 0 or 1");
+  refused([](auto& c) { c.launchOrderImplicit = 2; }, "config.launchOrderImplicit");
+  refused([](auto& c) { c.rmaEagerInit = 2; }, "config.rmaEagerInit");
+  refused([](auto& c) { c.hostCftMode = 4; }, "config.hostCftMode");
+  refused([](auto& c) { c.nvlsHostMode = -1; }, "config.nvlsHostMode");
+}
+
+TEST_CASE("settings of the environment count before members of a configuration") {
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  given.maxCTAs = 64;
+  given.launchOrderImplicit = 1;
+  CHECK(read_config(&given)->max_channels == 64);
+  const Environment set{{{"NCCL_MAX_CTAS", "8"}, {"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}}};
+  CHECK_FALSE(read_config(&given)->max_channels);
+  CHECK(read_config(&given)->implicit_launch_order == false);
+  given.blocking = 1;
+  const Environment none{"NCCL_COMM_BLOCKING", "0"};
+  CHECK_FALSE(read_config(&given)->blocking);
+  CHECK_FALSE(read_config(nullptr)->blocking);
+  const Environment open{"CCL_COMM_BLOCKING", "-1"};  // counts before NCCL's
+  CHECK(read_config(&given)->blocking);
+}
