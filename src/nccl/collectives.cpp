@@ -37,8 +37,10 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
                     const ncclCollConfig_t* config = nullptr) {
   Call call;
   // A configuration that is refused does not spoil the group, as in NCCL.
-  const auto read = without_exceptions([&] { return read_call_config(config, call); });
-  if (!read) return tell(read);
+  if (config != nullptr) {
+    const auto read = without_exceptions([&] { return read_call_config(config, call); });
+    if (!read) return tell(read);
+  }
   return answer([&]() -> Result<void> {
     CCL_TRY(auto member, member_of(comm));
     call.kind = kind;

@@ -152,7 +152,7 @@ Result<void> Member::defer(std::function<Result<void>()> step) {
   {
     const std::lock_guard lock{mutex_};
     deferred_.push_back(std::move(step));
-    if (std::exchange(deferring_, true)) return {};
+    if (deferring_.exchange(true)) return {};
     deferred_result_ = {};
   }
   auto thread =
@@ -185,11 +185,11 @@ void Member::run_deferred() {
 }
 
 bool Member::is_busy() const {
-  const std::lock_guard lock{mutex_};
   return deferring_;
 }
 
 void Member::wait_deferred() {
+  if (!deferring_) return;
   std::unique_lock lock{mutex_};
   deferred_ended_.wait(lock, [this] { return !deferring_; });
 }

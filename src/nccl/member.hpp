@@ -4,6 +4,7 @@
 #include <ccl/comm/stream.hpp>
 #include <ccl/comm/unique_id.hpp>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -124,7 +125,7 @@ class Member : public std::enable_shared_from_this<Member> {
   bool left_ = false, aborted_ = false, revoked_ = false, suspended_ = false;
   std::unique_ptr<Signals> signals_;
   std::deque<std::function<Result<void>()>> deferred_;
-  bool deferring_ = false;  // a thread runs the deferred steps
+  std::atomic<bool> deferring_{false};  // a thread runs the deferred steps; set under the mutex
   Result<void> deferred_result_;
   std::condition_variable deferred_ended_;
   std::map<std::string, int> children_;  // number made so far, by `how`
