@@ -2,8 +2,8 @@
 #include <ccl/comm/unique_id.hpp>
 
 #include "fuzz/fuzz.hpp"
+#include "nccl/abi/abi.hpp"
 #include "nccl/operations.hpp"
-#include <nccl.h>
 
 namespace ccl::detail::nccl {
 // The collectives are not part of this target.
