@@ -71,18 +71,30 @@ Error Rendezvous::without_answer(Error error) {
   if (!bootstrap_ || !state_.status.ok()) return error;
   const auto reported = bootstrap_->rank_statuses(report_limit_s);
   if (auto well = state_.status.result(); !well) return std::move(well).error();
+  if (name_silent(error, reported)) fail_all(error);
+  return error;
+}
+
+Error Rendezvous::late_connection(Error error) {
+  if (!bootstrap_) return error;
+  (void)name_silent(error, bootstrap_->rank_statuses(report_limit_s));
+  fail_all(error);
+  return error;
+}
+
+bool Rendezvous::name_silent(Error& error,
+                             const std::vector<std::vector<std::byte>>& reported) const {
   const auto silent = [&reported](int r) { return reported[std::size_t(r)].empty(); };
   const bool known = error.peer >= 0 && error.peer < state_.identity.ranks();
   int found = known && silent(error.peer) ? error.peer : -1;
   for (int r = 0; r < state_.identity.ranks() && found < 0; ++r) {
     if (silent(r)) found = r;
   }
-  if (found < 0) return error;
+  if (found < 0) return false;
   error.peer = found;
   error.what = fmt::format("rank {} on {} does not answer (stopped, or cut off): {}", found,
                            state_.identity.peers()[std::size_t(found)].host, error.what);
-  fail_all(error);
-  return error;
+  return true;
 }
 
 }  // namespace ccl::detail

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace ccl::detail {
 
@@ -54,8 +55,12 @@ class Rendezvous {
   /// fails with an error that names it, the peer of `error` first; else returns `error` unchanged.
   /// May take 2 s, and needs no lock.
   Error without_answer(Error error);
+  /// Sends all ranks the error of a connection that has not come. A transport has set it on this
+  /// rank alone. Names the rank that does not answer, as `without_answer` does.
+  Error late_connection(Error error);
 
  private:
+  bool name_silent(Error& error, const std::vector<std::vector<std::byte>>& reported) const;
   void spread(const Error& error);
 
   CommState& state_;

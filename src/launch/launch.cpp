@@ -237,6 +237,9 @@ Result<void> Launch::end_lanes() {
   auto well = state.status.result();
   if (well) return {};
   Error error = std::move(well).error();
+  if (error.code == Errc::timed_out && !error.transport.empty()) {
+    error = state.rendezvous.late_connection(std::move(error));
+  }
   if (error.what.find(call_.info().what) == std::string::npos) {
     error.what += fmt::format(" [while in {}]", call_text(connections()));
   }
