@@ -191,6 +191,7 @@ std::string wrong_end(const Step& step, int rank) {
     return fmt::format("rank {} {}: {}", rank, what, report.text);
   };
   if (!report.ended) return is("hangs");
+  if (report.code == 0 && report.rounds >= max_rounds) return {};  // hit in the end of the job
   if (report.code == 0) return is("succeeds without a rank");
   if (report.code == int(Errc::internal)) return is("has an internal error");
   if (report.code != int(Errc::peer_lost) && report.code != int(Errc::timed_out)) {
