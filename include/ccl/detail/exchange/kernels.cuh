@@ -60,9 +60,8 @@ struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
   }
   static int load(int device) {
     return on_device(device, [] {
-      return for_alignments<Bytes>([]<int Align>(Aligned<Align>) {
-        return CudaExecutor::load<Group, Body<Align>>();
-      });
+      return for_alignments<Bytes>(
+          []<int Align>(Aligned<Align>) { return CudaExecutor::load<Group, Body<Align>>(); });
     });
   }
   static inline const bool once = [] {
