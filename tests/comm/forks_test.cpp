@@ -3,7 +3,7 @@
 // parent go on.
 //
 //   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=200 ccl.test.comm.forks
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/unique_id.hpp>
 #include <ccl/proto/simple.hpp>
@@ -85,7 +85,7 @@ Result<void> run_rank(const UniqueId& id, int rank) {
   config.init_timeout_s = config.timeout_s = 30;
   CCL_TRY(const auto comm, Communicator::create(id, rank, ranks, config));
   const Published published{comm};
-  using Sums = Collective<AllReduce, Ring, Simple, Transport>;
+  using Sums = Collective<AllReduce, Tree, Simple, Transport>;
   CCL_TRY(const auto sum, Sums::create(comm));
   report->created_at = report->places.passed.load();
   std::vector<int> in(count, rank), out(count);

@@ -3,7 +3,7 @@
 //
 //   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=200 ccl.test.comm.lost_process
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/unique_id.hpp>
 #include <ccl/proto/simple.hpp>
@@ -108,7 +108,7 @@ void hit_this_process() {
 
 template <class Transport>
 Result<void> run_job(const Communicator& comm, int ranks_each, int rounds) {
-  using Sums = Collective<AllReduce, Ring, Simple, Transport>;
+  using Sums = Collective<AllReduce, Tree, Simple, Transport>;
   using Swaps = Collective<AllToAll, Pairwise, Simple, Transport>;
   RankReport& report = board->rank[comm.rank()];
   CCL_TRY(const auto sum, Sums::create(comm));

@@ -1,5 +1,5 @@
 // A plug-in with a copy of ccl of its own, for tests/src/base/unload_test.cpp.
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/proto/simple.hpp>
@@ -23,7 +23,7 @@ Result<std::vector<Communicator>> two_ranks() {
 
 template <class Transport>
 Result<void> sum(const Communicator& comm) {
-  using Sums = Collective<AllReduce, Ring, Simple, Transport>;
+  using Sums = Collective<AllReduce, Tree, Simple, Transport>;
   CCL_TRY(const auto sums, Sums::create(comm));
   int data[1000];
   for (int& x : data) x = 1 + comm.rank();
