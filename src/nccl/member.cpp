@@ -11,6 +11,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "base/thread.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/errors.hpp"
@@ -40,8 +41,8 @@ struct Families {
 };
 // Never destroyed: ranks may be ending while the process exits.
 Families& families() {
-  static Families* const all = new Families;
-  return *all;
+  static constinit MadeOnce<Families> all;
+  return all.get();
 }
 
 /// Keeps memory for the ending threads of all ranks, so that none is lost.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "nccl/api.hpp"
 
 /// Target of NCCL's window. Handles are small and never freed, so a late use is detected.
@@ -25,8 +26,8 @@ struct Handles {
   ForkMutex mutex{[this] { renew(all); }};
 };
 Handles& handles() {
-  static Handles* const one = new Handles;  // until the process ends
-  return *one;
+  static constinit MadeOnce<Handles> all;
+  return all.get();
 }
 
 ncclWindow_t new_handle(Window window, void* memory) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 
 #include "base/io/file.hpp"
+#include "base/made_once.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -53,8 +55,8 @@ std::vector<FileValue> lines_of(std::string_view text, const std::string& path) 
 }
 
 const std::vector<FileValue>& values_of_files() {
-  static const auto* const all = new std::vector<FileValue>{read_files()};  // until the end
-  return *all;
+  static constinit MadeOnce<std::vector<FileValue>> all;
+  return all.get([] { return std::make_unique<std::vector<FileValue>>(read_files()); });
 }
 
 std::optional<std::string> value_of_variable(const std::string& variable) {
