@@ -156,7 +156,7 @@ class Maker {
       const Edge edge = even_edge(state_, number_, p);
       const auto [low, high] = std::minmax({p, state_.identity.rank()});
       P2pMapping& mapping = mappings[std::size_t(p)];
-      const auto offer = [&, edge, low, high]() -> Result<Handshake> {
+      const auto offer = [&, edge, low = low, high = high]() -> Result<Handshake> {
         CCL_CHECK(P2pTransport::can_address(state_.identity.peers()[std::size_t(low)],
                                             state_.identity.peers()[std::size_t(high)]));
         CCL_TRY(mapping, P2pMapping::make(context, edge, block, std::size_t(made_->bytes), false));

@@ -29,7 +29,7 @@ Result<ncclCollConfig_t> whole(const ncclCollConfig_t& given) {
     return fail(Errc::invalid_argument,
                 "the call's config was not begun with NCCL_COLLCONFIG_INITIALIZER; begin it so");
   }
-  std::memcpy(&all, &given, std::min(given.size, sizeof all));
+  copy_known(all, given);
   if (all.forceAlgSelection != 0 && all.forceAlgSelection != 1) {
     return fail(Errc::invalid_argument,
                 fmt::format("config.forceAlgSelection is {}; set 0 or 1", all.forceAlgSelection));

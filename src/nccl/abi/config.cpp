@@ -82,7 +82,7 @@ Result<ncclConfig_t> whole(const ncclConfig_t& given) {
     return fail(Errc::invalid_argument,
                 "config was not begun with NCCL_CONFIG_INITIALIZER; begin it so");
   }
-  std::memcpy(&all, &given, std::min(given.size, sizeof all));
+  copy_known(all, given);
   for (const Member& one : members) {
     if (all.version < one.since) all.*one.at = unset;
     CCL_CHECK(check(one, all));

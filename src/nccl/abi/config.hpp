@@ -3,6 +3,9 @@
 #include <ccl/comm/config.hpp>
 #include <ccl/types/result.hpp>
 
+#include <algorithm>
+#include <cstring>
+
 #include "nccl/abi/abi.hpp"
 
 namespace ccl::detail::nccl {
@@ -17,6 +20,14 @@ struct MemberConfig : Config {
 template <class Given>
 bool is_begun(const Given& given, std::size_t least, unsigned magic = NCCL_API_MAGIC) {
   return given.size >= least && given.magic == magic;
+}
+
+/// Copies the members that the caller's version has. The sizes of all versions are multiples of the
+/// alignment; a member in which another size ends is left out, because it may be half a pointer.
+template <class Config>
+void copy_known(Config& all, const Config& given) {
+  constexpr std::size_t unit = alignof(Config);
+  std::memcpy(&all, &given, std::min(given.size, sizeof all) / unit * unit);
 }
 
 /// Logs once for a process that a member of a configuration is set and has no effect.

@@ -83,6 +83,19 @@ TEST_CASE("a configuration may be shorter or longer than this library's") {
   CHECK(read_config(&given).error().code == Errc::invalid_argument);
 }
 
+TEST_CASE("a member in which the size ends is not read") {
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  given.commName = "a name";
+  for (std::size_t cut = 1; cut < sizeof given.commName; ++cut) {
+    given.size = offsetof(ncclConfig_t, commName) + cut;  // a part of the pointer
+    const auto config = read_config(&given);
+    REQUIRE(config);
+    CHECK(config->name != "a name");
+  }
+  given.size += 1;
+  CHECK(read_config(&given)->name == "a name");
+}
+
 TEST_CASE("padding of older structures is not read as a later member") {
   // 48 bytes, which end in trafficClass since 2.26 only; 96 bytes and graphStreamOrdering.
   ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
