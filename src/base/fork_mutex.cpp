@@ -22,7 +22,7 @@ static_assert(std::is_trivially_destructible_v<ForkMutexes>);  // outlives stati
 
 }  // namespace
 
-// From the loading of the library on: see `forks_before`.
+// Initialized when the library is loaded: see `forks_before`.
 const int ForkMutex::registered_ = ::pthread_atfork(before_fork, in_parent, in_child);
 
 ForkMutex::ForkMutex(std::function<void()> reset) : reset_(std::move(reset)) {

@@ -8,8 +8,8 @@ namespace ccl::detail {
 
 namespace {
 std::atomic<int> forks{0};
-// From the loading of the library on. A thread that registers later waits in it during a fork, and
-// the child would wait for that thread.
+// Initialized when the library is loaded. A thread that registers later waits in it during a fork,
+// and the child would wait for that thread.
 [[maybe_unused]] const int watching = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
 }  // namespace
 

@@ -69,7 +69,7 @@ State& state() noexcept {
   return *s;
 }
 
-// From the loading of the library on: see `forks_before`.
+// Initialized when the library is loaded: see `forks_before`.
 [[maybe_unused]] const State& early = state();
 
 thread_local int thread_rank = -1;

@@ -19,7 +19,7 @@ UniqueId id_of(const ncclUniqueId& given);
 Result<void> check_rank(int rank, int ranks);
 /// Creates the communicator of a member, and its signals if its configuration wants them early.
 Result<void> bring_up(Member& whose, const std::function<Result<Communicator>()>& make);
-/// What follows a creation by other means.
+/// Completes a member whose communicator was created by other means.
 Result<void> complete(Member& whose);
 /// Creates a rank from ids, with its handle.
 Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,

@@ -33,7 +33,7 @@ class Group {
   Result<void> submit(std::shared_ptr<Member> member, Step step,
                       std::shared_ptr<Member> made = nullptr);
   Result<void> submit(std::shared_ptr<Member> member, const Call& call);
-  /// The same for a step that does not wait for other ranks on a GPU.
+  /// Submits a step that does not wait for other ranks on a GPU.
   Result<void> submit_launch(std::shared_ptr<Member> member, Step step);
   /// Records an invalid call: the group fails, and none of its calls runs.
   void spoil(const Error& why) noexcept;

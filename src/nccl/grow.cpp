@@ -14,7 +14,7 @@
 namespace ccl::detail::nccl {
 namespace {
 
-/// What each rank of the parent knows, exchanged between them.
+/// Part that each rank of the parent sends to the others: what it knows of the call.
 struct GrowPart {
   int ranks = 0;
   int has_id = 0;

@@ -130,7 +130,8 @@ void Conn::read_some() {
 }
 
 void Conn::receive() {
-  // Of all connections, since the engine's mutex is held. `in_` grows by what has arrived only.
+  // All connections share the buffer, because the caller holds the engine's mutex. `in_` grows only
+  // by the bytes that have arrived.
   static std::byte arrived[size_t{1} << 18];
   const auto n = socket_.recv(arrived);
   const int code = n < 0 ? errno : 0;

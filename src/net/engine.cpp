@@ -22,7 +22,7 @@ Engine& Engine::get() {
   return made();
 }
 
-// From the loading of the library on: see `forks_before`.
+// Initialized when the library is loaded: see `forks_before`.
 const Engine& Engine::early_ = made();
 
 Engine& Engine::made() {

@@ -228,7 +228,7 @@ class FdServer {
   Fd listener_, doorbell_;
   UnixName name_;
 };
-// From the loading of the library on: see `forks_before`.
+// Initialized when the library is loaded: see `forks_before`.
 const int FdServer::registered_ = ::pthread_atfork(nullptr, nullptr, &FdServer::forget);
 
 }  // namespace
