@@ -64,5 +64,6 @@ foreach(op IN ITEMS AllReduce ReduceScatter Reduce)
 endforeach()
 # in a folder where programs do not find it in place of NVIDIA's
 if(CCL_INSTALL AND NOT CCL_RUNTIME_FROM)
+  include(GNUInstallDirs)
   install(TARGETS ccl_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ccl)
 endif()
