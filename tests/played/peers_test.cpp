@@ -38,3 +38,12 @@ TEST_CASE("messages into the memory of peers run on played GPUs") {
     played::all_to_alls<Direct, Simple, P2pTransport>(comms, count, small);
   }
 }
+
+TEST_CASE("reductions that read the buffers of peers run on played GPUs") {
+  played::install(3, 2);
+  auto comms = played::create_ranks(3);
+  for (const Index count : {Index{1}, Index{3000}, Index{100'000}}) {
+    played::all_reduces<Direct, Simple, P2pTransport>(comms, count, small);
+    played::reduce_scatters<Direct, Simple, P2pTransport>(comms, count, small);
+  }
+}

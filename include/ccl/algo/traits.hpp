@@ -24,6 +24,10 @@ concept Exchanges = ExchangesOverPeers<Op, Algo> || requires { Algo::serves_pair
 template <class Algo>
 concept StoresPlainly = requires { requires Algo::stores_plainly; };
 
+/// Algorithms over peers' memory that run a reduction by reads of the peers' buffers.
+template <class Op, class Algo>
+concept ReadsPeers = StoresPlainly<Algo> && Op::reduces;
+
 /// True if an exchange takes counts that lie in memory.
 template <class Op, class Algo, class Proto>
 inline constexpr bool takes_counts =

@@ -52,6 +52,7 @@ struct DefaultCandidates<AllReduce> {
       OneShotOfWords,                       //
       Candidate<TwoShot, LL128>,            //
       Candidate<TwoShotOfEight, Sentinel>,  //
+      Candidate<Direct, Simple>,            //
       OnCpus<Candidate<Doubling, Simple>>,  //
       OnGpus<Candidate<Ring, LL>>,          //
       OnGpus<Candidate<Ring, LL128>>,       //
@@ -82,6 +83,7 @@ struct DefaultCandidates<ReduceScatter> {
   using List = Candidates<                 //
       Candidate<OneShot, LL128>,           //
       OneShotOfWords,                      //
+      Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Ring, LL>>,         //
       OnGpus<Candidate<Ring, LL128>>,      //
       Candidate<Ring, Simple>,             //
@@ -146,6 +148,7 @@ struct DeterministicCandidates<AllReduce> {
   using List = Candidates<                //
       Candidate<OneShot, LL128>,          //
       Candidate<TwoShot, LL128>,          //
+      Candidate<Direct, Simple>,          //
       OnGpus<Candidate<OneTree, LL>>,     //
       OnGpus<Candidate<OneTree, LL128>>,  //
       Candidate<OneTree, Simple>,         //

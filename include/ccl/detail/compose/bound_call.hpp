@@ -22,7 +22,7 @@ struct CallOf {
 /// launches.
 template <class Op, class Algo>
 inline constexpr bool shares_kernels =
-    OverPeers<Algo> ? !MovesByCopies<Algo> : !std::same_as<Algo, Pairwise>;
+    OverPeers<Algo> ? !MovesByCopies<Algo> && !ReadsPeers<Op, Algo> : !std::same_as<Algo, Pairwise>;
 template <class Op, class Algo>
 inline constexpr bool is_collective = shares_kernels<Op, Algo> && !ExchangesOverPeers<Op, Algo>;
 template <class Op, class Algo, class Proto, class R>

@@ -15,6 +15,7 @@
 #include <ccl/detail/launch/recorder.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/peer/call.hpp>
+#include <ccl/detail/peer/direct_launch.hpp>
 #include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/wire/call.hpp>
@@ -164,7 +165,8 @@ class Composition {
   /// Type of call that a group makes.
   template <class R>
   std::unique_ptr<RecordedCall> record(const CallInfo& info, const CallArguments<R>& given) const {
-    if constexpr (MovesByCopies<Algo> || (!OverPeers<Algo> && !sides.cpus)) {
+    if constexpr (MovesByCopies<Algo> || ReadsPeers<Op, Algo> ||
+                  (!OverPeers<Algo> && !sides.cpus)) {
       return std::make_unique<GpuCall>(connections_, info);
     } else if constexpr (OverPeers<Algo>) {
       register_kernels<PeerKernels<Op, Algo, Proto, R>>();
@@ -178,6 +180,9 @@ class Composition {
                              Stream stream) const {
     if constexpr (MovesByCopies<Algo>) {
       return reduce_by_copies<Op, Algo, Proto>(connections_, info, given, stream);
+    } else if constexpr (ReadsPeers<Op, Algo>) {
+      register_kernels<DirectKernels<Op, Algo, Proto, R>>();
+      return launch_direct<Op, Algo, Proto>(connections_, info, given, stream);
     } else if constexpr (OverPeers<Algo>) {
       register_kernels<PeerKernels<Op, Algo, Proto, R>>();
       return launch_over_peers<Op, Algo, Proto>(connections_, info, given, stream);

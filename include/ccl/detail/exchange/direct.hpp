@@ -2,6 +2,7 @@
 
 #include <ccl/detail/exchange/counts.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/exchange/mailbox_wait.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
 
 namespace ccl::detail {
@@ -52,7 +53,7 @@ class DirectExchange {
         ranks_{work.peers.ranks},
         rings_{work.max_rings},
         state_{work.state.copies + channel % work.blocks},
-        spin_wait_{work.watch} {
+        wait_{group, work.watch} {
     Memory::await_previous();
   }
 
@@ -81,11 +82,11 @@ class DirectExchange {
     // The own message begins at the first group that has fewer sends.
     own_ring_ = (channel_ + work_.channels - sends % work_.channels) % work_.channels;
     bool left = true;
-    for (Index round = 0; left && !failed_; ++round) {
+    for (Index round = 0; left && !wait_.failed(); ++round) {
       int t = channel_, n = 0;
       left = run_tasks(t, n, sends, sends, round);
       for (; own_ring_ < work_.own_rings; own_ring_ += work_.channels) copy_own(group_);
-      if (!failed_) left |= run_tasks(t, n, tasks, sends, round);
+      if (!wait_.failed()) left |= run_tasks(t, n, tasks, sends, round);
     }
   }
 
@@ -116,7 +117,7 @@ class DirectExchange {
       const int i = t < sends ? t : t - sends;
       const int peer = partners.rank[i % partners.count], ring = i / partners.count;
       const bool more = t < sends ? send(peer, ring, round, n) : recv(peer, ring, round);
-      if (failed_) return false;
+      if (wait_.failed()) return false;
       if (!more && n < 64) over_ |= Word{1} << n;
       left |= more;
     }
@@ -148,8 +149,8 @@ class DirectExchange {
     if (round == 0) {
       // The receiver's reference is also the credit for all slots, because the receiver has drained
       // the previous message.
-      if (!await<Order::credit>(mine->remote_buffer, flag, peer)) return false;
-      if (!await<Order::credit>(mine->remote_buffer + 1, flag, peer)) return false;
+      if (!wait_.credit(mine->remote_buffer, flag, peer)) return false;
+      if (!wait_.credit(mine->remote_buffer + 1, flag, peer)) return false;
       const Word where = (Memory::load_credit(mine->remote_buffer) & 0xffff'ffffu) |
                          Memory::load_credit(mine->remote_buffer + 1) << 32;
       Word entry = 0;
@@ -167,7 +168,7 @@ class DirectExchange {
     }
     if (round >= Rings::slot_count) {
       const Word want = flag | Word(round - Rings::slot_count + 1);
-      if (!await<Order::credit>(mine->drained + ring, want, peer)) return false;
+      if (!wait_.credit(mine->drained + ring, want, peer)) return false;
     }
     const Index left = part.bytes - at;
     copy_to_peer(Rings::slot(work_.peers, rings_, slot, peer, rank_, ring, round), part.data + at,
@@ -184,9 +185,9 @@ class DirectExchange {
     const Word flag = high(PeerExchangeWork::max_ranks + peer);
     const Word* const reported = detail::mailbox(work_.peers, rank_, peer)->reported + ring;
     // The sender stored its data before the word.
-    if (!await<Order::acquire>(reported, flag | Word(round + 1), peer)) return false;
+    if (!wait_.acquire(reported, flag | Word(round + 1), peer)) return false;
     const bool first = group_.rank() == 0;
-    if (group_.all(!first || low(Memory::load_relaxed(reported)) == all_there)) return false;
+    if (group_.all(!first || wait_.low(Memory::load_relaxed(reported)) == all_there)) return false;
     const Index left = part.bytes - at;
     detail::copy_run(group_, part.data + at,
                      Rings::slot(work_.peers, rings_, slot, rank_, peer, ring, round),
@@ -199,30 +200,11 @@ class DirectExchange {
     return left > slot;
   }
 
-  enum class Order { acquire, credit };
-  /// Blocks until the word has the high half of `want` and at least its low half. Returns false if
-  /// the spin wait for `peer` failed. Only the first lane polls.
-  template <Order How>
-  CCL_HD bool await(const Word* at, Word want, int peer) {
-    for (;;) {
-      bool there = true;
-      if (group_.rank() == 0) {
-        const Word got = How == Order::acquire ? Memory::load_acquire(at) : Memory::load_credit(at);
-        there = got >> 32 == want >> 32 && low(got) >= low(want);
-      }
-      if (group_.all(there)) return true;
-      if (group_.all(spin_wait_.ends(peer, (want >> 32) - 1))) {
-        failed_ = true;
-        return false;
-      }
-    }
-  }
   /// Returns the number of the next message that a word of the state counts, in the high half as in
   /// mailbox words.
   CCL_HD Word high(int word) const {
     return (Memory::load_relaxed(state_ + word * work_.state.count) + 1) << 32;
   }
-  CCL_HD static constexpr Word low(Word word) { return word & 0xffff'ffffu; }
 
   Group group_;
   const PeerExchangeWork& work_;
@@ -230,8 +212,7 @@ class DirectExchange {
   const Word* state_;
   int own_ring_ = 0;  // next part of this rank's own message
   Word over_ = 0;     // bit n: task n of this group, below 64, has no work left
-  bool failed_ = false;
-  SpinWait<Memory> spin_wait_;
+  MailboxWait<Group> wait_;
 };
 
 }  // namespace ccl::detail

@@ -17,12 +17,14 @@ struct alignas(128) Mailbox {
   // done with all earlier ones.
   Word begun[words_per_line];
   // [0], [1]: halves of the peer's `RemoteBuffer` reference for message `seq`. The low half of
-  // `seq` is in the high half of each word.
+  // `seq` is in the high half of each word. [2], [3]: those of its output, if it reduces.
   Word remote_buffer[words_per_line];
   // [seq % 2]: low half of `seq` << 32 | rows of message `seq`, if only the peer knows them.
   Word counted[words_per_line];
   Word reported[max_rings];  // message from the peer: seq << 32 | slots that it has filled
   Word drained[max_rings];   // message to the peer: seq << 32 | slots that it has emptied
+  // The same for the sums that the peer and this rank send each other in an all-reduce.
+  Word sums_reported[max_rings], sums_drained[max_rings];
 };
 static_assert(sizeof(Mailbox) % 128 == 0);
 

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/proto/lane_group.hpp>
+
+namespace ccl::detail {
+
+/// Waits of a group for words of its mailbox, whose high half numbers a message or a launch.
+template <LaneGroup Group>
+class MailboxWait {
+  using Memory = typename Group::Memory;
+
+ public:
+  CCL_HD MailboxWait(Group group, const AbortWatch& watch) : group_{group}, spin_wait_{watch} {}
+
+  /// Blocks until the word has the high half of `want` and at least its low half. What its writer
+  /// stored before is then visible. Returns false if the spin wait for `peer` failed.
+  CCL_HD bool acquire(const Word* at, Word want, int peer) {
+    return await(at, want, peer, [](const Word* word) { return Memory::load_acquire(word); });
+  }
+  /// The same for a credit: its writer has read what it read before.
+  CCL_HD bool credit(const Word* at, Word want, int peer) {
+    return await(at, want, peer, [](const Word* word) { return Memory::load_credit(word); });
+  }
+  CCL_HD bool failed() const { return failed_; }
+  CCL_HD static constexpr Word low(Word word) { return word & 0xffff'ffffu; }
+
+ private:
+  /// Only the first lane polls.
+  template <class Load>
+  CCL_HD bool await(const Word* at, Word want, int peer, Load load) {
+    for (;;) {
+      bool there = true;
+      if (group_.rank() == 0) {
+        const Word got = load(at);
+        there = got >> 32 == want >> 32 && low(got) >= low(want);
+      }
+      if (group_.all(there)) return true;
+      if (group_.all(spin_wait_.ends(peer, (want >> 32) - 1))) {
+        failed_ = true;
+        return false;
+      }
+    }
+  }
+
+  Group group_;
+  bool failed_ = false;
+  SpinWait<Memory> spin_wait_;
+};
+
+}  // namespace ccl::detail

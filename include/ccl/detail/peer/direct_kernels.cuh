@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ccl/detail/exec/device_shape.cuh>
+#include <ccl/detail/peer/direct_reduce.hpp>
+#include <ccl/detail/peer/direct_registry.hpp>
+
+namespace ccl::detail {
+
+/// One kernel runs all numbers of ranks and all alignments.
+template <class Op, class Algo, class Proto, class R>
+struct RegisteredKernels<DirectKernels<Op, Algo, Proto, R>> {
+  using Group = BlockLanes<512>;
+  using Body = DirectBody<Op, Algo, R>;
+
+  static int launch(const DirectWork<R>& how, const DeviceTarget& target) {
+    return on_device(target.device, [&] {
+      DirectWork<R> work = how;
+      if (!Body::template prepare<Group>(work)) return cudaErrorInvalidValue;
+      const int most = target.max_blocks < work.epoch.count ? target.max_blocks : work.epoch.count;
+      work.channels = work.blocks = work.rings < most ? work.rings : most;
+      const CudaShape shape{work.channels, work.blocks, target.share};
+      return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
+    });
+  }
+  static int load(int device) {
+    return on_device(device, [] { return CudaExecutor::load<Group, Body>(); });
+  }
+  static inline KernelLoader loader{&load, nullptr};
+  static inline const bool once = [] {
+    DirectKernels<Op, Algo, Proto, R>::launch = &launch;
+    loader.next = ComposedKernels<Op, Algo, Proto>::first;
+    ComposedKernels<Op, Algo, Proto>::first = &loader;
+    return true;
+  }();
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ccl/detail/peer/direct_registry.hpp>
+#include <ccl/detail/peer/launch.hpp>
+
+#include <memory>
+
+namespace ccl::detail {
+
+/// Returns the work of a launch that reads the peers' buffers, and offers them this rank's.
+template <class Op, class R>
+DirectWork<R> direct_work(const Connections& connections, const CallArguments<R>& given) {
+  DirectWork<R> work{given.reduction};
+  const PeerMemory& memory = connections.peer_memory();
+  work.peers = memory.view();
+  work.epoch = memory.epoch();
+  work.layout = given.layout;
+  work.input = given.input;
+  work.output = given.output;
+  work.table = memory.registry_table();
+  constexpr Index size = sizeof(typename R::Type);
+  const int ranks = connections.comm().ranks();
+  const Index bytes = given.layout.count * size;
+  work.where_input = memory.remote_buffer(static_cast<const char*>(given.input),
+                                          given.layout.split ? bytes : bytes * ranks);
+  if constexpr (DirectShares<Op, typename R::Type>::sums_for_all) {
+    work.where_output = memory.remote_buffer(static_cast<const char*>(given.output), bytes);
+  }
+  const int blocks = connections.max_blocks();
+  work.max_rings = blocks < Mailbox::max_rings ? blocks : Mailbox::max_rings;
+  return work;
+}
+
+/// Launches a reduction that reads the peers' buffers.
+template <class Op, class Algo, class Proto, class R>
+Result<void> launch_direct(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                           const CallArguments<R>& given, Stream stream) {
+  const auto kernel = DirectKernels<Op, Algo, Proto, R>::launch;
+  if (kernel == nullptr) return fail(no_device_code(*connections));
+  if (given.layout.count == 0) return check_ready(connections->comm());
+  DirectWork<R> work = direct_work<Op>(*connections, given);
+  using Shares = DirectShares<Op, typename R::Type>;
+  if (Shares::slot_elements(work.peers, work.max_rings) == 0) {
+    return fail(scratch_too_small(*connections));
+  }
+  CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream));
+  work.watch = connections->calls().watch;
+  return launch.finish(kernel(work, launch.target()));
+}
+
+}  // namespace ccl::detail

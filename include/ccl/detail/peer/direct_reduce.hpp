@@ -1,0 +1,388 @@
+#pragma once
+
+#include <ccl/detail/exchange/mailbox_wait.hpp>
+#include <ccl/detail/lanes/block_epilogue.hpp>
+#include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/detail/numeric/user_buffer.hpp>
+#include <ccl/detail/peer/direct_work.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/types/operations.hpp>
+
+namespace ccl::detail {
+
+/// Operations of `Direct` on reductions. The message has a share for each rank, which that rank
+/// reduces: it reads the peers' buffers where it has mapped them. In an all-reduce it stores the
+/// sums into the buffers of all ranks.
+///
+/// A rank that has not mapped the buffers of all peers goes by scratch. The peers then copy their
+/// data into its slots, and it copies the sums into theirs. A rank decides this for each ring by
+/// itself, and tells the peers by the first word that it posts.
+///
+/// A share is cut into slices, which rings take in turn. All ranks cut alike.
+template <class Op, LaneGroup Group, class R>
+class DirectReduce {
+ public:
+  using T = typename R::Type;
+  using Memory = typename Group::Memory;
+  using Lane = typename Simple::template Lane<Group, Element<T>::words_per_cell>;
+  using Fragment = typename Lane::Fragment;
+  using Shares = DirectShares<Op, T>;
+
+  /// Tiles in flight for each rank.
+  static constexpr int batch = Lane::words <= 2 ? 4 : Lane::words <= 4 ? 2 : 1;
+  static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
+  CCL_HD DirectReduce(Group group, const DirectWork<R>& work, int channel)
+      : group_{group},
+        work_{work},
+        lane_{group},
+        reduction_{work.reduction},
+        channel_{channel},
+        rank_{work.peers.rank},
+        ranks_{work.peers.ranks},
+        share_{Shares::largest(work.layout, work.peers.ranks)},
+        wait_{group, work.watch} {
+    Memory::await_previous();
+    reduction_.load_here();
+    flag_ = (Memory::load_relaxed(work.epoch.copies + channel) + 1) << 32;
+  }
+
+  /// Posts references to this rank's buffers to the peers. Must run first.
+  CCL_HD void open_registry() {
+    if (channel_ != 0) return;
+    for (int p = group_.rank(); p < ranks_; p += Group::width) {
+      if (p == rank_) continue;
+      Word* const to = mailbox(p, rank_)->remote_buffer;
+      // Earlier kernels on the stream have written the input, which the peer reads.
+      if constexpr (sums_for_all) post(to + 2, work_.where_output);
+      post(to, work_.where_input);
+    }
+  }
+
+  /// Reduces this rank's share and serves the peers that go by scratch.
+  CCL_HD void run() {
+    for (ring_ = channel_; ring_ < work_.rings; ring_ += work_.channels) {
+      if (!find_peers()) return;
+      if (direct_) {
+        reduce_all();
+        report(all_there);
+      } else {
+        report(1);
+      }
+      if (!find_unmapped()) return;
+      if (direct_ && unmapped_ == 0) continue;
+      for (Index n = 0; n < slices(0); ++n) {
+        if (!send_slices(n) || !reduce_round(n) || !take_sums(n)) return;
+      }
+    }
+  }
+
+  /// Returns the first argument of `DirectBody::end`.
+  CCL_HD Word left() const { return flag_ >> 32 << 1; }
+
+ private:
+  static constexpr Word all_there = 0xffff'ffffu;  // replaces the count of slots: read directly
+  static constexpr int slot_count = Rings::slot_count;
+  static constexpr Index size = sizeof(T);
+  static constexpr bool sums_for_all = Shares::sums_for_all;
+  enum Kind { data, sums };
+
+  CCL_HD Mailbox* mailbox(int owner, int writer) const {
+    return detail::mailbox(work_.peers, owner, writer);
+  }
+  /// Posts a reference in two words.
+  CCL_HD void post(Word* to, Word where) const {
+    Memory::store_release(to, (where & 0xffff'ffffu) | flag_);
+    Memory::store_release(to + 1, where >> 32 | flag_);
+  }
+  /// Waits for a reference that peer `p` posted. Returns the mapped address, or null.
+  CCL_HD const char* await_mapped(const Word* from, int p) {
+    for (int half = 0; half < 2; ++half) {
+      if (!wait_.acquire(from + half, flag_, p)) return nullptr;
+    }
+    const Word where = wait_.low(Memory::load_relaxed(from)) | Memory::load_relaxed(from + 1) << 32;
+    Word entry = 0;
+    if (work_.table != nullptr) {
+      entry =
+          Memory::load_relaxed(work_.table + p * RemoteBuffer::slots + RemoteBuffer::slot(where));
+    }
+    return RemoteBuffer::leads(entry, where) ? RemoteBuffer::at(entry, where) : nullptr;
+  }
+  /// Finds the buffers of all peers. Returns false if a wait failed.
+  CCL_HD bool find_peers() {
+    const Index in = share_begin(rank_, work_.layout.in_stride) * size;
+    const Index out = share_begin(rank_, work_.layout.out_stride) * size;
+    direct_ = true;
+    Word bits = 0;
+    for (int p = 0; p < ranks_; ++p) {
+      input_[p] = static_cast<const char*>(work_.input) + in;
+      if (sums_for_all || p == rank_) output_[p] = static_cast<char*>(work_.output) + out;
+      if (p != rank_) {
+        const Word* const refs = mailbox(rank_, p)->remote_buffer;
+        const char* const theirs = await_mapped(refs, p);
+        direct_ = direct_ && theirs != nullptr;
+        input_[p] = theirs + in;
+        if constexpr (sums_for_all) {
+          const char* const to = await_mapped(refs + 2, p);
+          direct_ = direct_ && to != nullptr;
+          output_[p] = const_cast<char*>(to) + out;
+        }
+        if (wait_.failed()) return false;
+      }
+      bits |= reinterpret_cast<cuda::std::uintptr_t>(input_[p]);
+      if (sums_for_all || p == rank_) bits |= reinterpret_cast<cuda::std::uintptr_t>(output_[p]);
+    }
+    direct_ = group_.all(direct_);
+    aligned_ = bits % sizeof(Packet) == 0;
+    return true;
+  }
+  /// Finds the peers that go by scratch. Returns false if a wait failed.
+  CCL_HD bool find_unmapped() {
+    unmapped_ = 0;
+    for (int p = 0; p < ranks_; ++p) {
+      if (p == rank_) continue;
+      const Word* const mode = mailbox(rank_, p)->drained + ring_;
+      // The sums that the peer stored here precede the word.
+      if (!wait_.acquire(mode, flag_ | 1, p)) return false;
+      const bool first = group_.rank() == 0;
+      if (!group_.all(!first || wait_.low(Memory::load_relaxed(mode)) == all_there)) {
+        unmapped_ |= Word{1} << p;
+      }
+    }
+    return true;
+  }
+  /// Posts to all peers that this rank has read their data, or, by 1, that it wants them in slots.
+  CCL_HD void report(Word count) const {
+    group_.sync();
+    for (int p = group_.rank(); p < ranks_; p += Group::width) {
+      if (p == rank_) continue;
+      Word* const to = mailbox(p, rank_)->drained + ring_;
+      if constexpr (sums_for_all) {
+        Memory::store_release(to, flag_ | count);
+      } else {
+        Memory::store_credit(to, flag_ | count);
+      }
+    }
+  }
+
+  /// Returns the first element of a share.
+  CCL_HD Index share_begin(int rank, Index stride) const {
+    return rank * (work_.layout.split ? share_ : stride);
+  }
+  /// Returns the elements of a share.
+  CCL_HD Index share_count(int rank) const {
+    if (!work_.layout.split) return share_;
+    const Index left = work_.layout.count - rank * share_;
+    return left < 0 ? 0 : left < share_ ? left : share_;
+  }
+  /// Returns the first element of this ring's n-th slice.
+  CCL_HD Index slice_begin(Index n) const { return (n * work_.rings + ring_) * work_.slice; }
+  /// Returns the elements of the n-th slice of a share.
+  CCL_HD Index slice_count(int rank, Index n) const {
+    const Index left = share_count(rank) - slice_begin(n);
+    return left < 0 ? 0 : left < work_.slice ? left : work_.slice;
+  }
+  /// Returns this ring's slices of a share.
+  CCL_HD Index slices(int rank) const {
+    const Index all = div_up<Index>(share_count(rank), work_.slice);
+    return all <= ring_ ? 0 : div_up<Index>(all - ring_, work_.rings);
+  }
+  CCL_HD char* slot(Kind kind, int owner, int writer, Index n) const {
+    constexpr int kinds = Shares::kinds;
+    const int rings = work_.max_rings * kinds;
+    return Rings::slot(work_.peers, rings, Rings::slot_bytes(work_.peers, rings), owner, writer,
+                       ring_ * kinds + kind, n);
+  }
+  /// Returns the word of a slot's count after it was filled or emptied for the n-th slice.
+  CCL_HD Word count_of(Index n) const { return flag_ | Word(n + 1); }
+  /// Waits until the slot of the n-th slice is free. `drained` counts one more than the slots.
+  CCL_HD bool await_free(const Word* drained, Index n, int p) {
+    return n < slot_count || wait_.credit(drained, count_of(n - slot_count) + 1, p);
+  }
+
+  CCL_HD void reduce_all() {
+    const Index end = slices(rank_);
+    for (Index n = 0; n < end; ++n) {
+      const Index at = slice_begin(n) * size;
+      reduce_slice(at, at, slice_count(rank_, n));
+    }
+  }
+  /// Copies the n-th slices of the peers' shares to those that go by scratch.
+  CCL_HD bool send_slices(Index n) {
+    for (int k = 1; k < ranks_; ++k) {
+      const int p = (rank_ + k) % ranks_;
+      const Index count = slice_count(p, n);
+      if ((unmapped_ >> p & 1) == 0 || count == 0) continue;
+      if (!await_free(mailbox(rank_, p)->drained + ring_, n, p)) return false;
+      const Index from = share_begin(p, work_.layout.in_stride) + slice_begin(n);
+      copy_run(group_, slot(data, p, rank_, n), static_cast<const char*>(work_.input) + from * size,
+               count * size);
+      group_.sync();
+      if (group_.rank() == 0) {
+        Memory::store_release(mailbox(p, rank_)->reported + ring_, count_of(n));
+      }
+    }
+    return true;
+  }
+  /// Reduces the n-th slice of this rank's share from the slots.
+  CCL_HD bool reduce_round(Index n) {
+    const Index count = slice_count(rank_, n);
+    if (direct_ || count == 0) return true;
+    const Index at = slice_begin(n) * size;
+    for (int p = 0; p < ranks_; ++p) {
+      if (p == rank_) continue;
+      if (!wait_.acquire(mailbox(rank_, p)->reported + ring_, count_of(n), p)) return false;
+      if (sums_for_all && !await_free(mailbox(rank_, p)->sums_drained + ring_, n, p)) return false;
+      input_[p] = slot(data, rank_, p, n);
+      if constexpr (sums_for_all) output_[p] = slot(sums, p, rank_, n);
+    }
+    aligned_ = (reinterpret_cast<cuda::std::uintptr_t>(input_[rank_]) |
+                reinterpret_cast<cuda::std::uintptr_t>(output_[rank_])) %
+                   sizeof(Packet) ==
+               0;
+    reduce_slice(at, 0, count);
+    group_.sync();
+    for (int p = group_.rank(); p < ranks_; p += Group::width) {
+      if (p == rank_) continue;
+      Mailbox* const theirs = mailbox(p, rank_);
+      Memory::store_credit(theirs->drained + ring_, count_of(n) + 1);
+      if constexpr (sums_for_all) Memory::store_release(theirs->sums_reported + ring_, count_of(n));
+    }
+    return true;
+  }
+  /// Copies the n-th slices of the sums of the peers that go by scratch to the output.
+  CCL_HD bool take_sums(Index n) {
+    if constexpr (sums_for_all) {
+      for (int p = 0; p < ranks_; ++p) {
+        const Index count = slice_count(p, n);
+        if ((unmapped_ >> p & 1) == 0 || count == 0) continue;
+        if (!wait_.acquire(mailbox(rank_, p)->sums_reported + ring_, count_of(n), p)) return false;
+        const Index to = share_begin(p, work_.layout.out_stride) + slice_begin(n);
+        copy_run(group_, static_cast<char*>(work_.output) + to * size, slot(sums, rank_, p, n),
+                 count * size);
+        group_.sync();
+        if (group_.rank() == 0) {
+          Memory::store_credit(mailbox(p, rank_)->sums_drained + ring_, count_of(n) + 1);
+        }
+      }
+    }
+    return true;
+  }
+
+  /// Reduces `count` elements. They begin `mine` bytes after this rank's buffers and `theirs` bytes
+  /// after the peers' buffers.
+  CCL_HD void reduce_slice(Index mine, Index theirs, Index count) const {
+    if (aligned_) {
+      reduce_run<sizeof(Packet)>(mine, theirs, count);
+    } else {
+      constexpr int least = int(alignof(T) < sizeof(Packet) ? alignof(T) : sizeof(Packet));
+      reduce_run<least>(mine, theirs, count);
+    }
+  }
+  template <int Align>
+  CCL_HD void reduce_run(Index mine, Index theirs, Index count) const {
+    Index t = 0;
+    for (; t + batch * tile_elements <= count; t += batch * tile_elements) {
+      reduce_tiles<Align, batch, Fill::full>(mine + t * size, theirs + t * size, 0);
+    }
+    for (; t < count; t += tile_elements) {
+      reduce_tiles<Align, 1, Fill::any>(mine + t * size, theirs + t * size, count - t);
+    }
+  }
+  /// Reduces N tiles in rank order, so that every rank would get the same bits. The loads of a rank
+  /// are under way while those of the rank before it are added.
+  template <int Align, int N, Fill How>
+  CCL_HD void reduce_tiles(Index mine, Index theirs, Index left) const {
+    using Sum = CellReducer<R, Lane::words>;
+    Slot<Sum> sum[N];
+    Fragment now[N], next[N];
+    const auto load = [&](Fragment(&to)[N], int r) {
+      const UserBuffer<T, Align> from{input_[r] + (r == rank_ ? mine : theirs), nullptr};
+      CCL_UNROLL for (int n = 0; n < N; ++n) {
+        to[n] = from.template load<How>(lane_, Index{n} * tile_elements, left);
+      }
+    };
+    load(now, 0);
+    load(next, 1);
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      sum[n].set(Sum::from_received(reduction_, prepare(now[n])));
+    }
+    CCL_ROLL for (int r = 1; r < ranks_; ++r) {
+      CCL_UNROLL for (int n = 0; n < N; ++n) now[n] = next[n];
+      if (r + 1 < ranks_) load(next, r + 1);
+      CCL_UNROLL for (int n = 0; n < N; ++n) sum[n].value.add_received(prepare(now[n]));
+    }
+    CCL_UNROLL for (int n = 0; n < N; ++n) now[n] = sum[n].value.finish();
+    const auto store = [&](int r) {
+      const UserBuffer<T, Align> to{nullptr, output_[r] + (r == rank_ ? mine : theirs)};
+      CCL_UNROLL for (int n = 0; n < N; ++n) {
+        to.template store<How>(lane_, Index{n} * tile_elements, left, now[n]);
+      }
+    };
+    if constexpr (sums_for_all) {
+      // Ranks begin at different peers, so that no peer receives all stores at once.
+      CCL_ROLL for (int k = 0; k < ranks_; ++k) {
+        store(rank_ + k < ranks_ ? rank_ + k : rank_ + k - ranks_);
+      }
+    } else {
+      store(rank_);
+    }
+  }
+  /// Returns a rank's data as it would travel, scaled if the reduction does that.
+  CCL_HD Fragment prepare(const Fragment& f) const {
+    if constexpr (R::prepares) return CellReducer<R, Lane::words>::from_own(reduction_, f).result();
+    return f;
+  }
+
+  Group group_;
+  const DirectWork<R>& work_;
+  Lane lane_;
+  R reduction_;
+  int channel_, rank_, ranks_, ring_ = 0;
+  Index share_;                             // elements of the largest share
+  const char* input_[max_view_ranks] = {};  // this rank's share in the buffer of each rank
+  char* output_[max_view_ranks] = {};
+  bool direct_ = true;   // this rank has mapped the buffers of all peers
+  bool aligned_ = true;  // all of `input_` and `output_` are aligned to packets
+  Word unmapped_ = 0;    // one bit for each peer that goes by scratch
+  Word flag_ = 0;        // number of the launch, in the high half
+  MailboxWait<Group> wait_;
+};
+
+/// Body of one launch of a reduction by `Direct`, for an executor.
+template <class Op, class Algo, class R>
+struct DirectBody {
+  using Work = DirectWork<R>;
+  static constexpr int max_lanes = 512;
+  const Work& work;
+
+  /// Cuts the shares, on the host. Returns false if the scratch has no slot for each ring.
+  template <LaneGroup Group>
+  static constexpr bool prepare(Work& work) {
+    using Reduce = DirectReduce<Op, Group, R>;
+    using Shares = typename Reduce::Shares;
+    const Index share = Shares::largest(work.layout, work.peers.ranks);
+    const Index room = Shares::slot_elements(work.peers, work.max_rings);
+    if (room == 0) return false;
+    const Index tile = Reduce::tile_elements, batch = tile * Reduce::batch;
+    // Short shares go to all rings.
+    const Index slice = share / batch < 4 * work.max_rings ? tile : batch;
+    work.slice = div_up<Index>(slice, Shares::grain) * Shares::grain;
+    if (work.slice > room) work.slice = room;
+    const Index slices = div_up<Index>(share, work.slice);
+    work.rings = int(slices < work.max_rings ? slices : work.max_rings);
+    return true;
+  }
+  template <LaneGroup Group>
+  CCL_HD Word operator()(Group group, int channel) const {
+    DirectReduce<Op, Group, R> reduce{group, work, channel};
+    Algo::run(reduce);
+    return reduce.left();
+  }
+  /// Counts the launch in the copies of this block and of absent blocks.
+  CCL_HD void end(Word left, int block, int lane, int lanes) const {
+    detail::count_at_end(work.epoch, left, block, work.blocks, lane, lanes);
+  }
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/peer/work.hpp>
+#include <ccl/types/operations.hpp>
+
+namespace ccl::detail {
+
+/// Shares and slots of a reduction that reads the peers' buffers.
+template <class Op, class T>
+struct DirectShares {
+  /// True if all ranks receive the sums.
+  static constexpr bool sums_for_all = cuda::std::is_same_v<Op, AllReduce>;
+  /// Kinds of slots that a peer has in a rank's scratch: for data, and for sums.
+  static constexpr int kinds = sums_for_all ? 2 : 1;
+  /// Granularity of shares and slices in elements: multiples of it are multiples of 128 bytes.
+  static constexpr int grain = [] {
+    int n = 128;
+    while (n > 1 && (n / 2) * int(sizeof(T)) % 128 == 0) n /= 2;
+    return n;
+  }();
+  /// Returns the elements of the largest share.
+  CCL_HD static constexpr Index largest(const Layout& layout, int ranks) {
+    if (!layout.split) return layout.count;
+    return div_up<Index>(div_up<Index>(layout.count, ranks), grain) * grain;
+  }
+  /// Returns the elements that a slot holds, a multiple of the grain. 0: the scratch is too small.
+  static constexpr Index slot_elements(const PeerView& peers, int rings) {
+    constexpr Index least = Index{sizeof(T)} * grain;
+    return Rings::slot_bytes(peers, rings * kinds) / least * grain;
+  }
+};
+
+/// Arguments of one launch of a reduction that reads the peers' buffers.
+template <class R>
+struct DirectWork : PeerWork<R> {
+  using PeerWork<R>::PeerWork;
+
+  const Word* table = nullptr;  // see `PeerExchangeWork`
+  // `RemoteBuffer` references to the buffers of this rank, posted to the peers. An operation whose
+  // sums stay at this rank posts no reference to the output.
+  Word where_input = 0, where_output = 0;
+  int max_rings = 1;  // the same on all ranks
+  // Members that `DirectBody::prepare` sets, the same on all ranks:
+  int rings = 1;    // parts of each share; a group works on one at a time
+  Index slice = 0;  // elements of a share that a ring moves at once
+};
+
+}  // namespace ccl::detail
