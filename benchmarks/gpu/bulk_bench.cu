@@ -1,7 +1,7 @@
 // Copies into peers' memory by the lanes of a block, and by the bulk copy engine of its
-// multiprocessor (cp.async.bulk through shared memory). The GPUs of one process copy to the next
-// GPU, or one share to each. Prints one line of JSON per case. Times are from CUDA graphs, and
-// results are checked.
+// multiprocessor (cp.async.bulk through shared memory), alone or while other lanes copy the same
+// data to memory of this GPU. The GPUs of one process copy to the next GPU, or one share to each.
+// Prints one line of JSON per case. Times are from CUDA graphs, and results are checked.
 //   bulk_bench [min bytes] [max bytes]
 #include <ccl/detail/lanes/copy_run.hpp>
 #include <ccl/detail/lanes/device_lanes.cuh>
@@ -19,6 +19,7 @@ struct Copies {
   const char* from;
   char* to[8];
   int targets;
+  char* own;   // place of a copy on this GPU
   Index each;  // bytes for each target, adjacent in `from`
   Word* done;  // in the memory of the first target: written by the release
 };
@@ -51,18 +52,23 @@ __global__ void __launch_bounds__(512, 1) by_lanes(const __grid_constant__ Copie
   if (group.rank() == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
 }
 
-/// The first thread of a block drives the copy engine.
-__global__ void __launch_bounds__(32, 1) by_bulk(const __grid_constant__ Copies work) {
-  __shared__ detail::BlockBulkCopy::Shared shared;
+/// The first thread of a block drives the copy engine. `Own`: other lanes copy the data, too.
+template <bool Own>
+__global__ void __launch_bounds__(512, 1) by_bulk(const __grid_constant__ Copies work) {
   ptx::launch_dependents();
   ptx::wait_for_previous();
-  if (threadIdx.x != 0) return;
   const char* from;
   char* to;
   Index bytes;
-  if (!part(work, int(blockIdx.x), int(gridDim.x), from, to, bytes)) return;
-  detail::BlockBulkCopy{shared, to, from, bytes}.run();
-  ptx::store_release(work.done + blockIdx.x * 16, 1);
+  const detail::BlockLanes<512> group;
+  constexpr auto use = Own ? detail::BulkUse::busy : detail::BulkUse::idle;
+  if (part(work, int(blockIdx.x), int(gridDim.x), from, to, bytes)) {
+    detail::copy_long_run(group, to, from, bytes, use, [&](auto half) {
+      if (Own) detail::copy_run(half, work.own + (from - work.from), from, bytes);
+    });
+  }
+  group.sync();
+  if (group.rank() == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
 }
 
 __global__ void mark(unsigned* to, Index words, unsigned seed) {
@@ -86,16 +92,18 @@ class Bench {
   Bench(int gpus, Index most) : machine_{gpus, most}, gpus_{gpus} {
     for (int g = 0; g < gpus; ++g) {
       done_.push_back(static_cast<Word*>(Machine::zeroed(g, 128 * 128)));
+      own_.push_back(static_cast<char*>(Machine::zeroed(g, most)));
     }
     machine_.sync();
   }
 
   template <class Launch>
-  bool run(const char* how, bool to_all, Index bytes, int blocks, int piece, Launch launch) {
+  bool run(const char* how, bool to_all, Index bytes, int blocks, Launch launch) {
     std::vector<Copies> works;
     for (int g = 0; g < gpus_; ++g) {
       Copies work{};
       work.from = reinterpret_cast<const char*>(machine_[g].in);
+      work.own = own_[g];
       work.targets = to_all ? gpus_ - 1 : 1;
       work.each = to_all ? bytes / gpus_ / 128 * 128 : bytes;
       for (int k = 0; k < work.targets; ++k) {
@@ -140,8 +148,8 @@ class Bench {
     const double moved = double(works[0].each) * works[0].targets;
     std::printf(
         "{\"bench\":\"bulk\",\"gpus\":%d,\"how\":\"%s\",\"to\":\"%s\",\"bytes\":%lld,"
-        "\"blocks\":%d,\"piece\":%d,\"us\":%.2f,\"gbs\":%.1f,\"wrong\":%u}\n",
-        gpus_, how, to_all ? "all" : "next", static_cast<long long>(bytes), blocks, piece, us,
+        "\"blocks\":%d,\"us\":%.2f,\"gbs\":%.1f,\"wrong\":%u}\n",
+        gpus_, how, to_all ? "all" : "next", static_cast<long long>(bytes), blocks, us,
         moved / us / 1e3, wrong);
     std::fflush(stdout);
     return wrong == 0;
@@ -152,16 +160,18 @@ class Bench {
   int gpus_;
   unsigned seed_ = 0;
   std::vector<Word*> done_;
+  std::vector<char*> own_;
 };
 
-cudaError_t launch_early(void (*kernel)(Copies), int blocks, int lanes, const Copies& work,
+cudaError_t launch_early(void (*kernel)(Copies), int blocks, const Copies& work,
                          cudaStream_t stream) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(blocks));
-  config.blockDim = dim3(unsigned(lanes));
+  config.blockDim = dim3(512);
+  config.dynamicSmemBytes = sizeof(detail::BulkCopyMemory);
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = 1;
@@ -180,20 +190,27 @@ int main(int argc, char** argv) {
   }
   const Index min = argc > 1 ? std::atoll(argv[1]) : Index{1} << 20;
   const Index max = argc > 2 ? std::atoll(argv[2]) : Index{256} << 20;
+  for (int g = 0; g < gpus; ++g) {
+    MUST(cudaSetDevice(g));
+    for (const auto kernel : {by_lanes, by_bulk<false>, by_bulk<true>}) {
+      MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                sizeof(detail::BulkCopyMemory)));
+    }
+  }
   Bench bench{gpus, max};
   bool right = true;
   for (Index bytes = min; bytes <= max; bytes *= 4) {
     for (const bool to_all : {false, true}) {
-      for (const int blocks : {16, 32, 64, 128}) {
-        right &= bench.run("lanes", to_all, bytes, blocks, 0,
-                           [&](const Copies& work, cudaStream_t stream) {
-                             MUST(launch_early(by_lanes, blocks, 512, work, stream));
-                           });
-        right &= bench.run("bulk", to_all, bytes, blocks,
-                           int(sizeof(detail::BlockBulkCopy::Shared::piece[0])),
-                           [&](const Copies& work, cudaStream_t stream) {
-                             MUST(launch_early(by_bulk, blocks, 32, work, stream));
-                           });
+      for (const int blocks : {8, 16, 24, 32, 48, 64, 128}) {
+        const auto run = [&](const char* how, void (*kernel)(Copies)) {
+          right &=
+              bench.run(how, to_all, bytes, blocks, [&](const Copies& work, cudaStream_t stream) {
+                MUST(launch_early(kernel, blocks, work, stream));
+              });
+        };
+        run("lanes", by_lanes);
+        run("bulk", by_bulk<false>);
+        run("bulk+own", by_bulk<true>);
       }
     }
   }

@@ -23,8 +23,8 @@ struct Direct {
   template <class Op>
   static constexpr bool exchanges = !Op::reduces;
   template <class Op>
-  static constexpr bool supports = is_one_of<Op, AllGather, AllReduce, AllToAll, AllToAllV, Gather,
-                                             ReduceScatter, Scatter, SendRecv>;
+  static constexpr bool supports = is_one_of<Op, AllGather, AllReduce, AllToAll, AllToAllV,
+                                             Broadcast, Gather, ReduceScatter, Scatter, SendRecv>;
   /// A rank reads data that its peer has not scaled, so it cannot apply the peer's scalar.
   template <class F>
   static constexpr bool supports_reduction = !cuda::std::is_same_v<F, PreMulSum>;
@@ -36,9 +36,10 @@ struct Direct {
     // Loads are slower than stores: 256 MiB on 2 H200 take 403 us by loads of half of it, and 782
     // us if the sums go to both.
     if (is_one_of<Op, AllReduce>) return {2, 1.04 * 2 * (ranks - 1) / ranks};
-    if (is_one_of<Op, ReduceScatter>) return {2, 1.07 * (ranks - 1) / ranks};
+    if (is_one_of<Op, ReduceScatter>) return {1, 1.07 * (ranks - 1) / ranks};
     // Stores to several peers are slower than to one: 341 GB/s against 366 (bulk_bench).
     const double spread = ranks > 2 ? 1.07 : 1;
+    if (is_one_of<Op, Broadcast>) return {1, spread * (ranks - 1)};
     return {1, is_one_of<Op, SendRecv> ? 1 : spread * (ranks - 1) / ranks};
   }
 

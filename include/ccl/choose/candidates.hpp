@@ -97,6 +97,7 @@ struct DefaultCandidates<Broadcast> {
   using List = Candidates<             //
       Candidate<OneShot, LL128>,       //
       OneShotOfWords,                  //
+      Candidate<Direct, Simple>,       //
       Candidate<TwoShot, LL128>,       //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //

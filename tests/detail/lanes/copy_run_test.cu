@@ -17,7 +17,8 @@ __global__ void __launch_bounds__(lanes, 1)
   const detail::BlockLanes<lanes> group;
   for (int n = 0; n < times; ++n) {  // the barriers of the engine are opened again each time
     // Half of the lanes copies the first bytes again, beside the engine.
-    detail::copy_long_run(group, to + n * bytes, from + n * bytes, bytes, [&](auto half) {
+    const auto use = detail::BulkUse(n % 3);
+    detail::copy_long_run(group, to + n * bytes, from + n * bytes, bytes, use, [&](auto half) {
       detail::copy_run(half, to + n * bytes, from + n * bytes, 4099);
     });
     group.sync();
@@ -34,7 +35,7 @@ void copies(Tally& tally, Index to, Index from, Index bytes, int times) {
   source.put(in.data(), in.size());
   target.put(out.data(), out.size());
   char* const at = target.data() + edge + to;
-  copy_long<<<1, lanes>>>(at, source.data() + from, bytes, times);
+  copy_long<<<1, lanes, sizeof(detail::BulkCopyMemory)>>>(at, source.data() + from, bytes, times);
   MUST(cudaGetLastError());
   MUST(cudaDeviceSynchronize());
   target.get(out.data(), out.size());
@@ -50,13 +51,19 @@ void copies(Tally& tally, Index to, Index from, Index bytes, int times) {
 }  // namespace
 
 int main() {
-  (void)gpus();
+  for (int device = 0; device < gpus(); ++device) {
+    MUST(cudaSetDevice(device));
+    MUST(cudaFuncSetAttribute(copy_long, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              sizeof(detail::BulkCopyMemory)));
+  }
   Tally tally;
-  constexpr Index piece = sizeof(detail::BlockBulkCopy::Shared::piece[0]);
-  for (const Index bytes : {Index{1000}, (Index{128} << 10) - 1, Index{128} << 10, piece * 24,
-                            piece * 24 + 16, piece * 25 - 16, Index{1000003}}) {
-    for (const Index to : {0, 1, 8, 15, 16}) {
-      for (const Index from : {to, Index{0}, Index{5}}) copies(tally, to, from, bytes, 3);
+  for (const Index piece : {Index{sizeof(detail::BusyBulkCopy::Shared::piece[0])},
+                            Index{sizeof(detail::IdleBulkCopy::Shared::piece[0])}}) {
+    for (const Index bytes : {Index{1000}, (Index{128} << 10) - 1, Index{128} << 10, piece * 24,
+                              piece * 24 + 16, piece * 25 - 16, Index{1000003}}) {
+      for (const Index to : {0, 1, 8, 15, 16}) {
+        for (const Index from : {to, Index{0}, Index{5}}) copies(tally, to, from, bytes, 6);
+      }
     }
   }
   return tally.result("long runs");

@@ -135,7 +135,10 @@ class DirectExchange {
   /// message.
   CCL_HD void copy_to_peer(char* to, const char* from, Index bytes) {
     const auto aside = [this](auto lanes) { copy_own(lanes); };
-    if (detail::copy_long_run(group_, to, from, bytes, aside)) own_ring_ += work_.channels;
+    const BulkUse use = work_.shared_bytes == 0       ? BulkUse::none
+                        : own_ring_ < work_.own_rings ? BulkUse::busy
+                                                      : BulkUse::idle;
+    if (detail::copy_long_run(group_, to, from, bytes, use, aside)) own_ring_ += work_.channels;
   }
   /// Sends one slot, or the whole part if the receiver's memory is mapped. Returns false if nothing
   /// is left to send or the spin wait failed.

@@ -71,7 +71,8 @@ struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
   }();
 };
 
-/// Shape for plain stores: one block per ring, as far as the target and the state allow.
+/// Shape for plain stores: one block per ring, as far as the target and the state allow. No block
+/// only receives.
 template <class Algo, class Proto>
 struct PeerExchangeShape {
   using Group = BlockLanes<512>;
@@ -80,17 +81,23 @@ struct PeerExchangeShape {
 
   static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
     const CudaShape shape = spread<Group, Body<1>, Body<1>::max_lanes>(work, target);
+    if (CudaExecutor::has_bulk_copies()) work.shared_bytes = sizeof(BulkCopyMemory);
     return CudaExecutor::launch<Group, Body<1>>(work, shape, target.stream);
   }
   template <class Lanes, class Runs, int MaxLanes>
   static CudaShape spread(PeerExchangeWork& work, const DeviceTarget& target) {
-    Index rings = 0;
+    Index out = 0, in = 0;
     for (int p = 0; p < work.peers.ranks; ++p) {
-      for (const Message& m : {work.out[p], work.in[p]}) {
-        rings += Rings::used(m.bytes, work.max_rings);
-      }
+      if (p == work.peers.rank) continue;
+      out += Rings::used(work.out[p].bytes, work.max_rings);
+      in += Rings::used(work.in[p].bytes, work.max_rings);
     }
-    const Index most = target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
+    const Index rings = out > in ? out : in;
+    Index most = target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
+    const Message& own = work.in[work.peers.rank];
+    if (own.bytes > 0 && own.data != work.out[work.peers.rank].data) {
+      most = Rings::best_beside_own(work.peers.ranks, most);
+    }
     work.channels = work.blocks = int(rings < 1 ? 1 : rings < most ? rings : most);
     Runs::template prepare<Lanes>(work);
     return {work.channels, work.blocks, target.share};
@@ -98,7 +105,7 @@ struct PeerExchangeShape {
   static Index max_bytes(const PeerView& peers, int max_rings) {
     return DirectExchange<Group>::max_bytes(peers, max_rings);
   }
-  static cudaError_t load() { return CudaExecutor::load<Group, Body<1>>(); }
+  static cudaError_t load() { return CudaExecutor::load<Group, Body<1>>(sizeof(BulkCopyMemory)); }
 };
 
 /// Shape for packets: one warp per tile, spread over as many blocks as possible.

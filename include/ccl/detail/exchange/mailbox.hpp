@@ -88,6 +88,7 @@ struct PeerExchangeWork {
   Index box_packets = 0;  // packets of a box in each half
   int channels = 1;       // groups of the launch
   int blocks = 1;         // see `HasBlockEpilogue`
+  int shared_bytes = 0;   // shared memory of a block that the launch asks for
   AbortWatch watch;
 };
 
@@ -116,14 +117,16 @@ struct Rings {
   /// Returns the maximum rings of a message, for launches of `blocks` blocks. Each block has one
   /// ring. The messages of a launch to all peers share the blocks. A message to the only peer has
   /// all of them.
-  ///
-  /// Two ranks have up to 16. All-gather of 16 and 256 MiB among 2 H200 takes 30.1 and 375 us in 16
-  /// rings, 32.4 and 406 us in 32, and 30.5 and 379 us in 64.
   CCL_HD static constexpr int most(int ranks, bool one_peer, int blocks) {
-    const int n = one_peer    ? blocks
-                  : ranks < 3 ? (blocks < 16 ? blocks : 16)
-                              : blocks / (ranks - 1);
+    const int peers = ranks > 2 ? ranks - 1 : 1;
+    const int n = one_peer ? blocks : int(best_beside_own(ranks, blocks)) / peers;
     return n < 1 ? 1 : n < Mailbox::max_rings ? n : Mailbox::max_rings;
+  }
+  /// Returns the number of blocks, of `blocks`, that copy fastest to peers beside a copy of this
+  /// rank's own message. 16, 24, 32 and 64 blocks take 369, 452, 424 and 382 us for 128 MiB from
+  /// H200 to H200 and back. 128 are the fastest among 4 ranks (docs/validation/calls.md).
+  CCL_HD static constexpr Index best_beside_own(int ranks, Index blocks) {
+    return blocks > 16 && (ranks < 3 || blocks <= 32) ? 16 : blocks;
   }
   CCL_HD static constexpr int used(Index bytes, int most) {
     const Index n = div_up(bytes, worth_bytes);

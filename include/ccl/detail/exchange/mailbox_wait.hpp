@@ -22,6 +22,25 @@ class MailboxWait {
   CCL_HD bool credit(const Word* at, Word want, int peer) {
     return await(at, want, peer, [](const Word* word) { return Memory::load_credit(word); });
   }
+  /// Waits for several words at once, as `acquire` does for one. The lanes share them. Word `i`, of
+  /// `count`, is at `word(i)` and comes from rank `writer(i)`. Lanes call `see(i, value)` for their
+  /// words at each poll.
+  template <class Place, class Writer, class See>
+  CCL_HD bool acquire_each(int count, Word want, Place word, Writer writer, See see) {
+    for (;;) {
+      int late = -1;
+      for (int i = group_.rank(); i < count; i += Group::width) {
+        const Word got = Memory::load_acquire(word(i));
+        if (got >> 32 != want >> 32 || low(got) < low(want)) late = writer(i);
+        see(i, got);
+      }
+      if (group_.all(late < 0)) return true;
+      if (group_.all(spin_wait_.ends(late, (want >> 32) - 1))) {
+        failed_ = true;
+        return false;
+      }
+    }
+  }
   CCL_HD bool failed() const { return failed_; }
   CCL_HD static constexpr Word low(Word word) { return word & 0xffff'ffffu; }
 

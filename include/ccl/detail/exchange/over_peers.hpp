@@ -89,8 +89,9 @@ class PeerExchangeCall final : public RecordedCall {
       : RecordedCall{std::move(connections), info}, table_{std::move(table)} {}
 
   static int max_rings(const Connections& connections) {
-    return Rings::most(connections.comm().ranks(), cuda::std::is_same_v<Op, SendRecv>,
-                       connections.max_blocks());
+    const int ranks = connections.comm().ranks();
+    const bool one_peer = is_one_of<Op, SendRecv> || (is_one_of<Op, Broadcast> && ranks == 2);
+    return Rings::most(ranks, one_peer, connections.max_blocks());
   }
   static ExchangePieces pieces(Connections& connections, const MessageTable& table) {
     const int rings = max_rings(connections);

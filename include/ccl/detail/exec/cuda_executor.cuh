@@ -179,8 +179,10 @@ struct CudaExecutor {
     }
     const int lanes = div_up(shape.channels, shape.blocks) * Group::width;
     if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
-    return launch_kernel(detail::run_collective<Group, Body>, shape.blocks, lanes, shape.share,
-                         stream, work, shape.channels);
+    int shared_bytes = 0;
+    if constexpr (requires { work.shared_bytes; }) shared_bytes = work.shared_bytes;
+    return launch_kernel(detail::run_collective<Group, Body>, {shape.blocks, lanes, shared_bytes},
+                         shape.share, stream, work, shape.channels);
   }
 
   /// Queues several launches as one kernel. `lanes`: maximum lanes per block over the parts.
@@ -189,7 +191,7 @@ struct CudaExecutor {
                                                 int blocks, int lanes, LaunchShare* share,
                                                 cudaStream_t stream) {
     if (lanes > MaxLanes) return cudaErrorInvalidConfiguration;
-    return launch_kernel(detail::run_group<MaxLanes, Parts...>, blocks, lanes, share, stream,
+    return launch_kernel(detail::run_group<MaxLanes, Parts...>, {blocks, lanes}, share, stream,
                          parts);
   }
   template <LaneGroup Group, class Body, int Most>
@@ -197,7 +199,7 @@ struct CudaExecutor {
                                                int blocks, int lanes, LaunchShare* share,
                                                cudaStream_t stream) {
     if (lanes > Body::max_lanes) return cudaErrorInvalidConfiguration;
-    return launch_kernel(detail::run_list<Group, Body, Most>, blocks, lanes, share, stream, list);
+    return launch_kernel(detail::run_list<Group, Body, Most>, {blocks, lanes}, share, stream, list);
   }
   template <LaneGroup Group, class Body, int Most>
   [[nodiscard]] static cudaError_t load_list() {
@@ -208,20 +210,25 @@ struct CudaExecutor {
     return load_kernel(detail::run_group<MaxLanes, Parts...>);
   }
 
+  /// Blocks of a launch, and lanes and bytes of shared memory of each.
+  struct Grid {
+    int blocks, lanes, shared_bytes = 0;
+  };
   /// `share`: see `CudaShape`.
   template <class... Params, class... Args>
-  [[nodiscard]] static cudaError_t launch_kernel(void (*kernel)(Params...), int blocks, int lanes,
+  [[nodiscard]] static cudaError_t launch_kernel(void (*kernel)(Params...), const Grid& grid,
                                                  LaunchShare* share, cudaStream_t stream,
                                                  const Args&... args) {
     const bool early = share != nullptr &&
                        kernels_may_begin_early.load(std::memory_order_relaxed) &&
-                       share->take(blocks);
+                       share->take(grid.blocks);
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(unsigned(blocks));
-    config.blockDim = dim3(unsigned(lanes));
+    config.gridDim = dim3(unsigned(grid.blocks));
+    config.blockDim = dim3(unsigned(grid.lanes));
+    config.dynamicSmemBytes = std::size_t(grid.shared_bytes);
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = early ? 1 : 0;
@@ -235,7 +242,7 @@ struct CudaExecutor {
     if (count == 0) return cudaSuccess;
     const Index blocks = div_up<Index>(count, 1024);
     using T = typename R::Type;
-    return launch_kernel(detail::run_alone<R>, int(blocks < 512 ? blocks : 512), 256, {}, stream,
+    return launch_kernel(detail::run_alone<R>, {int(blocks < 512 ? blocks : 512), 256}, {}, stream,
                          reduction, static_cast<const T*>(input), static_cast<T*>(output), count);
   }
 
@@ -251,8 +258,8 @@ struct CudaExecutor {
     const Index blocks = div_up<Index>(count, 256 * (whole ? run : 1));
     // Enough blocks to saturate memory. A plain launch waits for all earlier launches.
     const int most = int(blocks < 1024 ? blocks : 1024);
-    return launch_kernel(whole ? detail::run_map<F, T, U, run> : detail::run_map<F, T, U, 1>, most,
-                         256, {}, stream, map, input, output, count);
+    return launch_kernel(whole ? detail::run_map<F, T, U, run> : detail::run_map<F, T, U, 1>,
+                         {most, 256}, {}, stream, map, input, output, count);
   }
   template <class F, class T, class U>
   [[nodiscard]] static cudaError_t load_map() {
@@ -263,9 +270,30 @@ struct CudaExecutor {
 
   /// Loads the kernel onto the current device. Loading at the first launch could deadlock: it waits
   /// for running kernels, which may wait for this rank.
+  ///
+  /// `shared_bytes`: maximum shared memory that a launch may ask for, on GPUs with bulk copies.
   template <LaneGroup Group, class Body>
-  [[nodiscard]] static cudaError_t load() {
-    return load_kernel(detail::run_collective<Group, Body>);
+  [[nodiscard]] static cudaError_t load(int shared_bytes = 0) {
+    const auto kernel = detail::run_collective<Group, Body>;
+    if (shared_bytes > 0 && has_bulk_copies()) {
+      const cudaError_t e =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+      if (e != cudaSuccess) return e;
+    }
+    return load_kernel(kernel);
+  }
+  /// True if the current device copies memory in bulk: sm_90 and later.
+  static bool has_bulk_copies() {
+    static std::atomic<signed char> known[64];  // by device: 0 unknown, 1 yes, -1 no
+    int device = 0, major = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device >= 64) return false;
+    signed char has = known[device].load(std::memory_order_relaxed);
+    if (has == 0) {
+      (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+      has = major >= 9 ? 1 : -1;
+      known[device].store(has, std::memory_order_relaxed);
+    }
+    return has > 0;
   }
 
  private:

@@ -97,26 +97,34 @@ CCL_HD void copy_run(Group group, char* to, const char* from, Index bytes) {
   copy_units<char, 1>(group, to, from, rest < bytes ? rest : bytes, bytes);
 }
 
+/// Use of a block's bulk copy engine: none, if the launch has no shared memory for it; while other
+/// lanes are idle, or copy, too.
+enum class BulkUse { none, idle, busy };
+
 #if defined(__CUDACC__)
 /// Copies a run by the bulk copy engine if that is faster, and calls `aside` meanwhile on other
 /// lanes. Returns false if it does neither.
 ///
 /// Measured on H100 and H200 (docs/validation/calls.md): below 128 KiB lanes are faster.
 template <LaneGroup Group, class Aside>
-CCL_DEVICE bool copy_run_in_bulk(Group group, char* to, const char* from, Index bytes,
+CCL_DEVICE bool copy_run_in_bulk(Group group, char* to, const char* from, Index bytes, BulkUse use,
                                  Aside aside) {
   if constexpr (Group::width >= 512) {
     constexpr Index worth = Index{128} << 10, size = sizeof(Packet);
     const auto target = reinterpret_cast<cuda::std::uintptr_t>(to);
     const auto source = reinterpret_cast<cuda::std::uintptr_t>(from);
-    if (bytes < worth || (target - source) % size != 0) return false;
-    __shared__ BlockBulkCopy::Shared shared;
+    if (use == BulkUse::none || bytes < worth || (target - source) % size != 0) return false;
+    extern __shared__ BulkCopyMemory bulk_copy_memory[];
     const Index head = Index((size - target % size) % size);
     const Index whole = (bytes - head) / size * size;
     copy_units<char, 1>(group, to, from, 0, head);
     copy_units<char, 1>(group, to, from, head + whole, bytes);
     if (group.rank() == 0) {
-      BlockBulkCopy{shared, to + head, from + head, whole}.run();
+      if (use == BulkUse::busy) {
+        BusyBulkCopy{bulk_copy_memory->busy, to + head, from + head, whole}.run();
+      } else {
+        IdleBulkCopy{bulk_copy_memory->idle, to + head, from + head, whole}.run();
+      }
     } else if (group.rank() >= Group::width / 2) {
       aside(typename Group::Half{});
     }
@@ -133,10 +141,11 @@ CCL_DEVICE bool copy_run_in_bulk(Group group, char* to, const char* from, Index 
 /// The first lane sees all of its stores on return, so a `sync` and a release by that lane publish
 /// them.
 template <LaneGroup Group, class Aside>
-CCL_HD bool copy_long_run(Group group, char* to, const char* from, Index bytes, Aside aside) {
+CCL_HD bool copy_long_run(Group group, char* to, const char* from, Index bytes, BulkUse use,
+                          Aside aside) {
   NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (if (copy_run_in_bulk(group, to, from, bytes, aside)) return true;))
-  (void)aside;
+               (if (copy_run_in_bulk(group, to, from, bytes, use, aside)) return true;))
+  (void)use, (void)aside;
   copy_run(group, to, from, bytes);
   return false;
 }

@@ -29,8 +29,9 @@ class DirectReduce {
   using Fragment = typename Lane::Fragment;
   using Shares = DirectShares<Op, T>;
 
-  /// Tiles in flight for each rank.
+  /// Tiles in flight for each rank, and ranks whose tiles are in flight at once.
   static constexpr int batch = Lane::words <= 2 ? 4 : Lane::words <= 4 ? 2 : 1;
+  static constexpr int together = 4;
   static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
   CCL_HD DirectReduce(Group group, const DirectWork<R>& work, int channel)
       : group_{group},
@@ -50,12 +51,13 @@ class DirectReduce {
   /// Posts references to this rank's buffers to the peers. Must run first.
   CCL_HD void open_registry() {
     if (channel_ != 0) return;
-    for (int p = group_.rank(); p < ranks_; p += Group::width) {
+    for (int i = group_.rank(); i < ranks_ * refs; i += Group::width) {
+      const int p = i / refs, word = i % refs;
       if (p == rank_) continue;
-      Word* const to = mailbox(p, rank_)->remote_buffer;
-      // Earlier kernels on the stream have written the input, which the peer reads.
-      if constexpr (sums_for_all) post(to + 2, work_.where_output);
-      post(to, work_.where_input);
+      const Word where = word < 2 ? work_.where_input : work_.where_output;
+      // Credits: the launch before this one has ended, so the buffers are written and read.
+      Memory::store_credit(mailbox(p, rank_)->remote_buffer + word,
+                           (word % 2 == 0 ? where & 0xffff'ffffu : where >> 32) | flag_);
     }
   }
 
@@ -85,52 +87,61 @@ class DirectReduce {
   static constexpr int slot_count = Rings::slot_count;
   static constexpr Index size = sizeof(T);
   static constexpr bool sums_for_all = Shares::sums_for_all;
+  static constexpr int refs = sums_for_all ? 4 : 2;  // words of references that a rank posts
   enum Kind { data, sums };
 
   CCL_HD Mailbox* mailbox(int owner, int writer) const {
     return detail::mailbox(work_.peers, owner, writer);
   }
-  /// Posts a reference in two words.
-  CCL_HD void post(Word* to, Word where) const {
-    Memory::store_release(to, (where & 0xffff'ffffu) | flag_);
-    Memory::store_release(to + 1, where >> 32 | flag_);
-  }
-  /// Waits for a reference that peer `p` posted. Returns the mapped address, or null.
-  CCL_HD const char* await_mapped(const Word* from, int p) {
-    for (int half = 0; half < 2; ++half) {
-      if (!wait_.acquire(from + half, flag_, p)) return nullptr;
+  /// Returns the mapped addresses of a buffer of each peer, or null, from the references that begin
+  /// at word `first`. The loads of all peers are under way at once.
+  struct Mapped {
+    const char* of[max_view_ranks];
+  };
+  CCL_HD Mapped mapped(int first) const {
+    Mapped result;
+    Word where[max_view_ranks] = {}, entry[max_view_ranks] = {};
+    CCL_UNROLL for (int p = 0; p < max_view_ranks; ++p) {
+      if (p >= ranks_ || p == rank_) continue;
+      const Word* const from = mailbox(rank_, p)->remote_buffer + first;
+      where[p] = wait_.low(Memory::load_relaxed(from)) | Memory::load_relaxed(from + 1) << 32;
     }
-    const Word where = wait_.low(Memory::load_relaxed(from)) | Memory::load_relaxed(from + 1) << 32;
-    Word entry = 0;
-    if (work_.table != nullptr) {
-      entry =
-          Memory::load_relaxed(work_.table + p * RemoteBuffer::slots + RemoteBuffer::slot(where));
+    CCL_UNROLL for (int p = 0; p < max_view_ranks; ++p) {
+      if (p >= ranks_ || work_.table == nullptr) continue;
+      entry[p] = Memory::load_relaxed(work_.table + p * RemoteBuffer::slots +
+                                      RemoteBuffer::slot(where[p]));
     }
-    return RemoteBuffer::leads(entry, where) ? RemoteBuffer::at(entry, where) : nullptr;
+    CCL_UNROLL for (int p = 0; p < max_view_ranks; ++p) {
+      result.of[p] =
+          RemoteBuffer::leads(entry[p], where[p]) ? RemoteBuffer::at(entry[p], where[p]) : nullptr;
+    }
+    return result;
   }
   /// Finds the buffers of all peers. Returns false if a wait failed.
   CCL_HD bool find_peers() {
+    // A rank waits for no word of its own.
+    const auto writer = [&](int i) { return i / refs + (i / refs >= rank_ ? 1 : 0); };
+    const auto word = [&](int i) { return mailbox(rank_, writer(i))->remote_buffer + i % refs; };
+    const auto see = [](int, Word) {};
+    if (!wait_.acquire_each((ranks_ - 1) * refs, flag_, word, writer, see)) return false;
     const Index in = share_begin(rank_, work_.layout.in_stride) * size;
     const Index out = share_begin(rank_, work_.layout.out_stride) * size;
+    const Mapped inputs = mapped(0), outputs = sums_for_all ? mapped(2) : Mapped{};
     direct_ = true;
     Word bits = 0;
     for (int p = 0; p < ranks_; ++p) {
-      input_[p] = static_cast<const char*>(work_.input) + in;
-      if (sums_for_all || p == rank_) output_[p] = static_cast<char*>(work_.output) + out;
-      if (p != rank_) {
-        const Word* const refs = mailbox(rank_, p)->remote_buffer;
-        const char* const theirs = await_mapped(refs, p);
-        direct_ = direct_ && theirs != nullptr;
-        input_[p] = theirs + in;
-        if constexpr (sums_for_all) {
-          const char* const to = await_mapped(refs + 2, p);
-          direct_ = direct_ && to != nullptr;
-          output_[p] = const_cast<char*>(to) + out;
-        }
-        if (wait_.failed()) return false;
+      const char* from = inputs.of[p];
+      char* to = const_cast<char*>(outputs.of[p]);
+      if (p == rank_) {
+        from = static_cast<const char*>(work_.input);
+        to = static_cast<char*>(work_.output);
       }
+      const bool stores = sums_for_all || p == rank_;
+      direct_ = direct_ && from != nullptr && (to != nullptr || !stores);
+      input_[p] = from == nullptr ? nullptr : from + in;
+      output_[p] = to == nullptr ? nullptr : to + out;
       bits |= reinterpret_cast<cuda::std::uintptr_t>(input_[p]);
-      if (sums_for_all || p == rank_) bits |= reinterpret_cast<cuda::std::uintptr_t>(output_[p]);
+      if (stores) bits |= reinterpret_cast<cuda::std::uintptr_t>(output_[p]);
     }
     direct_ = group_.all(direct_);
     aligned_ = bits % sizeof(Packet) == 0;
@@ -138,15 +149,20 @@ class DirectReduce {
   }
   /// Finds the peers that go by scratch. Returns false if a wait failed.
   CCL_HD bool find_unmapped() {
+    const auto writer = [&](int i) { return i + (i >= rank_ ? 1 : 0); };
+    const auto mode = [&](int i) { return mailbox(rank_, writer(i))->drained + ring_; };
+    bool none = true;
+    const auto see = [&](int i, Word got) {
+      none = (i == group_.rank() || none) && wait_.low(got) == all_there;
+    };
+    // The sums that a peer stored here precede its word.
+    if (!wait_.acquire_each(ranks_ - 1, flag_ | 1, mode, writer, see)) return false;
     unmapped_ = 0;
-    for (int p = 0; p < ranks_; ++p) {
-      if (p == rank_) continue;
-      const Word* const mode = mailbox(rank_, p)->drained + ring_;
-      // The sums that the peer stored here precede the word.
-      if (!wait_.acquire(mode, flag_ | 1, p)) return false;
+    if (group_.all(none)) return true;
+    for (int i = 0; i < ranks_ - 1; ++i) {
       const bool first = group_.rank() == 0;
-      if (!group_.all(!first || wait_.low(Memory::load_relaxed(mode)) == all_there)) {
-        unmapped_ |= Word{1} << p;
+      if (!group_.all(!first || wait_.low(Memory::load_relaxed(mode(i))) == all_there)) {
+        unmapped_ |= Word{1} << writer(i);
       }
     }
     return true;
@@ -289,34 +305,38 @@ class DirectReduce {
       reduce_tiles<Align, 1, Fill::any>(mine + t * size, theirs + t * size, count - t);
     }
   }
-  /// Reduces N tiles in rank order, so that every rank would get the same bits. The loads of a rank
-  /// are under way while those of the rank before it are added.
+  /// Reduces N tiles in rank order, so that every rank would get the same bits. The loads of
+  /// `together` ranks are under way at once.
   template <int Align, int N, Fill How>
   CCL_HD void reduce_tiles(Index mine, Index theirs, Index left) const {
     using Sum = CellReducer<R, Lane::words>;
     Slot<Sum> sum[N];
-    Fragment now[N], next[N];
-    const auto load = [&](Fragment(&to)[N], int r) {
-      const UserBuffer<T, Align> from{input_[r] + (r == rank_ ? mine : theirs), nullptr};
-      CCL_UNROLL for (int n = 0; n < N; ++n) {
-        to[n] = from.template load<How>(lane_, Index{n} * tile_elements, left);
+    Fragment got[together][N];
+    CCL_ROLL for (int first = 0; first < ranks_; first += together) {
+      CCL_UNROLL for (int k = 0; k < together; ++k) {
+        const int r = first + k;
+        if (r >= ranks_) break;
+        const UserBuffer<T, Align> from{input_[r] + (r == rank_ ? mine : theirs), nullptr};
+        CCL_UNROLL for (int n = 0; n < N; ++n) {
+          got[k][n] = from.template load<How>(lane_, Index{n} * tile_elements, left);
+        }
       }
-    };
-    load(now, 0);
-    load(next, 1);
-    CCL_UNROLL for (int n = 0; n < N; ++n) {
-      sum[n].set(Sum::from_received(reduction_, prepare(now[n])));
+      CCL_UNROLL for (int k = 0; k < together; ++k) {
+        if (first + k >= ranks_) break;
+        CCL_UNROLL for (int n = 0; n < N; ++n) {
+          if (first + k == 0) {
+            sum[n].set(Sum::from_received(reduction_, prepare(got[k][n])));
+          } else {
+            sum[n].value.add_received(prepare(got[k][n]));
+          }
+        }
+      }
     }
-    CCL_ROLL for (int r = 1; r < ranks_; ++r) {
-      CCL_UNROLL for (int n = 0; n < N; ++n) now[n] = next[n];
-      if (r + 1 < ranks_) load(next, r + 1);
-      CCL_UNROLL for (int n = 0; n < N; ++n) sum[n].value.add_received(prepare(now[n]));
-    }
-    CCL_UNROLL for (int n = 0; n < N; ++n) now[n] = sum[n].value.finish();
+    CCL_UNROLL for (int n = 0; n < N; ++n) got[0][n] = sum[n].value.finish();
     const auto store = [&](int r) {
       const UserBuffer<T, Align> to{nullptr, output_[r] + (r == rank_ ? mine : theirs)};
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        to.template store<How>(lane_, Index{n} * tile_elements, left, now[n]);
+        to.template store<How>(lane_, Index{n} * tile_elements, left, got[0][n]);
       }
     };
     if constexpr (sums_for_all) {
