@@ -2,6 +2,7 @@
 
 #include <ccl/detail/exchange/mailbox_wait.hpp>
 #include <ccl/detail/lanes/block_epilogue.hpp>
+#include <ccl/detail/lanes/collect.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
@@ -29,9 +30,8 @@ class DirectReduce {
   using Fragment = typename Lane::Fragment;
   using Shares = DirectShares<Op, T>;
 
-  /// Tiles in flight for each rank, and ranks whose tiles are in flight at once.
+  /// Tiles in flight for each rank.
   static constexpr int batch = Lane::words <= 2 ? 4 : Lane::words <= 4 ? 2 : 1;
-  static constexpr int together = 4;
   static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
   CCL_HD DirectReduce(Group group, const DirectWork<R>& work, int channel)
       : group_{group},
@@ -43,6 +43,8 @@ class DirectReduce {
         ranks_{work.peers.ranks},
         share_{Shares::largest(work.layout, work.peers.ranks)},
         wait_{group, work.watch} {
+    detail::look_at(work_);
+    expect_buffers();
     Memory::await_previous();
     reduction_.load_here();
     flag_ = (Memory::load_relaxed(work.epoch.copies + channel) + 1) << 32;
@@ -63,8 +65,8 @@ class DirectReduce {
 
   /// Reduces this rank's share and serves the peers that go by scratch.
   CCL_HD void run() {
+    if (!find_peers()) return;
     for (ring_ = channel_; ring_ < work_.rings; ring_ += work_.channels) {
-      if (!find_peers()) return;
       if (direct_) {
         reduce_all();
         report(all_there);
@@ -89,6 +91,7 @@ class DirectReduce {
   static constexpr bool sums_for_all = Shares::sums_for_all;
   static constexpr int refs = sums_for_all ? 4 : 2;  // words of references that a rank posts
   enum Kind { data, sums };
+  using Sum = CellReducer<R, Lane::words>;
 
   CCL_HD Mailbox* mailbox(int owner, int writer) const {
     return detail::mailbox(work_.peers, owner, writer);
@@ -117,21 +120,42 @@ class DirectReduce {
     }
     return result;
   }
+  struct Buffers {
+    Mapped input, output;
+  };
+  CCL_HD Buffers find_buffers() const { return {mapped(0), sums_for_all ? mapped(2) : Mapped{}}; }
+  /// Expects the buffers of the launch before. Their addresses load while that launch runs on, and
+  /// are right if the peers post the same references again.
+  CCL_HD void expect_buffers() {
+    const int lane = group_.rank(), words = (ranks_ - 1) * refs;
+    if (words > Group::width) return;
+    if (lane < words) {
+      const int p = lane / refs + (lane / refs >= rank_ ? 1 : 0);
+      expected_word_ = Memory::load_relaxed(mailbox(rank_, p)->remote_buffer + lane % refs);
+    }
+    // A word that is as posted already here is as posted in the loads of all lanes below.
+    group_.sync();
+    expected_ = find_buffers();
+  }
   /// Finds the buffers of all peers. Returns false if a wait failed.
   CCL_HD bool find_peers() {
     // A rank waits for no word of its own.
     const auto writer = [&](int i) { return i / refs + (i / refs >= rank_ ? 1 : 0); };
     const auto word = [&](int i) { return mailbox(rank_, writer(i))->remote_buffer + i % refs; };
-    const auto see = [](int, Word) {};
-    if (!wait_.acquire_each((ranks_ - 1) * refs, flag_, word, writer, see)) return false;
+    const int words = (ranks_ - 1) * refs;
+    bool expected = words <= Group::width;
+    const auto see = [&](int, Word got) {  // a lane has one word, or none are expected
+      expected = words <= Group::width && wait_.low(got) == wait_.low(expected_word_);
+    };
+    if (!wait_.acquire_each(words, flag_, word, writer, see)) return false;
+    if (!group_.all(expected)) expected_ = find_buffers();
     const Index in = share_begin(rank_, work_.layout.in_stride) * size;
     const Index out = share_begin(rank_, work_.layout.out_stride) * size;
-    const Mapped inputs = mapped(0), outputs = sums_for_all ? mapped(2) : Mapped{};
     direct_ = true;
     Word bits = 0;
     for (int p = 0; p < ranks_; ++p) {
-      const char* from = inputs.of[p];
-      char* to = const_cast<char*>(outputs.of[p]);
+      const char* from = expected_.input.of[p];
+      char* to = const_cast<char*>(expected_.output.of[p]);
       if (p == rank_) {
         from = static_cast<const char*>(work_.input);
         to = static_cast<char*>(work_.output);
@@ -288,64 +312,100 @@ class DirectReduce {
   /// Reduces `count` elements. They begin `mine` bytes after this rank's buffers and `theirs` bytes
   /// after the peers' buffers.
   CCL_HD void reduce_slice(Index mine, Index theirs, Index count) const {
-    if (aligned_) {
-      reduce_run<sizeof(Packet)>(mine, theirs, count);
+    constexpr int least = int(alignof(T) < sizeof(Packet) ? alignof(T) : sizeof(Packet));
+    if (!aligned_) {
+      constexpr int tiles = least >= 4 ? batch : 1;
+      Index t = 0;
+      for (; t + tiles * tile_elements <= count; t += tiles * tile_elements) {
+        reduce_tiles<least, tiles, Fill::full>(mine, theirs, t, 0);
+      }
+      for (; t < count; t += tile_elements) {
+        reduce_tiles<least, 1, Fill::any>(mine, theirs, t, count - t);
+      }
+    } else if (ranks_ == 2) {
+      reduce_run<2>(mine, theirs, count);
+    } else if (ranks_ <= 4) {
+      reduce_run<4>(mine, theirs, count);
     } else {
-      constexpr int least = int(alignof(T) < sizeof(Packet) ? alignof(T) : sizeof(Packet));
-      reduce_run<least>(mine, theirs, count);
+      reduce_run<max_view_ranks>(mine, theirs, count);
     }
   }
-  template <int Align>
+  /// Reduces aligned runs. `Ranks` is the maximum number of ranks.
+  template <int Ranks>
   CCL_HD void reduce_run(Index mine, Index theirs, Index count) const {
+    constexpr int align = sizeof(Packet);
+    constexpr int tiles = Ranks <= 4 || batch == 1 ? batch : sizeof(T) < 4 ? 1 : batch / 2;
+    const char* from[Ranks];
+    CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
+      const int there = r < ranks_ ? r : rank_;  // absent ranks' data is loaded and not used
+      from[r] = input_[there] + (there == rank_ ? mine : theirs);
+    }
     Index t = 0;
-    for (; t + batch * tile_elements <= count; t += batch * tile_elements) {
-      reduce_tiles<Align, batch, Fill::full>(mine + t * size, theirs + t * size, 0);
+    for (; t + tiles * tile_elements <= count; t += tiles * tile_elements) {
+      store_tiles<align, Fill::full>(sum_tiles<tiles>(from, t), mine, theirs, t, 0);
     }
     for (; t < count; t += tile_elements) {
-      reduce_tiles<Align, 1, Fill::any>(mine + t * size, theirs + t * size, count - t);
+      reduce_tiles<align, 1, Fill::any>(mine, theirs, t, count - t);
     }
   }
-  /// Reduces N tiles in rank order, so that every rank would get the same bits. The loads of
-  /// `together` ranks are under way at once.
-  template <int Align, int N, Fill How>
-  CCL_HD void reduce_tiles(Index mine, Index theirs, Index left) const {
-    using Sum = CellReducer<R, Lane::words>;
-    Slot<Sum> sum[N];
-    Fragment got[together][N];
-    CCL_ROLL for (int first = 0; first < ranks_; first += together) {
-      CCL_UNROLL for (int k = 0; k < together; ++k) {
-        const int r = first + k;
-        if (r >= ranks_) break;
-        const UserBuffer<T, Align> from{input_[r] + (r == rank_ ? mine : theirs), nullptr};
-        CCL_UNROLL for (int n = 0; n < N; ++n) {
-          got[k][n] = from.template load<How>(lane_, Index{n} * tile_elements, left);
-        }
-      }
-      CCL_UNROLL for (int k = 0; k < together; ++k) {
-        if (first + k >= ranks_) break;
-        CCL_UNROLL for (int n = 0; n < N; ++n) {
-          if (first + k == 0) {
-            sum[n].set(Sum::from_received(reduction_, prepare(got[k][n])));
-          } else {
-            sum[n].value.add_received(prepare(got[k][n]));
-          }
-        }
+  /// Returns the sums of N whole tiles from element t on, in rank order, so that every rank would
+  /// get the same bits. The loads of all ranks are under way at once: no branch separates them.
+  template <int N, int Ranks>
+  CCL_HD Fragments<Fragment, N> sum_tiles(const char* const (&from)[Ranks], Index t) const {
+    Fragment got[Ranks][N];
+    CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
+      const UserBuffer<T, int(sizeof(Packet))> data{from[r], nullptr};
+      CCL_UNROLL for (int n = 0; n < N; ++n) {
+        got[r][n] = data.template load<Fill::full>(lane_, t + Index{n} * tile_elements, 0);
       }
     }
-    CCL_UNROLL for (int n = 0; n < N; ++n) got[0][n] = sum[n].value.finish();
-    const auto store = [&](int r) {
-      const UserBuffer<T, Align> to{nullptr, output_[r] + (r == rank_ ? mine : theirs)};
+    Fragments<Fragment, N> sums;
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      auto sum = Sum::from_received(reduction_, prepare(got[0][n]));
+      CCL_UNROLL for (int r = 1; r < Ranks; ++r) {
+        if (r < ranks_) sum.add_received(prepare(got[r][n]));
+      }
+      sums.of[n] = sum.finish();
+    }
+    return sums;
+  }
+  /// Reduces N tiles from element t on, as `sum_tiles` does. The code is small, for runs that are
+  /// not aligned and for last tiles. The loads of two ranks are under way at once.
+  template <int Align, int N, Fill How>
+  CCL_HD void reduce_tiles(Index mine, Index theirs, Index t, Index left) const {
+    Slot<Sum> sum[N];
+    Fragment now[N], next[N];
+    const auto load = [&](Fragment(&to)[N], int r) {
+      const UserBuffer<T, Align> from{input_[r] + (r == rank_ ? mine : theirs), nullptr};
       CCL_UNROLL for (int n = 0; n < N; ++n) {
-        to.template store<How>(lane_, Index{n} * tile_elements, left, got[0][n]);
+        to[n] = from.template load<How>(lane_, t + Index{n} * tile_elements, left);
       }
     };
-    if constexpr (sums_for_all) {
-      // Ranks begin at different peers, so that no peer receives all stores at once.
-      CCL_ROLL for (int k = 0; k < ranks_; ++k) {
-        store(rank_ + k < ranks_ ? rank_ + k : rank_ + k - ranks_);
+    load(now, 0);
+    load(next, 1);
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      sum[n].set(Sum::from_received(reduction_, prepare(now[n])));
+    }
+    CCL_ROLL for (int r = 1; r < ranks_; ++r) {
+      CCL_UNROLL for (int n = 0; n < N; ++n) now[n] = next[n];
+      if (r + 1 < ranks_) load(next, r + 1);
+      CCL_UNROLL for (int n = 0; n < N; ++n) sum[n].value.add_received(prepare(now[n]));
+    }
+    Fragments<Fragment, N> sums;
+    CCL_UNROLL for (int n = 0; n < N; ++n) sums.of[n] = sum[n].value.finish();
+    store_tiles<Align, How>(sums, mine, theirs, t, left);
+  }
+  /// Stores the sums of tiles to this rank's buffer, or to those of all ranks.
+  template <int Align, Fill How, int N>
+  CCL_HD void store_tiles(const Fragments<Fragment, N>& sums, Index mine, Index theirs, Index t,
+                          Index left) const {
+    // Ranks begin at different peers, so that no peer receives all stores at once.
+    CCL_ROLL for (int k = 0; k < (sums_for_all ? ranks_ : 1); ++k) {
+      const int r = rank_ + k < ranks_ ? rank_ + k : rank_ + k - ranks_;
+      const UserBuffer<T, Align> to{nullptr, output_[r] + (r == rank_ ? mine : theirs)};
+      CCL_UNROLL for (int n = 0; n < N; ++n) {
+        to.template store<How>(lane_, t + Index{n} * tile_elements, left, sums.of[n]);
       }
-    } else {
-      store(rank_);
     }
   }
   /// Returns a rank's data as it would travel, scaled if the reduction does that.
@@ -366,6 +426,8 @@ class DirectReduce {
   bool aligned_ = true;  // all of `input_` and `output_` are aligned to packets
   Word unmapped_ = 0;    // one bit for each peer that goes by scratch
   Word flag_ = 0;        // number of the launch, in the high half
+  Buffers expected_ = {};
+  Word expected_word_ = 0;  // of this lane
   MailboxWait<Group> wait_;
 };
 
@@ -386,7 +448,7 @@ struct DirectBody {
     if (room == 0) return false;
     const Index tile = Reduce::tile_elements, batch = tile * Reduce::batch;
     // Short shares go to all rings.
-    const Index slice = share / batch < 4 * work.max_rings ? tile : batch;
+    const Index slice = share / batch < work.max_rings ? tile : batch;
     work.slice = div_up<Index>(slice, Shares::grain) * Shares::grain;
     if (work.slice > room) work.slice = room;
     const Index slices = div_up<Index>(share, work.slice);
