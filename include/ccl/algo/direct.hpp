@@ -35,7 +35,9 @@ struct Direct {
   static constexpr CostTerms cost_terms(int ranks) {
     // Loads are slower than stores: 256 MiB on 2 H200 take 403 us by loads of half of it, and 782
     // us if the sums go to both.
-    if (is_one_of<Op, AllReduce>) return {3, 1.1 * 2 * (ranks - 1) / ranks};
+    if (is_one_of<Op, AllReduce>) {
+      return {2.2, (ranks > 2 ? 1.15 : 1.1) * 2 * (ranks - 1) / ranks};
+    }
     if (is_one_of<Op, ReduceScatter>) return {1, 1.07 * (ranks - 1) / ranks};
     // Stores to several peers are slower than to one: 341 GB/s against 366 (bulk_bench).
     const double spread = ranks > 2 ? 1.07 : 1;

@@ -44,7 +44,6 @@ class DirectReduce {
         share_{Shares::largest(work.layout, work.peers.ranks)},
         wait_{group, work.watch} {
     detail::look_at(work_);
-    expect_buffers();
     Memory::await_previous();
     reduction_.load_here();
     flag_ = (Memory::load_relaxed(work.epoch.copies + channel) + 1) << 32;
@@ -93,49 +92,31 @@ class DirectReduce {
   enum Kind { data, sums };
   using Sum = CellReducer<R, Lane::words>;
 
+  /// This rank's share in the buffer of each rank, or slots.
+  struct Buffers {
+    const char* input[max_view_ranks];
+    char* output[max_view_ranks];
+  };
+  CCL_HD Buffers& buffers() {
+    if constexpr (Parts<Group>::shares) return Parts<Group>::template shared<Buffers>(group_);
+    return own_buffers_;
+  }
+  CCL_HD const Buffers& buffers() const {
+    if constexpr (Parts<Group>::shares) return Parts<Group>::template shared<Buffers>(group_);
+    return own_buffers_;
+  }
   CCL_HD Mailbox* mailbox(int owner, int writer) const {
     return detail::mailbox(work_.peers, owner, writer);
   }
-  /// Returns the mapped addresses of a buffer of each peer, or null, from the references that begin
-  /// at word `first`. The loads of all peers are under way at once.
-  struct Mapped {
-    const char* of[max_view_ranks];
-  };
-  CCL_HD Mapped mapped(int first) const {
-    Mapped result;
-    Word where[max_view_ranks] = {}, entry[max_view_ranks] = {};
-    CCL_UNROLL for (int p = 0; p < max_view_ranks; ++p) {
-      if (p >= ranks_ || p == rank_) continue;
-      const Word* const from = mailbox(rank_, p)->remote_buffer + first;
-      where[p] = wait_.low(Memory::load_relaxed(from)) | Memory::load_relaxed(from + 1) << 32;
-    }
-    CCL_UNROLL for (int p = 0; p < max_view_ranks; ++p) {
-      if (p >= ranks_ || work_.table == nullptr) continue;
-      entry[p] = Memory::load_relaxed(work_.table + p * RemoteBuffer::slots +
-                                      RemoteBuffer::slot(where[p]));
-    }
-    CCL_UNROLL for (int p = 0; p < max_view_ranks; ++p) {
-      result.of[p] =
-          RemoteBuffer::leads(entry[p], where[p]) ? RemoteBuffer::at(entry[p], where[p]) : nullptr;
-    }
-    return result;
-  }
-  struct Buffers {
-    Mapped input, output;
-  };
-  CCL_HD Buffers find_buffers() const { return {mapped(0), sums_for_all ? mapped(2) : Mapped{}}; }
-  /// Expects the buffers of the launch before. Their addresses load while that launch runs on, and
-  /// are right if the peers post the same references again.
-  CCL_HD void expect_buffers() {
-    const int lane = group_.rank(), words = (ranks_ - 1) * refs;
-    if (words > Group::width) return;
-    if (lane < words) {
-      const int p = lane / refs + (lane / refs >= rank_ ? 1 : 0);
-      expected_word_ = Memory::load_relaxed(mailbox(rank_, p)->remote_buffer + lane % refs);
-    }
-    // A word that is as posted already here is as posted in the loads of all lanes below.
-    group_.sync();
-    expected_ = find_buffers();
+  /// Returns the mapped address of a buffer whose reference peer `p` has posted, or null. The
+  /// reference begins at word `first`.
+  CCL_HD char* mapped(int p, int first) const {
+    const Word* const from = mailbox(rank_, p)->remote_buffer + first;
+    const Word where = wait_.low(Memory::load_relaxed(from)) | Memory::load_relaxed(from + 1) << 32;
+    if (work_.table == nullptr) return nullptr;
+    const Word entry =
+        Memory::load_relaxed(work_.table + p * RemoteBuffer::slots + RemoteBuffer::slot(where));
+    return RemoteBuffer::leads(entry, where) ? RemoteBuffer::at(entry, where) : nullptr;
   }
   /// Finds the buffers of all peers. Returns false if a wait failed.
   CCL_HD bool find_peers() {
@@ -143,29 +124,30 @@ class DirectReduce {
     const auto writer = [&](int i) { return i / refs + (i / refs >= rank_ ? 1 : 0); };
     const auto word = [&](int i) { return mailbox(rank_, writer(i))->remote_buffer + i % refs; };
     const int words = (ranks_ - 1) * refs;
-    bool expected = words <= Group::width;
-    const auto see = [&](int, Word got) {  // a lane has one word, or none are expected
-      expected = words <= Group::width && wait_.low(got) == wait_.low(expected_word_);
-    };
+    const auto see = [](int, Word) {};
     if (!wait_.acquire_each(words, flag_, word, writer, see)) return false;
-    if (!group_.all(expected)) expected_ = find_buffers();
     const Index in = share_begin(rank_, work_.layout.in_stride) * size;
     const Index out = share_begin(rank_, work_.layout.out_stride) * size;
+    // Lanes that share memory find the buffers of one peer each, and others those of all peers.
+    const int step = Parts<Group>::shares ? Group::width : 1;
+    for (int p = step > 1 ? group_.rank() : 0; p < ranks_; p += step) {
+      const bool own = p == rank_, stores = sums_for_all || own;
+      const char* const from = own ? static_cast<const char*>(work_.input) : mapped(p, 0);
+      char* const to = own      ? static_cast<char*>(work_.output)
+                       : stores ? mapped(p, refs - 2)
+                                : nullptr;
+      buffers().input[p] = from == nullptr ? nullptr : from + in;
+      buffers().output[p] = to == nullptr ? nullptr : to + out;
+    }
+    if constexpr (Parts<Group>::shares) group_.sync();
     direct_ = true;
     Word bits = 0;
     for (int p = 0; p < ranks_; ++p) {
-      const char* from = expected_.input.of[p];
-      char* to = const_cast<char*>(expected_.output.of[p]);
-      if (p == rank_) {
-        from = static_cast<const char*>(work_.input);
-        to = static_cast<char*>(work_.output);
-      }
       const bool stores = sums_for_all || p == rank_;
-      direct_ = direct_ && from != nullptr && (to != nullptr || !stores);
-      input_[p] = from == nullptr ? nullptr : from + in;
-      output_[p] = to == nullptr ? nullptr : to + out;
-      bits |= reinterpret_cast<cuda::std::uintptr_t>(input_[p]);
-      if (stores) bits |= reinterpret_cast<cuda::std::uintptr_t>(output_[p]);
+      direct_ = direct_ && buffers().input[p] != nullptr;
+      direct_ = direct_ && (buffers().output[p] != nullptr || !stores);
+      bits |= reinterpret_cast<cuda::std::uintptr_t>(buffers().input[p]);
+      if (stores) bits |= reinterpret_cast<cuda::std::uintptr_t>(buffers().output[p]);
     }
     direct_ = group_.all(direct_);
     aligned_ = bits % sizeof(Packet) == 0;
@@ -273,11 +255,14 @@ class DirectReduce {
       if (p == rank_) continue;
       if (!wait_.acquire(mailbox(rank_, p)->reported + ring_, count_of(n), p)) return false;
       if (sums_for_all && !await_free(mailbox(rank_, p)->sums_drained + ring_, n, p)) return false;
-      input_[p] = slot(data, rank_, p, n);
-      if constexpr (sums_for_all) output_[p] = slot(sums, p, rank_, n);
+      if (!Parts<Group>::shares || group_.rank() == 0) {
+        buffers().input[p] = slot(data, rank_, p, n);
+        if constexpr (sums_for_all) buffers().output[p] = slot(sums, p, rank_, n);
+      }
     }
-    aligned_ = (reinterpret_cast<cuda::std::uintptr_t>(input_[rank_]) |
-                reinterpret_cast<cuda::std::uintptr_t>(output_[rank_])) %
+    if constexpr (Parts<Group>::shares) group_.sync();
+    aligned_ = (reinterpret_cast<cuda::std::uintptr_t>(buffers().input[rank_]) |
+                reinterpret_cast<cuda::std::uintptr_t>(buffers().output[rank_])) %
                    sizeof(Packet) ==
                0;
     reduce_slice(at, 0, count);
@@ -338,7 +323,7 @@ class DirectReduce {
     const char* from[Ranks];
     CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
       const int there = r < ranks_ ? r : rank_;  // absent ranks' data is loaded and not used
-      from[r] = input_[there] + (there == rank_ ? mine : theirs);
+      from[r] = buffers().input[there] + (there == rank_ ? mine : theirs);
     }
     Index t = 0;
     for (; t + tiles * tile_elements <= count; t += tiles * tile_elements) {
@@ -376,7 +361,7 @@ class DirectReduce {
     Slot<Sum> sum[N];
     Fragment now[N], next[N];
     const auto load = [&](Fragment(&to)[N], int r) {
-      const UserBuffer<T, Align> from{input_[r] + (r == rank_ ? mine : theirs), nullptr};
+      const UserBuffer<T, Align> from{buffers().input[r] + (r == rank_ ? mine : theirs), nullptr};
       CCL_UNROLL for (int n = 0; n < N; ++n) {
         to[n] = from.template load<How>(lane_, t + Index{n} * tile_elements, left);
       }
@@ -402,7 +387,7 @@ class DirectReduce {
     // Ranks begin at different peers, so that no peer receives all stores at once.
     CCL_ROLL for (int k = 0; k < (sums_for_all ? ranks_ : 1); ++k) {
       const int r = rank_ + k < ranks_ ? rank_ + k : rank_ + k - ranks_;
-      const UserBuffer<T, Align> to{nullptr, output_[r] + (r == rank_ ? mine : theirs)};
+      const UserBuffer<T, Align> to{nullptr, buffers().output[r] + (r == rank_ ? mine : theirs)};
       CCL_UNROLL for (int n = 0; n < N; ++n) {
         to.template store<How>(lane_, t + Index{n} * tile_elements, left, sums.of[n]);
       }
@@ -419,15 +404,12 @@ class DirectReduce {
   Lane lane_;
   R reduction_;
   int channel_, rank_, ranks_, ring_ = 0;
-  Index share_;                             // elements of the largest share
-  const char* input_[max_view_ranks] = {};  // this rank's share in the buffer of each rank
-  char* output_[max_view_ranks] = {};
+  Index share_;          // elements of the largest share
+  Buffers own_buffers_;  // unused by lanes that share memory
   bool direct_ = true;   // this rank has mapped the buffers of all peers
-  bool aligned_ = true;  // all of `input_` and `output_` are aligned to packets
+  bool aligned_ = true;  // all buffers are aligned to packets
   Word unmapped_ = 0;    // one bit for each peer that goes by scratch
   Word flag_ = 0;        // number of the launch, in the high half
-  Buffers expected_ = {};
-  Word expected_word_ = 0;  // of this lane
   MailboxWait<Group> wait_;
 };
 
