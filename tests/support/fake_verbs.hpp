@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -58,12 +59,15 @@ struct QpSettings {
 
 class FakeVerbs {
  public:
-  explicit FakeVerbs(int devices, bool infiniband = false) : infiniband_{infiniband} {
+  explicit FakeVerbs(int devices, bool infiniband = false)
+      : FakeVerbs{names_of(devices), infiniband} {}
+  explicit FakeVerbs(const std::vector<std::string>& names, bool infiniband = false)
+      : infiniband_{infiniband} {
     the = this;
-    for (int n = 0; n < devices; ++n) {
+    for (const std::string& name : names) {
       auto device = std::make_unique<Device>();
-      std::snprintf(device->self.name, sizeof device->self.name, "fake_%d", n);
-      device->number = n;
+      name.copy(device->self.name, sizeof device->self.name - 1);
+      device->number = int(devices_.size());
       devices_.push_back(std::move(device));
     }
     fill_table();
@@ -94,6 +98,16 @@ class FakeVerbs {
     const std::lock_guard lock{mutex};
     gpu_memory_.emplace_back(at, bytes);
   }
+  /// Bytes of steps that left a device and arrived at it, in the order of devices.
+  struct Traffic {
+    std::uint64_t sent = 0, received = 0;
+  };
+  std::vector<Traffic> traffic() {
+    const std::lock_guard lock{mutex};
+    std::vector<Traffic> all;
+    for (const auto& device : devices_) all.push_back(device->traffic);
+    return all;
+  }
   /// Queue pairs, completion queues, regions and contexts that were not given back.
   int held() const { return held_; }
   void take_down(int device) {
@@ -121,6 +135,7 @@ class FakeVerbs {
     ibv_device self{};
     int number = 0;
     bool down = false;
+    Traffic traffic{};
   };
   struct Context {
     ibv_context self{};
@@ -160,6 +175,18 @@ class FakeVerbs {
     std::uint64_t to;
     std::vector<std::byte> data;
   };
+
+  static std::vector<std::string> names_of(int devices) {
+    std::vector<std::string> names;
+    for (int n = 0; n < devices; ++n) names.push_back("fake_" + std::to_string(n));
+    return names;
+  }
+  void count(const Pair& pair, const ibv_send_wr& request) {
+    const auto found = pairs_.find(pair.to);
+    if (request.num_sge == 0 || found == pairs_.end()) return;
+    of(pair.self.context).device->traffic.sent += request.sg_list[0].length;
+    of(found->second->self.context).device->traffic.received += request.sg_list[0].length;
+  }
 
   static inline FakeVerbs* the = nullptr;
   static Context& of(ibv_context* context) { return *reinterpret_cast<Context*>(context); }
@@ -293,6 +320,7 @@ class FakeVerbs {
         status = the->read(pair, *request);
       } else if (!forged || faults.forged_arrives) {
         status = the->write(pair, *request);
+        if (status == IBV_WC_SUCCESS && !of_board) the->count(pair, *request);
       }
       if (forged) {
         ++faults.forgeries;

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "topo/search/host_nic.hpp"
+
 namespace ccl::topo {
 
 /// A rank's report on its GPU. All ranks of a host build the same machine from these reports,
@@ -51,6 +53,12 @@ struct RankPlacement {
 [[nodiscard]] Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
                                                 std::span<const GpuReport> sights, int rank,
                                                 const std::vector<SearchPlace>& places);
+
+/// NICs of the machine, in file order.
+std::vector<HostNic> nics_of(const Graph& graph);
+/// Device numbers of NETs. A file may have any; those that a `MachineShare` cannot hold are left
+/// out.
+std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets);
 
 /// Channels of the machine of `rank`, in ranks of the communicator. With `dump`, writes the files
 /// that settings ask for.

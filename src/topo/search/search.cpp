@@ -308,11 +308,12 @@ ChannelGraph search(const Graph& graph, const Paths& paths, const SearchOptions&
   return detail::Searcher(graph, paths, options).run();
 }
 
-ChannelPlan search_all(const Graph& graph, const Paths& paths, int ranks) {
+ChannelPlan search_all(const Graph& graph, const Paths& paths, int ranks, int cross_nic) {
   int local = 0;
   for (const int gpu : graph.of(NodeType::gpu)) local += graph.nodes[gpu].gpu.rank >= 0 ? 1 : 0;
   SearchOptions options;
   options.between = ranks > local;
+  options.cross_nic = cross_nic;
   ChannelPlan plan;
   plan.ring = search(graph, paths, options);
   // Rings gain from a longer search (a third on one machine of 16 GPUs); later searches do not.

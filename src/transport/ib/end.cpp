@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "transport/ib/link.hpp"
+#include "transport/ib/link_ports.hpp"
 
 namespace ccl {
 namespace detail {
@@ -39,7 +40,8 @@ Result<void> IbLink::place_on_gpu() {
   const auto bytes =
       std::size_t(shape.channels) * std::size_t(shape.slot_count) * std::size_t(shape.slot_bytes);
   std::string why;
-  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, bytes, found.ports, slot_access(true), why));
+  const IbLinkPorts chosen = ports_of_link(found.ports, edge.nics, shape.channels);
+  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, bytes, chosen.ports, slot_access(true), why));
   if (gpu_slots) {
     slots_elsewhere = gpu_slots->base();
     log_info(LogPart::net, "slots for rank {} lie in GPU memory, by {}; GDRCopy is {}",

@@ -335,11 +335,14 @@ class IbReceiver final : public IbTask {
     offer.qps = body.get<std::int32_t>();
     const auto split = body.get<std::int32_t>();
     auto theirs = body.get_all<IbPortCard>();
+    const auto their_nics = body.get_all<std::int32_t>();
     auto bad = body.get_all<IbBadPath>();
     const std::string why = FieldCheck{}
                                 .in_range("queue pairs of a port", offer.qps, 1, 64)
                                 .flag("split of steps", split)
                                 .part("ports", wrong_cards(theirs))
+                                .in_range("number of NICs", their_nics.size(), channels_.size(),
+                                          channels_.size())
                                 .part("bad paths", wrong_paths(bad))
                                 .require(body.good(), "its end is missing")
                                 .why();
@@ -359,7 +362,7 @@ class IbReceiver final : public IbTask {
     std::vector<IbChannelPlan> plans;
     std::size_t total = 0;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
-      all_paths.push_back(choose_paths(c, peers_ports_, ports_, bad_paths_));
+      all_paths.push_back(choose_paths(c, {their_nics[c], nics_[c]}, peers_ports_, ports_, bad_paths_));
       if (all_paths.back().empty()) {
         return fail(Errc::network, "no port of the sender is of the kind of one of the receiver's");
       }

@@ -251,6 +251,7 @@ class IbSender final : public IbTask {
     body.put(std::int32_t(link_->tuning.qps_per_port));
     body.put(std::int32_t(link_->tuning.split ? 1 : 0));
     body.put_all(cards(board_memory_));
+    body.put_all(nics_);
     body.put_all(bad_paths_);
     line_.send(IbControlType::offer, body.body);
     return {};

@@ -202,7 +202,10 @@ std::string IbTask::wrong_paths(const std::vector<IbBadPath>& paths) {
 Result<void> IbTask::take_ports() {
   CCL_TRY(IbPorts found, find_ib_ports());
   if (found.ports.empty()) return fail(Errc::network, found.why);
-  ports_ = std::move(found.ports);
+  IbLinkPorts chosen =
+      ports_of_link(found.ports, link_->edge.nics, int(link_->edge.shape.channels));
+  ports_ = std::move(chosen.ports);
+  nics_ = std::move(chosen.nic_of_wire);
   slot_memory_.clear();
   board_memory_.clear();
   events_.clear();

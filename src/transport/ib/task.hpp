@@ -8,6 +8,7 @@
 #include "transport/ib/control_socket.hpp"
 #include "transport/ib/flush.hpp"
 #include "transport/ib/link.hpp"
+#include "transport/ib/link_ports.hpp"
 #include "transport/ib/paths.hpp"
 
 namespace ccl::detail {
@@ -104,6 +105,7 @@ class IbTask : public ProxyTask {
   std::uint32_t round_ = 0;  // of making queue pairs
   bool left_ = false;        // the other end has closed without an error
   std::vector<IbPort> ports_;
+  std::vector<std::int32_t> nics_;  // by channel; see `IbLinkPorts`
   std::vector<IbPortCard> peers_ports_;
   std::vector<std::shared_ptr<IbMemory>> slot_memory_, board_memory_;  // by port
   std::vector<std::unique_ptr<IbQueue>> queues_;                       // by device
