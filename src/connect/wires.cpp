@@ -98,14 +98,22 @@ EdgeNics Connections::nics_of(const Edge& edge, const ChannelUses& channels) con
   EdgeNics nics;
   for (const topo::HostNic& nic : state.identity.nics()) nics.names.push_back(nic.name);
   if (nics.names.empty()) return nics;
+  const bool sends = edge.side == EdgeSide::sender;
   for (const auto& [channel, use] : channels) {
     const int device = state.identity.arrangement().net(
-        {use, edge.self.rank, edge.peer.rank, channel, edge.side == EdgeSide::sender});
+        {use, edge.self.rank, edge.peer.rank, channel, sends});
     int index = -1;
     for (std::size_t n = 0; n < nics.names.size(); ++n) {
       if (state.identity.nics()[n].device == device) index = int(n);
     }
     nics.of_wire.push_back(index);
+    if (!nics.no_gpu_access.empty()) continue;
+    if (index < 0) {
+      nics.no_gpu_access = "the topology knows no NIC for it";
+    } else {
+      const topo::HostNic& nic = state.identity.nics()[std::size_t(index)];
+      nics.no_gpu_access = sends ? nic.no_read : nic.no_write;
+    }
   }
   return nics;
 }

@@ -87,9 +87,11 @@ constexpr std::array table{
     Setting{"IB_GID_INDEX", integer, "-1", nccl,
             "index of the GID that connections start from; -1: choose by family, range and version",
             -1, 65535},
-    Setting{"IB_GPU_MEMORY", flag, "0", false,
-            "1: slots of GPU ranks lie in GPU memory where the devices reach it, by DMA-BUF or "
-            "nvidia-peermem; has not been run on hardware"},
+    Setting{"IB_GPU_MEMORY", integer, "-1", false,
+            "whether slots of GPU ranks lie in GPU memory, by DMA-BUF or nvidia-peermem; -1: where "
+            "the topology allows it (CCL_NET_GDR_LEVEL, CCL_NET_GDR_READ) and a trial at set-up "
+            "proves it; 1: whatever the topology says; 0: never; has not been run on hardware",
+            -1, 1},
     Setting{"IB_HCA", text, "", nccl,
             "RDMA devices to use: a list of prefixes of names, each with :port or without; = "
             "before the list: whole names; ^ before it: all but these"},
@@ -239,7 +241,8 @@ constexpr std::array table{
     Setting{"TIMEOUT", seconds, "0", false,
             "seconds without progress after which a collective fails; 0: never"},
     Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},
-    Setting{"TOPO_FILE", text, "", nccl, "XML file with a topology, in NCCL's schema; %h becomes the host's name"},
+    Setting{"TOPO_FILE", text, "", nccl,
+            "XML file with a topology, in NCCL's schema; %h becomes the host's name"},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
     Setting{"TUNE_FILE", text, "", false,

@@ -39,8 +39,8 @@ topo::Machine machine_of(const topo::Graph& graph, const topo::Paths& paths,
   machine.tree = std::move(plan.tree);
   for (int r = 0; between && r < locals; ++r) {
     const int gpu = trimmed.gpu_of_rank(r);
-    machine.nets.push_back(
-        topo::net_devices(trimmed, gpu < 0 ? std::vector<int>{} : topo::local_nets(trimmed, ways, gpu)));
+    machine.nets.push_back(topo::net_devices(
+        trimmed, gpu < 0 ? std::vector<int>{} : topo::local_nets(trimmed, ways, gpu)));
   }
   return machine;
 }

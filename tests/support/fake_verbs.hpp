@@ -14,10 +14,12 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/numa.hpp"
 #include "transport/ib/verbs.hpp"
 #include <arpa/inet.h>
 #include <sys/eventfd.h>
@@ -43,6 +45,7 @@ struct Faults {
   bool refuse_channel = false, refuse_queue = false, refuse_pair = false;
   int refuse_dma_buf = 0;     // an errno
   bool refuse_flush = false;  // reads end with an error
+  bool lose_gpu_writes = false;  // what devices write to a GPU's memory does not arrive
 
   int sends = 0, receives = 0, writes = 0, board_writes = 0, polls = 0;
   int flushes = 0, late_writes = 0, inline_writes = 0;
@@ -108,6 +111,11 @@ class FakeVerbs {
     for (const auto& device : devices_) all.push_back(device->traffic);
     return all;
   }
+  /// CPUs on which threads that poll a device may run.
+  std::set<int> cpus_of(int device) {
+    const std::lock_guard lock{mutex};
+    return devices_[std::size_t(device)]->cpus;
+  }
   /// Queue pairs, completion queues, regions and contexts that were not given back.
   int held() const { return held_; }
   void take_down(int device) {
@@ -136,6 +144,7 @@ class FakeVerbs {
     int number = 0;
     bool down = false;
     Traffic traffic{};
+    std::set<int> cpus{};
   };
   struct Context {
     ibv_context self{};
@@ -183,7 +192,8 @@ class FakeVerbs {
   }
   void count(const Pair& pair, const ibv_send_wr& request) {
     const auto found = pairs_.find(pair.to);
-    if (request.num_sge == 0 || found == pairs_.end()) return;
+    const bool to_itself = pair.to == pair.self.qp_num;
+    if (request.num_sge == 0 || found == pairs_.end() || to_itself) return;
     of(pair.self.context).device->traffic.sent += request.sg_list[0].length;
     of(found->second->self.context).device->traffic.received += request.sg_list[0].length;
   }
@@ -277,7 +287,8 @@ class FakeVerbs {
                 IBV_ACCESS_REMOTE_READ)) {
       return IBV_WC_REM_ACCESS_ERR;
     }
-    ++faults.flushes;
+    faults.flushes += regions_[request.wr.rdma.rkey]->of_gpu;
+    if (faults.lose_gpu_writes) late_[of(pair.self.context).device].clear();
     for (const Late& late : late_[of(pair.self.context).device]) {
       std::memcpy(reinterpret_cast<void*>(late.to), late.data.data(), late.data.size());
     }
@@ -354,6 +365,7 @@ class FakeVerbs {
     std::this_thread::sleep_for(std::chrono::milliseconds{the->stall_ms_.exchange(0)});
     const std::lock_guard lock{the->mutex};
     if (the->faults.max_at_once > 0) most = std::min(most, the->faults.max_at_once);
+    for (const int cpu : detail::allowed_cpus()) of(cq->context).device->cpus.insert(cpu);
     auto& done = reinterpret_cast<Queue*>(cq)->done;
     if (++the->faults.polls == the->faults.fail_poll_at) {
       ++the->faults.failed_polls;

@@ -191,7 +191,7 @@ TEST_CASE("GPUs share the NICs of their locality as the policy says") {
   std::string below;
   for (int g = 0; g < 2; ++g) below += gpu(std::to_string(g + 1), g);
   for (int n = 0; n < 4; ++n) below += nic(std::to_string(80 + n), n);
-  const Graph graph = graph_of(machine(cpu(bridge("a0", below))));
+  const topo::Graph graph = graph_of(machine(cpu(bridge("a0", below))));
   const topo::Paths paths = topo::compute_paths(graph);
   const auto nets = graph.of(NodeType::net);
   const int a = by_bus(graph, "1"), b = by_bus(graph, "2");

@@ -21,7 +21,7 @@ struct Machine {
   /// empty: unknown.
   std::vector<std::vector<int>> nets;
   bool same_rail = false;  ///< true: messages leave by the NIC of the receiver's rail
-  bool even = true;  ///< true: all pairs are alike, so trees inside may have any shape
+  bool even = true;        ///< true: all pairs are alike, so trees inside may have any shape
 };
 
 /// Part of a `Machine` that one rank publishes. All ranks of a machine hold the same `Machine`, and
@@ -45,9 +45,9 @@ struct MachineShare {
 
 /// Role of an edge in its composition.
 enum class EdgeUse {
-  pair,  ///< messages between two ranks
-  ring,  ///< neighbors in the ring of a channel
-  tree,  ///< parent and child in one of the two trees of a channel
+  pair,        ///< messages between two ranks
+  ring,        ///< neighbors in the ring of a channel
+  tree,        ///< parent and child in one of the two trees of a channel
   rooted_tree  ///< parent and child in the tree of a channel with a root
 };
 
@@ -103,6 +103,9 @@ class Arrangement {
   int net(const NetEnd& end) const;
   /// Returns the NICs of a rank in the order in which channels take them; empty: unknown.
   const std::vector<int>& nets_of(int rank) const;
+  /// Returns the GB/s that all rings carry from a machine to the next, by the machine where they
+  /// carry least; 0: unknown, or there is one machine.
+  double between_gbs() const;
   /// Returns the largest number of NICs of any rank; 0: unknown.
   int max_nets() const;
 

@@ -41,6 +41,8 @@ struct EdgeNics {
   std::vector<std::string> names{};
   /// Index into `names` for each wire; -1: the transport's choice.
   std::vector<int> of_wire{};
+  /// Why a NIC of a wire may not access the memory of the rank's GPU; empty: all of them may.
+  std::string no_gpu_access{};
 };
 
 /// One end of a connection to be created: ranks, direction and shape.
@@ -50,7 +52,7 @@ struct Edge {
   WireShape shape;
   unsigned long long id = 0;  ///< equal at both ends, unique within the communicator
   bool polls_slots = true;    ///< true: the receiver polls slots, because packets carry flags
-  EdgeNics nics{};  ///< of this end
+  EdgeNics nics{};            ///< of this end
 };
 
 /// Resources that the communicator lends to transports. They outlive every connection made with it.

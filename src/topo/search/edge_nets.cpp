@@ -21,6 +21,16 @@ const std::vector<int>& Arrangement::nets_of(int rank) const {
   return place < machine.nets.size() ? machine.nets[place] : none;
 }
 
+double Arrangement::between_gbs() const {
+  if (machine_count() < 2) return 0;
+  double least = -1;
+  for (const Machine& machine : machines_) {
+    const double gbs = double(ring_count()) * machine.ring.bw_inter;
+    least = least < 0 ? gbs : std::min(least, gbs);
+  }
+  return least;
+}
+
 int Arrangement::max_nets() const {
   std::size_t most = 0;
   for (const Machine& machine : machines_) {
@@ -59,18 +69,23 @@ int Arrangement::tree_net(const NetEnd& end) const {
   return -1;
 }
 
-/// Both ends take the same turn, so that GPUs with equally many NICs use those of one rail.
+/// Ranks of one place on two machines take the same turn, so that they use NICs of one rail, and
+/// GPUs that share NICs begin at different ones.
 int Arrangement::pair_net(const NetEnd& end) const {
-  const Machine& machine = machines_[machine_of_[end.rank]];
-  int near = end.rank;
-  if (machine.same_rail && end.sends && machine_of_[end.peer] != machine_of_[end.rank]) {
-    const std::vector<int>& there = machines_[machine_of_[end.peer]].ranks;
-    const auto place = std::lower_bound(there.begin(), there.end(), end.peer) - there.begin();
-    near = machine.ranks[static_cast<std::size_t>(place) % machine.ranks.size()];
-  }
-  const std::vector<int>& own = nets_of(near);
+  const int m = machine_of_[end.rank], there = machine_of_[end.peer];
+  const auto place_of = [](const Machine& machine, int rank) {
+    return static_cast<int>(std::lower_bound(machine.ranks.begin(), machine.ranks.end(), rank) -
+                            machine.ranks.begin());
+  };
+  const Machine& machine = machines_[m];
+  const int place = place_of(machine, end.rank), theirs = place_of(machines_[there], end.peer);
+  const bool by_rail = machine.same_rail && end.sends && there != m;
+  const std::vector<int>& own = nets_of(
+      by_rail ? machine.ranks[static_cast<std::size_t>(theirs) % machine.ranks.size()] : end.rank);
   if (own.empty()) return -1;
-  return own[static_cast<std::size_t>(end.channel + end.rank + end.peer) % own.size()];
+  const int count = static_cast<int>(own.size());
+  const int turn = end.channel + m + there + (place - theirs) % count + count;
+  return own[static_cast<std::size_t>(turn % count)];
 }
 
 }  // namespace ccl::topo

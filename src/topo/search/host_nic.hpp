@@ -8,6 +8,8 @@ namespace ccl::topo {
 struct HostNic {
   int device = 0;
   std::string name;
+  // Why it may not read a rank's GPU memory to send, or write there; empty: it may.
+  std::string no_read, no_write;
 };
 
 }  // namespace ccl::topo

@@ -256,12 +256,25 @@ std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets) {
   return devices;
 }
 
-std::vector<HostNic> nics_of(const Graph& graph) {
+std::vector<HostNic> nics_of(const RankPlacement& placement, int gpu) {
+  const Graph& graph = placement.graph;
   std::vector<HostNic> nics;
   for (const int net : graph.of(NodeType::net)) {
     const Node::Net& n = graph.nodes[net].net;
     const bool one = n.port > 0 && n.name.find('+') == n.name.npos;
-    nics.push_back({n.dev, one ? fmt::format("{}:{}", n.name, n.port) : n.name});
+    nics.push_back({n.dev, one ? fmt::format("{}:{}", n.name, n.port) : n.name, {}, {}});
+  }
+  if (gpu < 0 || nics.empty()) return nics;
+  // No connection goes through another GPU.
+  PathRules own_way = placement.rules;
+  own_way.pxn = false;
+  const Paths paths = compute_paths(graph, own_way);
+  const std::vector<int> nets = graph.of(NodeType::net);
+  for (std::size_t n = 0; n < nets.size(); ++n) {
+    const GdrAnswer read = check_gdr(graph, paths, own_way, gpu, nets[n], true);
+    const GdrAnswer write = check_gdr(graph, paths, own_way, gpu, nets[n], false);
+    if (!read.allowed) nics[n].no_read = fmt::format("{}: {}", nics[n].name, read.why);
+    if (!write.allowed) nics[n].no_write = fmt::format("{}: {}", nics[n].name, write.why);
   }
   return nics;
 }

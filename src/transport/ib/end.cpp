@@ -6,8 +6,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <thread>
 
+#include "transport/ib/gpu_proof.hpp"
 #include "transport/ib/link.hpp"
 #include "transport/ib/link_ports.hpp"
 
@@ -30,8 +32,17 @@ Result<void> IbLink::prepare() {
   CCL_TRY(slot_table, Mapping::anonymous((slots + 1) * sizeof(IbSlot)));
   freed.resize(std::size_t(shape.channels));
   enter();
-  CCL_TRY(const bool wanted, setting_flag("IB_GPU_MEMORY"));
-  return wanted && may_use_gpu_memory(context.arena) ? place_on_gpu() : Result<void>{};
+  CCL_TRY(const Index wanted, setting_integer("IB_GPU_MEMORY"));
+  if (wanted == 0 || !may_use_gpu_memory(context.arena)) return {};
+  const bool near = !edge.nics.names.empty() && edge.nics.no_gpu_access.empty();
+  if (wanted > 0 || near) return place_on_gpu();
+  stage(edge.nics.names.empty() ? "the topology knows no NIC" : edge.nics.no_gpu_access);
+  return {};
+}
+
+void IbLink::stage(const std::string& why) const {
+  log_info(LogPart::net, "slots {} rank {} are staged in host memory ({})",
+           edge.side == EdgeSide::sender ? "to" : "from", edge.peer.rank, why);
 }
 
 Result<void> IbLink::place_on_gpu() {
@@ -42,14 +53,21 @@ Result<void> IbLink::place_on_gpu() {
   std::string why;
   const IbLinkPorts chosen = ports_of_link(found.ports, edge.nics, shape.channels);
   CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, bytes, chosen.ports, slot_access(true), why));
-  if (gpu_slots) {
-    slots_elsewhere = gpu_slots->base();
-    log_info(LogPart::net, "slots for rank {} lie in GPU memory, by {}; GDRCopy is {}",
-             edge.peer.rank, gpu_slots->scope() == GpuReach::dma_buf ? "DMA-BUF" : "nvidia-peermem",
-             gpu_calls().has_gdrcopy() ? "there, and not used" : "not there");
-  } else {
-    log_info(LogPart::net, "slots for rank {} are staged in host memory ({})", edge.peer.rank, why);
+  const bool remotely = edge.side == EdgeSide::receiver && tuning.flush;
+  for (const IbPort& port : chosen.ports) {
+    if (!gpu_slots) break;
+    why = prove_gpu_slots(*gpu_slots, port, remotely, tuning, std::min(context.deadline_s, 5.0));
+    if (!why.empty()) gpu_slots.reset();
   }
+  if (!gpu_slots) {
+    stage(why);
+    return {};
+  }
+  slots_elsewhere = gpu_slots->base();
+  log_info(LogPart::net, "slots {} rank {} lie in GPU memory, by {}; GDRCopy is {}",
+           edge.side == EdgeSide::sender ? "to" : "from", edge.peer.rank,
+           gpu_slots->scope() == GpuReach::dma_buf ? "DMA-BUF" : "nvidia-peermem",
+           gpu_calls().has_gdrcopy() ? "there, and not used" : "not there");
   return {};
 }
 

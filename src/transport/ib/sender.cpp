@@ -322,7 +322,9 @@ class IbSender final : public IbTask {
     if (!good) return fail(Errc::mismatch, "the receiver's plan is not one of ib");
     const int slots = link_->edge.shape.slot_count;
     const int receives = IbSlotTable::receives(slots);
-    CCL_CHECK(open_queues(int(total) * (slots + 2) + int(channels_.size()) * receives + 16));
+    std::set<std::uint32_t> used;
+    for (const IbPair& pair : planned) used.insert(pair.sender_port);
+    CCL_CHECK(open_queues(int(total) * (slots + 2) + int(channels_.size()) * receives + 16, used));
     std::vector<IbPair> mine;
     chains_.resize(total);
     std::size_t first = 0;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,7 +57,8 @@ class IbTask : public ProxyTask {
   virtual bool sends() const = 0;
 
   Result<void> take_ports();
-  Result<void> open_queues(int entries);
+  /// Opens the completion queues of the devices of these ports, which are indexes.
+  Result<void> open_queues(int entries, const std::set<std::uint32_t>& ports);
   IbQueue& queue_of(std::size_t port) const;
   int own_port(const Pair& pair) const {
     return int(sends() ? pair.mine.sender_port : pair.mine.receiver_port);
@@ -110,7 +113,7 @@ class IbTask : public ProxyTask {
   std::vector<std::shared_ptr<IbMemory>> slot_memory_, board_memory_;  // by port
   std::vector<std::unique_ptr<IbQueue>> queues_;                       // by device
   std::vector<Pair> pairs_;
-  std::vector<std::unique_ptr<IbFlush>> flushes_;  // by port; the receiver's, for GPU memory
+  std::map<std::uint32_t, std::unique_ptr<IbFlush>> flushes_;  // by port; the receiver's
   std::vector<IbBadPath> bad_paths_;
   std::vector<std::pair<std::shared_ptr<IbDevice>, unsigned>> events_;  // handled so far
   std::string trouble_;                                                 // reason for this round

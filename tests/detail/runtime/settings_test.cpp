@@ -11,6 +11,7 @@
 #include "settings/report.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
+#include "support/log_of.hpp"
 #include "support/error_matchers.hpp"
 #include <unistd.h>
 
@@ -21,22 +22,6 @@ namespace {
 
 std::string why(const Result<void>& r) {
   return r ? "" : r.error().what;
-}
-
-/// Lines that are logged while `body` runs.
-template <class Body>
-std::string log_of(Body&& body) {
-  const std::string path = fmt::format("/tmp/ccl.settings.{}", ::getpid());
-  {
-    const Environment log{{{"CCL_DEBUG_FILE", path}, {"CCL_DEBUG", "INFO"}}};
-    log_reload();
-    body();
-  }
-  log_reload();
-  std::ifstream file{path};
-  const std::string text{std::istreambuf_iterator<char>{file}, {}};
-  ::unlink(path.c_str());
-  return text;
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct Shape {
   const char* cpu;    // attributes
   const char* speed;  // of PCIe
   std::vector<Switch> switches;
+  int cores = 8;  // of a NUMA node
 };
 
 constexpr auto intel = R"(arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143")";
@@ -79,13 +80,12 @@ inline std::string nic_name(int host, int nic) {
 /// The file of a host. `bus_id(gpu)` is that of a GPU; `gpus` of them are there.
 template <class BusId>
 std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
-  const std::string pci =
-      fmt::format(R"(link_speed="{}" link_width="16")", shape.speed);
+  const std::string pci = fmt::format(R"(link_speed="{}" link_width="16")", shape.speed);
   int numas = 0;
   for (const Switch& s : shape.switches) numas = std::max(numas, s.numa + 1);
   std::string text = R"(<system version="1">)";
   for (int numa = 0; numa < numas; ++numa) {
-    text += fmt::format(R"(<cpu numaid="{}" affinity="{:08x}" {}>)", numa, 0xffU << 8 * numa,
+    text += fmt::format(R"(<cpu numaid="{}" affinity="{:08x}" {}>)", numa, ((1U << shape.cores) - 1) << shape.cores * numa,
                         shape.cpu);
     for (std::size_t n = 0; n < shape.switches.size(); ++n) {
       const Switch& s = shape.switches[n];

@@ -136,6 +136,7 @@ class Chooser {
   bool gpu_ = false, any_size_ = false, reduces_ = false, by_setting_ = false;
   Path path_ = Path::shm;
   Path inner_path_ = Path::shm;  // inside hosts
+  NetworkFacts network_;
   int hosts_ = 1, locals_ = 1;   // `locals_`: ranks of this host
   TuningCase where_;
   std::uint64_t usable_ = 0;

@@ -52,7 +52,8 @@ TEST_CASE("of more NICs than a connection takes, those of its wires come first")
   const auto ports = found();
   REQUIRE(ports.size() == 32);
   EdgeNics nics;
-  for (const IbPort& port : ports) nics.names.push_back(port.text().substr(0, port.text().find(' ')));
+  for (const IbPort& port : ports)
+    nics.names.push_back(port.text().substr(0, port.text().find(' ')));
   nics.of_wire = {30, 17};
   const IbLinkPorts chosen = ports_of_link(ports, nics, 2);
   REQUIRE(chosen.ports.size() == max_ib_ports);

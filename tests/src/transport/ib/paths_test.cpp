@@ -47,7 +47,8 @@ TEST_CASE("channels take NICs in turn, and all ports of a NIC side by side") {
   }
   SECTION("a bad path is left out; of others than side by side one is enough; else it stays") {
     const auto all = cards(one_nic);
-    CHECK(choose_paths(0, {}, all, one_nic, {bad("fake_1 port 1", "fake_1 port 1")}) == Paths{{0, 0}});
+    CHECK(choose_paths(0, {}, all, one_nic, {bad("fake_1 port 1", "fake_1 port 1")}) ==
+          Paths{{0, 0}});
     const auto both = {bad("fake_0 port 1", "fake_0 port 1"),
                        bad("fake_1 port 1", "fake_1 port 1")};
     CHECK(choose_paths(0, {}, all, one_nic, both) == Paths{{0, 1}});
