@@ -53,8 +53,8 @@ Rates rates(Path path, Mover mover, Packing packing) {
 
 Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts& network) {
   Rates by = rates(path, mover, packing);
-  const bool known = path == Path::gpu_net && mover == Mover::wires && network.rdma &&
-                     network.host_gbs > 0;
+  const bool known =
+      path == Path::gpu_net && mover == Mover::wires && network.rdma && network.host_gbs > 0;
   if (!known) return by;
   // Latencies of NCCL 2.30's model for rings over a network (src/graph/tuning.cc), in us.
   struct Published {

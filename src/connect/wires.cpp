@@ -100,8 +100,8 @@ EdgeNics Connections::nics_of(const Edge& edge, const ChannelUses& channels) con
   if (nics.names.empty()) return nics;
   const bool sends = edge.side == EdgeSide::sender;
   for (const auto& [channel, use] : channels) {
-    const int device = state.identity.arrangement().net(
-        {use, edge.self.rank, edge.peer.rank, channel, sends});
+    const int device =
+        state.identity.arrangement().net({use, edge.self.rank, edge.peer.rank, channel, sends});
     int index = -1;
     for (std::size_t n = 0; n < nics.names.size(); ++n) {
       if (state.identity.nics()[n].device == device) index = int(n);

@@ -6,12 +6,17 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
+#include <ccl/choose/candidate.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/choose/facts.hpp>
+#include <ccl/simulate.hpp>
 #include <ccl/topo/search.hpp>
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/ib.hpp>
 #include <ccl/transport/p2p.hpp>
+
+#include <fmt/ranges.h>
 
 #include <atomic>
 #include <chrono>
@@ -44,13 +49,17 @@ std::vector<room::Traffic> moved_by(room::Room& hosts, const char* what, F calls
   return moved;
 }
 
+topo::Graph graph_of_host(const room::Shape& shape) {
+  return graph_of(room::topology(
+      shape, 0, shape.gpus, [](int gpu) { return fmt::format("0000:{:02x}:00.0", 0x10 + gpu); }));
+}
+
 /// NICs of the rings and of the trees of a host among several.
 struct GraphNics {
   std::set<int> rings, trees;
 };
 GraphNics nics_of_graphs(const room::Shape& shape) {
-  const topo::Graph graph = graph_of(room::topology(
-      shape, 0, shape.gpus, [](int gpu) { return fmt::format("0000:{:02x}:00.0", 0x10 + gpu); }));
+  const topo::Graph graph = graph_of_host(shape);
   const topo::ChannelPlan plan =
       topo::search_all(graph, topo::compute_paths(graph), 2 * shape.gpus);
   GraphNics nics;
@@ -225,17 +234,18 @@ TEST_CASE("proxy threads run on the CPUs of their GPU's NUMA node, unless the pr
     played::all_reduces<Ring, Simple, Ways>(ranks, rings * 1024, small(rings), 1);
     CHECK(detail::allowed_cpus() == before);  // calls leave their thread as it was
     // The ring of NIC n enters at GPU n and leaves at GPU n + 1.
-    return std::pair{hosts.verbs().cpus_of(0), hosts.verbs().cpus_of(8 + 4)};
+    return fmt::format("{} {}", fmt::join(hosts.verbs().cpus_of(0), ","),
+                       fmt::join(hosts.verbs().cpus_of(8 + 4), ","));
   };
   shape.cores = 1;  // CPU 0 is NUMA node 0
-  CHECK(run() == std::pair{std::set{0}, std::set{1}});
+  CHECK(run() == "0 1");
   shape.cores = 2;  // CPUs 2 and 3 of node 1 are not there
-  CHECK(run() == std::pair{std::set{0, 1}, std::set{0, 1}});
+  CHECK(run() == "0,1 0,1");
   shape.cores = 1;
   const detail::OnCpus bound{{0}};  // as ranks, which are threads of this one
-  CHECK(run() == std::pair{std::set{0}, std::set{0}});
+  CHECK(run() == "0 0");
   const Environment unbound{"CCL_IGNORE_CPU_AFFINITY", "1"};
-  CHECK(run() == std::pair{std::set{0}, std::set{1}});
+  CHECK(run() == "0 1");
 }
 
 TEST_CASE("choices between hosts go by the network that the topology found") {
@@ -260,4 +270,56 @@ TEST_CASE("choices between hosts go by the network that the topology found") {
   // 8 rings of 45 GB/s: 2 * 15 / 16 GiB over 325 GB/s of NVLink, which is less.
   CHECK(reasons[0].find("RDMA of 360 GB/s between hosts") != std::string::npos);
   CHECK(reasons[15] == reasons[0]);
+}
+
+namespace {
+/// Bytes that the simulator sends out by each NIC of a host, on the host that sends most by it.
+template <class Algo>
+std::vector<double> simulated(const room::Shape& shape, int count, Index bytes, const Plan& plan) {
+  const topo::Graph graph = graph_of_host(shape);
+  const auto cluster = sim::Cluster::of(graph, count);
+  if (!cluster) FAIL(cluster.error().what);
+  sim::Options options;
+  options.plan = plan;
+  options.every_node = true;
+  const auto report = sim::simulate<AllReduce, Algo, Simple>(*cluster, bytes, options);
+  if (!report) FAIL(report.error().what);
+  std::vector<double> sent(std::size_t(shape.nics));
+  for (const int net : graph.of(topo::NodeType::net)) {
+    for (const sim::LinkLoad& load : report->links) {
+      if (!load.name.ends_with("-> " + graph.label(net))) continue;
+      sent[std::size_t(graph.nodes[std::size_t(net)].net.dev)] += load.bytes;
+    }
+  }
+  return sent;
+}
+}  // namespace
+
+TEST_CASE("the simulator sends as many bytes by each NIC as hosts that are played") {
+  const int count = GENERATE(2, 4);
+  for (const room::Shape& shape : {room::dgx(), room::ndv4(), room::one_sided()}) {
+    INFO(shape.name << ", " << count << " hosts");
+    room::Room hosts{shape, count};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    const int rings = ranks[0]->ring_count();
+    const auto compare = [&]<class Algo>(Algo, Index each, const Plan& plan) {
+      const Index elements = rings * each;
+      const auto moved = moved_by(hosts, Algo::name, [&] {
+        played::all_reduces<Algo, Simple, Ways>(ranks, elements, plan, 1);
+      });
+      const std::vector<double> sent = simulated<Algo>(shape, count, elements * 4, plan);
+      for (int n = 0; n < shape.nics; ++n) {
+        double most = 0;
+        for (int h = 0; h < count; ++h) {
+          most = std::max(most, double(moved[std::size_t(h * shape.nics + n)].sent));
+        }
+        INFO(Algo::name << ", NIC " << n << ": " << most << " and " << sent[std::size_t(n)]);
+        CHECK(most > 0);
+        CHECK(std::abs(sent[std::size_t(n)] - most) < 0.01 * most);
+      }
+    };
+    compare(Ring{}, 8192, small(rings));
+    compare(Tree{}, 4096, small(2 * rings));
+  }
 }

@@ -43,8 +43,8 @@ struct Faults {
   bool reorder = false;         // those of different queue pairs overtake each other
   bool refuse_memory = false, refuse_rtr = false, refuse_rts = false;
   bool refuse_channel = false, refuse_queue = false, refuse_pair = false;
-  int refuse_dma_buf = 0;     // an errno
-  bool refuse_flush = false;  // reads end with an error
+  int refuse_dma_buf = 0;        // an errno
+  bool refuse_flush = false;     // reads end with an error
   bool lose_gpu_writes = false;  // what devices write to a GPU's memory does not arrive
 
   int sends = 0, receives = 0, writes = 0, board_writes = 0, polls = 0;

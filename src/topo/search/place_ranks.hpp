@@ -58,8 +58,8 @@ struct RankPlacement {
 /// out.
 std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets);
 
-/// NICs of the machine, in file order, and whether they may access the memory of GPU node `gpu`; -1:
-/// the rank has none.
+/// NICs of the machine, in file order, and whether they may access the memory of GPU node `gpu`;
+/// -1: the rank has none.
 std::vector<HostNic> nics_of(const RankPlacement& placement, int gpu);
 /// Channels of the machine of `rank`, in ranks of the communicator. With `dump`, writes the files
 /// that settings ask for.

@@ -412,9 +412,9 @@ class IbReceiver final : public IbTask {
   /// memory.
   Result<void> open_completions(int pairs, const std::set<std::uint32_t>& used) {
     const int slots = link_->edge.shape.slot_count;
-    CCL_CHECK(open_queues(pairs * (slots + IbSlotTable::max_writes + 2) +
-                              int(channels_.size() * used.size()) + 16,
-                          used));
+    CCL_CHECK(open_queues(
+        pairs * (slots + IbSlotTable::max_writes + 2) + int(channels_.size() * used.size()) + 16,
+        used));
     if (!link_->flushes()) return {};
     for (const std::uint32_t n : used) {
       CCL_TRY(flushes_[n],

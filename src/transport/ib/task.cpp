@@ -134,9 +134,8 @@ void IbTask::look_aside() {
     if (std::exchange(seen, now) == now || state_ != State::running) continue;
     for (std::size_t n = 0; n < ports_.size(); ++n) {
       const IbPort& port = ports_[n];
-      const bool used = std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& pair) {
-        return own_port(pair) == int(n);
-      });
+      const bool used = std::any_of(pairs_.begin(), pairs_.end(),
+                                    [&](const Pair& pair) { return own_port(pair) == int(n); });
       if (!used || port.device != device || device->port_is_active(port.number)) continue;
       trouble(fmt::format("{} of rank {} on {} went down", port.text(), link_->edge.self.rank,
                           link_->edge.self.host),

@@ -11,8 +11,8 @@
 #include "settings/report.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
-#include "support/log_of.hpp"
 #include "support/error_matchers.hpp"
+#include "support/log_of.hpp"
 #include <unistd.h>
 
 using namespace ccl;

@@ -31,8 +31,7 @@ class Room {
   /// `gpus`: those of each host, the first of the shape.
   Room(const Shape& shape, const std::vector<int>& gpus)
       : shape_{shape},
-        folder_{std::filesystem::temp_directory_path() /
-                fmt::format("ccl_room_{}_{}", ::getpid(), shape.name)},
+        folder_{own_folder()},
         environment_{{{"CCL_TOPO_FILE", (folder_ / "%h.xml").string()},
                       {"CCL_IB_MERGE_NICS", "0"},  // devices that are on no bus are not one NIC
                       {"CCL_MNNVL_ENABLE", "0"},
@@ -75,6 +74,12 @@ class Room {
   }
 
  private:
+  /// A folder of its own, because a process reads a file once.
+  static std::filesystem::path own_folder() {
+    static int rooms = 0;
+    return std::filesystem::temp_directory_path() /
+           fmt::format("ccl_room_{}_{}", ::getpid(), ++rooms);
+  }
   static std::string bus_id(int device) {
     char text[32] = {};
     (void)(*detail::cuda_driver())->device_get_pci_bus_id(text, sizeof text, device);

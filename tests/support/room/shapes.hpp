@@ -85,8 +85,8 @@ std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
   for (const Switch& s : shape.switches) numas = std::max(numas, s.numa + 1);
   std::string text = R"(<system version="1">)";
   for (int numa = 0; numa < numas; ++numa) {
-    text += fmt::format(R"(<cpu numaid="{}" affinity="{:08x}" {}>)", numa, ((1U << shape.cores) - 1) << shape.cores * numa,
-                        shape.cpu);
+    text += fmt::format(R"(<cpu numaid="{}" affinity="{:08x}" {}>)", numa,
+                        ((1U << shape.cores) - 1) << shape.cores * numa, shape.cpu);
     for (std::size_t n = 0; n < shape.switches.size(); ++n) {
       const Switch& s = shape.switches[n];
       if (s.numa != numa) continue;

@@ -137,7 +137,7 @@ class Chooser {
   Path path_ = Path::shm;
   Path inner_path_ = Path::shm;  // inside hosts
   NetworkFacts network_;
-  int hosts_ = 1, locals_ = 1;   // `locals_`: ranks of this host
+  int hosts_ = 1, locals_ = 1;  // `locals_`: ranks of this host
   TuningCase where_;
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;

@@ -188,13 +188,18 @@ TEST_CASE("a flush that fails under way ends it and says so") {
 TEST_CASE("slots are staged if a device does not reach GPU memory when that is tried") {
   FakeVerbs fabric{1};
   const OnGpus gpus{fabric};
-  SECTION("what it writes does not arrive") { fabric.faults.lose_gpu_writes = true; }
-  SECTION("reads fail") { fabric.faults.refuse_flush = true; }
+  SECTION("what it writes does not arrive") {
+    fabric.faults.lose_gpu_writes = true;
+  }
+  SECTION("reads fail") {
+    fabric.faults.refuse_flush = true;
+  }
   const Environment parts{"CCL_DEBUG_SUBSYS", "NET"};
   const std::string log = log_of([] { check_fine(two_ranks({1, 4, 1024}, 50)); });
   CHECK(fabric.faults.late_writes <= 2);  // of the trials
-  CHECK(contains(log, "slots from rank 0 are staged in host memory (fake_0 port 1 does not reach "
-                      "the GPU's memory: "));
+  CHECK(contains(log,
+                 "slots from rank 0 are staged in host memory (fake_0 port 1 does not reach "
+                 "the GPU's memory: "));
   CHECK(fabric.held() == 0);
 }
 
@@ -204,10 +209,10 @@ TEST_CASE("a trial leaves slots of zeros and says what is wrong") {
   auto found = detail::find_ib_ports();
   REQUIRE(found.has_value());
   const bool remotely = GENERATE(false, true);
-  const unsigned access =
-      remotely ? unsigned(IBV_ACCESS_LOCAL_WRITE) | unsigned(IBV_ACCESS_REMOTE_WRITE) |
-                     unsigned(IBV_ACCESS_REMOTE_READ)
-               : unsigned(IBV_ACCESS_LOCAL_WRITE);
+  const unsigned access = remotely ? unsigned(IBV_ACCESS_LOCAL_WRITE) |
+                                         unsigned(IBV_ACCESS_REMOTE_WRITE) |
+                                         unsigned(IBV_ACCESS_REMOTE_READ)
+                                   : unsigned(IBV_ACCESS_LOCAL_WRITE);
   std::string why;
   auto slots = detail::IbGpuSlots::make(nullptr, 4096, found->ports, access, why);
   REQUIRE((slots && *slots));
