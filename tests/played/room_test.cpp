@@ -20,11 +20,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <utility>
 
 #include "support/graph_of.hpp"
 #include "support/room/room.hpp"
+#include "transport/ib/gpu_memory.hpp"
+#include <sys/mman.h>
 
 using namespace ccl;
 using namespace ccl::test;
@@ -322,4 +326,53 @@ TEST_CASE("the simulator sends as many bytes by each NIC as hosts that are playe
     compare(Ring{}, 8192, small(rings));
     compare(Tree{}, 4096, small(2 * rings));
   }
+}
+
+namespace {
+/// Memory of played GPUs for RDMA devices: plain memory, of which devices' writes are visible once
+/// they have read from it.
+std::atomic<int> gpu_pieces{0};
+constexpr detail::GpuCalls gpu_memory{
+    [](detail::GpuArena*, std::size_t bytes) -> Result<detail::GpuPiece> {
+      ++gpu_pieces;
+      auto owner = std::shared_ptr<void>{std::aligned_alloc(4096, bytes), std::free};
+      std::memset(owner.get(), 0, bytes);
+      return detail::GpuPiece{static_cast<std::byte*>(owner.get()), bytes, owner};
+    },
+    [](detail::GpuArena*, const detail::GpuPiece&) -> Result<detail::Fd> {
+      return detail::Fd{::memfd_create("gpu", MFD_CLOEXEC)};
+    },
+    [] { return false; }, [] { return false; }};
+}  // namespace
+
+TEST_CASE("slots lie in GPU memory where the NIC is near, and else in memory of the host") {
+  detail::use_gpu_calls(&gpu_memory);
+  gpu_pieces = 0;
+  const auto pieces_of = [](const room::Shape& shape, int distance) {
+    room::Room hosts{shape, 2};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    const int before = gpu_pieces;
+    const auto moved = moved_by(hosts, "SendRecv", [&] {
+      played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 2, distance);
+    });
+    CHECK(room::unevenness(moved, shape.nics) < evenly);
+    return gpu_pieces - before;
+  };
+  // Each GPU has ends to and from 8 GPUs of the other host.
+  CHECK(pieces_of(room::dgx(), 8) == 16 * 8 * 2);
+  CHECK(pieces_of(room::one_sided(), 8) == 8 * 8 * 2);  // the other socket's NIC is too far
+  {
+    const Environment far{"CCL_NET_GDR_LEVEL", "SYS"};
+    CHECK(pieces_of(room::one_sided(), 8) == 16 * 8 * 2);
+  }
+  {
+    const Environment no_reads{"CCL_NET_GDR_READ", "0"};
+    CHECK(pieces_of(room::dgx(), 8) == 16 * 8);
+  }
+  {
+    const Environment none{"CCL_IB_GPU_MEMORY", "0"};
+    CHECK(pieces_of(room::dgx(), 8) == 0);
+  }
+  detail::use_gpu_calls(nullptr);
 }
