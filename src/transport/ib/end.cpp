@@ -7,8 +7,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <tuple>
 
+#include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "transport/ib/gpu_proof.hpp"
 #include "transport/ib/link.hpp"
 #include "transport/ib/link_ports.hpp"
@@ -18,6 +25,29 @@ namespace detail {
 namespace {
 // A step is one message; devices take 1 GiB (max_msg_sz; the specification allows 2 GiB).
 constexpr Index max_slot_bytes = Index{1} << 30;
+
+/// Trials of GPU memory that passed, so that each device makes one for each GPU and not one for
+/// each connection. They count as long as the device is open.
+class PassedTrials {
+ public:
+  static PassedTrials& get() {
+    static constinit MadeOnce<PassedTrials> one;
+    return one.get();
+  }
+  bool contains(const std::shared_ptr<IbDevice>& device, std::int64_t gpu, bool remotely) {
+    const std::lock_guard lock{mutex_};
+    const auto found = passed_.find({device->name(), gpu, remotely});
+    return found != passed_.end() && found->second.lock() == device;
+  }
+  void add(const std::shared_ptr<IbDevice>& device, std::int64_t gpu, bool remotely) {
+    const std::lock_guard lock{mutex_};
+    passed_[{device->name(), gpu, remotely}] = device;
+  }
+
+ private:
+  std::map<std::tuple<std::string, std::int64_t, bool>, std::weak_ptr<IbDevice>> passed_;
+  ForkMutex mutex_{[this] { renew(passed_); }};
+};
 }  // namespace
 
 Result<void> IbLink::prepare() {
@@ -56,8 +86,13 @@ Result<void> IbLink::place_on_gpu() {
   const bool remotely = edge.side == EdgeSide::receiver && tuning.flush;
   for (const IbPort& port : chosen.ports) {
     if (!gpu_slots) break;
+    if (PassedTrials::get().contains(port.device, edge.self.bus_id, remotely)) continue;
     why = prove_gpu_slots(*gpu_slots, port, remotely, tuning, std::min(context.deadline_s, 5.0));
-    if (!why.empty()) gpu_slots.reset();
+    if (why.empty()) {
+      PassedTrials::get().add(port.device, edge.self.bus_id, remotely);
+    } else {
+      gpu_slots.reset();
+    }
   }
   if (!gpu_slots) {
     stage(why);

@@ -255,6 +255,26 @@ TEST_CASE("GPU memory is used where the topology allows it, and else where a set
   CHECK(bufs("0", "") == 0);
 }
 
+TEST_CASE("a device is tried once for each GPU while it is open") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  detail::ProxyEngine proxy{nullptr};
+  TransportContext context;
+  context.proxy = &proxy;
+  Edge edge;
+  edge.shape = {1, 4, 1024};
+  const auto first = IbTransport::setup(context, edge);
+  REQUIRE(first);
+  CHECK(fabric.connected.size() == 1);  // the queue pair of the trial
+  const auto second = IbTransport::setup(context, edge);
+  REQUIRE(second);
+  CHECK(fabric.connected.size() == 1);
+  edge.self.bus_id = 0x17000;
+  const auto of_other = IbTransport::setup(context, edge);
+  REQUIRE(of_other);
+  CHECK(fabric.connected.size() == 2);
+}
+
 TEST_CASE("nvidia-peermem is found by its files") {
   const auto root = std::filesystem::temp_directory_path() / fmt::format("ccl-{}", ::getpid());
   for (const char* const path : {"sys/module/nvidia_peermem", "sys/kernel/mm/memory_peers/nv_mem",
