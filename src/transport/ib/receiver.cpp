@@ -374,6 +374,8 @@ class IbReceiver final : public IbTask {
     for (const auto& paths : all_paths) {
       for (const IbPath& path : paths) used.insert(path.second);
     }
+    // Data that came over other ports before a failure must be flushed by their devices.
+    for (std::uint32_t n = 0; link_->flushes() && n < ports_.size(); ++n) used.insert(n);
     CCL_CHECK(open_completions(int(total), used));
     std::vector<IbPair> planned;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
