@@ -54,4 +54,34 @@ int bound_numa_node() {
   return -1;
 }
 
+std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return cpus;
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(static_cast<int>(cpu));
+  }
+  return cpus;
+}
+
+void run_on(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &set);
+  }
+  (void)::sched_setaffinity(0, sizeof set, &set);
+}
+
+OnCpus::OnCpus(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  before_ = allowed_cpus();
+  run_on(cpus);
+}
+
+OnCpus::~OnCpus() {
+  run_on(before_);
+}
+
 }  // namespace ccl::detail

@@ -51,6 +51,25 @@ Rates rates(Path path, Mover mover, Packing packing) {
   return table[int(path)][int(mover)][int(packing)];
 }
 
+Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts& network) {
+  Rates by = rates(path, mover, packing);
+  const bool known =
+      path == Path::gpu_net && mover == Mover::wires && network.rdma && network.host_gbs > 0;
+  if (!known) return by;
+  // Latencies of NCCL 2.30's model for rings over a network (src/graph/tuning.cc), in us.
+  struct Published {
+    double base_us, hop_us;
+    double part;  // of the bandwidth that is payload
+  };
+  constexpr std::array<Published, packing_count> published{
+      {{8.4, 14.0, 1.0}, {6.6, 2.7, 0.5}, {14.0, 4.0, 120.0 / 128}, {14.0, 4.0, 1.0}}};
+  const Published& of = published[std::size_t(packing)];
+  by.base_us = of.base_us;
+  by.hop_us = of.hop_us;
+  by.gbs = std::min(network.host_gbs * of.part, rates(Path::nvlink, mover, packing).gbs);
+  return by;
+}
+
 // Fitted for shm and net as above. For GPUs it is part of the time of a launch.
 double level_us(Path path) {
   return path == Path::shm || path == Path::net ? 8 : 0;

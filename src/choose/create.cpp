@@ -71,6 +71,7 @@ struct Chooser::Creator {
     std::int32_t inner_path = 0;  // inside its host
     std::int32_t blocks = 0;
     std::int32_t max_ctas = 0;  // 0: the default
+    std::int32_t rdma = 1;      // all edges over a network are RDMA
   };
 
   Creator(CommState& of, const ChooserRequest& asked) : state{of}, question{asked} {}
@@ -134,6 +135,7 @@ std::string Chooser::Creator::edge_refusal(const CandidateFacts& one) {
   const Edges& seen = edges_by(one.transport_table);
   mine.path = std::max(mine.path, int(seen.path));
   mine.inner_path = std::max(mine.inner_path, int(seen.inner_path));
+  mine.rdma &= int(seen.rdma);
   if (one.step_count > 0) {
     std::string why = no_levels(state, one, shape);
     if (!why.empty()) return why;
@@ -227,6 +229,7 @@ Result<void> Chooser::Creator::agree() {
         .in_range("path inside the host", of.inner_path, 0, path_count - 1)
         .in_range("number of blocks", of.blocks, 0, INT_MAX)
         .in_range("limit of blocks", of.max_ctas, 0, INT_MAX)
+        .flag("RDMA", of.rdma)
         .why();
   }));
   if (!read) return fail(state.annotate(std::move(read).error()));
@@ -244,6 +247,9 @@ Result<void> Chooser::Creator::agree() {
   made.path_ = Path(mine.path);
   made.inner_path_ = Path(mine.inner_path);
   made.blocks_ = mine.blocks;
+  if (made.hosts_ > 1) {
+    made.network_ = {mine.rdma != 0, state.identity.arrangement().between_gbs()};
+  }
   return {};
 }
 
@@ -257,6 +263,7 @@ void Chooser::Creator::merge(const ChooserInputs& other, int rank) {
   mine.path = std::max(mine.path, other.path);
   mine.inner_path = std::max(mine.inner_path, other.inner_path);
   mine.blocks = std::min(mine.blocks, other.blocks);
+  mine.rdma &= other.rdma;
   // The strictest limit of any rank: all ranks look for the same rows of the table.
   if (mine.max_ctas == 0 || (other.max_ctas > 0 && other.max_ctas < mine.max_ctas)) {
     mine.max_ctas = other.max_ctas;
@@ -285,7 +292,7 @@ void Chooser::Creator::add_measurements() {
 
 void Chooser::Creator::add_model() {
   for (const CandidateFacts& one : made.facts_) {
-    made.rates_.push_back(rates(made.path_, one.mover, one.packing));
+    made.rates_.push_back(rates_between(made.path_, one.mover, one.packing, made.network_));
     made.near_.push_back(rates(made.inner_path_, one.mover, one.packing));
     made.far_.push_back(one.inter_node_fraction == nullptr
                             ? 1

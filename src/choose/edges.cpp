@@ -2,11 +2,13 @@
 
 #include <ccl/detail/base/selection.hpp>
 #include <ccl/transport/any_of.hpp>
+#include <ccl/transport/ib.hpp>
 #include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace ccl::detail {
@@ -24,11 +26,15 @@ Path path_of(bool gpu, const EdgeTransport& by) {
   return gpu ? Path::gpu_net : Path::net;
 }
 
+bool is_rdma(const EdgeTransport& by) {
+  return std::string_view{by.transport} == IbTransport::name;
+}
+
 }  // namespace
 
 Edges look_at(const CommState& state, const TransportTable& by) {
   const Path best = state.device.gpu ? Path::nvlink : Path::shm;
-  Edges edges{&by, best, best, 128, {}};
+  Edges edges{&by, best, best, 128, true, {}};
   const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
   for (const PeerInfo& peer : state.identity.peers()) {
     if (peer.rank == me.rank) continue;
@@ -41,6 +47,8 @@ Edges look_at(const CommState& state, const TransportTable& by) {
       edges.path = std::max(edges.path, path);
       if (peer.host_hash == me.host_hash) edges.inner_path = std::max(edges.inner_path, path);
       edges.line_bytes = std::min(edges.line_bytes, edge_transport.line_bytes);
+      const bool by_network = edge_transport.medium == Medium::network;
+      edges.rdma = edges.rdma && (!by_network || is_rdma(edge_transport));
     }
   }
   return edges;

@@ -16,6 +16,7 @@ struct Edges {
   Path path = Path::shm;
   Path inner_path = Path::shm;  // inside the host
   int line_bytes = 128;         // that land at once on all of them
+  bool rdma = true;             // all edges over a network are RDMA
   std::string refusal;          // of an edge that it does not connect
 };
 

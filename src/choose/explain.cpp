@@ -64,6 +64,9 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
         "times the message",
         ranks_, name(path_), start, cost_terms_[c].hops, choice.us - start, cost_terms_[c].volume);
   }
+  if (ranks_ > 1 && !choice.measured && network_.rdma && network_.host_gbs > 0) {
+    choice.why += fmt::format("; RDMA of {:.3g} GB/s between hosts", network_.host_gbs);
+  }
   std::string gone;
   for (std::size_t o = 0; o < out_.size(); ++o) {
     if (!out_[o].empty()) gone += (gone.empty() ? "" : ", ") + facts_[o].name();

@@ -43,7 +43,10 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     const double pieces =
         one.relays ? std::max(1.0, std::ceil(bytes / double(level_scratch_bytes(gpu_)))) : 1;
     const double calls = pieces * (step.once_a_host ? hosts_ : 1);
-    const Rates by = rates(step.outer ? path_ : inner_path_, step.mover, step.packing);
+    // A rail has its part of the network.
+    const NetworkFacts rail{network_.rdma, network_.host_gbs / std::max(1, locals_)};
+    const Rates by = step.outer ? rates_between(path_, step.mover, step.packing, rail)
+                                : rates(inner_path_, step.mover, step.packing);
     // GPUs have NICs of their own; the rails of CPU ranks share their host's NIC.
     const bool rails = step.shared && path_ != Path::net;
     const double each = bytes / calls / (rails ? locals_ : 1);

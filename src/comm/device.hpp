@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "gpu/order.hpp"
 
@@ -13,6 +14,8 @@ struct CommDevice {
   std::unique_ptr<GpuOrder> order;  // of the launches
   // Buffer registry of src/connect, which alone knows the type. Null until a composition needs it.
   std::shared_ptr<void> registry;
+  // CPUs nearest to the GPU, for threads and host memory that serve it; empty: any.
+  std::vector<int> cpus{};
   int ranks_on_gpu = 1;           // most ranks of this communicator on one GPU
   int max_blocks = 1;             // of a launch on a GPU; equal on all ranks, as channels are
   std::atomic<int> in_flight{0};  // calls on streams of CPU ranks that have not completed

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/forks.hpp"
+#include "topo/search/host_nic.hpp"
 
 namespace ccl::detail {
 
@@ -41,6 +42,9 @@ class Identity {
   void forget_ways() {
     for (PeerInfo& peer : peers_) peer.way = {};
   }
+  /// NICs of this rank's machine; empty if the topology was not looked at.
+  const std::vector<topo::HostNic>& nics() const { return nics_; }
+  void set_nics(std::vector<topo::HostNic> nics) { nics_ = std::move(nics); }
   PeerInfo::LinkPreference& way_to(int peer) { return peers_[std::size_t(peer)].way; }
   void set_arrangement(topo::Arrangement arrangement) { arrangement_ = std::move(arrangement); }
 
@@ -50,6 +54,7 @@ class Identity {
   const int process_ = forks_before();
   std::vector<PeerInfo> peers_;
   topo::Arrangement arrangement_;
+  std::vector<topo::HostNic> nics_;
 };
 
 }  // namespace ccl::detail

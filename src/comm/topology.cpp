@@ -1,4 +1,5 @@
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numa.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
@@ -55,6 +57,37 @@ void judge_ways(CommState& state, const topo::RankPlacement& placement,
   }
 }
 
+/// Node of this rank's GPU; -1: it has none.
+int gpu_node_of(const CommState& state, const topo::RankPlacement& placement,
+                const std::vector<topo::SearchPlace>& places) {
+  if (!state.device.gpu) return -1;
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    const auto& ranks = places[p].ranks;
+    if (std::find(ranks.begin(), ranks.end(), state.identity.rank()) != ranks.end()) {
+      return placement.graph.gpu_of_rank(int(p));
+    }
+  }
+  return -1;
+}
+
+/// Sets the CPUs for threads and buffers that serve the rank's GPU: those of its NUMA node on which
+/// this thread may run. If it may run on none of them, the system's choice stays.
+Result<void> choose_cpus(CommState& state, const topo::RankPlacement& placement, int gpu) {
+  if (gpu < 0) return {};
+  CCL_TRY(const bool ignores_bounds, setting_flag("IGNORE_CPU_AFFINITY"));
+  const std::vector<int> allowed = allowed_cpus();
+  std::vector<int> cpus = topo::cores_of(topo::cpu_affinity(placement.graph, placement.paths, gpu));
+  if (!ignores_bounds) {
+    std::erase_if(
+        cpus, [&](int cpu) { return !std::binary_search(allowed.begin(), allowed.end(), cpu); });
+  }
+  log_info(LogPart::graph, "rank {}: threads and buffers of its GPU on {}", state.identity.rank(),
+           cpus.empty() ? std::string("any CPU") : fmt::format("CPUs {}", fmt::join(cpus, " ")));
+  state.proxy.run_on(cpus);
+  state.device.cpus = std::move(cpus);
+  return {};
+}
+
 }  // namespace
 
 Result<void> arrange_ranks(CommState& state) {
@@ -78,6 +111,9 @@ Result<void> arrange_ranks(CommState& state) {
   const auto look = [&]() -> Result<topo::Machine> {
     CCL_TRY(const topo::RankPlacement placement, topo::place_ranks(peers, sights, rank, places));
     judge_ways(state, placement, places);
+    const int gpu = gpu_node_of(state, placement, places);
+    state.identity.set_nics(topo::nics_of(placement, gpu));
+    CCL_CHECK(choose_cpus(state, placement, gpu));
     return topo::channels_of(placement, places, rank, ranks, rank == 0);
   };
   auto machine = look();

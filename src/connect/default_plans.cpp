@@ -37,7 +37,11 @@ Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
   if (given) return plans;
   Plan& network = plans.by_medium[int(Medium::network)];
   if (on_device && of.to_many && !of.carries_flags) {
-    network.channels = std::max(network.channels, 16 / max_far_ranks(comm));
+    const int far = max_far_ranks(comm);
+    network.channels = std::max(network.channels, 16 / far);
+    // A single peer gets all NICs of a GPU. Among many peers their turns do that.
+    const int nics = std::min(Access::state(comm)->identity.arrangement().max_nets(), 8);
+    if (far * nics <= 64) network.channels = std::max(network.channels, nics);
   }
   for (Plan& plan : plans.by_medium) {
     CCL_TRY(plan, with_buffer_setting(plan, of.proto));

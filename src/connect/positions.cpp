@@ -3,7 +3,7 @@
 #include <ccl/detail/wire/peers_of.hpp>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <vector>
 
 #include "comm/peer_waits.hpp"
@@ -119,6 +119,13 @@ Result<void> connect_positions(Connections& connections, const PositionsOf& of, 
     positions.channel = c;
     of.peers(positions);
   }
+  if (!of.double_tree) {
+    for (auto* peers : {&positions.in, &positions.out}) {
+      for (PeerChannel& peer : *peers) {
+        if (peer.use == topo::EdgeUse::tree) peer.use = topo::EdgeUse::rooted_tree;
+      }
+    }
+  }
   Result<void> ready = so_far;
   if (ready) ready = check_named(connections, positions);
   if (ready) ready = check_run(connections, of, positions, root);
@@ -126,11 +133,11 @@ Result<void> connect_positions(Connections& connections, const PositionsOf& of, 
   if (of.by_root) {
     // Another root may need other channels between the same ranks.
     for (auto* peers : {&positions.in, &positions.out}) {
-      std::set<int> ranks;
-      for (const auto& peer : *peers) ranks.insert(peer.rank);
+      std::map<int, topo::EdgeUse> ranks;
+      for (const auto& peer : *peers) ranks.emplace(peer.rank, peer.use);
       peers->clear();
-      for (const int rank : ranks) {
-        for (int c = 0; c < connections.plan().channels; ++c) peers->push_back({rank, c});
+      for (const auto& [rank, use] : ranks) {
+        for (int c = 0; c < connections.plan().channels; ++c) peers->push_back({rank, c, use});
       }
     }
   }

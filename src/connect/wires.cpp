@@ -7,10 +7,9 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <numeric>
-#include <set>
 #include <utility>
 
+#include "base/numa.hpp"
 #include "comm/edges/edge_handshake.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
@@ -94,16 +93,48 @@ Result<void> Connections::upload() {
   return state.device.gpu->put(base, image.data(), bytes);
 }
 
-Edge Connections::edge_of(int sender, int receiver, int channels) const {
+EdgeNics Connections::nics_of(const Edge& edge, const ChannelUses& channels) const {
+  const CommState& state = *Access::state(comm_);
+  EdgeNics nics;
+  for (const topo::HostNic& nic : state.identity.nics()) nics.names.push_back(nic.name);
+  if (nics.names.empty()) return nics;
+  const bool sends = edge.side == EdgeSide::sender;
+  for (const auto& [channel, use] : channels) {
+    const int device =
+        state.identity.arrangement().net({use, edge.self.rank, edge.peer.rank, channel, sends});
+    int index = -1;
+    for (std::size_t n = 0; n < nics.names.size(); ++n) {
+      if (state.identity.nics()[n].device == device) index = int(n);
+    }
+    nics.of_wire.push_back(index);
+    if (!nics.no_gpu_access.empty()) continue;
+    if (index < 0) {
+      nics.no_gpu_access = "the topology knows no NIC for it";
+    } else {
+      const topo::HostNic& nic = state.identity.nics()[std::size_t(index)];
+      nics.no_gpu_access = sends ? nic.no_read : nic.no_write;
+    }
+  }
+  return nics;
+}
+
+Connections::ChannelUses Connections::all_channels() const {
+  ChannelUses all;
+  for (int c = 0; c < plan_.channels; ++c) all.emplace(c, topo::EdgeUse::pair);
+  return all;
+}
+
+Edge Connections::edge_of(int sender, int receiver, const ChannelUses& channels) const {
   const CommState& state = *Access::state(comm_);
   const int me = comm_.rank();
   Edge edge;
   edge.self = state.identity.peers()[me];
   edge.peer = state.identity.peers()[sender == me ? receiver : sender];
   edge.side = sender == me ? EdgeSide::sender : EdgeSide::receiver;
-  edge.shape = {channels, plan_.slot_count, plan_.slot_bytes};
+  edge.shape = {int(channels.size()), plan_.slot_count, plan_.slot_bytes};
   edge.id = edge_id(number_, sender, receiver);
   edge.polls_slots = needs_.polls_slots;
+  edge.nics = nics_of(edge, channels);
   return edge;
 }
 
@@ -124,23 +155,24 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from,
   const int me = comm_.rank();
   struct Half {
     int sender, receiver;
-    std::vector<int> channels{};
+    ChannelUses channels{};
     std::unique_ptr<AnyEnd> end{};
   };
   // All ranks connect edges in one order. A rank then waits only for ranks that are at an earlier
   // edge, so no circle of waits forms.
-  std::map<std::pair<int, int>, std::set<int>> wanted;
-  const auto want = [&](int sender, int receiver, int channel) {
+  std::map<std::pair<int, int>, ChannelUses> wanted;
+  const auto want = [&](int sender, int receiver, const PeerChannel& named) {
     const int peer = sender == me ? receiver : sender;
     const auto& table = sender == me ? out_ : in_;
-    if (peer == me || table[std::size_t(channel) * comm_.ranks() + peer].slots != nullptr) return;
-    wanted[{sender, receiver}].insert(channel);
+    const auto at = std::size_t(named.channel) * std::size_t(comm_.ranks()) + std::size_t(peer);
+    if (peer == me || table[at].slots != nullptr) return;
+    wanted[{sender, receiver}].emplace(named.channel, named.use);
   };
-  for (const PeerChannel& p : from) want(p.rank, me, p.channel);
-  for (const PeerChannel& p : to) want(me, p.rank, p.channel);
+  for (const PeerChannel& p : from) want(p.rank, me, p);
+  for (const PeerChannel& p : to) want(me, p.rank, p);
   std::vector<Half> halves;
   for (const auto& [edge, channels] : wanted) {
-    halves.push_back({edge.first, edge.second, {channels.begin(), channels.end()}});
+    halves.push_back({edge.first, edge.second, channels});
   }
 
   const auto peer_of = [me](const Half& h) { return h.sender == me ? h.receiver : h.sender; };
@@ -158,7 +190,7 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from,
   TransportContext context = transport_context(state, device_ ? &device_->arena : nullptr);
   std::vector<EdgeHandshake> rendezvous_points;
   for (Half& h : halves) {
-    const Edge edge = edge_of(h.sender, h.receiver, int(h.channels.size()));
+    const Edge edge = edge_of(h.sender, h.receiver, h.channels);
     const auto offer = [&, edge]() -> Result<Handshake> {
       CCL_CHECK(transport_table_.can_connect(state.identity.peers()[h.sender],
                                              state.identity.peers()[h.receiver]));
@@ -176,9 +208,10 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from,
     };
     const char* const by = edge_transport(h.sender, h.receiver).transport;
     std::uint64_t channels = 0;
-    for (const int c : h.channels) channels = channels * 4099 + std::uint64_t(c) + 1;
+    for (const auto& [c, use] : h.channels) channels = channels * 4099 + std::uint64_t(c) + 1;
     rendezvous_points.push_back({peer_of(h), edge.id, offer, connect, by, channels});
   }
+  const OnCpus near_gpu{state.device.cpus};
   const auto lock = state.rendezvous.lock();
   const std::size_t before = owners_.size();
   auto made =
@@ -263,7 +296,7 @@ std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from,
 
 Result<std::unique_ptr<AnyEnd>> Connections::set_up(TransportContext& context, int sender,
                                                     int receiver) {
-  return transport_table_.setup(context, edge_of(sender, receiver, plan_.channels));
+  return transport_table_.setup(context, edge_of(sender, receiver, all_channels()));
 }
 
 Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver,
@@ -272,23 +305,22 @@ Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver,
   if (made.line_bytes < needs_.line_bytes) {
     return short_lines(sender, receiver, made.transport, made.line_bytes);
   }
-  CCL_CHECK(check_wires(name_, made, edge_of(sender, receiver, plan_.channels)));
-  std::vector<int> channels(std::size_t(plan_.channels));
-  std::iota(channels.begin(), channels.end(), 0);
-  own(std::move(made), sender, receiver, channels);
+  CCL_CHECK(check_wires(name_, made, edge_of(sender, receiver, all_channels())));
+  own(std::move(made), sender, receiver, all_channels());
   --missing_;
   return {};
 }
 
 void Connections::own(Connection connection, int sender, int receiver,
-                      const std::vector<int>& channels) {
+                      const ChannelUses& channels) {
   const int me = comm_.rank(), peer = sender == me ? receiver : sender;
   const bool proxied = connection.wires[0].proxied;
   {
     const std::lock_guard wires{wires_mutex_};
-    for (std::size_t n = 0; n < channels.size(); ++n) {
-      (sender == me ? out_ : in_)[std::size_t(channels[n]) * comm_.ranks() + peer] =
-          connection.wires[n];
+    std::size_t n = 0;
+    for (const auto& [channel, use] : channels) {
+      (sender == me ? out_ : in_)[std::size_t(channel) * comm_.ranks() + peer] =
+          connection.wires[n++];
     }
   }
   const bool slots_here = connection.reads ? sender == me : receiver == me;

@@ -12,6 +12,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
+#include "base/numa.hpp"
 #include "base/thread.hpp"
 #include <poll.h>
 #include <sched.h>
@@ -103,7 +104,10 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
 
 ProxyEngine& ProxyEngine::further(int n) {
   const std::lock_guard lock{start_mutex_};
-  while (int(further_.size()) <= n) further_.push_back(std::make_unique<ProxyEngine>(status_));
+  while (int(further_.size()) <= n) {
+    further_.push_back(std::make_unique<ProxyEngine>(status_));
+    further_.back()->run_on(cpus_);
+  }
   return *further_[std::size_t(n)];
 }
 
@@ -248,6 +252,7 @@ bool ProxyEngine::guard() {
 }
 
 void ProxyEngine::run() {
+  detail::run_on(cpus_);
   try {
     move_tasks();
   } catch (...) {

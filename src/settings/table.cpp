@@ -36,6 +36,10 @@ constexpr std::array table{
     Setting{"COMM_ID", text, "", nccl,
             "host:port where rank 0 listens for the others while ranks find each other; "
             "[address]:port for IPv6"},
+    Setting{"CROSS_NIC", integer, "2", nccl,
+            "0: rings leave a host by the NIC by which they enter it, and messages by the NIC of "
+            "the receiver's rail; 1: they may leave by another; 2: only where that is faster",
+            0, 2},
     Setting{"CUMEM_ENABLE", flag, "1", nccl,
             "0: share GPU memory by legacy IPC handles instead of cuMem handles"},
     Setting{"DEBUG", word, "WARN", nccl, "how much is logged", any, any,
@@ -83,9 +87,11 @@ constexpr std::array table{
     Setting{"IB_GID_INDEX", integer, "-1", nccl,
             "index of the GID that connections start from; -1: choose by family, range and version",
             -1, 65535},
-    Setting{"IB_GPU_MEMORY", flag, "0", false,
-            "1: slots of GPU ranks lie in GPU memory where the devices reach it, by DMA-BUF or "
-            "nvidia-peermem; has not been run on hardware"},
+    Setting{"IB_GPU_MEMORY", integer, "-1", false,
+            "whether slots of GPU ranks lie in GPU memory, by DMA-BUF or nvidia-peermem; -1: where "
+            "the topology allows it (CCL_NET_GDR_LEVEL, CCL_NET_GDR_READ) and a trial at set-up "
+            "proves it; 1: whatever the topology says; 0: never; has not been run on hardware",
+            -1, 1},
     Setting{"IB_HCA", text, "", nccl,
             "RDMA devices to use: a list of prefixes of names, each with :port or without; = "
             "before the list: whole names; ^ before it: all but these"},
@@ -110,6 +116,9 @@ constexpr std::array table{
     Setting{"IB_TC", integer, "-1", nccl, "traffic class; -1: 0", -1, 255},
     Setting{"IB_TIMEOUT", integer, "20", nccl,
             "a packet without an answer is sent again after 4.096 us * 2^this; 0: never", 0, 31},
+    Setting{"IGNORE_CPU_AFFINITY", flag, "0", nccl,
+            "1: threads and buffers that serve a GPU go to all CPUs near it, and not only to those "
+            "of them on which the process may run"},
     Setting{"INIT_TIMEOUT", seconds, "60", false,
             "seconds without progress after which the creation of a communicator fails; 0: never"},
     Setting{"LAUNCH_ORDER_IMPLICIT", integer, "-2", nccl,
@@ -147,9 +156,19 @@ constexpr std::array table{
         "CCL_MAX_CTAS bound them on CPU ranks; by default the composition's choice",
         1, 64},
     Setting{"NET", word, "", nccl, "the network to use: Socket or IB", any, any, "SOCKET IB"},
+    Setting{"NETDEVS_POLICY", text, "AUTO", nccl,
+            "number of NICs that a GPU takes of those equally near to it: AUTO: its share among "
+            "the GPUs that are near to them, ALL, or MAX: and a number from 1"},
     Setting{"NET_FORCE_MERGE", text, "", nccl,
             "groups of NICs that count as one, whatever CCL_NET_MERGE_LEVEL says: lists of names, "
             "each with :port or without, parted by semicolons"},
+    Setting{"NET_GDR_LEVEL", word, "", nccl,
+            "the farthest path over which NICs access GPU memory; by default P2C", any, any,
+            "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
+    Setting{"NET_GDR_READ", integer, "-1", nccl,
+            "1: NICs also read GPU memory to send from it; 0: they only write there; -1: they "
+            "read from sm_80 on, or if the GPU has NVLink",
+            -1, 1},
     Setting{"NET_MERGE_LEVEL", word, "PORT", nccl,
             "how far apart NICs may be that the topology takes as one (at most 4): LOC none, PORT "
             "ports of one card, PIX below one PCIe switch, PXB below several, PHB of one CPU, SYS "
@@ -222,7 +241,8 @@ constexpr std::array table{
     Setting{"TIMEOUT", seconds, "0", false,
             "seconds without progress after which a collective fails; 0: never"},
     Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},
-    Setting{"TOPO_FILE", text, "", nccl, "XML file with a topology, in NCCL's schema"},
+    Setting{"TOPO_FILE", text, "", nccl,
+            "XML file with a topology, in NCCL's schema; %h becomes the host's name"},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
     Setting{"TUNE_FILE", text, "", false,

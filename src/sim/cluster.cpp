@@ -37,6 +37,11 @@ topo::Machine machine_of(const topo::Graph& graph, const topo::Paths& paths,
   machine.even = on_cpus || topo::all_alike(trimmed, ways);
   machine.ring = std::move(plan.ring);
   machine.tree = std::move(plan.tree);
+  for (int r = 0; between && r < locals; ++r) {
+    const int gpu = trimmed.gpu_of_rank(r);
+    machine.nets.push_back(topo::net_devices(
+        trimmed, gpu < 0 ? std::vector<int>{} : topo::local_nets(trimmed, ways, gpu)));
+  }
   return machine;
 }
 
@@ -50,6 +55,13 @@ topo::Machine of_one_rank() {
 }
 
 }  // namespace
+
+int Cluster::net(int device) const {
+  for (const int net : graph_.of(topo::NodeType::net)) {
+    if (graph_.nodes[std::size_t(net)].net.dev == device) return net;
+  }
+  return -1;
+}
 
 Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::PathRules& rules) {
   Cluster made;

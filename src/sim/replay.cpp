@@ -114,7 +114,8 @@ class Replay {
           table_.push_back(wire(s, position.channel, position.rank, peer));
           SimWire& w = wires_[std::size_t(table_.back())];
           w.sender = me;
-          CCL_TRY(const SimRoute found, ways_.between(position.rank, peer, position.channel));
+          CCL_TRY(const SimRoute found,
+                  ways_.between(position.rank, peer, position.channel, position.use));
           const Rates cost = rates(found.path, Mover::wires, stage.packing);
           const Rates plain = rates(found.path, Mover::wires, Packing::simple);
           const Rates word = rates(found.path, Mover::wires, Packing::ll);

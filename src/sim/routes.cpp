@@ -4,7 +4,7 @@
 
 namespace ccl::detail {
 
-Result<SimRoute> SimRoutes::between(int from, int to, int channel) {
+Result<SimRoute> SimRoutes::between(int from, int to, int channel, topo::EdgeUse use) {
   const topo::Graph& graph = cluster_.machine();
   const topo::Paths& paths = cluster_.paths();
   const int a = cluster_.gpu(local_of(from)), b = cluster_.gpu(local_of(to));
@@ -32,7 +32,7 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel) {
   }
   way.path = cluster_.on_cpus() ? Path::net : Path::gpu_net;
   way.direct = false;
-  const int out = nic(local_of(from), channel), in = nic(local_of(to), channel);
+  const int out = nic({use, from, to, channel, true}), in = nic({use, to, from, channel, false});
   if (out < 0 || in < 0 || !take(paths.at(a, out), node_of(from)) ||
       !take(paths.at(in, b), node_of(to))) {
     return fail(Errc::no_transport,
@@ -44,15 +44,8 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel) {
   return way;
 }
 
-int SimRoutes::nic(int local, int channel) {
-  constexpr int sequencer = 64;
-  if (nics_.empty()) nics_.assign(std::size_t(cluster_.locals()) * sequencer, -2);
-  int& known = nics_[std::size_t(local * sequencer + channel % sequencer)];
-  if (known == -2) {
-    known = topo::local_net(cluster_.machine(), cluster_.paths(), cluster_.gpu(local),
-                            channel % sequencer);
-  }
-  return known;
+int SimRoutes::nic(const topo::NetEnd& end) const {
+  return cluster_.net(cluster_.whole().net(end));
 }
 
 }  // namespace ccl::detail

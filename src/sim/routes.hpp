@@ -22,17 +22,16 @@ class SimRoutes {
   /// Nodes beyond the first `span` use the links of nodes among the first.
   SimRoutes(const sim::Cluster& cluster, int span) : cluster_{cluster}, span_{span} {}
   /// Route of one channel's connection.
-  Result<SimRoute> between(int from, int to, int channel);
+  Result<SimRoute> between(int from, int to, int channel, topo::EdgeUse use);
 
  private:
   int node_of(int rank) const { return rank / cluster_.locals(); }
   int local_of(int rank) const { return rank % cluster_.locals(); }
-  /// NIC that serves a channel; -1: there is none.
-  int nic(int local, int channel);
+  /// NIC of one end of an edge; -1: there is none.
+  int nic(const topo::NetEnd& end) const;
 
   const sim::Cluster& cluster_;
   const int span_;
-  std::vector<int> nics_;  // [local][channel]
 };
 
 }  // namespace ccl::detail

@@ -229,3 +229,38 @@ TEST_CASE("paths have names of their own") {
   for (int p = 0; p < path_count; ++p) names.insert(name(Path(p)));
   CHECK(int(names.size()) == path_count);
 }
+
+TEST_CASE("between GPUs of several hosts, the network that the topology found decides") {
+  const auto us = [](Packing packing, double host_gbs, double bytes, bool rdma = true) {
+    const Rates by = rates_between(Path::gpu_net, Mover::wires, packing, {rdma, host_gbs});
+    const Rates near = rates(Path::nvlink, Mover::wires, packing);
+    return predict_us(by, near, 2.0 / 16, cost_terms_of<AllReduce, Ring>(16), bytes, 32);
+  };
+  SECTION("a large message takes its bytes over the bandwidth") {
+    for (const double gbs : {1.25, 12.0, 96.0, 192.0, 360.0}) {
+      const double bytes = 16.0 * (1 << 30), crossing = 2 * 15.0 / 16 * bytes / (gbs * 1e3);
+      CHECK(us(Packing::simple, gbs, bytes) > crossing);
+      // NVLink carries at most 325 GB/s of this ring.
+      CHECK(us(Packing::simple, gbs, bytes) <
+            std::max(1.02 * crossing, 1.2 * 360 / gbs * crossing * (gbs > 300)));
+    }
+  }
+  SECTION("LL is left for Simple at larger messages on a faster network") {
+    double last = 0;
+    for (const double gbs : {12.0, 48.0, 192.0}) {
+      double bytes = 1024;
+      while (us(Packing::ll, gbs, bytes) < us(Packing::simple, gbs, bytes)) bytes *= 1.1;
+      CHECK(bytes > last);
+      CHECK(bytes > 64 << 10);
+      CHECK(bytes < 64 << 20);
+      last = bytes;
+    }
+  }
+  SECTION("over TCP, and where nothing is known, the rates are those that were fitted") {
+    const double fitted = us(Packing::simple, 0, 1 << 20);
+    CHECK(us(Packing::simple, 360, 1 << 20, false) == fitted);
+    CHECK(us(Packing::simple, 360, 1 << 20) < fitted / 3);
+    CHECK(rates_between(Path::net, Mover::wires, Packing::simple, {true, 360}).gbs ==
+          rates(Path::net, Mover::wires, Packing::simple).gbs);
+  }
+}

@@ -14,9 +14,12 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "base/numa.hpp"
 #include "transport/ib/verbs.hpp"
 #include <arpa/inet.h>
 #include <sys/eventfd.h>
@@ -40,8 +43,9 @@ struct Faults {
   bool reorder = false;         // those of different queue pairs overtake each other
   bool refuse_memory = false, refuse_rtr = false, refuse_rts = false;
   bool refuse_channel = false, refuse_queue = false, refuse_pair = false;
-  int refuse_dma_buf = 0;     // an errno
-  bool refuse_flush = false;  // reads end with an error
+  int refuse_dma_buf = 0;        // an errno
+  bool refuse_flush = false;     // reads end with an error
+  bool lose_gpu_writes = false;  // what devices write to a GPU's memory does not arrive
 
   int sends = 0, receives = 0, writes = 0, board_writes = 0, polls = 0;
   int flushes = 0, late_writes = 0, inline_writes = 0;
@@ -58,12 +62,15 @@ struct QpSettings {
 
 class FakeVerbs {
  public:
-  explicit FakeVerbs(int devices, bool infiniband = false) : infiniband_{infiniband} {
+  explicit FakeVerbs(int devices, bool infiniband = false)
+      : FakeVerbs{names_of(devices), infiniband} {}
+  explicit FakeVerbs(const std::vector<std::string>& names, bool infiniband = false)
+      : infiniband_{infiniband} {
     the = this;
-    for (int n = 0; n < devices; ++n) {
+    for (const std::string& name : names) {
       auto device = std::make_unique<Device>();
-      std::snprintf(device->self.name, sizeof device->self.name, "fake_%d", n);
-      device->number = n;
+      name.copy(device->self.name, sizeof device->self.name - 1);
+      device->number = int(devices_.size());
       devices_.push_back(std::move(device));
     }
     fill_table();
@@ -94,6 +101,21 @@ class FakeVerbs {
     const std::lock_guard lock{mutex};
     gpu_memory_.emplace_back(at, bytes);
   }
+  /// Bytes of steps that left a device and arrived at it, in the order of devices.
+  struct Traffic {
+    std::uint64_t sent = 0, received = 0;
+  };
+  std::vector<Traffic> traffic() {
+    const std::lock_guard lock{mutex};
+    std::vector<Traffic> all;
+    for (const auto& device : devices_) all.push_back(device->traffic);
+    return all;
+  }
+  /// CPUs on which threads that poll a device may run.
+  std::set<int> cpus_of(int device) {
+    const std::lock_guard lock{mutex};
+    return devices_[std::size_t(device)]->cpus;
+  }
   /// Queue pairs, completion queues, regions and contexts that were not given back.
   int held() const { return held_; }
   void take_down(int device) {
@@ -121,6 +143,8 @@ class FakeVerbs {
     ibv_device self{};
     int number = 0;
     bool down = false;
+    Traffic traffic{};
+    std::set<int> cpus{};
   };
   struct Context {
     ibv_context self{};
@@ -160,6 +184,19 @@ class FakeVerbs {
     std::uint64_t to;
     std::vector<std::byte> data;
   };
+
+  static std::vector<std::string> names_of(int devices) {
+    std::vector<std::string> names;
+    for (int n = 0; n < devices; ++n) names.push_back("fake_" + std::to_string(n));
+    return names;
+  }
+  void count(const Pair& pair, const ibv_send_wr& request) {
+    const auto found = pairs_.find(pair.to);
+    const bool to_itself = pair.to == pair.self.qp_num;
+    if (request.num_sge == 0 || found == pairs_.end() || to_itself) return;
+    of(pair.self.context).device->traffic.sent += request.sg_list[0].length;
+    of(found->second->self.context).device->traffic.received += request.sg_list[0].length;
+  }
 
   static inline FakeVerbs* the = nullptr;
   static Context& of(ibv_context* context) { return *reinterpret_cast<Context*>(context); }
@@ -250,7 +287,8 @@ class FakeVerbs {
                 IBV_ACCESS_REMOTE_READ)) {
       return IBV_WC_REM_ACCESS_ERR;
     }
-    ++faults.flushes;
+    faults.flushes += regions_[request.wr.rdma.rkey]->of_gpu;
+    if (faults.lose_gpu_writes) late_[of(pair.self.context).device].clear();
     for (const Late& late : late_[of(pair.self.context).device]) {
       std::memcpy(reinterpret_cast<void*>(late.to), late.data.data(), late.data.size());
     }
@@ -293,6 +331,7 @@ class FakeVerbs {
         status = the->read(pair, *request);
       } else if (!forged || faults.forged_arrives) {
         status = the->write(pair, *request);
+        if (status == IBV_WC_SUCCESS && !of_board) the->count(pair, *request);
       }
       if (forged) {
         ++faults.forgeries;
@@ -326,6 +365,7 @@ class FakeVerbs {
     std::this_thread::sleep_for(std::chrono::milliseconds{the->stall_ms_.exchange(0)});
     const std::lock_guard lock{the->mutex};
     if (the->faults.max_at_once > 0) most = std::min(most, the->faults.max_at_once);
+    for (const int cpu : detail::allowed_cpus()) of(cq->context).device->cpus.insert(cpu);
     auto& done = reinterpret_cast<Queue*>(cq)->done;
     if (++the->faults.polls == the->faults.fail_poll_at) {
       ++the->faults.failed_polls;

@@ -206,3 +206,123 @@ TEST_CASE("machines of different sizes and channels are aligned") {
   CHECK_FALSE(Arrangement::of({}, 0));
   CHECK_FALSE(Arrangement::of(all, 5));
 }
+
+namespace {
+
+/// Two or more machines of four ranks, whose ring c enters by NIC c and leaves by NIC c + 1. Rank r
+/// of a machine is nearest to NICs 2r and 2r + 1.
+Arrangement with_nics(int count, int cross_nic, bool same_rail = false) {
+  constexpr int each = 4;
+  std::vector<int> of_rank;
+  for (int r = 0; r < count * each; ++r) of_rank.push_back(r / each);
+  auto all = machines(of_rank, each, topo::Pattern::balanced_tree, false);
+  for (Machine& machine : all) {
+    machine.ring.cross_nic = cross_nic;
+    machine.same_rail = same_rail;
+    for (int c = 0; c < each; ++c) {
+      machine.ring.channels[std::size_t(c)].net_in = c;
+      machine.ring.channels[std::size_t(c)].net_out = (c + 1) % each;
+      machine.tree.channels[std::size_t(c)].net_in = 10 + c;
+      machine.tree.channels[std::size_t(c)].net_out = 20 + c;
+      machine.nets.push_back({2 * c, 2 * c + 1});
+    }
+  }
+  // As ranks publish and gather it.
+  std::vector<topo::MachineShare> shares;
+  for (const Machine& machine : all) {
+    for (const int r : machine.ranks) shares.push_back(topo::share_of(machine, r));
+  }
+  std::string wrong;
+  auto made = Arrangement::of(topo::machines_of(shares, wrong), count * each);
+  CHECK(wrong.empty());
+  REQUIRE(made);
+  return *std::move(made);
+}
+
+}  // namespace
+
+TEST_CASE("edges of a ring between machines use the NICs that the search gave the channel") {
+  for (const int cross_nic : {0, 2}) {
+    const Arrangement made = with_nics(3, cross_nic);
+    for (int channel = 0; channel < 8; ++channel) {
+      const std::vector<int>& ring = made.ring(channel);
+      for (std::size_t i = 0; i < ring.size(); ++i) {
+        const int from = ring[i], to = ring[(i + 1) % ring.size()];
+        if (made.machine_of(from) == made.machine_of(to)) continue;
+        // Every second machine swaps pairs of channels if rings change NICs.
+        const auto order_at = [&](int rank) {
+          const bool swapped = cross_nic == 2 && made.machine_of(rank) % 2 == 1;
+          return swapped ? channel % 4 ^ 1 : channel % 4;
+        };
+        CHECK(made.net({topo::EdgeUse::ring, from, to, channel, true}) == (order_at(from) + 1) % 4);
+        CHECK(made.net({topo::EdgeUse::ring, to, from, channel, false}) == order_at(to));
+      }
+    }
+  }
+}
+
+TEST_CASE("edges of a tree between machines use the NIC of the head or of the second rank") {
+  const Arrangement made = with_nics(4, 0);
+  for (const int root : {-1, 5}) {
+    const auto use = root < 0 ? topo::EdgeUse::tree : topo::EdgeUse::rooted_tree;
+    int between = 0;
+    for (int channel = 0; channel < 8; ++channel) {
+      const int order = (root < 0 ? channel / 2 : channel) % 4;
+      for (int r = 0; r < made.ranks(); ++r) {
+        const int up = made.tree(r, root, channel).up;
+        if (up < 0 || made.machine_of(up) == made.machine_of(r)) continue;
+        ++between;
+        CHECK(made.net({use, r, up, channel, true}) == 10 + order);
+        if (root < 0) {
+          const int there = made.net({use, up, r, channel, false});
+          CHECK((there == 10 + order || there == 20 + order));
+        }
+      }
+    }
+    CHECK(between == 8 * 3);
+  }
+}
+
+TEST_CASE("messages use the nearest NICs, in turn by channel and peer") {
+  const Arrangement made = with_nics(2, 0);
+  for (int r = 0; r < 4; ++r) {
+    std::set<int> by_channel, by_peer;
+    for (int c = 0; c < 2; ++c) {
+      by_channel.insert(made.net({topo::EdgeUse::pair, r, 4 + r, c, true}));
+      by_peer.insert(made.net({topo::EdgeUse::pair, r, 4 + c, 0, true}));
+      // Ranks of one place are on one rail.
+      CHECK(made.net({topo::EdgeUse::pair, r, 4 + r, c, true}) ==
+            made.net({topo::EdgeUse::pair, 4 + r, r, c, false}));
+    }
+    CHECK(by_channel == std::set<int>{2 * r, 2 * r + 1});
+    CHECK(by_peer == by_channel);
+  }
+  // Ranks that name other ranks by their place in the ring have messages, too.
+  CHECK(made.net({topo::EdgeUse::ring, 0, 6, 0, true}) ==
+        made.net({topo::EdgeUse::pair, 0, 6, 0, true}));
+  const Arrangement rails = with_nics(2, 0, true);
+  for (int peer = 4; peer < 8; ++peer) {
+    const int rail = peer - 4, net = rails.net({topo::EdgeUse::pair, 0, peer, 0, true});
+    CHECK((net == 2 * rail || net == 2 * rail + 1));
+  }
+}
+
+TEST_CASE("without a NIC in the topology there is no answer") {
+  const Arrangement made = Arrangement::in_order(4);
+  CHECK(made.net({topo::EdgeUse::pair, 0, 1, 0, true}) == -1);
+  CHECK(made.nets_of(2).empty());
+  CHECK(made.max_nets() == 0);
+}
+
+TEST_CASE("ranks of a machine that found other NICs stay in order") {
+  auto all = machines({0, 0, 1, 1}, 2, topo::Pattern::tree, true);
+  for (Machine& machine : all) machine.nets = {{0}, {1}};
+  std::vector<topo::MachineShare> shares;
+  for (int r = 0; r < 4; ++r) shares.push_back(topo::share_of(all[std::size_t(r / 2)], r));
+  shares[3].ring_in[0] = 5;
+  std::string wrong;
+  const auto made = Arrangement::of(topo::machines_of(shares, wrong), 4);
+  REQUIRE(made);
+  CHECK(wrong.find("see different machines") != std::string::npos);
+  CHECK(made->nets_of(3) == std::vector<int>{1});
+}

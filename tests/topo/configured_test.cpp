@@ -78,6 +78,36 @@ TEST_CASE("levels are read by name and by NCCL's old numbers") {
   CHECK(topo::configured_rules()->p2p_level == topo::PathType::sys);
 }
 
+TEST_CASE("rules for NICs are read with NCCL's values") {
+  CHECK(topo::configured_nets()->cross_nic == 2);
+  CHECK_FALSE(topo::configured_rules()->gdr_level);
+  CHECK_FALSE(topo::configured_rules()->gdr_read);
+  {
+    const Environment cross("NCCL_CROSS_NIC", "0"), level("NCCL_NET_GDR_LEVEL", "PHB"),
+        read("NCCL_NET_GDR_READ", "0"), policy("NCCL_NETDEVS_POLICY", "MAX:2");
+    const auto nets = topo::configured_nets();
+    if (!nets) FAIL(nets.error().what);
+    CHECK(nets->cross_nic == 0);
+    CHECK(nets->policy.most == 2);
+    const auto rules = topo::configured_rules();
+    if (!rules) FAIL(rules.error().what);
+    CHECK(rules->gdr_level == topo::PathType::phb);
+    CHECK(rules->gdr_read == false);
+  }
+  const Environment policy("CCL_NETDEVS_POLICY", "MAX");
+  const auto wrong = topo::configured_nets();
+  REQUIRE_FALSE(wrong);
+  CHECK(wrong.error().what.find("it takes AUTO, ALL, or MAX: and a number from 1") !=
+        std::string::npos);
+}
+
+TEST_CASE("%h in the path of a topology file stands for the host's name") {
+  char host[256] = {};
+  REQUIRE(::gethostname(host, sizeof host - 1) == 0);
+  const Environment file("CCL_TOPO_FILE", "/somewhere/%h/of-%h.xml");
+  CHECK(*topo::configured_file() == "/somewhere/" + std::string(host) + "/of-" + host + ".xml");
+}
+
 TEST_CASE("a graph file stands in for the search") {
   const auto file = topo::parse_xml(machine, "machine");
   REQUIRE(file);

@@ -187,6 +187,31 @@ TEST_CASE("PXN sends through the GPU next to the NIC, GDR needs both ends") {
                   .allowed);
 }
 
+TEST_CASE("GPUs share the NICs of their locality as the policy says") {
+  std::string below;
+  for (int g = 0; g < 2; ++g) below += gpu(std::to_string(g + 1), g);
+  for (int n = 0; n < 4; ++n) below += nic(std::to_string(80 + n), n);
+  const topo::Graph graph = graph_of(machine(cpu(bridge("a0", below))));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const auto nets = graph.of(NodeType::net);
+  const int a = by_bus(graph, "1"), b = by_bus(graph, "2");
+  const auto take = [&](int gpu, const std::string& text) {
+    topo::NetDevsPolicy policy;
+    REQUIRE(topo::parse(text, policy));
+    return topo::local_nets(graph, paths, gpu, policy);
+  };
+  CHECK(take(a, "AUTO") == std::vector{nets[0], nets[1]});
+  CHECK(take(b, "auto") == std::vector{nets[2], nets[3]});
+  CHECK(take(b, "ALL") == std::vector{nets[2], nets[3], nets[0], nets[1]});
+  CHECK(take(a, "max:1") == std::vector{nets[0]});
+  CHECK(take(a, "MAX:9").size() == 4);
+  CHECK(topo::local_net(graph, paths, b, 3) == nets[3]);
+  topo::NetDevsPolicy policy;
+  for (const char* wrong : {"", "MAX:", "MAX:0", "MAX:-1", "MAX:2x", "SOME"}) {
+    CHECK_FALSE(topo::parse(wrong, policy));
+  }
+}
+
 TEST_CASE("C2C to the CPU makes its NICs near") {
   const topo::Graph graph =
       graph_of(machine(cpu(gpu("1", 0, "<c2c bw=\"450000\" count=\"1\"/>", 90) + nic("8", 0))));

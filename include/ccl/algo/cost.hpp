@@ -64,6 +64,15 @@ struct Rates {
 /// the measured ones.
 Rates rates(Path path, Mover mover, Packing packing);
 
+/// Network between the hosts of a communicator, as the topology found it. Equal on all ranks.
+struct NetworkFacts {
+  bool rdma = false;    // all edges between hosts are RDMA
+  double host_gbs = 0;  // GB/s that all rings carry from a host to the next; 0: unknown
+};
+/// Returns the rates between hosts. Of GPUs over RDMA, these are published constants and the
+/// bandwidth of the network; else those of `rates`.
+Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts& network);
+
 /// Returns the predicted us of a message of `bytes` on a GPU with `blocks` blocks.
 double predict_us(const Rates& rates, const CostTerms& cost_terms, double bytes, int blocks);
 /// Returns the predicted us if the fraction `far` (0 to 1) of the hops goes between hosts. The

@@ -27,6 +27,8 @@ class Cluster {
   const topo::PathRules& rules() const { return rules_; }
   /// Returns the node of a local rank in `machine`.
   int gpu(int local) const { return gpus_[std::size_t(local)]; }
+  /// Returns the node of the NET with a device number in `machine`; -1: there is none.
+  int net(int device) const;
   /// Returns the arrangement of all ranks.
   const topo::Arrangement& whole() const { return whole_; }
   /// Return the arrangements of the ranks of one node (`inside`) and of one rank of each node

@@ -5,6 +5,7 @@
 #include <ccl/types/result.hpp>
 
 #include <array>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,13 +17,18 @@ namespace ccl::topo {
 struct Machine {
   std::vector<int> ranks;  ///< ascending
   ChannelGraph ring, tree;
-  bool even = true;  ///< true: all pairs are alike, so trees inside may have any shape
+  /// Device numbers of the NETs of each of `ranks`, in the order in which its channels take them;
+  /// empty: unknown.
+  std::vector<std::vector<int>> nets;
+  bool same_rail = false;  ///< true: messages leave by the NIC of the receiver's rail
+  bool even = true;        ///< true: all pairs are alike, so trees inside may have any shape
 };
 
 /// Part of a `Machine` that one rank publishes. All ranks of a machine hold the same `Machine`, and
 /// each publishes its own entries of the orders, so the size is constant. Sent as bytes.
 struct MachineShare {
   static constexpr int max_channels = 32;
+  static constexpr int max_nets = 32;
   int machine = -1;  ///< lowest rank of the machine
   int ring_count = 0, tree_count = 0;
   float ring_bw_intra = 0, ring_bw_inter = 0, tree_bw_intra = 0, tree_bw_inter = 0;
@@ -31,6 +37,26 @@ struct MachineShare {
   int even = 1;
   /// Entries of each order at this rank's index in its machine.
   std::array<int, max_channels> ring{}, tree{};
+  /// Device numbers of the NETs of each order; -1: none. All ranks of a machine publish the same.
+  std::array<std::int16_t, max_channels> ring_in{}, ring_out{}, tree_in{}, tree_out{};
+  int net_count = 0, same_rail = 0;
+  std::array<std::int16_t, max_nets> nets{};  ///< this rank's own
+};
+
+/// Role of an edge in its composition.
+enum class EdgeUse {
+  pair,        ///< messages between two ranks
+  ring,        ///< neighbors in the ring of a channel
+  tree,        ///< parent and child in one of the two trees of a channel
+  rooted_tree  ///< parent and child in the tree of a channel with a root
+};
+
+/// One end of an edge between machines.
+struct NetEnd {
+  EdgeUse use = EdgeUse::pair;
+  int rank = 0, peer = 0;
+  int channel = 0;
+  bool sends = true;
 };
 
 /// Returns the part of `machine` that `rank` publishes.
@@ -69,6 +95,19 @@ class Arrangement {
   /// every second channel has the twin of the tree before it, in which inner nodes and leaves are
   /// swapped.
   TreePosition tree(int rank, int root, int channel) const;
+  /// Decides which NIC an end of an edge between machines uses. Returns the device number of the
+  /// NET on the machine of `end.rank`, or -1 if the topology knows none. The runtime, `explain` and
+  /// the simulator ask this function.
+  /// - Ring and tree: the NIC that the search gave to the channel.
+  /// - Pairs, and other edges: the nearest NICs of the rank, in turn by channel and peer.
+  int net(const NetEnd& end) const;
+  /// Returns the NICs of a rank in the order in which channels take them; empty: unknown.
+  const std::vector<int>& nets_of(int rank) const;
+  /// Returns the GB/s that all rings carry from a machine to the next, by the machine where they
+  /// carry least; 0: unknown, or there is one machine.
+  double between_gbs() const;
+  /// Returns the largest number of NICs of any rank; 0: unknown.
+  int max_nets() const;
 
  private:
   struct Order {
@@ -77,6 +116,9 @@ class Arrangement {
   };
   TreePosition neighbors(int rank, int root, int channel) const;
   int gate(const Order& order, int machine, int child) const;
+  int ring_net(const NetEnd& end) const;
+  int tree_net(const NetEnd& end) const;
+  int pair_net(const NetEnd& end) const;
   void add_inside(TreePosition& position, const Order& order, int rank, int head, bool twin) const;
 
   std::vector<Machine> machines_;
@@ -84,6 +126,7 @@ class Arrangement {
   std::vector<std::vector<int>> rings_;
   std::vector<Order> orders_;  // orders of the trees
   Pattern tree_pattern_ = Pattern::tree;
+  bool swaps_pairs_ = false;  // see `join`
 };
 
 }  // namespace ccl::topo

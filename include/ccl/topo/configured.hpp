@@ -12,6 +12,8 @@ namespace ccl::topo {
 /// Returns the fusion rules of CCL_NET_MERGE_LEVEL, CCL_NET_MERGE_POLICY, CCL_NET_FORCE_MERGE and
 /// CCL_IB_MERGE_NICS.
 [[nodiscard]] Result<FuseRules> configured_fusion();
+/// Returns the path in CCL_TOPO_FILE, in which %h stands for the name of this host.
+[[nodiscard]] Result<std::string> configured_file();
 /// Returns the machine according to the settings, with NICs that belong together fused. It is the
 /// detected machine unless CCL_TOPO_FILE names a file. A file without GPUs is a hint that is merged
 /// into the detected machine.
@@ -22,6 +24,14 @@ namespace ccl::topo {
 /// Returns the path rules of CCL_P2P_DISABLE, CCL_P2P_LEVEL (a path type, or NCCL's numbers 0 to 5)
 /// and CCL_SHM_DISABLE.
 [[nodiscard]] Result<PathRules> configured_rules();
+
+/// Rules for the use of NICs.
+struct NetRules {
+  int cross_nic = 2;  ///< 0: rings and messages stay on one rail; see `SearchOptions`
+  NetDevsPolicy policy{};
+};
+/// Returns the rules of CCL_CROSS_NIC and CCL_NETDEVS_POLICY.
+[[nodiscard]] Result<NetRules> configured_nets();
 
 /// Returns the result of a search. Graphs in the file of CCL_GRAPH_FILE replace those of the
 /// search.

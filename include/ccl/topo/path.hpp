@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ccl::topo {
@@ -87,9 +88,22 @@ GdrAnswer check_gdr(const Graph& graph, const Paths& paths, const PathRules& rul
 /// True if both GPUs have a NIC no farther than PXB that is wider than the path between them.
 bool net_beats_p2p(const Graph& graph, const Paths& paths, int gpu_a, int gpu_b);
 
-/// Returns the NIC of a GPU for a channel, or -1 if the GPU reaches none. GPUs of one locality are
-/// spread over its NICs, and channels alternate.
-int local_net(const Graph& graph, const Paths& paths, int gpu, int channel);
+/// Number of NICs that a GPU takes of those equally near to it (CCL_NETDEVS_POLICY).
+struct NetDevsPolicy {
+  enum class Kind { automatic, all, at_most };
+  Kind kind = Kind::automatic;  ///< automatic: GPUs that are equally near to the NICs share them
+  int most = 0;                 ///< for `at_most`
+};
+/// Parses "AUTO", "ALL" or "MAX:2", in any case. Returns false if `text` is none of these.
+bool parse(std::string_view text, NetDevsPolicy& policy);
+/// Returns the NICs of a GPU in the order in which channels take them; empty if it reaches none.
+/// GPUs of one locality are spread over its NICs.
+std::vector<int> local_nets(const Graph& graph, const Paths& paths, int gpu,
+                            const NetDevsPolicy& policy = {});
+/// Returns the NIC of a GPU for a channel, or -1 if the GPU reaches none: channels alternate
+/// between its `local_nets`.
+int local_net(const Graph& graph, const Paths& paths, int gpu, int channel,
+              const NetDevsPolicy& policy = {});
 /// Returns the GPU whose own NIC is `net`, or -1.
 int local_gpu(const Graph& graph, const Paths& paths, int net);
 /// Returns all nodes of `type` that are equally best for `node`.
@@ -98,6 +112,8 @@ std::vector<int> nearest(const Graph& graph, const Paths& paths, int node, NodeT
 int local_cpu(const Graph& graph, const Paths& paths, int gpu);
 /// Returns the cores of the GPU's NUMA node as in the file ("00ffffff"); empty if unknown.
 std::string cpu_affinity(const Graph& graph, const Paths& paths, int gpu);
+/// Returns the numbers of the cores in such a mask, ascending; empty if it is none.
+std::vector<int> cores_of(std::string_view mask);
 
 /// Returns the part of the machine that `rank` can use together with others of `ranks` ranks. It
 /// keeps GPUs that the rank reaches without a network. It keeps NETs only if some rank is outside.

@@ -36,8 +36,9 @@ struct ChannelPlan {
   ChannelGraph ring, tree, collnet_chain, nvls, collnet_direct;
 };
 /// Searches all graphs of a communicator of `ranks` ranks. If the machine has fewer ranks, other
-/// machines take part. CollNet and NVLS graphs assume that the hardware exists.
-ChannelPlan search_all(const Graph& graph, const Paths& paths, int ranks);
+/// machines take part. CollNet and NVLS graphs assume that the hardware exists. `cross_nic`: see
+/// `SearchOptions`.
+ChannelPlan search_all(const Graph& graph, const Paths& paths, int ranks, int cross_nic = 2);
 
 /// Bandwidth limits of channels: the widest path of any relevant GPU, and the sum of one GPU's
 /// links. No channel is wider than the first, and all channels together are no wider than the

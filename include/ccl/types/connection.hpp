@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace ccl {
@@ -33,6 +34,17 @@ enum class EdgeSide { sender, receiver };
 /// Medium of an edge's steps, cheapest wires first. Between CPUs the first two are the same.
 enum class Medium { gpu_memory, host_memory, network };
 
+/// NICs of one end of an edge, as the topology chooses them. Empty if it knows none.
+struct EdgeNics {
+  /// NICs of the rank's machine, as "mlx5_0:1", "mlx5_0+mlx5_1" for several that count as one, or
+  /// the name of an interface.
+  std::vector<std::string> names{};
+  /// Index into `names` for each wire; -1: the transport's choice.
+  std::vector<int> of_wire{};
+  /// Why a NIC of a wire may not access the memory of the rank's GPU; empty: all of them may.
+  std::string no_gpu_access{};
+};
+
 /// One end of a connection to be created: ranks, direction and shape.
 struct Edge {
   PeerInfo self, peer;
@@ -40,6 +52,7 @@ struct Edge {
   WireShape shape;
   unsigned long long id = 0;  ///< equal at both ends, unique within the communicator
   bool polls_slots = true;    ///< true: the receiver polls slots, because packets carry flags
+  EdgeNics nics{};            ///< of this end
 };
 
 /// Resources that the communicator lends to transports. They outlive every connection made with it.

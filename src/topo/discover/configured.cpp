@@ -1,4 +1,5 @@
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 #include <ccl/topo/configured.hpp>
 #include <ccl/topo/discover.hpp>
@@ -53,8 +54,18 @@ Result<FuseRules> configured_fusion() {
   return rules;
 }
 
+Result<std::string> configured_file() {
+  CCL_TRY(std::string path, ccl::detail::setting_text("TOPO_FILE"));
+  for (std::size_t at = path.find("%h"); at != path.npos; at = path.find("%h", at)) {
+    const std::string host = ccl::detail::host_name();
+    path.replace(at, 2, host);
+    at += host.size();
+  }
+  return path;
+}
+
 Result<LoadedGraph> configured_machine(const DiscoverOptions& options) {
-  CCL_TRY(std::string given, ccl::detail::setting_text("TOPO_FILE"));
+  CCL_TRY(std::string given, configured_file());
   if (!given.empty() && goes_on_without(given)) given.clear();
   CCL_TRY(const FuseRules fusion, configured_fusion());
   bool detected = given.empty();
@@ -93,11 +104,30 @@ Result<PathRules> configured_rules() {
   CCL_TRY(rules.nvb_disabled, ccl::detail::setting_flag("NVB_DISABLE"));
   CCL_TRY(const bool no_pxn, ccl::detail::setting_flag("PXN_DISABLE"));
   rules.pxn = !no_pxn;
+  CCL_TRY(rules.gdr_level, ccl::detail::gdr_level());
+  CCL_TRY(const Index read, ccl::detail::setting_integer("NET_GDR_READ"));
+  if (read >= 0) rules.gdr_read = read != 0;
+  return rules;
+}
+
+Result<NetRules> configured_nets() {
+  NetRules rules;
+  CCL_TRY(const Index cross, ccl::detail::setting_integer("CROSS_NIC"));
+  CCL_TRY(const std::string policy, ccl::detail::setting_text("NETDEVS_POLICY"));
+  rules.cross_nic = static_cast<int>(cross);
+  if (parse(policy, rules.policy)) return rules;
+  const std::string variable = variable_of("NETDEVS_POLICY");
+  const std::string text = fmt::format(
+      "{}={} does not fit; it takes AUTO, ALL, or MAX: and a number from 1", variable, policy);
+  if (!variable.starts_with("NCCL_")) return fail(Errc::bad_setting, text);
+  log_warn(LogPart::graph, "{}; AUTO counts", text);
+  rules.policy = {};
   return rules;
 }
 
 Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths, int ranks) {
-  ChannelPlan plan = search_all(graph, paths, ranks);
+  CCL_TRY(const NetRules nets, configured_nets());
+  ChannelPlan plan = search_all(graph, paths, ranks, nets.cross_nic);
   CCL_TRY(const std::string given, ccl::detail::setting_text("GRAPH_FILE"));
   if (!given.empty()) {
     CCL_TRY(const XmlFile file, by("GRAPH_FILE", read_xml(given)));

@@ -147,12 +147,18 @@ class Explainer {
     say("transport: NET, by {} with {}", graph_.nodes[net].net.name,
         check_gdr(graph_, paths_, rules_, gpu, net, sending).allowed ? "the GPU's own memory"
                                                                      : "a copy in host memory");
-    const int own = local_net(graph_, paths_, gpu, 0);
-    if (own >= 0 && own != net) {
+    const std::vector<int> own = local_nets(graph_, paths_, gpu);
+    if (own.empty()) return;
+    const auto turn = std::find(own.begin(), own.end(), net);
+    if (turn == own.end()) {
       say("{} would take {} for itself: {} and {:g} GB/s away", graph_.label(gpu),
-          graph_.nodes[own].net.name, name(paths_.wired(gpu, own).type), paths_.wired(gpu, own).bw);
-    } else if (own == net) {
-      say("it is the NIC that {} takes for its first channel", graph_.label(gpu));
+          graph_.nodes[own[0]].net.name, name(paths_.wired(gpu, own[0]).type),
+          paths_.wired(gpu, own[0]).bw);
+    } else if (own.size() == 1) {
+      say("it is the NIC that {} takes for messages", graph_.label(gpu));
+    } else {
+      say("it is NIC {} of the {} that {} takes for messages in turn, by channel and peer",
+          turn - own.begin() + 1, own.size(), graph_.label(gpu));
     }
   }
 

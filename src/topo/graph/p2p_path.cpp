@@ -52,8 +52,9 @@ int numa_node(const fs::path& device) {
 }
 }  // namespace
 
-Result<std::optional<PathType>> p2p_level() {
-  CCL_TRY(std::string level, setting_text("P2P_LEVEL"));
+namespace {
+Result<std::optional<PathType>> path_level(const char* setting) {
+  CCL_TRY(std::string level, setting_text(setting));
   if (level.empty()) return std::optional<PathType>{};
   // Numbers refer to NCCL's former six levels.
   constexpr std::array old_levels{PathType::loc, PathType::pix, PathType::pxb,
@@ -66,9 +67,18 @@ Result<std::optional<PathType>> p2p_level() {
     if (level == name) return std::optional{type};
   }
   return fail(Errc::bad_setting,
-              fmt::format("CCL_P2P_LEVEL is \"{}\" (no path type); give one of LOC NVL NVB C2C PIX "
+              fmt::format("CCL_{} is \"{}\" (no path type); give one of LOC NVL NVB C2C PIX "
                           "PXB P2C PXN PHB SYS",
-                          level));
+                          setting, level));
+}
+}  // namespace
+
+Result<std::optional<PathType>> p2p_level() {
+  return path_level("P2P_LEVEL");
+}
+
+Result<std::optional<PathType>> gdr_level() {
+  return path_level("NET_GDR_LEVEL");
 }
 
 std::string_view path_text(PathType type) {

@@ -13,6 +13,9 @@ namespace ccl::detail {
 /// Farthest path over which GPUs may access each other, from CCL_P2P_LEVEL: a path type, or one of
 /// NCCL's numbers 0 to 5. Empty if not set.
 Result<std::optional<topo::PathType>> p2p_level();
+/// Farthest path over which a NIC may access a GPU's memory, from CCL_NET_GDR_LEVEL, written in the
+/// same way.
+Result<std::optional<topo::PathType>> gdr_level();
 
 /// True if one NVLink domain over several hosts joins the two GPUs.
 inline bool same_fabric(const PeerInfo& a, const PeerInfo& b) {

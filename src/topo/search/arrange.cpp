@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 namespace ccl::topo {
@@ -39,6 +40,39 @@ Machine in_rank_order(std::vector<int> ranks) {
 
 }  // namespace
 
+namespace {
+
+using ShareNets = std::array<std::int16_t, MachineShare::max_channels>;
+
+void put_nets(const ChannelGraph& graph, ShareNets& in, ShareNets& out) {
+  in.fill(-1);
+  out.fill(-1);
+  for (int c = 0; c < std::min(graph.count(), MachineShare::max_channels); ++c) {
+    const auto fits = [](int net) { return net <= std::numeric_limits<std::int16_t>::max(); };
+    const ChannelOrder& order = graph.channels[c];
+    if (order.net_in >= 0 && fits(order.net_in)) in[c] = static_cast<std::int16_t>(order.net_in);
+    if (order.net_out >= 0 && fits(order.net_out)) {
+      out[c] = static_cast<std::int16_t>(order.net_out);
+    }
+  }
+}
+
+void take_nets(ChannelGraph& graph, const ShareNets& in, const ShareNets& out) {
+  for (int c = 0; c < graph.count(); ++c) {
+    graph.channels[c].net_in = in[c];
+    graph.channels[c].net_out = out[c];
+  }
+}
+
+/// True if two ranks of a machine have found the same channels.
+bool same_channels(const MachineShare& a, const MachineShare& b) {
+  return a.ring_count == b.ring_count && a.tree_count == b.tree_count && a.ring_in == b.ring_in &&
+         a.ring_out == b.ring_out && a.tree_in == b.tree_in && a.tree_out == b.tree_out &&
+         a.same_rail == b.same_rail;
+}
+
+}  // namespace
+
 MachineShare share_of(const Machine& machine, int rank) {
   MachineShare share;
   const auto count = [](const ChannelGraph& graph) {
@@ -60,6 +94,14 @@ MachineShare share_of(const Machine& machine, int rank) {
       std::lower_bound(machine.ranks.begin(), machine.ranks.end(), rank) - machine.ranks.begin());
   for (int c = 0; c < share.ring_count; ++c) share.ring[c] = machine.ring.channels[c].ranks[place];
   for (int c = 0; c < share.tree_count; ++c) share.tree[c] = machine.tree.channels[c].ranks[place];
+  put_nets(machine.ring, share.ring_in, share.ring_out);
+  put_nets(machine.tree, share.tree_in, share.tree_out);
+  share.same_rail = machine.same_rail ? 1 : 0;
+  if (place < machine.nets.size()) {
+    const std::vector<int>& own = machine.nets[place];
+    share.net_count = std::min(static_cast<int>(own.size()), MachineShare::max_nets);
+    for (int n = 0; n < share.net_count; ++n) share.nets[n] = static_cast<std::int16_t>(own[n]);
+  }
   return share;
 }
 
@@ -85,10 +127,11 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
     bool agreed = lowest == ranks.front();
     const auto fits = [](int count) { return count > 0 && count <= MachineShare::max_channels; };
     for (const int r : ranks) {
-      agreed = agreed && all[r].ring_count == first.ring_count &&
-               all[r].tree_count == first.tree_count && fits(all[r].ring_count) &&
+      agreed = agreed && same_channels(all[r], first) && fits(all[r].ring_count) &&
                fits(all[r].tree_count);
+      machine.nets.emplace_back(all[r].nets.begin(), all[r].nets.begin() + all[r].net_count);
     }
+    machine.same_rail = first.same_rail != 0;
     if (agreed) {
       machine.ring.channels.resize(static_cast<std::size_t>(first.ring_count));
       machine.tree.channels.resize(static_cast<std::size_t>(first.tree_count));
@@ -100,13 +143,17 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
           machine.tree.channels[c].ranks.push_back(all[r].tree[c]);
         }
       }
+      take_nets(machine.ring, first.ring_in, first.ring_out);
+      take_nets(machine.tree, first.tree_in, first.tree_out);
     }
     if (!agreed || !whole(machine)) {
       wrong = fmt::format(
           "the ranks of rank {}'s machine see different machines (other settings, or devices "
           "hidden from some?); they stay in the order of ranks",
           ranks.front());
+      auto nets = std::move(machine.nets);
       machine = in_rank_order(ranks);
+      machine.nets = std::move(nets);
     }
     machines.push_back(std::move(machine));
   }
@@ -146,6 +193,7 @@ Result<Arrangement> Arrangement::of(std::vector<Machine> machines, int ranks) {
   }
   JoinOptions options;
   options.cross_nic = cross_nic;
+  made.swaps_pairs_ = cross_nic == 2;
   CCL_TRY(JoinedChannels joined, join(channels, ranks, options));
   joined.rings.resize(ring_count);
   made.rings_ = std::move(joined.rings);

@@ -1,7 +1,9 @@
 #include <ccl/topo/path.hpp>
 
 #include <algorithm>
+#include <charconv>
 
+#include "base/text.hpp"
 #include "topo/search/searcher.hpp"
 
 namespace ccl::topo {
@@ -34,15 +36,47 @@ std::vector<int> nearest(const Graph& graph, const Paths& paths, int node, NodeT
   return found;
 }
 
-int local_net(const Graph& graph, const Paths& paths, int gpu, int channel) {
+bool parse(std::string_view text, NetDevsPolicy& policy) {
+  const auto same = [](std::string_view a, std::string_view b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](char x, char y) { return ccl::detail::upper(x) == y; });
+  };
+  constexpr std::string_view most = "MAX:";
+  if (same(text, "AUTO") || same(text, "ALL")) {
+    policy.kind = same(text, "ALL") ? NetDevsPolicy::Kind::all : NetDevsPolicy::Kind::automatic;
+    return true;
+  }
+  if (!same(text.substr(0, most.size()), most)) return false;
+  const std::string_view number = text.substr(most.size());
+  policy.kind = NetDevsPolicy::Kind::at_most;
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), policy.most);
+  return error == std::errc() && end == number.data() + number.size() && policy.most > 0;
+}
+
+std::vector<int> local_nets(const Graph& graph, const Paths& paths, int gpu,
+                            const NetDevsPolicy& policy) {
   const std::vector<int> nets = nearest(graph, paths, gpu, NodeType::net);
-  if (nets.empty()) return -1;
-  const std::size_t gpus =
-      std::max<std::size_t>(1, nearest(graph, paths, nets[0], NodeType::gpu).size());
+  if (nets.empty()) return {};
   const unsigned count = static_cast<unsigned>(nets.size());
-  const unsigned per_gpu = (count + static_cast<unsigned>(gpus) - 1) / static_cast<unsigned>(gpus);
-  return nets[(detail::first_net(graph, gpu, count) + static_cast<unsigned>(channel) % per_gpu) %
-              count];
+  unsigned taken = count;
+  if (policy.kind == NetDevsPolicy::Kind::automatic) {
+    const std::size_t gpus =
+        std::max<std::size_t>(1, nearest(graph, paths, nets[0], NodeType::gpu).size());
+    taken = (count + static_cast<unsigned>(gpus) - 1) / static_cast<unsigned>(gpus);
+  } else if (policy.kind == NetDevsPolicy::Kind::at_most) {
+    taken = std::min(count, static_cast<unsigned>(std::max(1, policy.most)));
+  }
+  std::vector<int> own;
+  const unsigned first = detail::first_net(graph, gpu, count);
+  for (unsigned n = 0; n < taken; ++n) own.push_back(nets[(first + n) % count]);
+  return own;
+}
+
+int local_net(const Graph& graph, const Paths& paths, int gpu, int channel,
+              const NetDevsPolicy& policy) {
+  const std::vector<int> own = local_nets(graph, paths, gpu, policy);
+  return own.empty() ? -1 : own[static_cast<std::size_t>(channel) % own.size()];
 }
 
 int local_gpu(const Graph& graph, const Paths& paths, int net) {
@@ -64,6 +98,22 @@ int local_cpu(const Graph& graph, const Paths& paths, int gpu) {
     if (best < 0 || path.hops() < paths.wired(gpu, best).hops()) best = cpu;
   }
   return best;
+}
+
+std::vector<int> cores_of(std::string_view mask) {
+  std::vector<int> cores;
+  int core = 0;
+  for (std::size_t at = mask.size(); at-- > 0;) {
+    if (mask[at] == ',') continue;  // between words of 32 cores
+    int digit = 0;
+    const auto [end, error] = std::from_chars(mask.data() + at, mask.data() + at + 1, digit, 16);
+    if (error != std::errc()) return {};
+    for (int bit = 0; bit < 4; ++bit) {
+      if ((digit >> bit & 1) != 0) cores.push_back(core + bit);
+    }
+    core += 4;
+  }
+  return cores;
 }
 
 std::string cpu_affinity(const Graph& graph, const Paths& paths, int gpu) {

@@ -28,7 +28,7 @@ Result<LoadedGraph> known_machine(std::vector<DiscoveredGpu> gpus) {
   };
   static constinit ccl::detail::MadeOnce<Machines> machines;
   auto& [seen, mutex] = machines.get();
-  CCL_TRY(std::string key, ccl::detail::setting_text("TOPO_FILE"));
+  CCL_TRY(std::string key, configured_file());
   for (const DiscoveredGpu& gpu : gpus) {
     key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());
   }
@@ -74,7 +74,7 @@ void cpu_position(Graph& graph, const std::vector<SearchPlace>& places) {
 }
 
 bool file_has_gpus() {
-  const auto given = ccl::detail::setting_text("TOPO_FILE");
+  const auto given = configured_file();
   if (!given || given->empty()) return false;
   const auto machine = known_machine({});
   return machine && !machine->graph.of(NodeType::gpu).empty();
@@ -179,6 +179,13 @@ std::string wrong_share(const MachineShare& share, int ranks) {
   for (const auto* order : {&share.ring, &share.tree}) {
     for (const int rank : *order) check.in_range("rank in an order", rank, 0, ranks - 1);
   }
+  constexpr int max_net = std::numeric_limits<std::int16_t>::max();
+  for (const auto* nets : {&share.ring_in, &share.ring_out, &share.tree_in, &share.tree_out}) {
+    for (const int net : *nets) check.in_range("NIC of a channel", net, -1, max_net);
+  }
+  check.in_range("number of NICs", share.net_count, 0, MachineShare::max_nets)
+      .flag("use of the receiver's rail", share.same_rail);
+  for (const int net : share.nets) check.in_range("NIC of a rank", net, 0, max_net);
   return check.why();
 }
 
@@ -239,6 +246,39 @@ Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
   return placement;
 }
 
+std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets) {
+  std::vector<int> devices;
+  for (const int net : nets) {
+    const int device = graph.nodes[net].net.dev;
+    const bool fits = device >= 0 && device <= std::numeric_limits<std::int16_t>::max();
+    if (fits) devices.push_back(device);
+  }
+  return devices;
+}
+
+std::vector<HostNic> nics_of(const RankPlacement& placement, int gpu) {
+  const Graph& graph = placement.graph;
+  std::vector<HostNic> nics;
+  for (const int net : graph.of(NodeType::net)) {
+    const Node::Net& n = graph.nodes[net].net;
+    const bool one = n.port > 0 && n.name.find('+') == n.name.npos;
+    nics.push_back({n.dev, one ? fmt::format("{}:{}", n.name, n.port) : n.name, {}, {}});
+  }
+  if (gpu < 0 || nics.empty()) return nics;
+  // No connection goes through another GPU.
+  PathRules own_way = placement.rules;
+  own_way.pxn = false;
+  const Paths paths = compute_paths(graph, own_way);
+  const std::vector<int> nets = graph.of(NodeType::net);
+  for (std::size_t n = 0; n < nets.size(); ++n) {
+    const GdrAnswer read = check_gdr(graph, paths, own_way, gpu, nets[n], true);
+    const GdrAnswer write = check_gdr(graph, paths, own_way, gpu, nets[n], false);
+    if (!read.allowed) nics[n].no_read = fmt::format("{}: {}", nics[n].name, read.why);
+    if (!write.allowed) nics[n].no_write = fmt::format("{}: {}", nics[n].name, write.why);
+  }
+  return nics;
+}
+
 Result<Machine> channels_of(const RankPlacement& placement, const std::vector<SearchPlace>& places,
                             int rank, int ranks, bool dump) {
   int mine = 0, here = 0;
@@ -258,12 +298,18 @@ Result<Machine> channels_of(const RankPlacement& placement, const std::vector<Se
   }
   Machine machine;
   bool on_cpu = true;
+  CCL_TRY(const NetRules nets, configured_nets());
+  std::map<int, std::vector<int>> own;  // by rank
   for (const int gpu : graph.of(NodeType::gpu)) {
-    const auto& there = places[graph.nodes[gpu].gpu.rank].ranks;
-    machine.ranks.insert(machine.ranks.end(), there.begin(), there.end());
+    const std::vector<int> near = net_devices(graph, local_nets(graph, paths, gpu, nets.policy));
+    for (const int there : places[graph.nodes[gpu].gpu.rank].ranks) own[there] = near;
     on_cpu = on_cpu && graph.nodes[gpu].gpu.on_cpu;
   }
-  std::sort(machine.ranks.begin(), machine.ranks.end());
+  for (auto& [there, near] : own) {
+    machine.ranks.push_back(there);
+    machine.nets.push_back(std::move(near));
+  }
+  machine.same_rail = nets.cross_nic == 0;
   machine.even = on_cpu || !placement.known || all_alike(graph, paths);
   machine.ring = std::move(plan.ring);
   machine.tree = std::move(plan.tree);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "topo/search/host_nic.hpp"
+
 namespace ccl::topo {
 
 /// A rank's report on its GPU. All ranks of a host build the same machine from these reports,
@@ -52,6 +54,13 @@ struct RankPlacement {
                                                 std::span<const GpuReport> sights, int rank,
                                                 const std::vector<SearchPlace>& places);
 
+/// Device numbers of NETs. A file may have any; those that a `MachineShare` cannot hold are left
+/// out.
+std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets);
+
+/// NICs of the machine, in file order, and whether they may access the memory of GPU node `gpu`;
+/// -1: the rank has none.
+std::vector<HostNic> nics_of(const RankPlacement& placement, int gpu);
 /// Channels of the machine of `rank`, in ranks of the communicator. With `dump`, writes the files
 /// that settings ask for.
 [[nodiscard]] Result<Machine> channels_of(const RankPlacement& placement,

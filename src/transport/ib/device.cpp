@@ -265,10 +265,6 @@ class PortSearch {
 
   void add_port(const std::string& card, const char* device, IbPort taken,
                 const ibv_port_attr& port) {
-    if (found_.ports.size() == max_ib_ports) {
-      return leave_out(taken,
-                       fmt::format("{} others are used; CCL_IB_HCA chooses which", max_ib_ports));
-    }
     taken.infiniband = port.link_layer != IBV_LINK_LAYER_ETHERNET;
     taken.lid = port.lid;
     taken.mtu = port.active_mtu;

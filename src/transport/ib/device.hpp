@@ -79,7 +79,7 @@ class IbDevice : public std::enable_shared_from_this<IbDevice> {
 struct IbPort {
   std::shared_ptr<IbDevice> device;
   int number = 1;
-  int nic = 0;  // the same for ports of one card, over which messages are striped
+  int nic = 0;  // the same for ports of one card, over which steps are striped
   bool infiniband = false;
   std::uint16_t lid = 0;
   int mtu = IBV_MTU_1024;
@@ -90,7 +90,7 @@ struct IbPort {
   std::string text() const;
 };
 
-constexpr std::size_t max_ib_ports = 8;
+constexpr std::size_t max_ib_ports = 8;  // of one connection
 
 struct IbPorts {
   std::vector<IbPort> ports;

@@ -6,15 +6,48 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <tuple>
 
+#include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
+#include "transport/ib/gpu_proof.hpp"
 #include "transport/ib/link.hpp"
+#include "transport/ib/link_ports.hpp"
 
 namespace ccl {
 namespace detail {
 namespace {
 // A step is one message; devices take 1 GiB (max_msg_sz; the specification allows 2 GiB).
 constexpr Index max_slot_bytes = Index{1} << 30;
+
+/// Trials of GPU memory that passed, so that each device makes one for each GPU and not one for
+/// each connection. They count as long as the device is open.
+class PassedTrials {
+ public:
+  static PassedTrials& get() {
+    static constinit MadeOnce<PassedTrials> one;
+    return one.get();
+  }
+  bool contains(const std::shared_ptr<IbDevice>& device, std::int64_t gpu, bool remotely) {
+    const std::lock_guard lock{mutex_};
+    const auto found = passed_.find({device->name(), gpu, remotely});
+    return found != passed_.end() && found->second.lock() == device;
+  }
+  void add(const std::shared_ptr<IbDevice>& device, std::int64_t gpu, bool remotely) {
+    const std::lock_guard lock{mutex_};
+    passed_[{device->name(), gpu, remotely}] = device;
+  }
+
+ private:
+  std::map<std::tuple<std::string, std::int64_t, bool>, std::weak_ptr<IbDevice>> passed_;
+  ForkMutex mutex_{[this] { renew(passed_); }};
+};
 }  // namespace
 
 Result<void> IbLink::prepare() {
@@ -29,8 +62,17 @@ Result<void> IbLink::prepare() {
   CCL_TRY(slot_table, Mapping::anonymous((slots + 1) * sizeof(IbSlot)));
   freed.resize(std::size_t(shape.channels));
   enter();
-  CCL_TRY(const bool wanted, setting_flag("IB_GPU_MEMORY"));
-  return wanted && may_use_gpu_memory(context.arena) ? place_on_gpu() : Result<void>{};
+  CCL_TRY(const Index wanted, setting_integer("IB_GPU_MEMORY"));
+  if (wanted == 0 || !may_use_gpu_memory(context.arena)) return {};
+  const bool near = !edge.nics.names.empty() && edge.nics.no_gpu_access.empty();
+  if (wanted > 0 || near) return place_on_gpu();
+  stage(edge.nics.names.empty() ? "the topology knows no NIC" : edge.nics.no_gpu_access);
+  return {};
+}
+
+void IbLink::stage(const std::string& why) const {
+  log_info(LogPart::net, "slots {} rank {} are staged in host memory ({})",
+           edge.side == EdgeSide::sender ? "to" : "from", edge.peer.rank, why);
 }
 
 Result<void> IbLink::place_on_gpu() {
@@ -39,15 +81,28 @@ Result<void> IbLink::place_on_gpu() {
   const auto bytes =
       std::size_t(shape.channels) * std::size_t(shape.slot_count) * std::size_t(shape.slot_bytes);
   std::string why;
-  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, bytes, found.ports, slot_access(true), why));
-  if (gpu_slots) {
-    slots_elsewhere = gpu_slots->base();
-    log_info(LogPart::net, "slots for rank {} lie in GPU memory, by {}; GDRCopy is {}",
-             edge.peer.rank, gpu_slots->scope() == GpuReach::dma_buf ? "DMA-BUF" : "nvidia-peermem",
-             gpu_calls().has_gdrcopy() ? "there, and not used" : "not there");
-  } else {
-    log_info(LogPart::net, "slots for rank {} are staged in host memory ({})", edge.peer.rank, why);
+  const IbLinkPorts chosen = ports_of_link(found.ports, edge.nics, shape.channels);
+  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, bytes, chosen.ports, slot_access(true), why));
+  const bool remotely = edge.side == EdgeSide::receiver && tuning.flush;
+  for (const IbPort& port : chosen.ports) {
+    if (!gpu_slots) break;
+    if (PassedTrials::get().contains(port.device, edge.self.bus_id, remotely)) continue;
+    why = prove_gpu_slots(*gpu_slots, port, remotely, tuning, std::min(context.deadline_s, 5.0));
+    if (why.empty()) {
+      PassedTrials::get().add(port.device, edge.self.bus_id, remotely);
+    } else {
+      gpu_slots.reset();
+    }
   }
+  if (!gpu_slots) {
+    stage(why);
+    return {};
+  }
+  slots_elsewhere = gpu_slots->base();
+  log_info(LogPart::net, "slots {} rank {} lie in GPU memory, by {}; GDRCopy is {}",
+           edge.side == EdgeSide::sender ? "to" : "from", edge.peer.rank,
+           gpu_slots->scope() == GpuReach::dma_buf ? "DMA-BUF" : "nvidia-peermem",
+           gpu_calls().has_gdrcopy() ? "there, and not used" : "not there");
   return {};
 }
 

@@ -95,6 +95,8 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
 
  private:
   Result<void> place_on_gpu();
+  /// Logs why the slots lie in host memory.
+  void stage(const std::string& why) const;
   std::atomic<State> state_{State::connecting};
   mutable std::mutex mutex_;
   Error error_;

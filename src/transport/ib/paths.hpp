@@ -18,10 +18,16 @@ struct IbBadPath {
 /// A port of the sender and one of the receiver, as indexes.
 using IbPath = std::pair<std::uint32_t, std::uint32_t>;
 
-/// Chooses the port pairs for the queue pairs of a channel: one NIC of each end, by the channel's
-/// turn, and several ports of a NIC in parallel. Bad paths are used only if there are no others.
-/// Empty if no ports of the two ends are of one kind.
-std::vector<IbPath> choose_paths(std::size_t channel, const std::vector<IbPortCard>& sender,
+/// NICs of a channel's two ends, as their `nic` numbers; -1: by the channel's turn.
+struct IbNicPair {
+  std::int32_t sender = -1, receiver = -1;
+};
+
+/// Chooses the port pairs for the queue pairs of a channel: those of its NIC at each end, several
+/// ports of a NIC in parallel. Bad paths are used only if there are no others; channels then take
+/// the good ones in turn. Empty if no ports of the two ends are of one kind.
+std::vector<IbPath> choose_paths(std::size_t channel, IbNicPair nics,
+                                 const std::vector<IbPortCard>& sender,
                                  const std::vector<IbPort>& receiver,
                                  const std::vector<IbBadPath>& bad);
 

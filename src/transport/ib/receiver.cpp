@@ -214,9 +214,9 @@ class IbReceiver final : public IbTask {
     if (draining_ || channel.reads > 0 || channel.flushed == channel.received) return;
     channel.flushing = channel.received;
     const auto at = reinterpret_cast<std::uint64_t>(channel.wire.slot(channel.received - 1));
-    for (std::size_t n = 0; n < flushes_.size(); ++n) {
-      const int code = flushes_[n]->read(c, at, slot_memory_[n]->remote_key(),
-                                         link_->flush_landing(), board_memory_[n]->local_key());
+    for (const auto& [n, flush] : flushes_) {
+      const int code = flush->read(c, at, slot_memory_[n]->remote_key(), link_->flush_landing(),
+                                   board_memory_[n]->local_key());
       if (code != 0) {
         trouble(fmt::format("GPU memory cannot be flushed over {} ({})", ports_[n].text(),
                             std::strerror(code)),
@@ -335,14 +335,17 @@ class IbReceiver final : public IbTask {
     offer.qps = body.get<std::int32_t>();
     const auto split = body.get<std::int32_t>();
     auto theirs = body.get_all<IbPortCard>();
+    const auto their_nics = body.get_all<std::int32_t>();
     auto bad = body.get_all<IbBadPath>();
-    const std::string why = FieldCheck{}
-                                .in_range("queue pairs of a port", offer.qps, 1, 64)
-                                .flag("split of steps", split)
-                                .part("ports", wrong_cards(theirs))
-                                .part("bad paths", wrong_paths(bad))
-                                .require(body.good(), "its end is missing")
-                                .why();
+    const std::string why =
+        FieldCheck{}
+            .in_range("queue pairs of a port", offer.qps, 1, 64)
+            .flag("split of steps", split)
+            .part("ports", wrong_cards(theirs))
+            .in_range("number of NICs", their_nics.size(), channels_.size(), channels_.size())
+            .part("bad paths", wrong_paths(bad))
+            .require(body.good(), "its end is missing")
+            .why();
     if (!why.empty()) {
       return fail(Errc::mismatch, fmt::format("the sender's offer is not one of ib ({})", why));
     }
@@ -359,14 +362,21 @@ class IbReceiver final : public IbTask {
     std::vector<IbChannelPlan> plans;
     std::size_t total = 0;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
-      all_paths.push_back(choose_paths(c, peers_ports_, ports_, bad_paths_));
+      all_paths.push_back(
+          choose_paths(c, {their_nics[c], nics_[c]}, peers_ports_, ports_, bad_paths_));
       if (all_paths.back().empty()) {
         return fail(Errc::network, "no port of the sender is of the kind of one of the receiver's");
       }
       plans.push_back(plan_channel(c, offer, all_paths.back().size(), total));
       total += channels_[c].pairs;
     }
-    CCL_CHECK(open_completions(int(total)));
+    std::set<std::uint32_t> used;
+    for (const auto& paths : all_paths) {
+      for (const IbPath& path : paths) used.insert(path.second);
+    }
+    // Data that came over other ports before a failure must be flushed by their devices.
+    for (std::uint32_t n = 0; link_->flushes() && n < ports_.size(); ++n) used.insert(n);
+    CCL_CHECK(open_completions(int(total), used));
     std::vector<IbPair> planned;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
       CCL_CHECK(make_pairs(c, all_paths[c], planned));
@@ -400,15 +410,17 @@ class IbReceiver final : public IbTask {
     return {std::uint32_t(channel.pairs), std::uint32_t(channel.parts), channel.received};
   }
 
-  /// Opens the completion queues for `pairs` queue pairs, and the flushes of GPU memory.
-  Result<void> open_completions(int pairs) {
+  /// Opens the completion queues for `pairs` queue pairs on these ports, and the flushes of GPU
+  /// memory.
+  Result<void> open_completions(int pairs, const std::set<std::uint32_t>& used) {
     const int slots = link_->edge.shape.slot_count;
-    CCL_CHECK(open_queues(pairs * (slots + IbSlotTable::max_writes + 2) +
-                          int(channels_.size() * ports_.size()) + 16));
-    for (std::size_t n = 0; link_->flushes() && n < ports_.size(); ++n) {
-      CCL_TRY(auto flush,
+    CCL_CHECK(open_queues(
+        pairs * (slots + IbSlotTable::max_writes + 2) + int(channels_.size() * used.size()) + 16,
+        used));
+    if (!link_->flushes()) return {};
+    for (const std::uint32_t n : used) {
+      CCL_TRY(flushes_[n],
               IbFlush::make(ports_[n], queue_of(n), int(channels_.size()) + 1, link_->tuning));
-      flushes_.push_back(std::move(flush));
     }
     return {};
   }

@@ -251,6 +251,7 @@ class IbSender final : public IbTask {
     body.put(std::int32_t(link_->tuning.qps_per_port));
     body.put(std::int32_t(link_->tuning.split ? 1 : 0));
     body.put_all(cards(board_memory_));
+    body.put_all(nics_);
     body.put_all(bad_paths_);
     line_.send(IbControlType::offer, body.body);
     return {};
@@ -321,7 +322,9 @@ class IbSender final : public IbTask {
     if (!good) return fail(Errc::mismatch, "the receiver's plan is not one of ib");
     const int slots = link_->edge.shape.slot_count;
     const int receives = IbSlotTable::receives(slots);
-    CCL_CHECK(open_queues(int(total) * (slots + 2) + int(channels_.size()) * receives + 16));
+    std::set<std::uint32_t> used;
+    for (const IbPair& pair : planned) used.insert(pair.sender_port);
+    CCL_CHECK(open_queues(int(total) * (slots + 2) + int(channels_.size()) * receives + 16, used));
     std::vector<IbPair> mine;
     chains_.resize(total);
     std::size_t first = 0;

@@ -132,8 +132,11 @@ void IbTask::look_aside() {
     device->read_events();
     const unsigned now = device->events();
     if (std::exchange(seen, now) == now || state_ != State::running) continue;
-    for (const IbPort& port : ports_) {
-      if (port.device != device || device->port_is_active(port.number)) continue;
+    for (std::size_t n = 0; n < ports_.size(); ++n) {
+      const IbPort& port = ports_[n];
+      const bool used = std::any_of(pairs_.begin(), pairs_.end(),
+                                    [&](const Pair& pair) { return own_port(pair) == int(n); });
+      if (!used || port.device != device || device->port_is_active(port.number)) continue;
       trouble(fmt::format("{} of rank {} on {} went down", port.text(), link_->edge.self.rank,
                           link_->edge.self.host),
               true);
@@ -202,7 +205,10 @@ std::string IbTask::wrong_paths(const std::vector<IbBadPath>& paths) {
 Result<void> IbTask::take_ports() {
   CCL_TRY(IbPorts found, find_ib_ports());
   if (found.ports.empty()) return fail(Errc::network, found.why);
-  ports_ = std::move(found.ports);
+  IbLinkPorts chosen =
+      ports_of_link(found.ports, link_->edge.nics, int(link_->edge.shape.channels));
+  ports_ = std::move(chosen.ports);
+  nics_ = std::move(chosen.nic_of_wire);
   slot_memory_.clear();
   board_memory_.clear();
   events_.clear();
@@ -227,8 +233,9 @@ Result<void> IbTask::take_ports() {
   return {};
 }
 
-Result<void> IbTask::open_queues(int entries) {
-  for (const IbPort& port : ports_) {
+Result<void> IbTask::open_queues(int entries, const std::set<std::uint32_t>& ports) {
+  for (const std::uint32_t n : ports) {
+    const IbPort& port = ports_[n];
     const bool known = std::any_of(queues_.begin(), queues_.end(),
                                    [&](const auto& q) { return q->device() == port.device; });
     if (known) continue;

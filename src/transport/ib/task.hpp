@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "transport/ib/control_socket.hpp"
 #include "transport/ib/flush.hpp"
 #include "transport/ib/link.hpp"
+#include "transport/ib/link_ports.hpp"
 #include "transport/ib/paths.hpp"
 
 namespace ccl::detail {
@@ -54,7 +57,8 @@ class IbTask : public ProxyTask {
   virtual bool sends() const = 0;
 
   Result<void> take_ports();
-  Result<void> open_queues(int entries);
+  /// Opens the completion queues of the devices of these ports, which are indexes.
+  Result<void> open_queues(int entries, const std::set<std::uint32_t>& ports);
   IbQueue& queue_of(std::size_t port) const;
   int own_port(const Pair& pair) const {
     return int(sends() ? pair.mine.sender_port : pair.mine.receiver_port);
@@ -104,11 +108,12 @@ class IbTask : public ProxyTask {
   std::uint32_t round_ = 0;  // of making queue pairs
   bool left_ = false;        // the other end has closed without an error
   std::vector<IbPort> ports_;
+  std::vector<std::int32_t> nics_;  // by channel; see `IbLinkPorts`
   std::vector<IbPortCard> peers_ports_;
   std::vector<std::shared_ptr<IbMemory>> slot_memory_, board_memory_;  // by port
   std::vector<std::unique_ptr<IbQueue>> queues_;                       // by device
   std::vector<Pair> pairs_;
-  std::vector<std::unique_ptr<IbFlush>> flushes_;  // by port; the receiver's, for GPU memory
+  std::map<std::uint32_t, std::unique_ptr<IbFlush>> flushes_;  // by port; the receiver's
   std::vector<IbBadPath> bad_paths_;
   std::vector<std::pair<std::shared_ptr<IbDevice>, unsigned>> events_;  // handled so far
   std::string trouble_;                                                 // reason for this round

@@ -17,6 +17,7 @@ namespace ccl {
 namespace detail {
 Result<void> SocketLink::prepare() {
   CCL_TRY(nics, net::data_interfaces(max_listeners));
+  prefer_near_interface();
   CCL_TRY(const SocketSpread spread, socket_spread(nics.front().name));
   int threads = spread.threads + 1;
   if (polled) {
@@ -29,6 +30,17 @@ Result<void> SocketLink::prepare() {
   if (edge.side == EdgeSide::sender) arriving.resize(lines());
   enter();
   return {};
+}
+
+/// The first stream of a channel has all small steps: it takes the interface that the topology
+/// chooses, if that is one of those in use.
+void SocketLink::prefer_near_interface() {
+  if (edge.nics.of_wire.empty() || edge.nics.of_wire[0] < 0) return;
+  const std::string& near = edge.nics.names[std::size_t(edge.nics.of_wire[0])];
+  const auto is_near = [&](const net::Interface& nic) {
+    return nic.name == near.substr(0, near.find(':'));
+  };
+  std::stable_partition(nics.begin(), nics.end(), is_near);
 }
 
 Result<std::vector<net::Address>> SocketLink::listeners() const {

@@ -68,6 +68,7 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
 
   std::vector<net::Interface> nics;  // this end's
   Result<void> prepare();
+  void prefer_near_interface();
   Result<std::vector<net::Address>> listeners() const;
   void prepare_wires();
   std::atomic<bool> both_ways{false};  // shares its sockets with the mate

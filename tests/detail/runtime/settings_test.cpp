@@ -12,6 +12,7 @@
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
+#include "support/log_of.hpp"
 #include <unistd.h>
 
 using namespace ccl;
@@ -21,22 +22,6 @@ namespace {
 
 std::string why(const Result<void>& r) {
   return r ? "" : r.error().what;
-}
-
-/// Lines that are logged while `body` runs.
-template <class Body>
-std::string log_of(Body&& body) {
-  const std::string path = fmt::format("/tmp/ccl.settings.{}", ::getpid());
-  {
-    const Environment log{{{"CCL_DEBUG_FILE", path}, {"CCL_DEBUG", "INFO"}}};
-    log_reload();
-    body();
-  }
-  log_reload();
-  std::ifstream file{path};
-  const std::string text{std::istreambuf_iterator<char>{file}, {}};
-  ::unlink(path.c_str());
-  return text;
 }
 
 }  // namespace
@@ -226,13 +211,13 @@ TEST_CASE("NCCL's values are read as NCCL reads them") {
 TEST_CASE("each variable that counts, does not fit or is not read is named once") {
   const Environment set{{{"NCCL_IB_SL", "3"},
                          {"NCCL_IB_RETRY_CNT", "16"},
-                         {"NCCL_CROSS_NIC", "1"},
+                         {"NCCL_NET_SHARED_BUFFERS", "1"},
                          {"NCCL_TIMEOUT", "5"},
                          {"CCL_SECRET", "0123456789abcdef"}}};
   const std::string first = log_of([] { detail::report_settings(1); });
   CHECK(mentions(first, "INFO ENV NCCL_IB_SL set by environment to 3\n"));
   CHECK(mentions(first, "WARN ENV NCCL_IB_RETRY_CNT=16 does not fit"));
-  CHECK(mentions(first, "INFO ENV NCCL_CROSS_NIC=1 is not read by ccl\n"));
+  CHECK(mentions(first, "INFO ENV NCCL_NET_SHARED_BUFFERS=1 is not read by ccl\n"));
   CHECK(mentions(first, "INFO ENV NCCL_TIMEOUT=5 is not read by ccl\n"));
   CHECK(mentions(first, "CCL_SECRET set by environment to a text that is not shown"));
   CHECK(first.find("0123456789abcdef") == first.npos);

@@ -59,15 +59,16 @@ inline void on_each(std::vector<Result<Communicator>>& comms,
   }
 }
 
-/// Rank r on device r. `per_host`: GPUs of a host; 0: all are on one.
-inline std::vector<Result<Communicator>> create_ranks(int ranks, int per_host = 0) {
+/// Rank r on device r and on host `host_of(r)`; -1: the host of the test.
+template <class HostOf>
+std::vector<Result<Communicator>> create_ranks(int ranks, HostOf host_of) {
   const auto id = create_unique_id();
   REQUIRE(id);
   std::vector<Result<Communicator>> comms(std::size_t(ranks), fail(Errc::internal, "not made"));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      if (per_host > 0) host_of_thread = r / per_host;
+      host_of_thread = host_of(r);
       Config config;
       config.device = r;
       comms[std::size_t(r)] = Communicator::create(*id, r, ranks, config);
@@ -75,6 +76,11 @@ inline std::vector<Result<Communicator>> create_ranks(int ranks, int per_host = 
   }
   for (auto& thread : threads) thread.join();
   return comms;
+}
+
+/// Rank r on device r. `per_host`: GPUs of a host; 0: all are on one.
+inline std::vector<Result<Communicator>> create_ranks(int ranks, int per_host = 0) {
+  return create_ranks(ranks, [=](int rank) { return per_host > 0 ? rank / per_host : -1; });
 }
 
 /// The text of a failure; empty if there is none.

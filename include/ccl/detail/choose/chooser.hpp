@@ -136,7 +136,8 @@ class Chooser {
   bool gpu_ = false, any_size_ = false, reduces_ = false, by_setting_ = false;
   Path path_ = Path::shm;
   Path inner_path_ = Path::shm;  // inside hosts
-  int hosts_ = 1, locals_ = 1;   // `locals_`: ranks of this host
+  NetworkFacts network_;
+  int hosts_ = 1, locals_ = 1;  // `locals_`: ranks of this host
   TuningCase where_;
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;

@@ -96,9 +96,11 @@ Plans default_device_plans(int ring_count, int blocks) {
     network.slot_bytes = Index{256} << 10;
     network.channel_bytes = Index{128} << 10;
   }
-  // Each ring of the topology has its own NICs. The plan uses each ring once, or all equally often.
-  const int rings = ring_count < 16 ? ring_count : 16;
-  if (!to_many<Algo>) network.channels = (network.channels + rings - 1) / rings * rings;
+  // Each ring and tree of the topology has its own NICs. The plan uses each once, or all equally
+  // often. Every tree has two channels, of which one is its twin.
+  const int rings = ring_count < 32 ? ring_count : 32;
+  const int ways = Algo::wires > 2 ? 2 * rings : rings;
+  if (!to_many<Algo>) network.channels = (network.channels + ways - 1) / ways * ways;
   return {{default_device_plan<Algo, Proto>(blocks), host, network}};
 }
 

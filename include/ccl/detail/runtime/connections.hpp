@@ -9,8 +9,10 @@
 #include <ccl/detail/runtime/positions.hpp>
 #include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/detail/runtime/wire_tables.hpp>
+#include <ccl/topo/arrange.hpp>
 #include <ccl/types/plan.hpp>
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,6 +46,7 @@ struct WireNeeds {
 /// Rank at the other end of a wire, and the wire's channel.
 struct PeerChannel {
   int rank, channel;
+  topo::EdgeUse use = topo::EdgeUse::pair;
 };
 
 struct DeviceState;
@@ -103,14 +106,19 @@ class Connections : public std::enable_shared_from_this<Connections> {
   friend class StreamCopies;
   Connections(const Communicator& comm, const TransportTable& transport_table, std::string name);
   void place_channels();
-  Edge edge_of(int sender, int receiver, int channels) const;
+  /// Channels of an edge, and its use in each.
+  using ChannelUses = std::map<int, topo::EdgeUse>;
+  Edge edge_of(int sender, int receiver, const ChannelUses& channels) const;
+  EdgeNics nics_of(const Edge& edge, const ChannelUses& channels) const;
+  /// All channels of the plan, for messages.
+  ChannelUses all_channels() const;
   Result<void> short_lines(int sender, int receiver, const char* transport, int bytes) const;
   /// Checks that a transport can connect the edge, before any wire is made.
   Result<void> can_open(int sender, int receiver) const;
   /// Copies the tables to the GPU.
   Result<void> upload();
   /// Enters a connection with wires from `sender` to `receiver` for `channels`.
-  void own(Connection connection, int sender, int receiver, const std::vector<int>& channels);
+  void own(Connection connection, int sender, int receiver, const ChannelUses& channels);
   /// Counts memory against the communicator's budget, until the end of the composition.
   void charge(Index bytes);
 

@@ -62,6 +62,10 @@ class ProxyEngine {
   /// has no helpers. Transports use it to spread one connection over threads.
   ProxyEngine& further(int n);
 
+  /// Sets the CPUs on which the threads of this engine and of further ones run; empty: any. Call it
+  /// before the first task is added.
+  void run_on(std::vector<int> cpus) { cpus_ = std::move(cpus); }
+
   /// Makes the engine's thread check its tasks. Threads that post steps or give credit without
   /// helping call it.
   void wake();
@@ -145,6 +149,7 @@ class ProxyEngine {
   std::atomic<bool> stop_{false};
   std::atomic<bool> polled_{false};  // a task was polled at the thread's last check
   Status* const status_;
+  std::vector<int> cpus_;
   std::mutex start_mutex_;
   std::vector<std::unique_ptr<ProxyEngine>> further_;
   std::thread thread_;

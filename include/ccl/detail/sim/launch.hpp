@@ -18,11 +18,19 @@ struct SimPositions {
   RingPosition ring_position;
   int my_rank, rank_count, root_rank, channel;
   std::vector<int> in{}, out{};
+  // As in the communicator's positions.
+  mutable topo::EdgeUse use = topo::EdgeUse::pair;
   int rank() const { return my_rank; }
   int ranks() const { return rank_count; }
   int root() const { return root_rank; }
-  RingPosition ring() const { return ring_position; }
-  TreePosition tree() const { return arrangement.tree(my_rank, root_rank, channel); }
+  RingPosition ring() const {
+    use = topo::EdgeUse::ring;
+    return ring_position;
+  }
+  TreePosition tree() const {
+    use = root_rank < 0 ? topo::EdgeUse::tree : topo::EdgeUse::rooted_tree;
+    return arrangement.tree(my_rank, root_rank, channel);
+  }
   void from(int peer) { in.push_back(peer); }
   void to(int peer) { out.push_back(peer); }
 };
@@ -113,6 +121,7 @@ class SimLaunch {
           stage.traces.push_back(run(rank, c, limit, true).trace);
         }
         SimPosition position{rank, c, int(found)};
+        position.use = use_of(rank, c);
         for (const int peer : first.in) position.in.push_back(global(rank, peer));
         for (const int peer : first.out) position.out.push_back(global(rank, peer));
         stage.positions.push_back(std::move(position));
@@ -191,6 +200,14 @@ class SimLaunch {
   }
   SimTrace first_round(int node, int local, int channel) {
     return run(node * cluster_.locals() + local, channel, 1, false).trace;
+  }
+  /// Use of a position's edges. Only the arrangement of the whole cluster knows NICs.
+  topo::EdgeUse use_of(int rank, int channel) const {
+    if (teams_.arrangement != &cluster_.whole()) return topo::EdgeUse::pair;
+    SimPositions positions{*teams_.arrangement, ring(rank, channel),       in_team(rank),
+                           teams_.ranks,        sim_root<Op, Algo>(root_), channel};
+    Algo::peers(positions);
+    return positions.use;
   }
   /// Peers of a position, in and out, as distances in nodes and places in these nodes.
   std::vector<std::pair<int, int>> relative(int node, int local, int channel) const {

@@ -23,6 +23,7 @@ struct SimTeams {
 struct SimPosition {
   int rank = 0, channel = 0, trace = 0;
   std::vector<int> in{}, out{};
+  topo::EdgeUse use = topo::EdgeUse::pair;
 };
 
 /// One launch on every rank.

@@ -14,13 +14,21 @@ struct PeersOfPositions {
   int root_rank;
   int channel = 0;
   std::vector<PeerChannel> in{}, out{};
+  // An algorithm that asks for its place in a ring or tree names its neighbors there.
+  mutable topo::EdgeUse use = topo::EdgeUse::pair;
   int rank() const { return connections.comm().rank(); }
   int ranks() const { return connections.comm().ranks(); }
   int root() const { return root_rank; }
-  RingPosition ring() const { return connections.positions().ring(channel); }
-  TreePosition tree() const { return connections.positions().tree(channel, root_rank); }
-  void from(int peer) { in.push_back({peer, channel}); }
-  void to(int peer) { out.push_back({peer, channel}); }
+  RingPosition ring() const {
+    use = topo::EdgeUse::ring;
+    return connections.positions().ring(channel);
+  }
+  TreePosition tree() const {
+    use = topo::EdgeUse::tree;
+    return connections.positions().tree(channel, root_rank);
+  }
+  void from(int peer) { in.push_back({peer, channel, use}); }
+  void to(int peer) { out.push_back({peer, channel, use}); }
 };
 
 /// Properties of an algorithm's positions.

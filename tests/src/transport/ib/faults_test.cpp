@@ -505,15 +505,6 @@ TEST_CASE("a GID index that some ports have leaves out the others; one that none
   CHECK(contains(found.error().what, "fake_1 port 1: CCL_IB_GID_INDEX=7 is not in use"));
 }
 
-TEST_CASE("ports beyond those that are used are named") {
-  FakeVerbs fabric{int(detail::max_ib_ports) + 2};
-  const auto found = detail::find_ib_ports();
-  REQUIRE(found.has_value());
-  CHECK(found->ports.size() == detail::max_ib_ports);
-  CHECK(contains(found->left_out, "fake_8 port 1: 8 others are used; CCL_IB_HCA"));
-  CHECK(contains(found->left_out, "fake_9 port 1"));
-}
-
 TEST_CASE("why there is no port") {
   FakeVerbs fabric{1};
   CHECK(detail::ib_presence()->kinds == 2);

@@ -6,13 +6,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "support/fake_verbs.hpp"
+#include "support/log_of.hpp"
 #include "support/two_ranks.hpp"
+#include "transport/ib/gpu_proof.hpp"
 #include <sys/mman.h>
 
 using namespace ccl;
@@ -165,14 +168,111 @@ TEST_CASE("what was sent to GPU memory before the sender left is flushed, whatev
   CHECK(fabric.faults.flushes > 0);
 }
 
-TEST_CASE("a flush that always fails ends it and says so") {
+TEST_CASE("a flush that fails under way ends it and says so") {
   FakeVerbs fabric{1};
   const OnGpus gpus{fabric};
+  OneEdge edge{{1, 4, 1024}};
+  {
+    const std::lock_guard lock{fabric.mutex};
+    fabric.faults.refuse_flush = true;
+  }
+  CHECK(push(edge.out->wires[0], 1, 1).problem == "");
+  (void)pull(edge.in->wires[0], 1, 1, &edge.to.status, &edge.to.proxy);
+  const auto failed = edge.to.status.result();
+  REQUIRE_FALSE(failed);
+  INFO(failed.error().what);
+  CHECK(contains(failed.error().what, "the flush of GPU memory"));
+  CHECK(contains(failed.error().what, "IBV_WC_REM_OP_ERR"));
+}
+
+TEST_CASE("slots are staged if a device does not reach GPU memory when that is tried") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  SECTION("what it writes does not arrive") {
+    fabric.faults.lose_gpu_writes = true;
+  }
+  SECTION("reads fail") {
+    fabric.faults.refuse_flush = true;
+  }
+  const Environment parts{"CCL_DEBUG_SUBSYS", "NET"};
+  const std::string log = log_of([] { check_fine(two_ranks({1, 4, 1024}, 50)); });
+  CHECK(fabric.faults.late_writes <= 2);  // of the trials
+  CHECK(contains(log,
+                 "slots from rank 0 are staged in host memory (fake_0 port 1 does not reach "
+                 "the GPU's memory: "));
+  CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("a trial leaves slots of zeros and says what is wrong") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  auto found = detail::find_ib_ports();
+  REQUIRE(found.has_value());
+  const bool remotely = GENERATE(false, true);
+  const unsigned access = remotely ? unsigned(IBV_ACCESS_LOCAL_WRITE) |
+                                         unsigned(IBV_ACCESS_REMOTE_WRITE) |
+                                         unsigned(IBV_ACCESS_REMOTE_READ)
+                                   : unsigned(IBV_ACCESS_LOCAL_WRITE);
+  std::string why;
+  auto slots = detail::IbGpuSlots::make(nullptr, 4096, found->ports, access, why);
+  REQUIRE((slots && *slots));
+  const auto tuning = detail::IbTuning::from_settings();
+  const auto prove = [&] {
+    return detail::prove_gpu_slots(**slots, found->ports[0], remotely, *tuning, 5);
+  };
+  CHECK(prove() == "");
+  CHECK(std::all_of((*slots)->base(), (*slots)->base() + 4096,
+                    [](std::byte byte) { return byte == std::byte{0}; }));
   fabric.faults.refuse_flush = true;
-  const Ends ends = two_ranks({1, 4, 1024}, 50);
-  INFO(reported(ends));
-  CHECK(contains(reported(ends), "the flush of GPU memory"));
-  CHECK(contains(reported(ends), "IBV_WC_REM_OP_ERR"));
+  CHECK(contains(prove(), "a read ended with IBV_WC_REM_OP_ERR"));
+  fabric.faults.refuse_flush = false;
+  if (remotely) {
+    fabric.faults.lose_gpu_writes = true;
+    CHECK(contains(prove(), "what it wrote there was not read back"));
+  }
+  fabric.faults.refuse_pair = true;
+  CHECK(contains(prove(), "fake_0 port 1 does not reach the GPU's memory: "));
+}
+
+TEST_CASE("GPU memory is used where the topology allows it, and else where a setting says so") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  const auto bufs = [&](const char* setting, const std::string& no_gpu_access) {
+    ::setenv("CCL_IB_GPU_MEMORY", setting, 1);
+    const int before = fabric.dma_bufs_made;
+    TransportContext context;
+    detail::ProxyEngine proxy{nullptr};
+    context.proxy = &proxy;
+    Edge edge;
+    edge.shape = {1, 4, 1024};
+    edge.nics = {{"fake_0:1"}, {0}, no_gpu_access};
+    REQUIRE(IbTransport::setup(context, edge));
+    return fabric.dma_bufs_made - before;
+  };
+  CHECK(bufs("-1", "") == 1);
+  CHECK(bufs("-1", "fake_0:1: distance SYS > P2C") == 0);
+  CHECK(bufs("1", "fake_0:1: distance SYS > P2C") == 1);
+  CHECK(bufs("0", "") == 0);
+}
+
+TEST_CASE("a device is tried once for each GPU while it is open") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  detail::ProxyEngine proxy{nullptr};
+  TransportContext context;
+  context.proxy = &proxy;
+  Edge edge;
+  edge.shape = {1, 4, 1024};
+  const auto first = IbTransport::setup(context, edge);
+  REQUIRE(first);
+  CHECK(fabric.connected.size() == 1);  // the queue pair of the trial
+  const auto second = IbTransport::setup(context, edge);
+  REQUIRE(second);
+  CHECK(fabric.connected.size() == 1);
+  edge.self.bus_id = 0x17000;
+  const auto of_other = IbTransport::setup(context, edge);
+  REQUIRE(of_other);
+  CHECK(fabric.connected.size() == 2);
 }
 
 TEST_CASE("nvidia-peermem is found by its files") {

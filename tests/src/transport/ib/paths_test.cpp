@@ -36,29 +36,42 @@ TEST_CASE("channels take NICs in turn, and all ports of a NIC side by side") {
   REQUIRE(found.has_value());
   REQUIRE(found->ports.size() == 4);
   const auto one_nic = ports(found->ports, {0, 0}), two_nics = ports(found->ports, {0, 0, 1, 1});
-  CHECK(choose_paths(0, cards(one_nic), one_nic, {}) == Paths{{0, 0}, {1, 1}});
-  CHECK(choose_paths(0, cards(two_nics), two_nics, {}) == Paths{{0, 0}, {1, 1}});
-  CHECK(choose_paths(1, cards(two_nics), two_nics, {}) == Paths{{2, 2}, {3, 3}});
-  CHECK(choose_paths(2, cards(two_nics), two_nics, {}) == Paths{{0, 0}, {1, 1}});
+  CHECK(choose_paths(0, {}, cards(one_nic), one_nic, {}) == Paths{{0, 0}, {1, 1}});
+  CHECK(choose_paths(0, {}, cards(two_nics), two_nics, {}) == Paths{{0, 0}, {1, 1}});
+  CHECK(choose_paths(1, {}, cards(two_nics), two_nics, {}) == Paths{{2, 2}, {3, 3}});
+  CHECK(choose_paths(2, {}, cards(two_nics), two_nics, {}) == Paths{{0, 0}, {1, 1}});
   SECTION("an end with fewer ports uses each more often") {
     const auto one = ports(found->ports, {0});
-    CHECK(choose_paths(0, cards(one), one_nic, {}) == Paths{{0, 0}, {0, 1}});
-    CHECK(choose_paths(1, cards(two_nics), one, {}) == Paths{{2, 0}, {3, 0}});
+    CHECK(choose_paths(0, {}, cards(one), one_nic, {}) == Paths{{0, 0}, {0, 1}});
+    CHECK(choose_paths(1, {}, cards(two_nics), one, {}) == Paths{{2, 0}, {3, 0}});
   }
   SECTION("a bad path is left out; of others than side by side one is enough; else it stays") {
     const auto all = cards(one_nic);
-    CHECK(choose_paths(0, all, one_nic, {bad("fake_1 port 1", "fake_1 port 1")}) == Paths{{0, 0}});
+    CHECK(choose_paths(0, {}, all, one_nic, {bad("fake_1 port 1", "fake_1 port 1")}) ==
+          Paths{{0, 0}});
     const auto both = {bad("fake_0 port 1", "fake_0 port 1"),
                        bad("fake_1 port 1", "fake_1 port 1")};
-    CHECK(choose_paths(0, all, one_nic, both) == Paths{{0, 1}});
+    CHECK(choose_paths(0, {}, all, one_nic, both) == Paths{{0, 1}});
     const auto one = ports(found->ports, {0});
-    CHECK(choose_paths(0, cards(one), one, both) == Paths{{0, 0}});
+    CHECK(choose_paths(0, {}, cards(one), one, both) == Paths{{0, 0}});
+  }
+  SECTION("each end has its NIC for the channel; one that is not there leaves the turn") {
+    CHECK(choose_paths(0, {1, 0}, cards(two_nics), two_nics, {}) == Paths{{2, 0}, {3, 1}});
+    CHECK(choose_paths(1, {0, -1}, cards(two_nics), two_nics, {}) == Paths{{0, 2}, {1, 3}});
+    CHECK(choose_paths(1, {7, 7}, cards(two_nics), two_nics, {}) == Paths{{2, 2}, {3, 3}});
+  }
+  SECTION("channels whose NIC fails go to the others in turn") {
+    const auto four = ports(found->ports, {0, 1, 2, 3});
+    const auto failed = {bad("fake_0 port 1", "fake_0 port 1")};
+    CHECK(choose_paths(0, {0, 0}, cards(four), four, failed) == Paths{{1, 1}});
+    CHECK(choose_paths(1, {0, 0}, cards(four), four, failed) == Paths{{2, 2}});
+    CHECK(choose_paths(2, {0, 0}, cards(four), four, failed) == Paths{{3, 3}});
   }
   SECTION("InfiniBand and Ethernet do not meet") {
     auto mixed = one_nic;
     mixed[1].infiniband = true;
-    CHECK(choose_paths(0, cards(mixed), one_nic, {}) == Paths{{0, 0}});
+    CHECK(choose_paths(0, {}, cards(mixed), one_nic, {}) == Paths{{0, 0}});
     for (IbPort& port : mixed) port.infiniband = true;
-    CHECK(choose_paths(0, cards(mixed), one_nic, {}).empty());
+    CHECK(choose_paths(0, {}, cards(mixed), one_nic, {}).empty());
   }
 }

@@ -77,6 +77,7 @@ struct End {
 struct Offer {
   std::int32_t qps = 1, split = 0;
   std::vector<IbPortCard> cards{card()};
+  std::vector<std::int32_t> nics{0};
   std::vector<IbBadPath> bad;
 };
 Error after_offer(const std::function<void(Offer&)>& damage) {
@@ -88,6 +89,7 @@ Error after_offer(const std::function<void(Offer&)>& damage) {
   body.put(offer.qps);
   body.put(offer.split);
   body.put_all(offer.cards);
+  body.put_all(offer.nics);
   body.put_all(offer.bad);
   return End{EdgeSide::receiver}.after(IbControlType::offer, body);
 }
@@ -115,6 +117,8 @@ TEST_CASE("a receiver refuses an offer that does not fit") {
   refused([](Offer& o) { o.cards[0].infiniband = 2; }, "kind of a port is 2");
   refused([](Offer& o) { std::memset(o.cards[0].where, 'x', sizeof o.cards[0].where); },
           "name of a port has no end within its 44 bytes");
+  refused([](Offer& o) { o.nics.clear(); }, "number of NICs is 0, not 1");
+  refused([](Offer& o) { o.nics = {0, 1}; }, "number of NICs is 2, not 1");
   refused([](Offer& o) { o.bad.resize(65); }, "number of bad paths is 65");
   refused([](Offer& o) { std::memset(&o.bad.emplace_back(), 'x', sizeof(IbBadPath)); },
           "sender's port has no end");

@@ -1,0 +1,378 @@
+// Bytes per NIC of hosts that are played in one process: the communicator, the search, the plans,
+// the proxies and the algorithms are those of a cluster.
+#define CCL_PLAYED_WARP 2  // lanes of a warp
+#include "support/played/played_gpus.hpp"
+// Kernels come before other headers of ccl.
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/choose/candidate.hpp>
+#include <ccl/collective.cuh>
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/choose/facts.hpp>
+#include <ccl/simulate.hpp>
+#include <ccl/topo/search.hpp>
+#include <ccl/transport/any_of.hpp>
+#include <ccl/transport/ib.hpp>
+#include <ccl/transport/p2p.hpp>
+
+#include <fmt/ranges.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <utility>
+
+#include "support/graph_of.hpp"
+#include "support/room/room.hpp"
+#include "transport/ib/gpu_memory.hpp"
+#include <sys/mman.h>
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+/// NVLink inside a host, RDMA between hosts.
+using Ways = AnyOf<P2pTransport, IbTransport>;
+
+constexpr double evenly = 0.05;
+
+constexpr Plan small(int channels) {
+  return {.channels = channels, .slot_count = 4, .slot_bytes = 8 << 10};
+}
+
+/// What `calls` move, printed for host 0.
+template <class F>
+std::vector<room::Traffic> moved_by(room::Room& hosts, const char* what, F calls) {
+  const auto moved = hosts.traffic_of(calls);
+  std::cout << hosts.shape().name << ", " << hosts.hosts() << " hosts, " << what
+            << ", KiB sent/received by the NICs of host 0: "
+            << room::text(moved, hosts.shape().nics) << "\n";
+  return moved;
+}
+
+topo::Graph graph_of_host(const room::Shape& shape) {
+  return graph_of(room::topology(
+      shape, 0, shape.gpus, [](int gpu) { return fmt::format("0000:{:02x}:00.0", 0x10 + gpu); }));
+}
+
+/// NICs of the rings and of the trees of a host among several.
+struct GraphNics {
+  std::set<int> rings, trees;
+};
+GraphNics nics_of_graphs(const room::Shape& shape) {
+  const topo::Graph graph = graph_of_host(shape);
+  const topo::ChannelPlan plan =
+      topo::search_all(graph, topo::compute_paths(graph), 2 * shape.gpus);
+  GraphNics nics;
+  for (const auto& [graph_of_nics, found] :
+       {std::pair{&plan.ring, &nics.rings}, std::pair{&plan.tree, &nics.trees}}) {
+    for (const topo::ChannelOrder& order : graph_of_nics->channels) {
+      found->insert(order.net_in);
+      found->insert(order.net_out);
+    }
+  }
+  return nics;
+}
+
+std::set<int> all_of(const room::Shape& shape) {
+  std::set<int> all;
+  for (int n = 0; n < shape.nics; ++n) all.insert(n);
+  return all;
+}
+
+/// Each NIC of `nics` moved as much as the others, on every host, and no other moved anything.
+void check_even(const room::Room& hosts, const std::vector<room::Traffic>& moved,
+                const std::set<int>& nics) {
+  CHECK(room::unevenness(moved, hosts.shape().nics) < evenly);
+  for (int h = 0; h < hosts.hosts(); ++h) CHECK(room::busy(moved, h, hosts.shape().nics) == nics);
+}
+
+/// Rings use the NICs of the graph, messages all NICs, and each as much as the others.
+void check_room(const room::Shape& shape, int count) {
+  INFO(shape.name << ", " << count << " hosts");
+  room::Room hosts{shape, count};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  const int rings = ranks[0]->ring_count();
+  const Index share = Index{1} << 10;
+  const GraphNics by_graph = nics_of_graphs(shape);
+  const std::set<int> all = all_of(shape);
+  const auto ring = [&](const char* what, auto calls) {
+    check_even(hosts, moved_by(hosts, what, calls), by_graph.rings);
+  };
+  ring("AllReduce by rings",
+       [&] { played::all_reduces<Ring, Simple, Ways>(ranks, rings * share * 8, small(rings), 1); });
+  ring("AllGather by rings",
+       [&] { played::all_gathers<Ring, Simple, Ways>(ranks, rings * share, small(rings), 1); });
+  ring("ReduceScatter by rings",
+       [&] { played::reduce_scatters<Ring, Simple, Ways>(ranks, rings * share, small(rings), 1); });
+  // Two channels for each tree: one has its twin.
+  check_even(hosts,
+             moved_by(hosts, "AllReduce by trees",
+                      [&] {
+                        played::all_reduces<Tree, Simple, Ways>(ranks, rings * share * 4,
+                                                                small(2 * rings), 1);
+                      }),
+             by_graph.trees);
+  const int channels = std::max(2, shape.nics / shape.gpus);
+  check_even(hosts,
+             moved_by(hosts, "AllToAll",
+                      [&] {
+                        played::all_to_alls<Pairwise, Simple, Ways>(ranks, channels * share,
+                                                                    small(channels), 1);
+                      }),
+             all);
+  check_even(hosts,
+             moved_by(hosts, "SendRecv with the next host",
+                      [&] {
+                        played::send_recvs<Pairwise, Simple, Ways>(ranks, channels * 4 * share,
+                                                                   small(channels), 1, shape.gpus);
+                      }),
+             all);
+}
+}  // namespace
+
+TEST_CASE("hosts of 8 GPUs, each with a NIC, use all of them alike") {
+  const int count = GENERATE(2, 4);
+  check_room(room::dgx(), count);
+}
+
+TEST_CASE("hosts with two GPUs and two NICs on each NUMA node use all NICs alike") {
+  const int count = GENERATE(2, 4);
+  check_room(room::ndv4(), count);
+}
+
+TEST_CASE("hosts with four NICs for each GPU use those of the graph alike") {
+  check_room(room::p5(), 2);
+}
+
+TEST_CASE("hosts with a NIC for four GPUs use both alike") {
+  check_room(room::two_nics(), 2);
+}
+
+TEST_CASE("hosts with NICs near half of their GPUs use all NICs alike") {
+  check_room(room::one_sided(), 2);
+}
+
+TEST_CASE("hosts with different numbers of GPUs have right results, and NICs of each GPU") {
+  const room::Shape shape = room::dgx();
+  room::Room hosts{shape, std::vector{8, 4}};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  const int rings = ranks[0]->ring_count();
+  const auto by_rings = moved_by(hosts, "AllReduce by rings", [&] {
+    played::all_reduces<Ring, Simple, Ways>(ranks, rings * 4096, small(rings), 2);
+  });
+  CHECK(room::unevenness(by_rings, shape.nics) < evenly);
+  played::all_reduces<Tree, Simple, Ways>(ranks, 5000, small(2 * rings), 2);
+  played::all_gathers<Ring, Simple, Ways>(ranks, 1000, small(rings), 2);
+  played::reduce_scatters<Ring, Simple, Ways>(ranks, 1000, small(rings), 2);
+  played::send_recvs<Pairwise, Simple, Ways>(ranks, 1000, small(2), 2, 4);
+  const auto by_pairs = moved_by(hosts, "AllToAll", [&] {
+    played::all_to_alls<Pairwise, Simple, Ways>(ranks, 1000, small(2), 2);
+  });
+  CHECK(room::busy(by_pairs, 0, 8) == all_of(shape));
+  CHECK(room::busy(by_pairs, 1, 8) == std::set{0, 1, 2, 3});
+}
+
+TEST_CASE("a NIC that fails under way leaves its channels to the others") {
+  const room::Shape shape = room::dgx();
+  room::Room hosts{shape, 2};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  const int rings = ranks[0]->ring_count();
+  std::atomic<int> running{0};
+  const auto began = std::chrono::steady_clock::now();
+  std::chrono::duration<double> took{};
+  played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
+    const auto made = Collective<AllReduce, Ring, Simple, Ways>::create(rank.comm, small(rings));
+    if (!made) return made.error().message();
+    std::string problem = played::all_reduce(rank, *made, 20'000, 2);
+    if (++running == rank.ranks) hosts.verbs().take_down(3);  // the last of all
+    if (problem.empty()) problem = played::all_reduce(rank, *made, 20'000, 4);
+    return problem;
+  });
+  took = std::chrono::steady_clock::now() - began;
+  const auto after = moved_by(hosts, "AllReduce after NIC 3 failed", [&] {
+    played::all_reduces<Ring, Simple, Ways>(ranks, rings * 1024, small(rings), 1);
+  });
+  std::cout << "with a failure: " << took.count() << " s\n";
+  CHECK(room::busy(after, 0, 8) == std::set{0, 1, 2, 4, 5, 6, 7});
+}
+
+TEST_CASE("messages leave by the sender's NIC or, without crossing NICs, by that of the rail") {
+  // GPU g sends to GPU g - 1 of the other host, but GPU 0 to GPU 7 of its own.
+  const auto senders = [] {
+    room::Room hosts{room::dgx(), 2};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    const auto moved = moved_by(hosts, "SendRecv with another rail", [&] {
+      played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 1, 7);
+    });
+    std::set<int> sent;
+    for (int n = 0; n < 8; ++n) {
+      if (moved[std::size_t(n)].sent > 0) sent.insert(n);
+    }
+    return sent;
+  };
+  CHECK(senders() == std::set{1, 2, 3, 4, 5, 6, 7});
+  const Environment rails{"CCL_CROSS_NIC", "0"};
+  CHECK(senders() == std::set{0, 1, 2, 3, 4, 5, 6});
+}
+
+TEST_CASE("proxy threads run on the CPUs of their GPU's NUMA node, unless the process may not") {
+  if (detail::allowed_cpus() != std::vector{0, 1}) {
+    std::cout << "SKIP: this process may not run on the CPUs 0 and 1, or on others, too\n";
+    return;
+  }
+  room::Shape shape = room::dgx();
+  const auto run = [&] {
+    const std::vector<int> before = detail::allowed_cpus();
+    room::Room hosts{shape, 2};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    const int rings = ranks[0]->ring_count();
+    played::all_reduces<Ring, Simple, Ways>(ranks, rings * 1024, small(rings), 1);
+    CHECK(detail::allowed_cpus() == before);  // calls leave their thread as it was
+    // The ring of NIC n enters at GPU n and leaves at GPU n + 1.
+    return fmt::format("{} {}", fmt::join(hosts.verbs().cpus_of(0), ","),
+                       fmt::join(hosts.verbs().cpus_of(8 + 4), ","));
+  };
+  shape.cores = 1;  // CPU 0 is NUMA node 0
+  CHECK(run() == "0 1");
+  shape.cores = 2;  // CPUs 2 and 3 of node 1 are not there
+  CHECK(run() == "0,1 0,1");
+  shape.cores = 1;
+  const detail::OnCpus bound{{0}};  // as ranks, which are threads of this one
+  CHECK(run() == "0 0");
+  const Environment unbound{"CCL_IGNORE_CPU_AFFINITY", "1"};
+  CHECK(run() == "0 1");
+}
+
+TEST_CASE("choices between hosts go by the network that the topology found") {
+  room::Room hosts{room::dgx(), 2};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  using Simply = Candidate<Ring, Simple>;
+  using Flagged = Candidate<Ring, LL>;
+  const std::array facts{detail::facts_of<AllReduce, Simply, Ways>(),
+                         detail::facts_of<AllReduce, Flagged, Ways>()};
+  std::vector<std::string> reasons(ranks.size());
+  played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
+    const auto made = detail::Chooser::create(rank.comm, {AllReduce::name, facts, false, true});
+    if (!made) return made.error().message();
+    const int small_one = made->pick(1024), large_one = made->pick(Index{1} << 30);
+    if (facts[std::size_t(small_one)].name() != "Ring/LL") return "LL is not for 1 KiB";
+    if (facts[std::size_t(large_one)].name() != "Ring/Simple") return "Simple is not for 1 GiB";
+    reasons[std::size_t(rank.rank)] = made->explain(Index{1} << 30, large_one, small(8)).text();
+    return {};
+  });
+  INFO(reasons[0]);
+  // 8 rings of 45 GB/s: 2 * 15 / 16 GiB over 325 GB/s of NVLink, which is less.
+  CHECK(reasons[0].find("RDMA of 360 GB/s between hosts") != std::string::npos);
+  CHECK(reasons[15] == reasons[0]);
+}
+
+namespace {
+/// Bytes that the simulator sends out by each NIC of a host, on the host that sends most by it.
+template <class Algo>
+std::vector<double> simulated(const room::Shape& shape, int count, Index bytes, const Plan& plan) {
+  const topo::Graph graph = graph_of_host(shape);
+  const auto cluster = sim::Cluster::of(graph, count);
+  if (!cluster) FAIL(cluster.error().what);
+  sim::Options options;
+  options.plan = plan;
+  options.every_node = true;
+  const auto report = sim::simulate<AllReduce, Algo, Simple>(*cluster, bytes, options);
+  if (!report) FAIL(report.error().what);
+  std::vector<double> sent(std::size_t(shape.nics));
+  for (const int net : graph.of(topo::NodeType::net)) {
+    for (const sim::LinkLoad& load : report->links) {
+      if (!load.name.ends_with("-> " + graph.label(net))) continue;
+      sent[std::size_t(graph.nodes[std::size_t(net)].net.dev)] += load.bytes;
+    }
+  }
+  return sent;
+}
+}  // namespace
+
+TEST_CASE("the simulator sends as many bytes by each NIC as hosts that are played") {
+  const int count = GENERATE(2, 4);
+  for (const room::Shape& shape : {room::dgx(), room::ndv4(), room::one_sided()}) {
+    INFO(shape.name << ", " << count << " hosts");
+    room::Room hosts{shape, count};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    const int rings = ranks[0]->ring_count();
+    const auto compare = [&]<class Algo>(Algo, Index each, const Plan& plan) {
+      const Index elements = rings * each;
+      const auto moved = moved_by(hosts, Algo::name, [&] {
+        played::all_reduces<Algo, Simple, Ways>(ranks, elements, plan, 1);
+      });
+      const std::vector<double> sent = simulated<Algo>(shape, count, elements * 4, plan);
+      for (int n = 0; n < shape.nics; ++n) {
+        double most = 0;
+        for (int h = 0; h < count; ++h) {
+          most = std::max(most, double(moved[std::size_t(h * shape.nics + n)].sent));
+        }
+        INFO(Algo::name << ", NIC " << n << ": " << most << " and " << sent[std::size_t(n)]);
+        CHECK(most > 0);
+        CHECK(std::abs(sent[std::size_t(n)] - most) < 0.01 * most);
+      }
+    };
+    compare(Ring{}, 8192, small(rings));
+    compare(Tree{}, 4096, small(2 * rings));
+  }
+}
+
+namespace {
+/// Memory of played GPUs for RDMA devices: plain memory, of which devices' writes are visible once
+/// they have read from it.
+std::atomic<int> gpu_pieces{0};
+constexpr detail::GpuCalls gpu_memory{
+    [](detail::GpuArena*, std::size_t bytes) -> Result<detail::GpuPiece> {
+      ++gpu_pieces;
+      auto owner = std::shared_ptr<void>{std::aligned_alloc(4096, bytes), std::free};
+      std::memset(owner.get(), 0, bytes);
+      return detail::GpuPiece{static_cast<std::byte*>(owner.get()), bytes, owner};
+    },
+    [](detail::GpuArena*, const detail::GpuPiece&) -> Result<detail::Fd> {
+      return detail::Fd{::memfd_create("gpu", MFD_CLOEXEC)};
+    },
+    [] { return false; }, [] { return false; }};
+}  // namespace
+
+TEST_CASE("slots lie in GPU memory where the NIC is near, and else in memory of the host") {
+  detail::use_gpu_calls(&gpu_memory);
+  gpu_pieces = 0;
+  const auto pieces_of = [](const room::Shape& shape, int distance) {
+    room::Room hosts{shape, 2};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    const int before = gpu_pieces;
+    const auto moved = moved_by(hosts, "SendRecv", [&] {
+      played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 2, distance);
+    });
+    CHECK(room::unevenness(moved, shape.nics) < evenly);
+    return gpu_pieces - before;
+  };
+  // Each GPU has ends to and from 8 GPUs of the other host.
+  CHECK(pieces_of(room::dgx(), 8) == 16 * 8 * 2);
+  CHECK(pieces_of(room::one_sided(), 8) == 8 * 8 * 2);  // the other socket's NIC is too far
+  {
+    const Environment far{"CCL_NET_GDR_LEVEL", "SYS"};
+    CHECK(pieces_of(room::one_sided(), 8) == 16 * 8 * 2);
+  }
+  {
+    const Environment no_reads{"CCL_NET_GDR_READ", "0"};
+    CHECK(pieces_of(room::dgx(), 8) == 16 * 8);
+  }
+  {
+    const Environment none{"CCL_IB_GPU_MEMORY", "0"};
+    CHECK(pieces_of(room::dgx(), 8) == 0);
+  }
+  detail::use_gpu_calls(nullptr);
+}
