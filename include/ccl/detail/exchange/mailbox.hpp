@@ -123,10 +123,12 @@ struct Rings {
     return n < 1 ? 1 : n < Mailbox::max_rings ? n : Mailbox::max_rings;
   }
   /// Returns the number of blocks, of `blocks`, that copy fastest to peers beside a copy of this
-  /// rank's own message. 16, 24, 32 and 64 blocks take 369, 452, 424 and 382 us for 128 MiB from
-  /// H200 to H200 and back. 128 are the fastest among 4 ranks (docs/validation/calls.md).
+  /// rank's own message. Bare copies among H200 (docs/validation/calls.md):
+  /// - 128 MiB to a peer and back: 369 us in 16 blocks, 452 in 24, 424 in 32, 382 in 64.
+  /// - 64 MiB to each of 3 peers: 611 us in 24 blocks, 654 in 32, 596 in 128.
   CCL_HD static constexpr Index best_beside_own(int ranks, Index blocks) {
-    return blocks > 16 && (ranks < 3 || blocks <= 32) ? 16 : blocks;
+    if (ranks < 3) return blocks < 16 ? blocks : 16;
+    return blocks > 24 && blocks <= 32 ? 24 : blocks;
   }
   CCL_HD static constexpr int used(Index bytes, int most) {
     const Index n = div_up(bytes, worth_bytes);

@@ -25,8 +25,8 @@ class MailboxWait {
   /// Waits for several words at once, as `acquire` does for one. The lanes share them. Word `i`, of
   /// `count`, is at `word(i)` and comes from rank `writer(i)`. Lanes call `see(i, value)` for their
   /// words at each poll.
-  template <class Place, class Writer, class See>
-  CCL_HD bool acquire_each(int count, Word want, Place word, Writer writer, See see) {
+  template <class WordAt, class Writer, class See>
+  CCL_HD bool acquire_each(int count, Word want, WordAt word, Writer writer, See see) {
     for (;;) {
       int late = -1;
       for (int i = group_.rank(); i < count; i += Group::width) {
