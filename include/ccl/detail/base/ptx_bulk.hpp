@@ -41,8 +41,8 @@ CCL_DEVICE void bulk_load(void* to, const void* from, unsigned bytes, Word* bar)
       : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(at)
       : "memory");
 }
-/// Starts to fetch `bytes` bytes into the cache of the GPU. The address and `bytes` are multiples of
-/// 16.
+/// Starts to fetch `bytes` bytes into the cache of the GPU. The address and `bytes` are multiples
+/// of 16.
 CCL_DEVICE void bulk_prefetch(const void* from, unsigned bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(from), "r"(bytes) : "memory");
 }
