@@ -7,12 +7,34 @@
 
 namespace ccl::detail {
 
+/// Maximum and minimum number of ranks that an algorithm's kernels run.
+template <class Counts>
+struct RangeOfRanks;
+template <int... Ranks>
+struct RangeOfRanks<RankCounts<Ranks...>> {
+  static constexpr int most = [] {
+    int found = 0;
+    ((found = Ranks > found ? Ranks : found), ...);
+    return found;
+  }();
+  static constexpr int fewest = [] {
+    int found = fewest_ranks(most);
+    ((found = fewest_ranks(Ranks) < found ? fewest_ranks(Ranks) : found), ...);
+    return found;
+  }();
+};
+
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
-  template <int Align, int Ranks, class P = Proto>
-  using Body = PeerBody<Op, Algo, P, Align, R, Ranks>;
   using Group = WarpLanes;
   using Counts = typename Algo::RankCounts::Kernels;
+  using Range = RangeOfRanks<Counts>;
+  template <int Ranks, class P = Proto>
+  using Body = PeerBody<Op, Algo, P, 16, R, Ranks>;
+  /// Kernel for buffers of any alignment, and for all numbers of ranks.
+  template <class P = Proto>
+  using AnyBody = PeerBody<Op, Algo, P, any_align, R, Range::most, Range::fewest>;
+  static constexpr bool one_kernel = requires { Algo::one_kernel; };
   /// Minimum bytes of a share that moves in pairs: see `TwoShot::pairs_from`. 0: no pairs.
   static constexpr Index pairs_from = [] {
     if constexpr (requires { Algo::template pairs_from<Op>; }) {
@@ -34,36 +56,42 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }
   template <int Ranks>
   static cudaError_t launch_for(const PeerWork<R>& how, const DeviceTarget& target) {
-    return with_alignment<R>(alignment(how), [&]<int Align>(Aligned<Align>) {
-      if constexpr (pairs_from > 0) {
-        using Pairs = typename Proto::Pairs;
-        const Index share = Body<16, Ranks>::template share<Group>(how);
-        if (share * Index{sizeof(typename R::Type)} >= pairs_from) {
-          return launch_all<Body<Align, Ranks, Pairs>>(how, target);
-        }
+    if constexpr (pairs_from > 0) {
+      const Index share = Body<Ranks>::template share<Group>(how);
+      if (share * Index{sizeof(typename R::Type)} >= pairs_from) {
+        return launch_all<Ranks, typename Proto::Pairs>(how, target);
       }
-      return launch_all<Body<Align, Ranks>>(how, target);
-    });
+    }
+    return launch_all<Ranks, Proto>(how, target);
   }
-  /// Launches a message in as many parts as the scratch requires.
-  template <class Body>
+  /// Launches a message in as many parts as the scratch requires. Ranks whose buffers have other
+  /// alignments make the same parts.
+  template <int Ranks, class P>
   static cudaError_t launch_all(const PeerWork<R>& how, const DeviceTarget& target) {
+    using Exact = Body<Ranks, P>;
     constexpr Index size = sizeof(typename R::Type);
-    const Index most = Body::template max_elements<Group>(how);
+    const Index most = Exact::template max_elements<Group>(how);
     if (most < 1) return cudaErrorInvalidValue;
+    const bool aligned = alignment(how) == 16;
     for (Index at = 0; at < how.layout.count; at += most) {
       PeerWork<R> work = how;
+      work.rows = Ranks;
       work.input = static_cast<const char*>(how.input) + at * size;
       work.output = static_cast<char*>(how.output) + at * size;
       work.layout.count = how.layout.count - at < most ? how.layout.count - at : most;
-      if (const cudaError_t e = launch_one<Body>(work, target); e != cudaSuccess) return e;
+      const CudaShape shape = spread<Exact>(work, Exact::max_lanes, target);
+      const cudaError_t e = launch_one<Ranks, P>(work, shape, target.stream, aligned);
+      if (e != cudaSuccess) return e;
     }
     return cudaSuccess;
   }
-  template <class Body>
-  static cudaError_t launch_one(PeerWork<R>& work, const DeviceTarget& target) {
-    const CudaShape shape = spread<Body>(work, Body::max_lanes, target);
-    return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
+  template <int Ranks, class P>
+  static cudaError_t launch_one(const PeerWork<R>& work, const CudaShape& shape,
+                                cudaStream_t stream, bool aligned) {
+    if constexpr (!one_kernel) {
+      if (aligned) return CudaExecutor::launch<Group, Body<Ranks, P>>(work, shape, stream);
+    }
+    return CudaExecutor::launch<Group, AnyBody<P>>(work, shape, stream);
   }
   /// Assigns one warp per tile, spread over as many blocks as possible. Measured on H200.
   template <class Body>
@@ -80,10 +108,10 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }
   template <int Ranks>
   static Index packets(const PeerWork<R>& how) {
-    const Index share = Body<16, Ranks>::template share<Group>(how);
-    const bool fits = how.layout.count <= Body<16, Ranks>::template max_elements<Group>(how) &&
+    const Index share = Body<Ranks>::template share<Group>(how);
+    const bool fits = how.layout.count <= Body<Ranks>::template max_elements<Group>(how) &&
                       (pairs_from == 0 || share * Index{sizeof(typename R::Type)} < pairs_from);
-    return fits ? Body<16, Ranks>::template packets<Group>(how) : 0;
+    return fits ? Body<Ranks>::template packets<Group>(how) : 0;
   }
   template <int... Ranks>
   static Index packets_for(RankCounts<Ranks...>, const PeerWork<R>& how) {
@@ -92,17 +120,17 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }
   template <int... Ranks>
   static cudaError_t load_all(RankCounts<Ranks...>) {
-    return for_alignments<R>([]<int Align>(Aligned<Align>) {
-      cudaError_t result = cudaSuccess;
+    cudaError_t result = cudaSuccess;
+    const auto load = [&]<class P>(std::type_identity<P>) {
       const auto good = [&](cudaError_t e) {
         if (result == cudaSuccess) result = e;
       };
-      (good(CudaExecutor::load<Group, Body<Align, Ranks>>()), ...);
-      if constexpr (pairs_from > 0) {
-        (good(CudaExecutor::load<Group, Body<Align, Ranks, typename Proto::Pairs>>()), ...);
-      }
-      return result;
-    });
+      if constexpr (!one_kernel) (good(CudaExecutor::load<Group, Body<Ranks, P>>()), ...);
+      good(CudaExecutor::load<Group, AnyBody<P>>());
+    };
+    load(std::type_identity<Proto>{});
+    if constexpr (pairs_from > 0) load(std::type_identity<typename Proto::Pairs>{});
+    return result;
   }
   static int load(int device) {
     return on_device(device, [] { return load_all(Counts{}); });
