@@ -31,6 +31,8 @@ struct OneShotInOneKernel : OneShot {
   static constexpr bool one_kernel = true;
 };
 struct TreeInOneKernel : Tree {
+  using Validated = TreeInOneKernel;
+  using OnCpus = Tree;
   static constexpr bool one_kernel = true;
 };
 

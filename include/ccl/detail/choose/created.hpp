@@ -25,6 +25,9 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   using One =
       Collective<Op, typename C::Algorithm, typename C::Protocol, TransportOf<C, Transport>>;
 
+  MadeCandidates(Chooser by, const Communicator& of, int number)
+      : chooser{std::move(by)}, comm{of}, ranks{number} {}
+
   Chooser chooser;
   Communicator comm;
   int ranks = 1;
@@ -40,8 +43,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// Creates the candidates. Collective.
   static Result<std::shared_ptr<const MadeCandidates>> make(const Communicator& comm) {
     CCL_TRY(auto chooser, choose(comm, false));
-    auto made =
-        std::make_shared<MadeCandidates>(MadeCandidates{std::move(chooser), comm, comm.ranks()});
+    auto made = std::make_shared<MadeCandidates>(std::move(chooser), comm, comm.ranks());
     // Dropped candidates leave memory for others, so the list may change until all of it is
     // created.
     for (bool settled = false; !settled;) {
@@ -126,26 +128,27 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
   /// Returns false if a rank had no memory left.
   static Result<bool> make_one(const Communicator& comm, MadeCandidates& made, int at) {
-    Result<bool> result{true};
-    each([&]<std::size_t I, class C>() {
-      if (int(I) != at || std::get<I>(made.all)) return;
-      auto one = [&comm] {
-        if constexpr (requires { C::for_order; } && !is_hierarchical<typename C::Algorithm>) {
-          return One<C>::create_late(comm);
-        }
-        return One<C>::create(comm);
-      }();
-      if (one) {
-        std::get<I>(made.all).emplace(*std::move(one));
-      } else if (one.error().code != Errc::over_budget) {
-        result = fail(std::move(one).error());
-      } else if (auto left = made.chooser.drop(at, one.error()); !left) {
-        result = fail(std::move(left).error());
-      } else {
-        result = false;
-      }
-    });
-    return result;
+    static constexpr auto creators = []<std::size_t... I>(std::index_sequence<I...>) {
+      return std::array{&create_one<I, Cs>...};
+    }(std::index_sequence_for<Cs...>{});
+    Result<void> created = creators[std::size_t(at)](comm, made);
+    if (created) return true;
+    if (created.error().code != Errc::over_budget) return fail(std::move(created).error());
+    CCL_CHECK(made.chooser.drop(at, created.error()));
+    return false;
+  }
+  template <std::size_t I, class C>
+  static Result<void> create_one(const Communicator& comm, MadeCandidates& made) {
+    auto& all = std::get<I>(made.all);
+    if (all) return {};
+    if constexpr (requires { C::for_order; } && !is_hierarchical<typename C::Algorithm>) {
+      CCL_TRY(auto one, One<C>::create_late(comm));
+      all.emplace(std::move(one));
+    } else {
+      CCL_TRY(auto one, One<C>::create(comm));
+      all.emplace(std::move(one));
+    }
+    return {};
   }
 };
 

@@ -65,7 +65,7 @@ class PlainSlices {
     if (has_landed<Step>(n)) from[0] = out;
     void* slots[MaxOut]{};
     int filled = 0;
-    if constexpr (Step::send) filled = lend_or_fill<Step>(own, out, n, slots);
+    if constexpr (Step::send) filled = lend_or_fill<Step>(reduction, own, out, n, slots);
     if (filled == 0 && (out == nullptr || (out == from[0] && own == nullptr))) return;
     move_elements<R, Step::post_op, Step::recv ? MaxIn : 0>(reduction, out, slots, filled, own,
                                                             from, sources, n);
@@ -107,15 +107,17 @@ class PlainSlices {
   /// Lends the slice to the proxies that may read it from the user's memory. Lists the slots of the
   /// other wires out, and returns their number.
   template <class Step>
-  int lend_or_fill(const void* own, const void* out, Index n, void** slots) {
+  int lend_or_fill(const R& reduction, const void* own, const void* out, Index n, void** slots) {
     // True if the user's memory holds the slice unchanged. After a store it does, too.
-    constexpr bool unchanged = Step::own && !Step::recv && !prepares<R>();
+    constexpr bool only_own = Step::own && !Step::recv;
+    const bool unchanged = only_own && !changes_own(reduction);
     int filled = 0;
     for (int o = 0; o < MaxOut; ++o) {
       if (!ends_.uses_out(o)) continue;
       OutEnd& end = ends_.out[o];
-      if constexpr (unchanged || Step::out) {
-        ZeroCopy* const past = lends_ ? zero_copy(out_, end.peer, n) : nullptr;
+      if constexpr (only_own || Step::out) {
+        const bool lends = lends_ && (unchanged || Step::out);
+        ZeroCopy* const past = lends ? zero_copy(out_, end.peer, n) : nullptr;
         if (past != nullptr) {
           past->lend(end.sent, unchanged ? own : out);
           lent_[o] = end.sent + 1;
