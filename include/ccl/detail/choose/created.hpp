@@ -128,27 +128,50 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
   /// Returns false if a rank had no memory left.
   static Result<bool> make_one(const Communicator& comm, MadeCandidates& made, int at) {
-    static constexpr auto creators = []<std::size_t... I>(std::index_sequence<I...>) {
-      return std::array{&create_one<I, Cs>...};
+    static constexpr auto makers = []<std::size_t... I>(std::index_sequence<I...>) {
+      return std::array{maker<I, Cs>()...};
     }(std::index_sequence_for<Cs...>{});
-    Result<void> created = creators[std::size_t(at)](comm, made);
+    const Maker& maker = makers[std::size_t(at)];
+    const auto create = [&]() -> Result<void> {
+      if (maker.description == nullptr) return maker.create(comm, made);
+      CCL_TRY(auto connections, make_connections(maker.description(), comm, {}, maker.late));
+      maker.keep(made, std::move(connections));
+      return {};
+    };
+    if (maker.exists(made)) return true;
+    Result<void> created = create();
     if (created) return true;
     if (created.error().code != Errc::over_budget) return fail(std::move(created).error());
     CCL_CHECK(made.chooser.drop(at, created.error()));
     return false;
   }
+  /// Functions of a candidate that create it.
+  struct Maker {
+    bool (*exists)(const MadeCandidates& made);
+    // A composition of its own:
+    const Composed& (*description)() = nullptr;
+    void (*keep)(MadeCandidates& made, std::shared_ptr<Connections>&& connections) = nullptr;
+    bool late = false;
+    // Several:
+    Result<void> (*create)(const Communicator& comm, MadeCandidates& made) = nullptr;
+  };
   template <std::size_t I, class C>
-  static Result<void> create_one(const Communicator& comm, MadeCandidates& made) {
-    auto& all = std::get<I>(made.all);
-    if (all) return {};
-    if constexpr (requires { C::for_order; } && !is_hierarchical<typename C::Algorithm>) {
-      CCL_TRY(auto one, One<C>::create_late(comm));
-      all.emplace(std::move(one));
+  static constexpr Maker maker() {
+    Maker maker{[](const MadeCandidates& made) { return std::get<I>(made.all).has_value(); }};
+    if constexpr (is_hierarchical<typename C::Algorithm>) {
+      maker.create = [](const Communicator& comm, MadeCandidates& made) -> Result<void> {
+        CCL_TRY(auto one, One<C>::create(comm));
+        std::get<I>(made.all).emplace(std::move(one));
+        return {};
+      };
     } else {
-      CCL_TRY(auto one, One<C>::create(comm));
-      all.emplace(std::move(one));
+      maker.description = One<C>::description;
+      maker.keep = [](MadeCandidates& made, std::shared_ptr<Connections>&& connections) {
+        std::get<I>(made.all).emplace(One<C>{std::move(connections)});
+      };
+      maker.late = requires { C::for_order; };
     }
-    return {};
+    return maker;
   }
 };
 

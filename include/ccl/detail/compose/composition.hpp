@@ -68,6 +68,22 @@ Result<void> launch_call(const std::shared_ptr<Connections>& connections, const 
   return fail(no_device_code(*connections));  // not reached: `make_connections` refused
 }
 
+// Data without a type is moved by the runtime.
+extern template Result<void> launch_call(const std::shared_ptr<Connections>&, const CallInfo&,
+                                         const CallArguments<Bytes>&, Stream,
+                                         const CallPaths<Bytes>&);
+extern template Result<void> run_alone(const std::shared_ptr<Connections>&, const Bytes&,
+                                       const void*, void*, Index, Stream);
+extern template Result<void> launch_on_device(const std::shared_ptr<Connections>&, const CallInfo&,
+                                              const WireParts<Bytes>&, const CallArguments<Bytes>&,
+                                              Stream);
+extern template Result<void> launch_over_peers(const std::shared_ptr<Connections>&, const CallInfo&,
+                                               const CallArguments<Bytes>&, Stream,
+                                               int (*)(const PeerWork<Bytes>&, const DeviceTarget&),
+                                               PeerWork<Bytes> (*)(const Connections&,
+                                                                   const CallArguments<Bytes>&));
+extern template class AnyWireCall<Bytes>;
+
 /// Base of every composition. All copies share its connections.
 template <class Op, class Algo, class Proto, ExecSpaces sides>
 class Composition {
@@ -98,10 +114,14 @@ class Composition {
   static Result<std::shared_ptr<Connections>> make_connections(const Communicator& comm,
                                                                std::optional<Plan> plan,
                                                                bool late = false) {
+    return detail::make_connections(description<T>(), comm, std::move(plan), late);
+  }
+  template <Transport T>
+  static const Composed& description() {
     static_cast<void>(&known_algorithm<Algo>);
     static_cast<void>(&known_protocol<Proto>);
     static const Composed of = composed<Op, Algo, Proto, T>();  // known to the compiler
-    return detail::make_connections(of, comm, std::move(plan), late);
+    return of;
   }
 
   /// Runs a call at once or, given a stream, after all earlier work of that stream. A group records

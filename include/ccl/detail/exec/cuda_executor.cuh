@@ -268,7 +268,6 @@ struct CudaExecutor {
     return load_kernel(detail::run_collective<Group, Body>);
   }
 
- private:
   template <class... Params>
   [[nodiscard]] static cudaError_t load_kernel(void (*kernel)(Params...)) {
     cudaFuncAttributes attributes{};
