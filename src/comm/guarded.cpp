@@ -7,6 +7,13 @@
 
 namespace ccl::detail {
 
+Result<void> guarded_call(const Communicator& comm, Result<void> (*run)(void* call), void* call) {
+  auto result =
+      without_exceptions([&] { return run(call); },
+                         [&comm](Error error) { return fail_thrown(comm, std::move(error)); });
+  if (!result) share_failure_of_memory(comm);
+  return result;
+}
 Error fail_thrown(const Communicator& comm, Error error) noexcept {
   CommState& state = *Access::state(comm);
   const Errc code = error.code;

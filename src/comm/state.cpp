@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -70,8 +71,7 @@ Error CommState::annotate(Error error) const {
 void CommState::look_at_gpu() {
   LaneFailure& lane_failure = device.gpu->watched().lane_failure;
   const auto load = [](Word& at) {
-    return cuda::atomic_ref<Word, cuda::thread_scope_system>{at}.load(
-        cuda::std::memory_order_acquire);
+    return std::atomic_ref<Word>{at}.load(std::memory_order_acquire);
   };
   const Word who = load(lane_failure.peer);
   if (who == 0 || !status.ok()) return;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <new>
 
@@ -146,15 +147,15 @@ void StreamSignals::watch() {
   using Clock = std::chrono::steady_clock;
   Board& board = mine();
   Watched& watched = gpu_->watched();
-  using Ref = cuda::atomic_ref<Word, cuda::thread_scope_system>;
+  using Ref = std::atomic_ref<Word>;
   auto moved = Clock::now();
   while (!stop_.load(std::memory_order_acquire)) {
     const Word waits = board.waits.word.load(std::memory_order_acquire);
     if (waits == 0 || board.moved.word.exchange(0, std::memory_order_acq_rel) != 0) {
       moved = Clock::now();
     }
-    const bool failed = Ref{watched.stop}.load(cuda::std::memory_order_acquire) != 0 ||
-                        Ref{watched.lane_failure.peer}.load(cuda::std::memory_order_acquire) != 0;
+    const bool failed = Ref{watched.stop}.load(std::memory_order_acquire) != 0 ||
+                        Ref{watched.lane_failure.peer}.load(std::memory_order_acquire) != 0;
     if (failed) {
       let_go();
     } else if (timeout_s_ > 0 && Clock::now() - moved > std::chrono::duration<double>(timeout_s_)) {
@@ -162,8 +163,8 @@ void StreamSignals::watch() {
       for (int p = 0; p < ranks_; ++p) {
         if ((waits >> (8 + p) & 1) == 0) continue;
         if (board.flag[kind][p].word.load(std::memory_order_acquire) != 0) continue;
-        Ref{watched.lane_failure.step}.store(0, cuda::std::memory_order_relaxed);
-        Ref{watched.lane_failure.peer}.store(Word(p + 1), cuda::std::memory_order_release);
+        Ref{watched.lane_failure.step}.store(0, std::memory_order_relaxed);
+        Ref{watched.lane_failure.peer}.store(Word(p + 1), std::memory_order_release);
         break;
       }
     }

@@ -1,7 +1,7 @@
 #include <ccl/detail/base/spare.hpp>
 #include <ccl/detail/exchange/counted.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
-#include <ccl/detail/hierarchical/steps.hpp>
+#include <ccl/detail/hierarchical/parts.hpp>
 #include <ccl/detail/launch/arguments.hpp>
 #include <ccl/types/operations.hpp>
 

@@ -30,12 +30,16 @@ class Peers {
   }
   const World& world() const { return world_; }
 
-  template <class Op, class Algo, int Align, class R, class F>
-  bool run(const R& how, F setup) {
-    using Body = detail::PeerBody<Op, Algo, Proto, Align, R, Kernel>;
+  /// `aligned`: every other rank runs the kernel for aligned buffers. All others run the kernel
+  /// for any alignment and number of ranks.
+  template <class Op, class Algo, class R, class F>
+  bool run(const R& how, bool aligned, F setup) {
+    using Body = detail::PeerBody<Op, Algo, Proto, 16, R, Kernel>;
+    using AnyBody = detail::PeerBody<Op, Algo, Proto, detail::any_align, R, 8, 2>;
     for (int r = 0; r < Ranks; ++r) {
       MUST(cudaSetDevice(world_.gpu(r)));
       MUST((detail::CudaExecutor::load<detail::WarpLanes, Body>()));
+      MUST((detail::CudaExecutor::load<detail::WarpLanes, AnyBody>()));
       MUST(cudaDeviceSynchronize());
     }
     const int blocks = 1 + turn_ % 3, groups = 1 + turn_ % 4;
@@ -49,6 +53,7 @@ class Peers {
       work.epoch = {epochs_[r].template as<Word>(), max_blocks};
       work.channels = blocks * groups;
       work.blocks = blocks;
+      work.rows = Kernel;
       work.watch = {&watch_->stop, &watch_->lane_failure, Word{2'000'000'000}};
       setup(r, work);
       if (!Body::template fits<detail::WarpLanes>(work)) {
@@ -56,8 +61,11 @@ class Peers {
         std::exit(1);
       }
       MUST(cudaSetDevice(world_.gpu(r)));
-      MUST((detail::CudaExecutor::launch<detail::WarpLanes, Body>(
-          work, {blocks * groups, blocks, Ranks <= gpus() ? &share_ : nullptr}, streams_[r])));
+      const detail::CudaShape shape{blocks * groups, blocks, Ranks <= gpus() ? &share_ : nullptr};
+      MUST(aligned && (r + turn_) % 2 == 0
+               ? (detail::CudaExecutor::launch<detail::WarpLanes, Body>(work, shape, streams_[r]))
+               : (detail::CudaExecutor::launch<detail::WarpLanes, AnyBody>(work, shape,
+                                                                           streams_[r])));
     }
     for (int r = 0; r < Ranks; ++r) MUST(cudaStreamSynchronize(streams_[r]));
     if (watch_->lane_failure.peer != 0) {
@@ -98,9 +106,7 @@ void check(Tally& tally, Peers<Ranks, Proto, Kernel>& peers, const R& how, Index
   };
   detail::PeerWork<R> work{how};
   setup(0, work);
-  const bool ok = alignment(work) == 16
-                      ? peers.template run<Op, Algo, 16>(how, setup)
-                      : peers.template run<Op, Algo, int(sizeof(typename R::Type))>(how, setup);
+  const bool ok = peers.template run<Op, Algo>(how, alignment(work) == 16, setup);
   for (int r = 0; r < Ranks; ++r) {
     const bool right = b.holds(r, count * (shares_out ? Ranks : 1), [&](Index i) {
       if (cuda::std::is_same_v<Op, AllReduce>) return b.reduced(Ranks, i);

@@ -214,17 +214,16 @@ class Suite {
   /// Launches the kernel for aligned buffers if those of all ranks are, like the public interface.
   template <class Op, class Red, class F>
   bool run(const Red& how, int root, F setup) {
-    using T = typename Red::Type;
     bool aligned = true;
     for (int r = 0; r < world_.ranks(); ++r) {
       detail::WireWork<Red> work{how};
       setup(r, work);
       aligned = aligned && alignment(work) == 16;
     }
-    const bool ok =
-        aligned
-            ? world_.run<Op, Algo, Proto, Group, 16>(how, slice_, chunk_, root, setup)
-            : world_.run<Op, Algo, Proto, Group, int(sizeof(T))>(how, slice_, chunk_, root, setup);
+    const bool ok = aligned
+                        ? world_.run<Op, Algo, Proto, Group, 16>(how, slice_, chunk_, root, setup)
+                        : world_.run<Op, Algo, Proto, Group, detail::any_align>(how, slice_, chunk_,
+                                                                                root, setup);
     if (!ok) {
       std::printf("a lane gave up: peer %d, step %d\n", int(world_.failed().peer) - 1,
                   int(world_.failed().step));

@@ -169,7 +169,8 @@ class World {
   /// One launch of every rank; `setup(rank, work)` gives buffers and layout. False: a lane gave up.
   template <class Op, class Algo, class Proto, class Group, int Align, class R, class F>
   bool run(const R& reduction, int slice_steps, int chunk_steps, int root, F setup) {
-    using Body = detail::WireBody<Op, Algo, Proto, Align, R, false>;  // no wire here is proxied
+    // No wire here is proxied, but kernels for any alignment may serve such wires.
+    using Body = detail::WireBody<Op, Algo, Proto, Align, R, Align == detail::any_align>;
     for (int r = 0; r < ranks_; ++r) {
       upload(r, root, Op::rooted);
       MUST(cudaSetDevice(gpu(r)));

@@ -45,6 +45,25 @@ class PeerWorld {
       return true;
     });
   }
+  /// The same. Every other rank runs the kernel for any alignment and number of ranks.
+  template <class Op, class Algo, class Proto, class Group, class R, class F>
+  bool run_mixed(const R& reduction, int channels, F setup) {
+    return each_rank([&](int r, const detail::AbortWatch& watch) {
+      detail::PeerWork<R> work{reduction};
+      fill(work, r, channels, watch);
+      work.rows = Kernel;
+      setup(r, work);
+      using Body = detail::PeerBody<Op, Algo, Proto, 1, R, Kernel>;
+      using AnyBody = detail::PeerBody<Op, Algo, Proto, detail::any_align, R, 8, 2>;
+      if (!Body::template fits<Group>(work)) return false;
+      if (r % 2 == 0) {
+        detail::HostExecutor::run<Group>(channels, Body{work});
+      } else {
+        detail::HostExecutor::run<Group>(channels, AnyBody{work});
+      }
+      return true;
+    });
+  }
   /// One rank's part of a launch, however the others' go.
   template <class Op, class Algo, class Proto, class Group, class R, class F>
   void run_rank(int rank, const R& reduction, int channels, const detail::AbortWatch& watch,

@@ -67,8 +67,8 @@ class World {
     of_host_ = of_host;
   }
   /// Runs one launch of every rank; `setup(rank, work)` gives buffers, layout and root.
-  /// `order`: the ring's; by default 0, 1, 2, ...
-  template <class Op, class Algo, class Proto, class Group, class R, class F>
+  /// `order`: the ring's; by default 0, 1, 2, ... `Align`: that of every other rank's kernel.
+  template <class Op, class Algo, class Proto, class Group, int Align = 1, class R, class F>
   bool run(const R& reduction, int slice_steps, int chunk_steps, int root, F setup) {
     std::vector<std::thread> threads;
     std::vector<char> ok(ranks_, 0);
@@ -122,8 +122,13 @@ class World {
             return;
           }
         }
-        detail::HostExecutor::run<Group>(work.channels,
-                                         detail::WireBody<Op, Algo, Proto, 1, R>{work});
+        if (Align != 1 && r % 2 == 1) {
+          detail::HostExecutor::run<Group>(work.channels,
+                                           detail::WireBody<Op, Algo, Proto, Align, R>{work});
+        } else {
+          detail::HostExecutor::run<Group>(work.channels,
+                                           detail::WireBody<Op, Algo, Proto, 1, R>{work});
+        }
         ok[r] = lane_failure.peer == 0;
       });
     }

@@ -52,9 +52,11 @@ struct Ring {
     prims.lend();
     while (chunks.next()) {
       prims.send(chunks.share(at.behind(1)));
-      for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
+      CCL_ROLL for (int j = 2; j < at.ranks; ++j)
+          prims.recv_reduce_send(chunks.share(at.behind(j)));
       prims.recv_reduce_copy_send(chunks.share(at.rank()));
-      for (int j = 1; j < at.ranks - 1; ++j) prims.recv_copy_send(chunks.share(at.behind(j)));
+      CCL_ROLL for (int j = 1; j < at.ranks - 1; ++j)
+          prims.recv_copy_send(chunks.share(at.behind(j)));
       prims.recv(chunks.share(at.ahead(1)));
     }
   }
@@ -67,7 +69,8 @@ struct Ring {
     prims.lend();
     while (chunks.next()) {
       prims.copy_send(chunks.share(at.rank()));
-      for (int j = 1; j < at.ranks - 1; ++j) prims.recv_copy_send(chunks.share(at.behind(j)));
+      CCL_ROLL for (int j = 1; j < at.ranks - 1; ++j)
+          prims.recv_copy_send(chunks.share(at.behind(j)));
       prims.recv(chunks.share(at.ahead(1)));
     }
   }
@@ -80,7 +83,8 @@ struct Ring {
     prims.lend();
     while (chunks.next()) {
       prims.send(chunks.share(at.behind(1)));
-      for (int j = 2; j < at.ranks; ++j) prims.recv_reduce_send(chunks.share(at.behind(j)));
+      CCL_ROLL for (int j = 2; j < at.ranks; ++j)
+          prims.recv_reduce_send(chunks.share(at.behind(j)));
       prims.recv_reduce_copy(chunks.share(at.rank()));
     }
   }

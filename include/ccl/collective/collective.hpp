@@ -52,12 +52,7 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spac
   friend struct detail::Call<Op, Collective>;
   explicit Collective(std::shared_ptr<detail::Connections> connections)
       : Base{std::move(connections)} {}
-  static Result<Collective> create_late(const Communicator& comm) {
-    return detail::guarded(comm, [&]() -> Result<Collective> {
-      CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, {}, true));
-      return Collective{std::move(connections)};
-    });
-  }
+  static const detail::Composed& description() { return Base::template description<Transport>(); }
   /// Reduces in a communicator of one rank. It combines nothing, so any functor may be given.
   template <class Acc, class T, class F>
   Result<void> alone(const T* send, T* recv, Index count, F op, Stream stream = {}) const {

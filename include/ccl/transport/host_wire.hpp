@@ -2,7 +2,7 @@
 
 #include <ccl/types/word.hpp>
 
-#include <cuda/atomic>
+#include <atomic>
 
 namespace ccl {
 
@@ -12,13 +12,11 @@ namespace ccl {
 
 /// Loads the count of posted steps. Slots and sizes of these steps are visible to the caller.
 inline Word load_posted(const Word* posted) {
-  return cuda::atomic_ref<Word, cuda::thread_scope_system>{*const_cast<Word*>(posted)}.load(
-      cuda::std::memory_order_acquire);
+  return std::atomic_ref{*const_cast<Word*>(posted)}.load(std::memory_order_acquire);
 }
 /// Publishes `steps` as posted, after all earlier writes to slots and sizes.
 inline void post(Word* posted, Word steps) {
-  cuda::atomic_ref<Word, cuda::thread_scope_system>{*posted}.store(steps,
-                                                                   cuda::std::memory_order_release);
+  std::atomic_ref{*posted}.store(steps, std::memory_order_release);
 }
 /// Loads the count of drained steps. The slots of these steps are free.
 inline Word load_drained(const Word* drained) {

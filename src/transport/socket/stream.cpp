@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -33,7 +34,7 @@ void SocketLink::publish(int channel, int stream, Word steps) {
   Word least = steps;
   for (int s = 0; s < streams; ++s) least = std::min(least, all[s].load());
   // Streams of other threads call this, too; the count never decreases.
-  const cuda::atomic_ref<Word, cuda::thread_scope_system> count{*reported};
+  const std::atomic_ref<Word> count{*reported};
   Word seen = count.load();
   while (seen < least && !count.compare_exchange_weak(seen, least)) {
   }

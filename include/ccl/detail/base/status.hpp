@@ -3,8 +3,6 @@
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
-#include <cuda/atomic>
-
 #include <atomic>
 #include <mutex>
 
@@ -39,10 +37,7 @@ class Status {
   std::atomic<Word>& word() { return word_; }
 
  private:
-  void copy(Word value) {
-    cuda::atomic_ref<Word, cuda::thread_scope_system>{*copy_}.store(
-        value, cuda::std::memory_order_release);
-  }
+  void copy(Word value) { std::atomic_ref{*copy_}.store(value, std::memory_order_release); }
 
   std::atomic<Word> word_{0};
   Word* copy_ = nullptr;

@@ -25,6 +25,9 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   using One =
       Collective<Op, typename C::Algorithm, typename C::Protocol, TransportOf<C, Transport>>;
 
+  MadeCandidates(Chooser by, const Communicator& of, int number)
+      : chooser{std::move(by)}, comm{of}, ranks{number} {}
+
   Chooser chooser;
   Communicator comm;
   int ranks = 1;
@@ -40,8 +43,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// Creates the candidates. Collective.
   static Result<std::shared_ptr<const MadeCandidates>> make(const Communicator& comm) {
     CCL_TRY(auto chooser, choose(comm, false));
-    auto made =
-        std::make_shared<MadeCandidates>(MadeCandidates{std::move(chooser), comm, comm.ranks()});
+    auto made = std::make_shared<MadeCandidates>(std::move(chooser), comm, comm.ranks());
     // Dropped candidates leave memory for others, so the list may change until all of it is
     // created.
     for (bool settled = false; !settled;) {
@@ -126,26 +128,50 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
   /// Returns false if a rank had no memory left.
   static Result<bool> make_one(const Communicator& comm, MadeCandidates& made, int at) {
-    Result<bool> result{true};
-    each([&]<std::size_t I, class C>() {
-      if (int(I) != at || std::get<I>(made.all)) return;
-      auto one = [&comm] {
-        if constexpr (requires { C::for_order; } && !is_hierarchical<typename C::Algorithm>) {
-          return One<C>::create_late(comm);
-        }
-        return One<C>::create(comm);
-      }();
-      if (one) {
-        std::get<I>(made.all).emplace(*std::move(one));
-      } else if (one.error().code != Errc::over_budget) {
-        result = fail(std::move(one).error());
-      } else if (auto left = made.chooser.drop(at, one.error()); !left) {
-        result = fail(std::move(left).error());
-      } else {
-        result = false;
-      }
-    });
-    return result;
+    static constexpr auto makers = []<std::size_t... I>(std::index_sequence<I...>) {
+      return std::array{maker<I, Cs>()...};
+    }(std::index_sequence_for<Cs...>{});
+    const Maker& maker = makers[std::size_t(at)];
+    const auto create = [&]() -> Result<void> {
+      if (maker.description == nullptr) return maker.create(comm, made);
+      CCL_TRY(auto connections, make_connections(maker.description(), comm, {}, maker.late));
+      maker.keep(made, std::move(connections));
+      return {};
+    };
+    if (maker.exists(made)) return true;
+    Result<void> created = create();
+    if (created) return true;
+    if (created.error().code != Errc::over_budget) return fail(std::move(created).error());
+    CCL_CHECK(made.chooser.drop(at, created.error()));
+    return false;
+  }
+  /// Functions of a candidate that create it.
+  struct Maker {
+    bool (*exists)(const MadeCandidates& made);
+    // A composition of its own:
+    const Composed& (*description)() = nullptr;
+    void (*keep)(MadeCandidates& made, std::shared_ptr<Connections>&& connections) = nullptr;
+    bool late = false;
+    // Several:
+    Result<void> (*create)(const Communicator& comm, MadeCandidates& made) = nullptr;
+  };
+  template <std::size_t I, class C>
+  static constexpr Maker maker() {
+    Maker maker{[](const MadeCandidates& made) { return std::get<I>(made.all).has_value(); }};
+    if constexpr (is_hierarchical<typename C::Algorithm>) {
+      maker.create = [](const Communicator& comm, MadeCandidates& made) -> Result<void> {
+        CCL_TRY(auto one, One<C>::create(comm));
+        std::get<I>(made.all).emplace(std::move(one));
+        return {};
+      };
+    } else {
+      maker.description = One<C>::description;
+      maker.keep = [](MadeCandidates& made, std::shared_ptr<Connections>&& connections) {
+        std::get<I>(made.all).emplace(One<C>{std::move(connections)});
+      };
+      maker.late = requires { C::for_order; };
+    }
+    return maker;
   }
 };
 

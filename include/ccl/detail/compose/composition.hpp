@@ -31,6 +31,60 @@
 
 namespace ccl::detail {
 
+/// Ways that a call with a reduction `R` takes. Values, so that the code of a call is instantiated
+/// by `R` alone.
+template <class R>
+struct CallPaths {
+  bool rooted, over_peers;
+  std::unique_ptr<RecordedCall> (*record)(const std::shared_ptr<Connections>&, const CallInfo&,
+                                          const CallArguments<R>&);
+  Result<void> (*on_gpu)(const std::shared_ptr<Connections>&, const CallInfo&,
+                         const CallArguments<R>&, Stream) = nullptr;
+  const WireParts<R>* on_cpu = nullptr;
+};
+template <class R>
+Result<void> launch_call(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                         const CallArguments<R>& given, Stream stream, const CallPaths<R>& paths) {
+  const bool on_device = connections->on_device();
+  if constexpr (constexpr int align = int(alignof(typename R::Type)); align > 1) {
+    const bool has_output = !paths.rooted || connections->comm().rank() == given.root;
+    if (on_device) {
+      CCL_CHECK(check_aligned(connections->comm(), given.input, has_output ? given.output : nullptr,
+                              align < 16 ? align : 16));
+    }
+  }
+  if (stream.recorder() != nullptr) {
+    stream.recorder()->call = paths.record(connections, info, given);
+    return {};
+  }
+  if (paths.on_gpu != nullptr && (paths.over_peers || on_device)) {
+    return paths.on_gpu(connections, info, given, stream);
+  }
+  if (paths.on_cpu != nullptr) {
+    return queue_on_host(connections, info, stream,
+                         [given, parts = paths.on_cpu](QueuedCall&& call) {
+                           return run_on_host(std::move(call), *parts, given);
+                         });
+  }
+  return fail(no_device_code(*connections));  // not reached: `make_connections` refused
+}
+
+// Data without a type is moved by the runtime.
+extern template Result<void> launch_call(const std::shared_ptr<Connections>&, const CallInfo&,
+                                         const CallArguments<Bytes>&, Stream,
+                                         const CallPaths<Bytes>&);
+extern template Result<void> run_alone(const std::shared_ptr<Connections>&, const Bytes&,
+                                       const void*, void*, Index, Stream);
+extern template Result<void> launch_on_device(const std::shared_ptr<Connections>&, const CallInfo&,
+                                              const WireParts<Bytes>&, const CallArguments<Bytes>&,
+                                              Stream);
+extern template Result<void> launch_over_peers(const std::shared_ptr<Connections>&, const CallInfo&,
+                                               const CallArguments<Bytes>&, Stream,
+                                               int (*)(const PeerWork<Bytes>&, const DeviceTarget&),
+                                               PeerWork<Bytes> (*)(const Connections&,
+                                                                   const CallArguments<Bytes>&));
+extern template class AnyWireCall<Bytes>;
+
 /// Base of every composition. All copies share its connections.
 template <class Op, class Algo, class Proto, ExecSpaces sides>
 class Composition {
@@ -61,10 +115,14 @@ class Composition {
   static Result<std::shared_ptr<Connections>> make_connections(const Communicator& comm,
                                                                std::optional<Plan> plan,
                                                                bool late = false) {
+    return detail::make_connections(description<T>(), comm, std::move(plan), late);
+  }
+  template <Transport T>
+  static const Composed& description() {
     static_cast<void>(&known_algorithm<Algo>);
     static_cast<void>(&known_protocol<Proto>);
     static const Composed of = composed<Op, Algo, Proto, T>();  // known to the compiler
-    return detail::make_connections(of, comm, std::move(plan), late);
+    return of;
   }
 
   /// Runs a call at once or, given a stream, after all earlier work of that stream. A group records
@@ -72,27 +130,9 @@ class Composition {
   template <class R>
   Result<void> launch(const CallInfo& info, const R& reduction, const void* input, void* output,
                       const Layout& layout, int root, Stream stream) const {
-    if constexpr (constexpr int align = int(alignof(typename R::Type)); align > 1) {
-      const bool has_output = !Op::rooted || connections_->comm().rank() == root;
-      if (connections_->on_device()) {
-        CCL_CHECK(check_aligned(connections_->comm(), input, has_output ? output : nullptr,
-                                align < 16 ? align : 16));
-      }
-    }
     const CallArguments<R> given{reduction, input, output, layout, root};
-    if (stream.recorder() != nullptr) {
-      stream.recorder()->call = record(info, given);
-      return {};
-    }
-    if constexpr (OverPeers<Algo> || sides.gpus) {
-      if (OverPeers<Algo> || connections_->on_device()) return launch_on_gpu(info, given, stream);
-    }
-    if constexpr (!OverPeers<Algo> && sides.cpus) {
-      return queue_on_host(connections_, info, stream, [given](QueuedCall&& call) {
-        return run_on_host<Op, Algo, Proto>(std::move(call), given);
-      });
-    }
-    return fail(no_device_code(*connections_));  // not reached: `make_connections` refused
+    static constexpr CallPaths<R> paths = paths_of<R>();
+    return launch_call(connections_, info, given, stream, paths);
   }
 
   // Functions that a `Call` runs. It has checked their arguments.
@@ -139,57 +179,57 @@ class Composition {
   template <class R>
   Result<void> reduce_alone(const R& reduction, const void* in, void* out, Index count,
                             Stream stream) const {
-    register_kernels<AloneKernels<R>>();
-    if (connections_->on_device()) {
-      return reduce_alone_on_device(*connections_, reduction, in, out, count, stream);
-    }
-    return queue_on_host(*connections_, stream,
-                         [reduction, in, out, count, keep = connections_]() -> Result<void> {
-                           alone(reduction.load(), in, out, count);
-                           return {};
-                         });
+    return run_alone(connections_, reduction, in, out, count, stream);
   }
   Result<void> move_alone(const void* from, void* to, Index bytes, Stream stream) const {
-    if (connections_->on_device())
-      return copy_on_device(connections_->comm(), to, from, bytes, stream);
-    return queue_on_host(*connections_, stream,
-                         [from, to, bytes, keep = connections_]() -> Result<void> {
-                           alone(Bytes{}, from, to, bytes);
-                           return {};
-                         });
+    return run_alone(connections_, Bytes{}, from, to, bytes, stream);
   }
 
   Handle<Connections, Connections::moved_from> connections_;
 
  private:
-  /// Type of call that a group makes.
+  /// Returns the call that a group makes.
   template <class R>
-  std::unique_ptr<RecordedCall> record(const CallInfo& info, const CallArguments<R>& given) const {
+  static std::unique_ptr<RecordedCall> record(const std::shared_ptr<Connections>& connections,
+                                              const CallInfo& info, const CallArguments<R>& given) {
     if constexpr (MovesByCopies<Algo> || ReadsPeers<Op, Algo> ||
                   (!OverPeers<Algo> && !sides.cpus)) {
-      return std::make_unique<GpuCall>(connections_, info);
+      return std::make_unique<GpuCall>(connections, info);
     } else if constexpr (OverPeers<Algo>) {
       register_kernels<PeerKernels<Op, Algo, Proto, R>>();
-      return std::make_unique<PeerCall<Op, Algo, Proto, R>>(connections_, info, given);
+      return std::make_unique<PeerCall<Op, Algo, Proto, R>>(connections, info, given);
     } else {
-      return std::make_unique<WireCall<Op, Algo, Proto, R>>(connections_, info, given);
+      return std::make_unique<WireCall<Op, Algo, Proto, R>>(connections, info, given);
     }
   }
   template <class R>
-  Result<void> launch_on_gpu(const CallInfo& info, const CallArguments<R>& given,
-                             Stream stream) const {
+  static Result<void> launch_on_gpu(const std::shared_ptr<Connections>& connections,
+                                    const CallInfo& info, const CallArguments<R>& given,
+                                    Stream stream) {
     if constexpr (MovesByCopies<Algo>) {
-      return reduce_by_copies<Op, Algo, Proto>(connections_, info, given, stream);
+      return reduce_by_copies<Op, Algo, Proto>(connections, info, given, stream);
     } else if constexpr (ReadsPeers<Op, Algo>) {
       register_kernels<DirectKernels<Op, Algo, Proto, R>>();
-      return launch_direct<Op, Algo, Proto>(connections_, info, given, stream);
+      return launch_direct<Op, Algo, Proto>(connections, info, given, stream);
     } else if constexpr (OverPeers<Algo>) {
-      register_kernels<PeerKernels<Op, Algo, Proto, R>>();
-      return launch_over_peers<Op, Algo, Proto>(connections_, info, given, stream);
+      using Kernels = PeerKernels<Op, Algo, Proto, R>;
+      register_kernels<Kernels>();
+      return launch_over_peers(connections, info, given, stream, Kernels::launch,
+                               peer_work<Op, Algo, R>);
     } else {
       register_kernels<WireKernels<Op, Algo, Proto, R>>();
-      return launch_on_device<Op, Algo, Proto>(connections_, info, given, stream);
+      return launch_on_device(connections, info, wire_parts<Op, Algo, Proto, R, sides.cpus>, given,
+                              stream);
     }
+  }
+  template <class R>
+  static constexpr CallPaths<R> paths_of() {
+    CallPaths<R> paths{Op::rooted, OverPeers<Algo>, record<R>};
+    if constexpr (OverPeers<Algo> || sides.gpus) paths.on_gpu = launch_on_gpu<R>;
+    if constexpr (!OverPeers<Algo> && sides.cpus) {
+      paths.on_cpu = &wire_parts<Op, Algo, Proto, R, true>;
+    }
+    return paths;
   }
 };
 

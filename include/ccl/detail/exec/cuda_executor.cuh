@@ -296,7 +296,6 @@ struct CudaExecutor {
     return has > 0;
   }
 
- private:
   template <class... Params>
   [[nodiscard]] static cudaError_t load_kernel(void (*kernel)(Params...)) {
     cudaFuncAttributes attributes{};

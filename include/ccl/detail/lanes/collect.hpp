@@ -32,11 +32,11 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Pac
   return result;
 }
 
-/// Waits for one tile of each of `ranks` peers, at most N and at least `fewest_ranks(N)`. Tile n is
+/// Waits for one tile of each of `ranks` peers, at most N and at least `Fewest`. Tile n is
 /// that of rank n, `stride` packets after tile n - 1. `skip` is a rank that sends none; its tile is
 /// loaded too, because a branch would separate the loads. For absent ranks, the tile of a present
 /// rank is loaded again.
-template <int N, class Lane, class Memory>
+template <int N, int Fewest = fewest_ranks(N), class Lane, class Memory>
 CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, const Packet* tile,
                                                            Index stride, Word flag, int skip,
                                                            int ranks, SpinWait<Memory>& spin_wait) {
@@ -46,7 +46,7 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
   const int other = skip + 1 < ranks ? skip + 1 : 0;
   do {
     CCL_UNROLL for (int n = 0; n < N; ++n) {
-      const int row = n < fewest_ranks(N) || n < ranks ? n : other;
+      const int row = n < Fewest || n < ranks ? n : other;
       got[n] = lane.load(tile + row * stride);
     }
     has_arrived = true;

@@ -4,7 +4,10 @@
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/launch/device_copy.hpp>
 #include <ccl/detail/launch/errors.hpp>
+#include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+
+#include <memory>
 
 namespace ccl::detail {
 
@@ -24,6 +27,25 @@ Result<void> reduce_alone_on_device(const Connections& connections, const R& red
     if (code != 0) return fail(cuda_failed(connections, code));
     return {};
   }
+}
+
+/// Reduces, or moves, the data of the only rank of a communicator.
+template <class R>
+Result<void> run_alone(const std::shared_ptr<Connections>& connections, const R& reduction,
+                       const void* in, void* out, Index count, Stream stream) {
+  if constexpr (reduces<R>) register_kernels<AloneKernels<R>>();
+  if (connections->on_device()) {
+    if constexpr (reduces<R>) {
+      return reduce_alone_on_device(*connections, reduction, in, out, count, stream);
+    } else {
+      return copy_on_device(connections->comm(), out, in, count, stream);
+    }
+  }
+  return queue_on_host(*connections, stream,
+                       [reduction, in, out, count, keep = connections]() -> Result<void> {
+                         alone(loaded(reduction), in, out, count);
+                         return {};
+                       });
 }
 
 }  // namespace ccl::detail

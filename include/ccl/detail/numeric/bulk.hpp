@@ -67,6 +67,22 @@ void reduce_runs(const R& reduction, char* out, const char* own, const char* con
   }
 }
 
+/// `reduce_bulk` where the compiler knows whether there is own data.
+template <class R, int Sources, bool Finish, bool Own = true>
+void reduce_own(const R& reduction, void* out, const void* own, const void* const* sources,
+                Index count) {
+  auto* const to = static_cast<char*>(out);
+  auto* const mine = static_cast<const char*>(own);
+  const char* from[Sources + 1] = {};
+  for (int s = 0; s < Sources; ++s) from[s] = static_cast<const char*>(sources[s]);
+  if constexpr (is_narrow_float<typename R::Type> &&
+                cuda::std::is_same_v<typename R::Accumulate, float>) {
+    detail::reduce_runs<R, Sources, Finish, Own>(reduction, to, mine, from, count);
+  } else {
+    detail::reduce_loop<R, Sources, Finish, Own>(reduction, to, mine, from, count);
+  }
+}
+
 /// One CPU thread reduces `count` elements of plain memory, aligned or not:
 ///   out[i] = own[i] (+) sources[0][i] (+) sources[1][i] ...
 /// in this order, rounded once; the whole result if `Finish`, else a partial one. `own` is this
@@ -76,22 +92,10 @@ template <class R, int Sources, bool Finish>
 void reduce_bulk(const R& reduction, void* out, const void* own, const void* const* sources,
                  Index count) {
   static_assert(Sources >= 0);
-  auto* const to = static_cast<char*>(out);
-  auto* const mine = static_cast<const char*>(own);
-  const char* from[Sources + 1] = {};
-  for (int s = 0; s < Sources; ++s) from[s] = static_cast<const char*>(sources[s]);
-  const auto run = [&]<bool Own>() {
-    if constexpr (is_narrow_float<typename R::Type> &&
-                  cuda::std::is_same_v<typename R::Accumulate, float>) {
-      detail::reduce_runs<R, Sources, Finish, Own>(reduction, to, mine, from, count);
-    } else {
-      detail::reduce_loop<R, Sources, Finish, Own>(reduction, to, mine, from, count);
-    }
-  };
   if (own != nullptr) {
-    run.template operator()<true>();
+    reduce_own<R, Sources, Finish>(reduction, out, own, sources, count);
   } else if constexpr (Sources > 0) {
-    run.template operator()<false>();
+    reduce_own<R, Sources, Finish, false>(reduction, out, own, sources, count);
   }
 }
 

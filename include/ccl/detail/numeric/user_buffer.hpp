@@ -150,4 +150,94 @@ class UserBuffer {
   char* out_;
 };
 
+/// `Align` of kernels that serve buffers of any alignment.
+inline constexpr int any_align = 0;
+
+/// View whose lanes test the addresses that they access. Whole aligned cells are accessed as with
+/// an alignment of 16. All other accesses are functions that are not inlined: all kernels for `T`
+/// share them.
+template <class T>
+class UserBuffer<T, any_align> {
+  using Aligned = UserBuffer<T, 16>;
+  static constexpr int min_align = alignof(T) < 16 ? int(alignof(T)) : 16;
+
+ public:
+  static constexpr int cell_words = Aligned::cell_words;
+  static constexpr int per_cell = Aligned::per_cell;
+
+  CCL_HD UserBuffer(const void* in, void* out)
+      : in_{static_cast<const char*>(in)}, out_{static_cast<char*>(out)} {}
+
+  CCL_HD const char* in(Index at) const { return in_ + at * Index{sizeof(T)}; }
+  CCL_HD char* out(Index at) const { return out_ + at * Index{sizeof(T)}; }
+
+  /// See `UserBuffer`.
+  template <Fill, class Lane, class Count>
+  CCL_HD typename Lane::Fragment load(const Lane& lane, Index at, Count left) const {
+    if (left <= Count(lane.cell(0) * per_cell)) return {};
+    if (is_wide(lane, in(at), left)) {
+      return Aligned{in_, nullptr}.template load<Fill::cells>(lane, at, left);
+    }
+    return load_apart(lane, in_, at, left);
+  }
+  template <Fill, class Lane, class Count>
+  CCL_HD void store(const Lane& lane, Index at, Count left,
+                    const typename Lane::Fragment& f) const {
+    if (left <= Count(lane.cell(0) * per_cell)) return;
+    if (is_wide(lane, out(at), left)) {
+      Aligned{nullptr, out_}.template store<Fill::cells>(lane, at, left, f);
+    } else {
+      store_apart(lane, out_, at, left, f);
+    }
+  }
+
+ private:
+  /// True if each access of the lane is aligned, and either all of its elements exist or none.
+  template <class Lane, class Count>
+  CCL_HD static bool is_wide(const Lane& lane, const char* tile, Count left) {
+    if constexpr (!Element<T>::packed) return false;
+    constexpr int run = Lane::stride * per_cell;
+    constexpr unsigned most = Lane::stride * cell_words % 2 == 0 ? 16 : 8;
+    const auto base = unsigned(reinterpret_cast<cuda::std::uintptr_t>(tile));
+    unsigned bits = 0;
+    bool whole = true;
+    CCL_UNROLL for (int c = 0; c < Lane::cells; c += Lane::stride) {
+      const int first = lane.cell(c) * per_cell;
+      if (!lane.contains(c)) continue;
+      bits |= base + unsigned(first) * unsigned(sizeof(T));
+      whole = whole && (first + run <= left || first >= left);
+    }
+    return whole && bits % most == 0;
+  }
+  template <class Lane, class Count>
+  CCL_HD_APART static typename Lane::Fragment load_apart(Lane lane, const char* in, Index at,
+                                                         Count left) {
+    if constexpr (min_align < 4) {
+      if (are_words(in, at)) {
+        return UserBuffer<T, 4>{in, nullptr}.template load<Fill::any>(lane, at, left);
+      }
+    }
+    return UserBuffer<T, min_align>{in, nullptr}.template load<Fill::any>(lane, at, left);
+  }
+  template <class Lane, class Count>
+  CCL_HD_APART static void store_apart(Lane lane, char* out, Index at, Count left,
+                                       typename Lane::Fragment f) {
+    if constexpr (min_align < 4) {
+      if (are_words(out, at)) {
+        UserBuffer<T, 4>{nullptr, out}.template store<Fill::any>(lane, at, left, f);
+        return;
+      }
+    }
+    UserBuffer<T, min_align>{nullptr, out}.template store<Fill::any>(lane, at, left, f);
+  }
+  /// True if cells from element `at` on are aligned as words of 4 bytes. Cells are 8 bytes long, or
+  /// a multiple.
+  CCL_HD static bool are_words(const char* base, Index at) {
+    return (reinterpret_cast<cuda::std::uintptr_t>(base) + Word(at) * sizeof(T)) % 4 == 0;
+  }
+
+  const char* in_;
+  char* out_;
+};
+
 }  // namespace ccl::detail

@@ -5,14 +5,86 @@
 #include <ccl/detail/peer/prims.hpp>
 #include <ccl/detail/peer/registry.hpp>
 
+#include <span>
+
 namespace ccl::detail {
+
+/// Maximum and minimum number of ranks that an algorithm's kernels run.
+template <class Counts>
+struct RangeOfRanks;
+template <int... Ranks>
+struct RangeOfRanks<RankCounts<Ranks...>> {
+  static constexpr int most = [] {
+    int found = 0;
+    ((found = Ranks > found ? Ranks : found), ...);
+    return found;
+  }();
+  static constexpr int fewest = [] {
+    int found = fewest_ranks(most);
+    ((found = fewest_ranks(Ranks) < found ? fewest_ranks(Ranks) : found), ...);
+    return found;
+  }();
+};
+
+/// Kernels for a number of ranks and less.
+template <class R>
+struct PeerKernelsOf {
+  using Kernel = void (*)(PeerWork<R>, int channels);
+  PeerShape shape;
+  Kernel aligned;  // null: none
+  Kernel any;      // buffers of any alignment, and any number of ranks
+};
+
+/// Assigns one warp per tile, spread over as many blocks as possible. Measured on H200.
+template <class R>
+CudaShape spread_tiles(PeerWork<R>& work, Index tiles, int max_lanes, const DeviceTarget& target) {
+  const Index max_warps = max_lanes / WarpLanes::width;
+  Index blocks = target.max_blocks < work.epoch.count ? target.max_blocks : work.epoch.count;
+  if (tiles < blocks) blocks = tiles;
+  Index warps = div_up(tiles, blocks);
+  warps = warps < max_warps ? warps : max_warps;
+  work.blocks = int(blocks);
+  work.channels = int(blocks * warps);
+  return {work.channels, int(blocks), target.share};
+}
+/// Launches a message in as many parts as the scratch requires. Ranks whose buffers have other
+/// alignments make the same parts.
+template <class R>
+cudaError_t launch_parts(const PeerKernelsOf<R>& of, int max_lanes, const PeerWork<R>& how,
+                         const DeviceTarget& target) {
+  constexpr Index size = sizeof(typename R::Type);
+  const Index most = of.shape.max_elements(how.layout, how.peers);
+  if (most < 1) return cudaErrorInvalidValue;
+  const bool aligned = alignment(how) == 16 && of.aligned != nullptr;
+  for (Index at = 0; at < how.layout.count; at += most) {
+    PeerWork<R> work = how;
+    work.rows = of.shape.ranks;
+    work.input = static_cast<const char*>(how.input) + at * size;
+    work.output = static_cast<char*>(how.output) + at * size;
+    work.layout.count = how.layout.count - at < most ? how.layout.count - at : most;
+    const Index tiles = of.shape.tiles(of.shape.share(work.layout, work.peers.ranks));
+    const CudaShape shape = spread_tiles(work, tiles, max_lanes, target);
+    const int lanes = shape.channels / shape.blocks * WarpLanes::width;
+    const cudaError_t e =
+        CudaExecutor::launch_kernel(aligned ? of.aligned : of.any, shape.blocks, lanes, shape.share,
+                                    target.stream, work, shape.channels);
+    if (e != cudaSuccess) return e;
+  }
+  return cudaSuccess;
+}
 
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
-  template <int Align, int Ranks, class P = Proto>
-  using Body = PeerBody<Op, Algo, P, Align, R, Ranks>;
   using Group = WarpLanes;
   using Counts = typename Algo::RankCounts::Kernels;
+  using Range = RangeOfRanks<Counts>;
+  template <int Ranks, class P = Proto>
+  using Body = PeerBody<Op, Algo, P, 16, R, Ranks>;
+  /// Kernel for buffers of any alignment, and for all numbers of ranks.
+  template <class P = Proto>
+  using AnyBody = PeerBody<Op, Algo, P, any_align, R, Range::most, Range::fewest>;
+  static constexpr bool one_kernel = requires { Algo::one_kernel; };
+  static constexpr int max_lanes = AnyBody<>::max_lanes;
   /// Minimum bytes of a share that moves in pairs: see `TwoShot::pairs_from`. 0: no pairs.
   static constexpr Index pairs_from = [] {
     if constexpr (requires { Algo::template pairs_from<Op>; }) {
@@ -21,98 +93,73 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
     return Index{0};
   }();
 
-  static int launch(const PeerWork<R>& how, const DeviceTarget& target) {
-    return on_device(target.device, [&] { return for_ranks(Counts{}, how, target); });
+  /// Returns the kernels for `ranks` ranks, of the protocol or of its pairs. Null: none.
+  static const PeerKernelsOf<R>* kernels_for(int ranks, bool in_pairs) {
+    return find(Counts{}, Counts::kernel_for(ranks), in_pairs);
   }
   template <int... Ranks>
-  static cudaError_t for_ranks(RankCounts<Ranks...>, const PeerWork<R>& how,
-                               const DeviceTarget& target) {
-    cudaError_t result = cudaErrorInvalidValue;
-    const int kernel = Counts::kernel_for(how.peers.ranks);
-    (void)((kernel == Ranks && (result = launch_for<Ranks>(how, target), true)) || ...);
-    return result;
-  }
-  template <int Ranks>
-  static cudaError_t launch_for(const PeerWork<R>& how, const DeviceTarget& target) {
-    return with_alignment<R>(alignment(how), [&]<int Align>(Aligned<Align>) {
-      if constexpr (pairs_from > 0) {
-        using Pairs = typename Proto::Pairs;
-        const Index share = Body<16, Ranks>::template share<Group>(how);
-        if (share * Index{sizeof(typename R::Type)} >= pairs_from) {
-          return launch_all<Body<Align, Ranks, Pairs>>(how, target);
-        }
-      }
-      return launch_all<Body<Align, Ranks>>(how, target);
-    });
-  }
-  /// Launches a message in as many parts as the scratch requires.
-  template <class Body>
-  static cudaError_t launch_all(const PeerWork<R>& how, const DeviceTarget& target) {
-    constexpr Index size = sizeof(typename R::Type);
-    const Index most = Body::template max_elements<Group>(how);
-    if (most < 1) return cudaErrorInvalidValue;
-    for (Index at = 0; at < how.layout.count; at += most) {
-      PeerWork<R> work = how;
-      work.input = static_cast<const char*>(how.input) + at * size;
-      work.output = static_cast<char*>(how.output) + at * size;
-      work.layout.count = how.layout.count - at < most ? how.layout.count - at : most;
-      if (const cudaError_t e = launch_one<Body>(work, target); e != cudaSuccess) return e;
+  static const PeerKernelsOf<R>* find(RankCounts<Ranks...>, int kernel, bool in_pairs) {
+    static const PeerKernelsOf<R> plain[] = {kernels<Ranks, Proto>()...};
+    std::span<const PeerKernelsOf<R>> all = plain;
+    if constexpr (pairs_from > 0) {
+      static const PeerKernelsOf<R> pairs[] = {kernels<Ranks, typename Proto::Pairs>()...};
+      if (in_pairs) all = pairs;
     }
-    return cudaSuccess;
+    for (const PeerKernelsOf<R>& of : all) {
+      if (of.shape.ranks == kernel) return &of;
+    }
+    return nullptr;
+  }
+  template <int Ranks, class P>
+  static PeerKernelsOf<R> kernels() {
+    PeerKernelsOf<R> of{Body<Ranks, P>::template shape<Group>(), nullptr,
+                        run_collective<Group, AnyBody<P>>};
+    if constexpr (!one_kernel) of.aligned = run_collective<Group, Body<Ranks, P>>;
+    return of;
+  }
+
+  static bool moves_in_pairs(const PeerKernelsOf<R>& plain, const PeerWork<R>& how) {
+    const Index share = plain.shape.share(how.layout, how.peers.ranks);
+    return pairs_from > 0 && share * Index{sizeof(typename R::Type)} >= pairs_from;
+  }
+  static int launch(const PeerWork<R>& how, const DeviceTarget& target) {
+    const PeerKernelsOf<R>* of = kernels_for(how.peers.ranks, false);
+    if (of == nullptr) return cudaErrorInvalidValue;
+    if (moves_in_pairs(*of, how)) of = kernels_for(how.peers.ranks, true);
+    return on_device(target.device, [&] { return launch_parts(*of, max_lanes, how, target); });
   }
   template <class Body>
-  static cudaError_t launch_one(PeerWork<R>& work, const DeviceTarget& target) {
-    const CudaShape shape = spread<Body>(work, Body::max_lanes, target);
-    return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
+  static CudaShape spread(PeerWork<R>& work, int block_lanes, const DeviceTarget& target) {
+    return spread_tiles(work, Body::template tiles<Group>(work), block_lanes, target);
   }
-  /// Assigns one warp per tile, spread over as many blocks as possible. Measured on H200.
-  template <class Body>
-  static CudaShape spread(PeerWork<R>& work, int max_lanes, const DeviceTarget& target) {
-    const Index max_warps = max_lanes / Group::width;
-    const Index tiles = Body::template tiles<Group>(work);
-    Index blocks = target.max_blocks < work.epoch.count ? target.max_blocks : work.epoch.count;
-    if (tiles < blocks) blocks = tiles;
-    Index warps = div_up(tiles, blocks);
-    warps = warps < max_warps ? warps : max_warps;
-    work.blocks = int(blocks);
-    work.channels = int(blocks * warps);
-    return {work.channels, int(blocks), target.share};
+  static Index packets_in_group(const PeerWork<R>& how) {
+    const PeerKernelsOf<R>* const of = kernels_for(how.peers.ranks, false);
+    if (of == nullptr || moves_in_pairs(*of, how)) return 0;
+    if (how.layout.count > of->shape.max_elements(how.layout, how.peers)) return 0;
+    const Index share = of->shape.share(how.layout, how.peers.ranks);
+    return div_up<Index>(of->shape.half_packets(share), 8) * 8;
   }
-  template <int Ranks>
-  static Index packets(const PeerWork<R>& how) {
-    const Index share = Body<16, Ranks>::template share<Group>(how);
-    const bool fits = how.layout.count <= Body<16, Ranks>::template max_elements<Group>(how) &&
-                      (pairs_from == 0 || share * Index{sizeof(typename R::Type)} < pairs_from);
-    return fits ? Body<16, Ranks>::template packets<Group>(how) : 0;
-  }
-  template <int... Ranks>
-  static Index packets_for(RankCounts<Ranks...>, const PeerWork<R>& how) {
-    const int kernel = Counts::kernel_for(how.peers.ranks);
-    return (Index{0} + ... + (kernel == Ranks ? packets<Ranks>(how) : 0));
-  }
-  template <int... Ranks>
-  static cudaError_t load_all(RankCounts<Ranks...>) {
-    return for_alignments<R>([]<int Align>(Aligned<Align>) {
+  static int load(int device) {
+    return on_device(device, [] {
       cudaError_t result = cudaSuccess;
-      const auto good = [&](cudaError_t e) {
-        if (result == cudaSuccess) result = e;
+      const auto load = [&result](typename PeerKernelsOf<R>::Kernel kernel) {
+        if (result == cudaSuccess && kernel != nullptr) result = CudaExecutor::load_kernel(kernel);
       };
-      (good(CudaExecutor::load<Group, Body<Align, Ranks>>()), ...);
-      if constexpr (pairs_from > 0) {
-        (good(CudaExecutor::load<Group, Body<Align, Ranks, typename Proto::Pairs>>()), ...);
+      for (int ranks = 1; ranks <= Range::most; ++ranks) {
+        for (const bool in_pairs : {false, true}) {
+          const PeerKernelsOf<R>* const of = kernels_for(ranks, in_pairs);
+          if (of == nullptr || of->shape.ranks != ranks) continue;
+          load(of->aligned);
+          load(of->any);
+        }
       }
       return result;
     });
   }
-  static int load(int device) {
-    return on_device(device, [] { return load_all(Counts{}); });
-  }
   static inline KernelLoader loader{&load, nullptr};
   static inline const bool once = [] {
     PeerKernels<Op, Algo, Proto, R>::launch = &launch;
-    PeerKernels<Op, Algo, Proto, R>::packets_in_group = [](const PeerWork<R>& how) {
-      return packets_for(Counts{}, how);
-    };
+    PeerKernels<Op, Algo, Proto, R>::packets_in_group = &packets_in_group;
     loader.next = ComposedKernels<Op, Algo, Proto>::first;
     ComposedKernels<Op, Algo, Proto>::first = &loader;
     return true;

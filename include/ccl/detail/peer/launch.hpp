@@ -26,15 +26,18 @@ PeerWork<R> peer_work(const Connections& connections, const CallArguments<R>& gi
   return work;
 }
 
-template <class Op, class Algo, class Proto, class R>
+/// `kernels` launches the kernels of the composition with the work that `work_of` returns.
+template <class R>
 Result<void> launch_over_peers(const std::shared_ptr<Connections>& connections,
-                               const CallInfo& info, const CallArguments<R>& given, Stream stream) {
-  const auto kernels = PeerKernels<Op, Algo, Proto, R>::launch;
+                               const CallInfo& info, const CallArguments<R>& given, Stream stream,
+                               int (*kernels)(const PeerWork<R>&, const DeviceTarget&),
+                               PeerWork<R> (*work_of)(const Connections&,
+                                                      const CallArguments<R>&)) {
   if (kernels == nullptr) return fail(no_device_code(*connections));
   // An empty message has no launch, because it has no tile whose flags could count it.
   if (given.layout.count == 0) return check_ready(connections->comm());
   CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream));
-  return launch.finish(kernels(peer_work<Op, Algo>(*connections, given), launch.target()));
+  return launch.finish(kernels(work_of(*connections, given), launch.target()));
 }
 
 }  // namespace ccl::detail

@@ -17,12 +17,16 @@ namespace ccl::detail {
 /// `Ranks` is the maximum number of ranks. A launch has `fewest_ranks(Ranks)` ranks or more. Loops
 /// over ranks are unrolled up to `Ranks` and end at the first absent rank, in all lanes alike.
 ///
+/// `Fewest`: minimum number of ranks. With fewer than `fewest_ranks(Ranks)`, the kernel stands for
+/// several others: its boxes have `PeerWork::rows` rows, as those of its peers' kernels.
+///
 /// The message is one share, or one share per rank. Its tiles are assigned to the groups.
 ///
 /// The halves of the scratch alternate between launches. If every rank waits for data of all
 /// others, no rank is more than one launch ahead. No rank then overwrites a tile that a peer still
 /// reads. If some ranks wait for no other, `begin_in_step` keeps them from running ahead.
-template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int Ranks>
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int Ranks,
+          int Fewest = fewest_ranks(Ranks)>
 class PeerPrims {
  public:
   static constexpr int max_ranks = Ranks;
@@ -53,9 +57,10 @@ class PeerPrims {
   }
   /// Returns the elements of a share if `count` elements are split among `ranks` ranks.
   CCL_HD static constexpr int split_share(int count, int ranks = Ranks) {
+    if constexpr (stands_for_others) return div_up(div_up(count, ranks), grain) * grain;
     // All divisors are constants, so that no lane divides before its first load.
     int each = div_up(count, Ranks);
-    CCL_UNROLL for (int n = fewest_ranks(Ranks); n < Ranks; ++n) {
+    CCL_UNROLL for (int n = Fewest; n < Ranks; ++n) {
       if (n == ranks) each = div_up(count, n);
     }
     return div_up(each, grain) * grain;
@@ -146,6 +151,14 @@ class PeerPrims {
                                      left(share, t));
   }
   CCL_HD void store(int share, int t, const Fragment& f) const {
+    if constexpr (Align == any_align) {
+      store_apart(share, t, f);
+    } else {
+      store_here(share, t, f);
+    }
+  }
+  CCL_HD_APART void store_apart(int share, int t, Fragment f) const { store_here(share, t, f); }
+  CCL_HD void store_here(int share, int t, const Fragment& f) const {
     data_.template store<fill>(lane_, share * out_stride_ + Index{t} * tile_elements,
                                left(share, t), f);
   }
@@ -160,6 +173,14 @@ class PeerPrims {
   /// Loads tile t of every share except this rank's. `of[k]` is the share of the k-th rank after
   /// this rank.
   CCL_HD All load_others(int t) const {
+    if constexpr (Align == any_align) {
+      return load_others_apart(t);
+    } else {
+      return load_others_here(t);
+    }
+  }
+  CCL_HD_APART All load_others_apart(int t) const { return load_others_here(t); }
+  CCL_HD All load_others_here(int t) const {
     All all;
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) all.of[k] = load(peer(k), t);
     return all;
@@ -169,36 +190,45 @@ class PeerPrims {
   CCL_HD void push(int box, int t, const Fragment& f) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
       if (!is_present(k)) break;
-      send(theirs_[k] + slots(box * Ranks, t), f);
+      send(theirs_[k] + slots(box * rows(), t), f);
     }
   }
   /// Pushes the fragment to one rank, which must not be this rank.
   CCL_HD void push_to(int rank, int box, int t, const Fragment& f) const {
     Packet* const row = work_.peers.scratch[rank] + Index(flag_ & 1) * work_.peers.half_packets +
                         work_.first_packet + slots(rank_, 0);
-    send(row + slots(box * Ranks, t), f);
+    send(row + slots(box * rows(), t), f);
   }
   /// Pushes to each peer its own fragment.
   CCL_HD void scatter(int box, int t, const All& all) const {
     CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
       if (!is_present(k)) break;
-      send(theirs_[k] + slots(box * Ranks, t), prepare(all.of[k]));
+      send(theirs_[k] + slots(box * rows(), t), prepare(all.of[k]));
     }
   }
   /// Waits for the tiles that the peers pushed. The fragments of this rank and of absent ranks are
   /// undefined. Returns when all flags have arrived or the spin wait has failed.
   CCL_HD All collect(int box, int t) {
-    Packet* const row = mine_ + slots(box * Ranks, t);
-    const All all =
-        collect_peers<Ranks>(lane_, row, slots(1, 0), flag_, rank_, work_.peers.ranks, spin_wait_);
+    if constexpr (Align == any_align) {
+      return collect_apart(box, t);
+    } else {
+      return collect_here(box, t);
+    }
+  }
+  CCL_HD_APART All collect_apart(int box, int t) { return collect_here(box, t); }
+  CCL_HD All collect_here(int box, int t) {
+    Packet* const row = mine_ + slots(box * rows(), t);
+    const All all = collect_peers<Ranks, Fewest>(lane_, row, slots(1, 0), flag_, rank_,
+                                                 work_.peers.ranks, spin_wait_);
     CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
+      if (stands_for_others && r >= work_.peers.ranks) break;
       if (r != rank_) empty(row + slots(r, 0));
     }
     return all;
   }
   /// Waits for the tile that one rank pushed.
   CCL_HD Fragment collect_from(int rank, int box, int t) {
-    Packet* const tile = mine_ + slots(box * Ranks + rank, t);
+    Packet* const tile = mine_ + slots(box * rows() + rank, t);
     const Fragment f = ccl::detail::collect<1>(lane_, tile, flag_, rank, spin_wait_).of[0];
     empty(tile);
     return f;
@@ -221,8 +251,11 @@ class PeerPrims {
  private:
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
 
+  static constexpr bool stands_for_others = Fewest < fewest_ranks(Ranks);
+  /// Returns the rows of a box, one for each rank.
+  CCL_HD int rows() const { return stands_for_others ? work_.rows : Ranks; }
   /// Returns true if the launch has rank r, or an r-th rank after this rank. `r` is a constant.
-  CCL_HD bool is_present(int r) const { return r < fewest_ranks(Ranks) || r < work_.peers.ranks; }
+  CCL_HD bool is_present(int r) const { return r < Fewest || r < work_.peers.ranks; }
   /// Returns the fragment as the peers receive it, for use by this rank too.
   CCL_HD static Fragment as_sent(const Fragment& f) {
     if constexpr (requires { Lane::as_sent(f); }) return Lane::as_sent(f);
@@ -246,7 +279,7 @@ class PeerPrims {
   /// Returns the k-th rank after this rank.
   CCL_HD int peer(int k) const {
     // The share of an absent rank is one past the last, which has no elements.
-    if constexpr (fewest_ranks(Ranks) == Ranks && (Ranks & (Ranks - 1)) == 0) {
+    if constexpr (Fewest == Ranks && (Ranks & (Ranks - 1)) == 0) {
       return (rank_ + k) & (Ranks - 1);
     }
     const int ranks = work_.peers.ranks;
@@ -261,6 +294,7 @@ class PeerPrims {
   }
   /// Returns the elements of the share from tile t on. Below 1 if the tile is past the end.
   CCL_HD int left(int share, int t) const {
+    if (stands_for_others && share >= work_.peers.ranks) return 0;
     const int rest = end_ - share * share_;
     return (rest < share_ ? rest : share_) - t * tile_elements;
   }
@@ -286,55 +320,74 @@ class PeerPrims {
   SpinWait<Memory> spin_wait_;
 };
 
+/// Shape of a kernel over a peer view, as values.
+struct PeerShape {
+  int ranks;  // maximum number of ranks, and rows of a box
+  int boxes, tile_elements, tile_packets, grain;
+
+  /// Returns the elements of a share.
+  constexpr Index share(const Layout& layout, int of_ranks) const {
+    if (!layout.split) return layout.count;
+    return div_up<Index>(div_up<Index>(layout.count, of_ranks), grain) * grain;
+  }
+  constexpr Index tiles(Index share) const { return div_up<Index>(share, tile_elements); }
+  /// Returns the packets of each half of the scratch that shares of that size take.
+  constexpr Index half_packets(Index share) const {
+    return tiles(share) * tile_packets * ranks * boxes;
+  }
+  /// Returns the maximum elements of a message, split or per share, that fits into a half of the
+  /// scratch. They are a multiple of 128 bytes, so that the next part has the same alignment.
+  constexpr Index max_elements(const Layout& layout, const PeerView& peers) const {
+    const Index share = peers.half_packets / half_packets(1) * tile_elements / grain * grain;
+    const Index most = layout.split ? share * peers.ranks : share;
+    const Index limit = (Index{1} << 30) / (layout.split ? 1 : ranks);
+    return most < limit ? most : limit;
+  }
+};
+
 /// Body of one launch over a peer view, for an executor.
-template <class Op, class Algo, class Proto, int Align, class R, int Ranks>
+template <class Op, class Algo, class Proto, int Align, class R, int Ranks,
+          int Fewest = fewest_ranks(Ranks)>
 struct PeerBody {
   using Work = PeerWork<R>;
   static constexpr int max_lanes = 512;
   const Work& work;
 
+  template <LaneGroup Group>
+  static constexpr PeerShape shape() {
+    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
+    return {Ranks, Algo::boxes, Prims::tile_elements, Prims::Lane::tile_packets, Prims::grain};
+  }
   /// True if the message fits into the scratch. No other code checks this.
   template <LaneGroup Group>
   static constexpr bool fits(const Work& work) {
-    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
-    return Prims::half_packets(share<Group>(work), Algo::boxes) <= work.peers.half_packets;
+    return shape<Group>().half_packets(share<Group>(work)) <= work.peers.half_packets;
   }
   /// Returns the tiles of each share, which is the number of groups with work.
   template <LaneGroup Group>
   static constexpr Index tiles(const Work& work) {
-    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
-    return div_up<Index>(share<Group>(work), Prims::tile_elements);
+    return shape<Group>().tiles(share<Group>(work));
   }
   /// Returns the packets of each half of the scratch that the message takes, a multiple of 128
   /// bytes.
   template <LaneGroup Group>
   static constexpr Index packets(const Work& work) {
-    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
-    return div_up<Index>(Prims::half_packets(share<Group>(work), Algo::boxes), 8) * 8;
+    return div_up<Index>(shape<Group>().half_packets(share<Group>(work)), 8) * 8;
   }
-  /// Returns the maximum elements of a message, split or per share, that fits into a half of the
-  /// scratch. They are a multiple of 128 bytes, so that the next part has the same alignment.
   template <LaneGroup Group>
   static constexpr Index max_elements(const Work& work) {
-    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
-    const Index tiles = work.peers.half_packets / Prims::half_packets(1, Algo::boxes);
-    const Index share = tiles * Prims::tile_elements / Prims::grain * Prims::grain;
-    const Index most = work.layout.split ? share * work.peers.ranks : share;
-    const Index limit = (Index{1} << 30) / (work.layout.split ? 1 : Ranks);
-    return most < limit ? most : limit;
+    return shape<Group>().max_elements(work.layout, work.peers);
+  }
+  template <LaneGroup Group>
+  static constexpr Index share(const Work& work) {
+    return shape<Group>().share(work.layout, work.peers.ranks);
   }
 
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
-    PeerPrims<Group, Proto, R, Align, Ranks> prims{group, work, channel};
+    PeerPrims<Group, Proto, R, Align, Ranks, Fewest> prims{group, work, channel};
     Algo::run(Op{}, prims);
     return prims.left();
-  }
-  template <LaneGroup Group>
-  static constexpr Index share(const Work& work) {
-    using Prims = PeerPrims<Group, Proto, R, Align, Ranks>;
-    if (!work.layout.split) return work.layout.count;
-    return Prims::split_share(int(work.layout.count), work.peers.ranks);
   }
   /// Counts the launch in the copy of this block. Also counts it in the copies of absent blocks,
   /// unless `count_launch` has done so.

@@ -18,6 +18,7 @@ struct PeerWork {
   int root = 0;
   int channels = 1;  // groups of the launch
   int blocks = 1;    // see `HasBlockEpilogue`
+  int rows = 0;      // ranks of the kernel that peers may run: see `PeerPrims`
   // Members for calls of one composition that share a launch, a half of the scratch and an epoch:
   Index first_packet = 0;  // first packet of this call's boxes in the half
   int first_block = 0;     // first block of this call among those of all calls

@@ -8,29 +8,29 @@
 
 namespace ccl::detail {
 
-/// Call over wires in a group.
-template <class Op, class Algo, class Proto, class R>
-class WireCall final : public RecordedCall {
+/// Call over wires in a group, of any composition.
+template <class R>
+class AnyWireCall : public RecordedCall {
  public:
   using Work = WireWork<R>;
-  WireCall(std::shared_ptr<Connections> connections, const CallInfo& info,
-           const CallArguments<R>& given)
-      : RecordedCall{std::move(connections), info}, given_{given} {}
+  AnyWireCall(std::shared_ptr<Connections> connections, const CallInfo& info,
+              const WireParts<R>& parts, const CallArguments<R>& given)
+      : RecordedCall{std::move(connections), info}, parts_{parts}, given_{given} {}
 
   Result<void> connect() override {
-    CCL_CHECK((check_slices_on_host<Op, Algo, Proto, R>(connections())));
-    return connect_wanted<Op, Algo>(connections(), given_.root);
+    CCL_CHECK(check_slices_on_host(connections(), parts_.slice_bytes));
+    return connect_wanted(connections(), parts_.positions, given_.root);
   }
   /// One channel or more: see `settle_group`.
   Index wants() const override { return 1; }
   Index capacity() const override { return connections().plan().channels; }
   Index bytes() const override {
-    return message_bytes(wire_work_on_device<Op, Algo>(connections(), given_));
+    return message_bytes(wire_work_on_device(connections(), parts_, given_));
   }
-  void run_on_host(Launch&) override { run_wires<Op, Algo, Proto>(connections(), given_); }
+  void run_on_host(Launch&) override { parts_.run(connections(), given_); }
   /// Arguments on the channels of its share. Without a share it has no channels.
   Work work_on_device() const {
-    Work work = wire_work_on_device<Op, Algo>(connections(), given_);
+    Work work = wire_work_on_device(connections(), parts_, given_);
     work.watch.ticket = ticket();
     work.in += share.begin * work.ranks;
     work.out += share.begin * work.ranks;
@@ -41,7 +41,17 @@ class WireCall final : public RecordedCall {
   }
 
  private:
+  const WireParts<R>& parts_;
   CallArguments<R> given_;
+};
+
+/// Call over wires in a group. The type names its kernels.
+template <class Op, class Algo, class Proto, class R>
+class WireCall final : public AnyWireCall<R> {
+ public:
+  WireCall(std::shared_ptr<Connections> connections, const CallInfo& info,
+           const CallArguments<R>& given)
+      : AnyWireCall<R>{std::move(connections), info, wire_parts<Op, Algo, Proto, R, true>, given} {}
 };
 
 }  // namespace ccl::detail

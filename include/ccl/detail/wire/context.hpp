@@ -61,15 +61,28 @@ class WireContext {
     return chunks;
   }
   template <int In, int Out>
-  CCL_HD WirePrims<Group, Proto, R, Align, In, Out, Proxied> prims(const Peers<In>& ins,
-                                                                   const Peers<Out>& outs) const {
-    return {group_, work_, channel_, ins, outs};
+  CCL_HD auto prims(const Peers<In>& ins, const Peers<Out>& outs) const {
+    if constexpr (Align == any_align) {
+      // All primitives of a kernel share the function of their steps.
+      constexpr int most = In > Out ? In : Out;
+      return Prims<most, most>{group_, work_, channel_, widened<most>(ins), widened<most>(outs)};
+    } else {
+      return Prims<In, Out>{group_, work_, channel_, ins, outs};
+    }
   }
   CCL_HD Exchange<Group, Proto, R, Align, Work> exchange() const {
     return {group_, work_, channel_, server_};
   }
 
  private:
+  template <int In, int Out>
+  using Prims = WirePrims<Group, Proto, R, Align, In, Out, Proxied>;
+  template <int Most, int N>
+  CCL_HD static Peers<Most> widened(const Peers<N>& peers) {
+    Peers<Most> all;
+    CCL_UNROLL for (int i = 0; i < Most; ++i) all.rank[i] = i < N ? peers.rank[i < N ? i : 0] : -1;
+    return all;
+  }
   /// Elements to whose multiples chunks are cut. Chunks begin at multiples of 128 bytes, which
   /// keeps aligned buffers aligned. If a tile of many lanes holds fewer elements, they begin at
   /// multiples of 16 bytes at least, because a chunk must fit the wire.

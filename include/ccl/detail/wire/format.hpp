@@ -42,13 +42,27 @@ struct WireFormat {
   }
 };
 
-/// Parts of a step on one tile, in the order in which a lane does them.
+/// Parts of a step on one tile, in the order in which a lane does them. A value: the step is known
+/// at run time. `FixedStep`: it is known to the compiler.
 struct StepParts {
+  template <auto Part>
+  static constexpr bool may = true;
+
   bool recv = false;     // take the tiles that the wires in have delivered
   bool own = false;      // load the tile of this rank's own data
   bool out = false;      // store the result in the user's memory
   bool send = false;     // store the result in the slots of the wires out
   bool post_op = false;  // finish the reduction before the result leaves
 };
+template <StepParts Step>
+struct FixedStep {
+  static constexpr bool recv = Step.recv, own = Step.own, out = Step.out, send = Step.send,
+                        post_op = Step.post_op;
+  template <auto Part>
+  static constexpr bool may = Step.*Part;
+};
+/// False if the compiler knows that steps of type `Step` lack a part.
+template <class Step, bool StepParts::*Part>
+inline constexpr bool may = Step::template may<Part>;
 
 }  // namespace ccl::detail

@@ -8,28 +8,30 @@ namespace ccl::detail {
 
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<WireKernels<Op, Algo, Proto, R>> {
-  template <int Align, bool Proxied>
-  using Body = WireBody<Op, Algo, Proto, Align, R, Proxied>;
+  using Body = WireBody<Op, Algo, Proto, 16, R, false>;
+  /// Kernel for buffers of any alignment, and for wires that a proxy serves.
+  using AnyBody = WireBody<Op, Algo, Proto, any_align, R, true>;
   using Group = LanesOf<Proto>;
+  static constexpr bool one_kernel = requires { Algo::one_kernel; };
 
   static int launch(const WireWork<R>& how, const DeviceTarget& target) {
     return on_device(target.device, [&] {
       WireWork<R> work = how;
       const Index bytes = message_bytes(work);
-      return with_alignment<R>(alignment(work), [&]<int Align>(Aligned<Align>) {
-        if constexpr (Align == 16) {
-          if (!work.proxied) return launch_body<Group, Body<16, false>>(work, bytes, target);
+      if constexpr (!one_kernel) {
+        if (!work.proxied && alignment(work) == 16) {
+          return launch_body<Group, Body>(work, bytes, target);
         }
-        return launch_body<Group, Body<Align, true>>(work, bytes, target);
-      });
+      }
+      return launch_body<Group, AnyBody>(work, bytes, target);
     });
   }
   static int load(int device) {
     return on_device(device, [] {
-      const cudaError_t e = CudaExecutor::load<Group, Body<16, false>>();
-      if (e != cudaSuccess) return e;
-      return for_alignments<R>(
-          []<int Align>(Aligned<Align>) { return CudaExecutor::load<Group, Body<Align, true>>(); });
+      if constexpr (!one_kernel) {
+        if (const cudaError_t e = CudaExecutor::load<Group, Body>(); e != cudaSuccess) return e;
+      }
+      return CudaExecutor::load<Group, AnyBody>();
     });
   }
   static inline KernelLoader loader{&load, nullptr};

@@ -6,6 +6,7 @@
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/compiled_lanes.hpp>
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/detail/wire/registry.hpp>
@@ -50,18 +51,27 @@ WireWork<R> wire_work(const Connections& connections, const R& reduction,
   work.output = given.output;
   return work;
 }
+/// Parts of a composition over wires that calls with a reduction `R` use. Values, so that the code
+/// of a call is instantiated by `R` alone.
+template <class R>
+struct WireParts {
+  const PositionsOf& positions;
+  Index slice_bytes;                                         // minimum of a slice on CPU lanes
+  void (*run)(const Connections&, const CallArguments<R>&);  // CPU lanes; null: on GPUs alone
+  const WireLaunch<R>& kernels;  // null: the program has no device code for them
+};
+
 /// The whole work of a launch on a GPU, whose tables hold the trees of all roots.
-template <class Op, class Algo, class R>
-WireWork<R> wire_work_on_device(const Connections& connections, const CallArguments<R>& given) {
+template <class R>
+WireWork<R> wire_work_on_device(const Connections& connections, const WireParts<R>& parts,
+                                const CallArguments<R>& given) {
   WireWork<R> work = wire_work(connections, given.reduction, given);
-  if (wires_by_root<Op, Algo>) work.trees += Index{work.channels} * given.root;
+  if (parts.positions.by_root) work.trees += Index{work.channels} * given.root;
   return work;
 }
 
 /// Fails if a slice cannot hold an element, because elements of a user may be large.
-template <class Op, class Algo, class Proto, class R>
-Result<void> check_slices_on_host(const Connections& connections) {
-  constexpr Index needed = WireBody<Op, Algo, Proto, 1, R>::template min_slice_bytes<SoloLane>;
+inline Result<void> check_slices_on_host(const Connections& connections, Index needed) {
   if (connections.plan().slot_bytes * connections.plan().slice_steps >= needed) return {};
   return fail(slices_too_small(connections, needed));
 }
@@ -69,34 +79,64 @@ Result<void> check_slices_on_host(const Connections& connections) {
 /// Runs the CPU lanes of a call.
 template <class Op, class Algo, class Proto, class R>
 void run_wires(const Connections& connections, const CallArguments<R>& given) {
-  const WireWork<R> work = wire_work(connections, loaded(given.reduction), given);
-  HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, R>{work});
+  using Lanes = on_cpu_lanes<Algo>;
+  const R reduction = loaded(given.reduction);
+  if constexpr (!has_compiled_lanes<Lanes, Proto, int(sizeof(typename R::Type))>) {
+    const WireWork<R> work = wire_work(connections, reduction, given);
+    HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Lanes, Proto, 1, R>{work});
+  } else if constexpr (reduces<R>) {
+    const auto by_loops = host_reduction<max_sources<Lanes>>(reduction);
+    run_compiled_lanes<Op, Lanes>(
+        connections, CallArguments{by_loops, given.input, given.output, given.layout, given.root});
+  } else {
+    run_compiled_lanes<Op, Lanes>(connections, given);
+  }
 }
 
-template <class Op, class Algo, class Proto, class R>
-Result<void> run_on_host(QueuedCall&& call, const CallArguments<R>& given) {
+/// `cpus`: the composition runs on CPU lanes, too.
+template <class Op, class Algo, class Proto, class R, bool cpus>
+inline constexpr WireParts<R> wire_parts{
+    all_positions<Op, Algo>,
+    [] {
+      if constexpr (!cpus) {
+        return Index{0};
+      } else {
+        return WireBody<Op, Algo, Proto, 1, R>::template min_slice_bytes<SoloLane>;
+      }
+    }(),
+    [] {
+      void (*run)(const Connections&, const CallArguments<R>&) = nullptr;
+      if constexpr (cpus) run = run_wires<Op, Algo, Proto, R>;
+      return run;
+    }(),
+    WireKernels<Op, Algo, Proto, R>::launch};
+
+template <class R>
+Result<void> run_on_host(QueuedCall&& call, const WireParts<R>& parts,
+                         const CallArguments<R>& given) {
   CCL_TRY(Launch && launch, Launch::begin(std::move(call)));
   Connections& connections = launch.connections();
-  CCL_CHECK((check_slices_on_host<Op, Algo, Proto, R>(connections)));
-  CCL_CHECK((connect_wanted<Op, Algo>(connections, given.root)));
+  CCL_CHECK(check_slices_on_host(connections, parts.slice_bytes));
+  CCL_CHECK(connect_wanted(connections, parts.positions, given.root));
   launch.help_proxy();
-  run_wires<Op, Algo, Proto>(connections, given);
+  parts.run(connections, given);
   return launch.finish();
 }
 
-template <class Op, class Algo, class Proto, class R>
+template <class R>
 Result<void> launch_on_device(const std::shared_ptr<Connections>& connections, const CallInfo& info,
-                              const CallArguments<R>& given, Stream stream) {
-  const auto kernels = WireKernels<Op, Algo, Proto, R>::launch;
-  if (kernels == nullptr) return fail(no_device_code(*connections));
+                              const WireParts<R>& parts, const CallArguments<R>& given,
+                              Stream stream) {
+  if (parts.kernels == nullptr) return fail(no_device_code(*connections));
   if (given.layout.count == 0) return check_ready(connections->comm());  // so do all ranks
   Launch::Lock lock{connections->calls().mutex};
-  if (wires_by_root<Op, Algo> && !connections->positions().connected[std::size_t(given.root)]) {
-    CCL_CHECK(connect_positions(*connections, positions_of<Op, Algo>(), given.root));
+  const PositionsOf& positions = parts.positions;
+  if (positions.by_root && !connections->positions().connected[std::size_t(given.root)]) {
+    CCL_CHECK(connect_positions(*connections, positions, given.root));
   }
   CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream, std::move(lock)));
   return launch.finish(
-      kernels(wire_work_on_device<Op, Algo>(*connections, given), launch.target()));
+      parts.kernels(wire_work_on_device(*connections, parts, given), launch.target()));
 }
 
 }  // namespace ccl::detail

@@ -60,13 +60,14 @@ constexpr PositionsOf positions_of() {
 Result<void> connect_positions(Connections& connections, const PositionsOf& of, int root,
                                const Result<void>& so_far = {});
 
-/// Connects, before a launch, the wires that are connected at their first use.
 template <class Op, class Algo>
-Result<void> connect_wanted(Connections& connections, int root) {
-  constexpr PositionsOf positions = positions_of<Op, Algo>();
-  if constexpr (positions.by_root) return connect_positions(connections, positions, root);
+inline constexpr PositionsOf all_positions = positions_of<Op, Algo>();
+
+/// Connects, before a launch, the wires that are connected at their first use.
+inline Result<void> connect_wanted(Connections& connections, const PositionsOf& of, int root) {
+  if (of.by_root) return connect_positions(connections, of, root);
   return connections.positions().connected[0] ? Result<void>{}
-                                              : connect_positions(connections, positions, 0);
+                                              : connect_positions(connections, of, 0);
 }
 
 }  // namespace ccl::detail

@@ -32,7 +32,7 @@ class PlainSlices {
   bool is_lent(int o) const { return lent_[o] == ends_.out[o].sent + 1; }
 
   /// Offers the place of the next n elements to the proxy, in steps that only store what arrives.
-  template <StepParts Step>
+  template <class Step>
   void offer(const Data& data, Index out_at, Index n) {
     if constexpr (only_stores<Step>) {
       if (ZeroCopy* const past = zero_copy(in_, ends_.in[0].peer, n); past != nullptr) {
@@ -51,24 +51,24 @@ class PlainSlices {
     }
   }
 
-  template <StepParts Step>
+  template <class Step>
   void move(const R& reduction, const Data& data, Index in_at, Index out_at, Index n) {
     const void* from[MaxIn]{};
     int sources = 0;
-    if constexpr (Step.recv) {
+    if constexpr (Step::recv) {
       for (int i = 0; i < MaxIn; ++i) {
         if (ends_.uses_in(i)) from[sources++] = ends_.in[i].slot(ends_.shape);
       }
     }
-    void* const out = Step.out ? data.out(out_at) : nullptr;
-    const void* const own = Step.own ? data.in(in_at) : nullptr;
+    void* const out = Step::out ? data.out(out_at) : nullptr;
+    const void* const own = Step::own ? data.in(in_at) : nullptr;
     if (has_landed<Step>(n)) from[0] = out;
     void* slots[MaxOut]{};
     int filled = 0;
-    if constexpr (Step.send) filled = lend_or_fill<Step>(own, out, n, slots);
+    if constexpr (Step::send) filled = lend_or_fill<Step>(reduction, own, out, n, slots);
     if (filled == 0 && (out == nullptr || (out == from[0] && own == nullptr))) return;
-    move_elements<R, Step.post_op, Step.recv ? MaxIn : 0>(reduction, out, slots, filled, own, from,
-                                                          sources, n);
+    move_elements<R, Step::post_op, Step::recv ? MaxIn : 0>(reduction, out, slots, filled, own,
+                                                            from, sources, n);
   }
 
   /// Waits until the proxies have read what was lent. After a failure, revokes all memory.
@@ -86,8 +86,8 @@ class PlainSlices {
   }
 
  private:
-  template <StepParts Step>
-  static constexpr bool only_stores = MaxIn == 1 && Step.recv && Step.out && !Step.own;
+  template <class Step>
+  static constexpr bool only_stores = MaxIn == 1 && Step::recv && Step::out && !Step::own;
 
   /// Returns null if a slice of n elements goes through the slots.
   ZeroCopy* zero_copy(const Wire* wires, int peer, Index n) const {
@@ -95,7 +95,7 @@ class PlainSlices {
     return pays ? wires[peer].zero_copy : nullptr;
   }
   /// True if the proxy has put the slice where it was offered.
-  template <StepParts Step>
+  template <class Step>
   bool has_landed(Index n) const {
     if constexpr (only_stores<Step>) {
       const InEnd& in = ends_.in[0];
@@ -106,16 +106,18 @@ class PlainSlices {
   }
   /// Lends the slice to the proxies that may read it from the user's memory. Lists the slots of the
   /// other wires out, and returns their number.
-  template <StepParts Step>
-  int lend_or_fill(const void* own, const void* out, Index n, void** slots) {
+  template <class Step>
+  int lend_or_fill(const R& reduction, const void* own, const void* out, Index n, void** slots) {
     // True if the user's memory holds the slice unchanged. After a store it does, too.
-    constexpr bool unchanged = Step.own && !Step.recv && !prepares<R>();
+    constexpr bool only_own = Step::own && !Step::recv;
+    const bool unchanged = only_own && !changes_own(reduction);
     int filled = 0;
     for (int o = 0; o < MaxOut; ++o) {
       if (!ends_.uses_out(o)) continue;
       OutEnd& end = ends_.out[o];
-      if constexpr (unchanged || Step.out) {
-        ZeroCopy* const past = lends_ ? zero_copy(out_, end.peer, n) : nullptr;
+      if constexpr (only_own || Step::out) {
+        const bool lends = lends_ && (unchanged || Step::out);
+        ZeroCopy* const past = lends ? zero_copy(out_, end.peer, n) : nullptr;
         if (past != nullptr) {
           past->lend(end.sent, unchanged ? own : out);
           lent_[o] = end.sent + 1;

@@ -18,6 +18,9 @@ namespace ccl::detail {
 /// `Proxied`: a proxy may move the bytes of some of the wires. False lets the compiler drop the
 /// conditions of such wires: after a divergent branch it does not know that lanes are together
 /// again, which made LL128's ring half as long again.
+///
+/// With `any_align`, all steps of a group of GPU lanes are one function, which is told at run time
+/// what a step does. That is a fifth of the code, for wires and buffers that are slower anyway.
 template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int MaxIn, int MaxOut,
           bool Proxied = true>
 class WirePrims {
@@ -111,7 +114,7 @@ class WirePrims {
   /// to land in place, `recv` moves nothing.
   void expect(Index n) {
     if (lacks_wire()) return;
-    plain_.template offer<received>(data_, 0, n);
+    plain_.template offer<FixedStep<received>>(data_, 0, n);
     plain_.want(n);
   }
   CCL_HD bool failed() const { return spin_.failed(); }
@@ -135,35 +138,45 @@ class WirePrims {
   }
   /// No step may use a wire then: steps assume that a single wire is open.
   CCL_HD bool lacks_wire() const { return Group::width == 1 && lacks_wire_; }
+  static constexpr bool steps_at_run_time = Align == any_align && !contiguous;
   template <StepParts Step>
   CCL_HD void step(const Part& part) {
     if (lacks_wire()) return;
+    if constexpr (steps_at_run_time) {
+      step_apart(part, Step);
+    } else {
+      run_step(part, FixedStep<Step>{});
+    }
+  }
+  CCL_HD_APART void step_apart(const Part& part, StepParts step) { run_step(part, step); }
+  template <class Step>
+  CCL_HD void run_step(const Part& part, Step step) {
     using Count = cuda::std::conditional_t<contiguous, Index, int>;  // a chunk in a GPU's slots
     const auto count = Count(part.count);
     for (Count at = 0; at < count; at += ends_.shape.slice) {
       const int n = count - at < ends_.shape.slice ? int(count - at) : ends_.shape.slice;
       if constexpr (contiguous) {
         plain_.template offer<Step>(data_, part.out + at, n);
-        if constexpr (Step.recv) plain_.want(n);
+        if constexpr (Step::recv) plain_.want(n);
       }
-      const bool ready = await_slice<Step, Proto, Proxied>(group_, lane_, ends_, spin_);
+      const bool ready = await_slice<Proto, Proxied>(step, group_, lane_, ends_, spin_);
       if constexpr (contiguous) {
         if (ready) plain_.template move<Step>(reduction_, data_, part.in + at, part.out + at, n);
       } else if (ready || !Proto::carries_flags) {  // without flags, only slots need the credit
         TileMover<Group, Proto, R, Align, MaxIn, MaxOut> mover{group_,     lane_, data_,
                                                                reduction_, ends_, spin_};
-        mover.template move<Step>(part.in + at, part.out + at, n, ready);
+        mover.move(step, part.in + at, part.out + at, n, ready);
       }
-      close<Step>(n);
+      close(step, n);
     }
   }
 
   /// Publishes the filled slices and gives the drained ones back.
-  template <StepParts Step>
-  CCL_HD void close(int n) {
+  template <class Step>
+  CCL_HD void close(Step step, int n) {
     group_.sync();  // every lane has stored its tiles of the filled and read its of the drained
     const bool lead = group_.rank() == 0 && !spin_.failed();
-    if constexpr (Step.send) {
+    if (step.send) {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
         if (!ends_.uses_out(o)) continue;
         OutEnd& out = ends_.out[o];
@@ -175,7 +188,7 @@ class WirePrims {
         post_slice<Memory, Proto, Proxied>(out, ends_.shape, lead);
       }
     }
-    if constexpr (Step.recv) {
+    if (step.recv) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
         if (ends_.uses_in(i)) return_slice<Memory>(ends_.in[i], ends_.shape, lead);
       }

@@ -5,10 +5,12 @@
 
 namespace ccl::detail {
 
+template <class R>
+using WireLaunch = int (*)(const WireWork<R>&, const DeviceTarget&);
 /// Launch over wires.
 template <class Op, class Algo, class Proto, class R>
 struct WireKernels {
-  static inline int (*launch)(const WireWork<R>&, const DeviceTarget&) = nullptr;
+  static inline WireLaunch<R> launch = nullptr;
 };
 
 /// Returns the bytes that one rank moves in a launch over wires.

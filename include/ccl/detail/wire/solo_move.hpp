@@ -3,49 +3,56 @@
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/base/cpu.hpp>
 #include <ccl/detail/base/min_max.hpp>
-#include <ccl/detail/numeric/bulk.hpp>
+#include <ccl/detail/numeric/host_reduction.hpp>
 
 #include <cstring>
 
 namespace ccl::detail {
 
+/// `reduce_bulk` of a number of sources that is known at run time. Each has its own loop.
+template <class R, bool Finish, int Most>
+void reduce_sources(const R& reduction, void* out, const void* own, const void* const* parts,
+                    int sources, Index n) {
+  if constexpr (requires { R::max_sources; }) {
+    static_assert(Most <= R::max_sources);
+    const auto& loops = Finish ? reduction.loops->finished : reduction.loops->partial;
+    loops[sources](reduction.reduction, out, own, parts, n);
+  } else {
+    static_assert(Most <= 4, "ccl: no loop adds up so many messages at once");
+    const auto reduce = [&]<int Sources>() {
+      if constexpr (Sources <= Most) {
+        if (sources == Sources) reduce_own<R, Sources, Finish>(reduction, out, own, parts, n);
+      }
+    };
+    reduce.template operator()<0>();
+    reduce.template operator()<1>();
+    reduce.template operator()<2>();
+    reduce.template operator()<3>();
+    reduce.template operator()<4>();
+  }
+}
+
 /// Moves one slice of one CPU lane as plain elements. `out` (the user's memory, may be null) and
 /// slots[0..slot_count) each get `own` (may be null) reduced with from[0..sources), in this order.
 /// `out` may be one of the sources; memory may have any alignment.
 ///
-/// `Finish` applies the epilogue. `Most`: maximum of `sources`; each number has its own loop.
+/// `Finish` applies the epilogue. `Most`: maximum of `sources`.
 template <class R, bool Finish, int Most>
 void move_elements(const R& reduction, void* out, void* const* slots, int slot_count,
                    const void* own, const void* const* from, int sources, Index n) {
   constexpr Index size = sizeof(typename R::Type);
   constexpr Index block = max_of<Index>((Index{8} << 10) / size, 1);  // fits the L1 cache
   if constexpr (reduces<R>) {
-    if (own != nullptr && (sources > 0 || Finish || prepares<R>())) {
+    if (own != nullptr && (sources > 0 || Finish || changes_own(reduction))) {
       alignas(64) char scratch[block * size];
       for (Index at = 0; at < n; at += block) {
         const Index m = min_of(block, n - at);
         const auto moved = [at](auto* base) { return base + at * size; };
         char* const to = out != nullptr ? moved(static_cast<char*>(out)) : scratch;
-        const auto reduce = [&]<int Sources>() {
-          const void* parts[Sources + 1] = {};
-          for (int s = 0; s < Sources; ++s) parts[s] = moved(static_cast<const char*>(from[s]));
-          reduce_bulk<R, Sources, Finish>(reduction, to, moved(static_cast<const char*>(own)),
-                                          parts, m);
-        };
-        static_assert(Most <= 4, "ccl: no loop adds up so many messages at once");
-        if constexpr (Most >= 4) {
-          if (sources == 4) reduce.template operator()<4>();
-        }
-        if constexpr (Most >= 3) {
-          if (sources == 3) reduce.template operator()<3>();
-        }
-        if constexpr (Most >= 2) {
-          if (sources == 2) reduce.template operator()<2>();
-        }
-        if constexpr (Most >= 1) {
-          if (sources == 1) reduce.template operator()<1>();
-        }
-        if (sources == 0) reduce.template operator()<0>();
+        const void* parts[Most + 1] = {};
+        for (int s = 0; s < sources; ++s) parts[s] = moved(static_cast<const char*>(from[s]));
+        reduce_sources<R, Finish, Most>(reduction, to, moved(static_cast<const char*>(own)), parts,
+                                        sources, m);
         for (int s = 0; s < slot_count; ++s) {
           copy_away(moved(static_cast<char*>(slots[s])), to, size_t(m * size));
         }

@@ -23,14 +23,14 @@ CCL_HD void await_slot(const InEnd& in, const SliceShape& shape, SpinWait<Memory
 }
 
 /// Waits for credit on every wire out, then for the slice of every wire in that counts.
-template <StepParts Step, class Proto, bool Proxied, int MaxIn, int MaxOut, class Memory>
-CCL_HD void await_ends(WireEnds<MaxIn, MaxOut>& ends, SpinWait<Memory>& spin) {
-  if constexpr (Step.send) {
+template <class Proto, bool Proxied, class Step, int MaxIn, int MaxOut, class Memory>
+CCL_HD void await_ends(Step step, WireEnds<MaxIn, MaxOut>& ends, SpinWait<Memory>& spin) {
+  if (step.send) {
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
       if (ends.uses_out(o)) await_credit(ends.out[o], ends.shape, spin);
     }
   }
-  if constexpr (Step.recv) {
+  if (step.recv) {
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
       if (!ends.uses_in(i)) continue;
       if (Proto::carries_flags && !(Proxied && ends.in[i].counted)) continue;
@@ -41,15 +41,15 @@ CCL_HD void await_ends(WireEnds<MaxIn, MaxOut>& ends, SpinWait<Memory>& spin) {
 
 /// Waits for a slice. Some lanes may fail and others not. Returns false on all lanes that share a
 /// flag or a slot with a failed one, because no lane may fill a slot without credit.
-template <StepParts Step, class Proto, bool Proxied, class Group, class Lane, class Ends>
-CCL_HD bool await_slice(Group group, const Lane& lane, Ends& ends,
+template <class Proto, bool Proxied, class Step, class Group, class Lane, class Ends>
+CCL_HD bool await_slice(Step step, Group group, const Lane& lane, Ends& ends,
                         SpinWait<typename Group::Memory>& spin) {
   if constexpr (Proto::carries_flags) {
     // Each lane polls for itself: all lanes load the same word.
-    await_ends<Step, Proto, Proxied>(ends, spin);
-    return !Step.send || lane.agree(!spin.failed());
+    await_ends<Proto, Proxied>(step, ends, spin);
+    return !step.send || lane.agree(!spin.failed());
   } else {
-    if (group.rank() == 0) await_ends<Step, Proto, Proxied>(ends, spin);
+    if (group.rank() == 0) await_ends<Proto, Proxied>(step, ends, spin);
     return group.all(!spin.failed());  // every lane acquires what lane 0 acquired
   }
 }
