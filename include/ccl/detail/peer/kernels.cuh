@@ -66,8 +66,8 @@ cudaError_t launch_parts(const PeerKernelsOf<R>& of, int max_lanes, const PeerWo
     const CudaShape shape = spread_tiles(work, tiles, max_lanes, target);
     const int lanes = shape.channels / shape.blocks * WarpLanes::width;
     const cudaError_t e =
-        CudaExecutor::launch_kernel(aligned ? of.aligned : of.any, shape.blocks, lanes, shape.share,
-                                    target.stream, work, shape.channels);
+        CudaExecutor::launch_kernel(aligned ? of.aligned : of.any, {shape.blocks, lanes},
+                                    shape.share, target.stream, work, shape.channels);
     if (e != cudaSuccess) return e;
   }
   return cudaSuccess;
