@@ -128,26 +128,6 @@ void all_gathers(Ranks& comms, Index count, std::optional<Plan> plan = {}, int c
   });
 }
 
-/// Rank p gets block p of the sum.
-template <class Algo, class Proto, class T>
-void reduce_scatters(Ranks& comms, Index count, std::optional<Plan> plan = {}, int calls = 3) {
-  INFO(Algo::name << ", " << Proto::name << ", " << comms.size() << " ranks, " << count);
-  on_each(comms, [&](const Rank& rank) -> std::string {
-    const auto made = Collective<ReduceScatter, Algo, Proto, T>::create(rank.comm, plan);
-    if (!made) return made.error().message();
-    Buffers buffers{rank.rank, calls, count * rank.ranks, count};
-    for (int call = 0; call < calls; ++call) {
-      auto &in = buffers.in[std::size_t(call)], &out = buffers.out[std::size_t(call)];
-      const auto done = (*made)(in.data(), out.data(), count, Sum{}, rank.stream);
-      if (!done) return done.error().message();
-    }
-    rank.synchronize();
-    return buffers.wrong([&](int call, Index i) {
-      return sum_of_elements(rank.ranks, call, rank.rank * count + i);
-    });
-  });
-}
-
 /// Each rank sends to the rank that is `distance` ahead.
 template <class Algo, class Proto, class T>
 void send_recvs(Ranks& comms, Index count, std::optional<Plan> plan = {}, int calls = 3,

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "support/fake_gpus.hpp"
+#include "support/played/streams.hpp"
 
 using namespace ccl::test;
 
@@ -16,5 +17,13 @@ cudaError_t cudaSetDevice(int device) {
   } else {
     stack.back() = device;
   }
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+  if (which != cudaDevAttrComputeCapabilityMajor) return cudaErrorInvalidValue;
+  *value = played::capability() / 10;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
   return cudaSuccess;
 }

@@ -277,7 +277,8 @@ struct CudaExecutor {
     const auto kernel = detail::run_collective<Group, Body>;
     if (shared_bytes > 0 && has_bulk_copies()) {
       const cudaError_t e =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
       if (e != cudaSuccess) return e;
     }
     return load_kernel(kernel);

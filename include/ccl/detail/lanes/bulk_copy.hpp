@@ -1,12 +1,19 @@
 #pragma once
 
-// The header is empty for compilers without CUDA.
+// Compilers without CUDA see the shared memory only.
 #include <ccl/detail/base/ptx_bulk.hpp>
 #include <ccl/types/word.hpp>
 
-#if defined(__CUDACC__)
 namespace ccl::detail {
 
+/// Shared memory of a `BulkCopy`.
+template <int Stages, int PieceBytes>
+struct BulkCopyShared {
+  alignas(128) char piece[Stages][PieceBytes];
+  Word full[Stages];
+};
+
+#if defined(__CUDACC__)
 /// Copies memory by the bulk copy engine of a multiprocessor. One thread loads pieces to shared
 /// memory and stores them from there; the registers of the block stay free. `Stages` pieces are in
 /// flight: half of them on the way in, the others on the way out. `Early` more are on the way to
@@ -17,10 +24,7 @@ class BulkCopy {
   static constexpr int ahead = Stages / 2;
 
  public:
-  struct Shared {
-    alignas(128) char piece[Stages][PieceBytes];
-    Word full[Stages];
-  };
+  using Shared = BulkCopyShared<Stages, PieceBytes>;
 
   CCL_DEVICE BulkCopy(Shared& shared, char* to, const char* from, Index bytes)
       : shared_{shared}, to_{to}, from_{from}, bytes_{bytes} {}
@@ -75,11 +79,11 @@ class BulkCopy {
 /// that are fetched early take 379 us, six of 8 KiB take 390 us (docs/validation/calls.md).
 using BusyBulkCopy = BulkCopy<6, 128 * 128>;
 using IdleBulkCopy = BulkCopy<4, 93 * 128, 4>;
+#endif
 /// Shared memory of either. A kernel gets as much only if its launch asks.
 union BulkCopyMemory {
-  BusyBulkCopy::Shared busy;
-  IdleBulkCopy::Shared idle;
+  BulkCopyShared<6, 128 * 128> busy;
+  BulkCopyShared<4, 93 * 128> idle;
 };
 
 }  // namespace ccl::detail
-#endif
