@@ -77,6 +77,7 @@ void run_on(const std::vector<int>& cpus) {
 OnCpus::OnCpus(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
   before_ = allowed_cpus();
+  if (before_.empty()) return;  // nothing could be restored
   run_on(cpus);
 }
 

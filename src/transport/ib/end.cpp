@@ -10,9 +10,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
@@ -26,27 +28,35 @@ namespace {
 // A step is one message; devices take 1 GiB (max_msg_sz; the specification allows 2 GiB).
 constexpr Index max_slot_bytes = Index{1} << 30;
 
-/// Trials of GPU memory that passed, so that each device makes one for each GPU and not one for
-/// each connection. They count as long as the device is open.
-class PassedTrials {
+/// Trials of GPU memory, so that each device makes one for each GPU and not one for each
+/// connection: a trial that fails takes seconds. They count as long as the device is open.
+class Trials {
  public:
-  static PassedTrials& get() {
-    static constinit MadeOnce<PassedTrials> one;
+  static Trials& get() {
+    static constinit MadeOnce<Trials> one;
     return one.get();
   }
-  bool contains(const std::shared_ptr<IbDevice>& device, std::int64_t gpu, bool remotely) {
+  /// Returns the reason for which a trial failed, empty if it passed, or nothing if none was made.
+  std::optional<std::string> find(const std::shared_ptr<IbDevice>& device, std::int64_t gpu,
+                                  bool remotely) {
     const std::lock_guard lock{mutex_};
-    const auto found = passed_.find({device->name(), gpu, remotely});
-    return found != passed_.end() && found->second.lock() == device;
+    const auto found = made_.find({device->name(), gpu, remotely});
+    if (found == made_.end() || found->second.device.lock() != device) return {};
+    return found->second.why;
   }
-  void add(const std::shared_ptr<IbDevice>& device, std::int64_t gpu, bool remotely) {
+  void add(const std::shared_ptr<IbDevice>& device, std::int64_t gpu, bool remotely,
+           std::string why) {
     const std::lock_guard lock{mutex_};
-    passed_[{device->name(), gpu, remotely}] = device;
+    made_[{device->name(), gpu, remotely}] = {device, std::move(why)};
   }
 
  private:
-  std::map<std::tuple<std::string, std::int64_t, bool>, std::weak_ptr<IbDevice>> passed_;
-  ForkMutex mutex_{[this] { renew(passed_); }};
+  struct Trial {
+    std::weak_ptr<IbDevice> device;
+    std::string why;
+  };
+  std::map<std::tuple<std::string, std::int64_t, bool>, Trial> made_;
+  ForkMutex mutex_{[this] { renew(made_); }};
 };
 }  // namespace
 
@@ -86,12 +96,15 @@ Result<void> IbLink::place_on_gpu() {
   const bool remotely = edge.side == EdgeSide::receiver && tuning.flush;
   for (const IbPort& port : chosen.ports) {
     if (!gpu_slots) break;
-    if (PassedTrials::get().contains(port.device, edge.self.bus_id, remotely)) continue;
-    why = prove_gpu_slots(*gpu_slots, port, remotely, tuning, std::min(context.deadline_s, 5.0));
-    if (why.empty()) {
-      PassedTrials::get().add(port.device, edge.self.bus_id, remotely);
+    if (auto known = Trials::get().find(port.device, edge.self.bus_id, remotely)) {
+      why = *std::move(known);
     } else {
+      why = prove_gpu_slots(*gpu_slots, port, remotely, tuning, std::min(context.deadline_s, 5.0));
+      Trials::get().add(port.device, edge.self.bus_id, remotely, why);
+    }
+    if (!why.empty()) {
       gpu_slots.reset();
+      tried.push_back(port.device);
     }
   }
   if (!gpu_slots) {

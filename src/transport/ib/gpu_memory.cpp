@@ -70,7 +70,12 @@ Result<std::unique_ptr<IbGpuSlots>> IbGpuSlots::make(GpuArena* arena, std::size_
   const GpuCalls& calls = gpu_calls();
   auto slots = std::make_unique<IbGpuSlots>();
   slots->access_ = access;
-  CCL_TRY(slots->piece_, calls.allocate(arena, (bytes + grain - 1) / grain * grain));
+  auto piece = calls.allocate(arena, (bytes + grain - 1) / grain * grain);
+  if (!piece) {  // such as a GPU that is almost full
+    why = piece.error().what;
+    return std::unique_ptr<IbGpuSlots>{};
+  }
+  slots->piece_ = *std::move(piece);
   const auto try_all = [&](GpuReach scope) -> Result<void> {
     slots->reach_ = scope;
     slots->registered_.clear();

@@ -59,8 +59,9 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
 
   IbTuning tuning;
   Mapping slot_table;  // IbSlots of all channels: the sender's, or the receiver's draft; one more
-  std::unique_ptr<IbGpuSlots> gpu_slots;  // null: the slots are in `memory`
-  std::vector<IbCreditReturn> freed;      // by channel
+  std::unique_ptr<IbGpuSlots> gpu_slots;         // null: the slots are in `memory`
+  std::vector<std::shared_ptr<IbDevice>> tried;  // open, so that a trial that failed counts
+  std::vector<IbCreditReturn> freed;             // by channel
 
   Result<void> prepare();
   std::size_t lines() const { return 1; }

@@ -71,8 +71,8 @@ struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
   }();
 };
 
-/// Shape for plain stores: one block per ring, as far as the target and the state allow. No block
-/// only receives.
+/// Shape for plain stores: one block per ring, as far as the target and the state allow.
+/// Receives alone add blocks only beyond the sends.
 template <class Algo, class Proto>
 struct PeerExchangeShape {
   using Group = BlockLanes<512>;
@@ -92,11 +92,13 @@ struct PeerExchangeShape {
       out += Rings::used(work.out[p].bytes, work.max_rings);
       in += Rings::used(work.in[p].bytes, work.max_rings);
     }
-    const Index rings = out > in ? out : in;
+    Index rings = out > in ? out : in;
     Index most = target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
     const Message& own = work.in[work.peers.rank];
     if (own.bytes > 0 && own.data != work.out[work.peers.rank].data) {
       most = Rings::best_beside_own(work.peers.ranks, most);
+      const Index copies = Rings::used(own.bytes, work.max_rings);
+      rings = rings < copies ? copies : rings;
     }
     work.channels = work.blocks = int(rings < 1 ? 1 : rings < most ? rings : most);
     Runs::template prepare<Lanes>(work);

@@ -18,6 +18,7 @@ DirectWork<R> direct_work(const Connections& connections, const CallArguments<R>
   work.input = given.input;
   work.output = given.output;
   work.table = memory.registry_table();
+  work.watch = connections.calls().watch;
   constexpr Index size = sizeof(typename R::Type);
   const int ranks = connections.comm().ranks();
   const Index bytes = given.layout.count * size;
@@ -26,8 +27,8 @@ DirectWork<R> direct_work(const Connections& connections, const CallArguments<R>
   if constexpr (DirectShares<Op, typename R::Type>::sums_for_all) {
     work.where_output = memory.remote_buffer(static_cast<const char*>(given.output), bytes);
   }
-  const int blocks = connections.max_blocks();
-  work.max_rings = blocks < Mailbox::max_rings ? blocks : Mailbox::max_rings;
+  work.max_rings =
+      DirectShares<Op, typename R::Type>::most_rings(work.peers, connections.max_blocks());
   return work;
 }
 
@@ -38,13 +39,13 @@ Result<void> launch_direct(const std::shared_ptr<Connections>& connections, cons
   const auto kernel = DirectKernels<Op, Algo, Proto, R>::launch;
   if (kernel == nullptr) return fail(no_device_code(*connections));
   if (given.layout.count == 0) return check_ready(connections->comm());
-  DirectWork<R> work = direct_work<Op>(*connections, given);
   using Shares = DirectShares<Op, typename R::Type>;
-  if (Shares::slot_elements(work.peers, work.max_rings) == 0) {
+  const PeerView& view = connections->peer_memory().view();
+  if (Shares::most_rings(view, connections->max_blocks()) == 0) {
     return fail(scratch_too_small(*connections));
   }
   CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream));
-  work.watch = connections->calls().watch;
+  const DirectWork<R> work = direct_work<Op>(*connections, given);
   return launch.finish(kernel(work, launch.target()));
 }
 

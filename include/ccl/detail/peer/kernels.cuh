@@ -32,6 +32,7 @@ struct PeerKernelsOf {
   using Kernel = void (*)(PeerWork<R>, int channels);
   PeerShape shape;
   Kernel aligned;  // null: none
+  Kernel words;    // data that is only moved, aligned to 4 bytes; null: none
   Kernel any;      // buffers and counts of any alignment
 };
 
@@ -55,7 +56,10 @@ cudaError_t launch_parts(const PeerKernelsOf<R>& of, int max_lanes, const PeerWo
   constexpr Index size = sizeof(typename R::Type);
   const Index most = of.shape.max_elements(how.layout, how.peers);
   if (most < 1) return cudaErrorInvalidValue;
-  const bool aligned = alignment(how) == 16 && of.aligned != nullptr;
+  const int align = alignment(how);
+  const auto kernel = align == 16 && of.aligned != nullptr ? of.aligned
+                      : align >= 4 && of.words != nullptr  ? of.words
+                                                           : of.any;
   for (Index at = 0; at < how.layout.count; at += most) {
     PeerWork<R> work = how;
     work.rows = of.shape.ranks;
@@ -65,9 +69,8 @@ cudaError_t launch_parts(const PeerKernelsOf<R>& of, int max_lanes, const PeerWo
     const Index tiles = of.shape.tiles(of.shape.share(work.layout, work.peers.ranks));
     const CudaShape shape = spread_tiles(work, tiles, max_lanes, target);
     const int lanes = shape.channels / shape.blocks * WarpLanes::width;
-    const cudaError_t e =
-        CudaExecutor::launch_kernel(aligned ? of.aligned : of.any, {shape.blocks, lanes},
-                                    shape.share, target.stream, work, shape.channels);
+    const cudaError_t e = CudaExecutor::launch_kernel(kernel, {shape.blocks, lanes}, shape.share,
+                                                      target.stream, work, shape.channels);
     if (e != cudaSuccess) return e;
   }
   return cudaSuccess;
@@ -116,10 +119,14 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   static PeerKernelsOf<R> kernels() {
     constexpr PeerShape shape = Body<Ranks, P>::template shape<Group>();
     if constexpr (one_kernel) {
-      return {shape, nullptr, run_collective<Group, AnyBody<P>>};
+      return {shape, nullptr, nullptr, run_collective<Group, AnyBody<P>>};
     } else {
-      return {shape, run_collective<Group, Body<Ranks, P>>,
-              run_collective<Group, PeerBody<Op, Algo, P, min_align<R>, R, Ranks>>};
+      PeerKernelsOf<R> of{shape, run_collective<Group, Body<Ranks, P>>, nullptr,
+                          run_collective<Group, PeerBody<Op, Algo, P, min_align<R>, R, Ranks>>};
+      if constexpr (!reduces<R>) {
+        of.words = run_collective<Group, PeerBody<Op, Algo, P, 4, R, Ranks>>;
+      }
+      return of;
     }
   }
 
@@ -155,6 +162,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
           const PeerKernelsOf<R>* const of = kernels_for(ranks, in_pairs);
           if (of == nullptr || of->shape.ranks != ranks) continue;
           load(of->aligned);
+          load(of->words);
           load(of->any);
         }
       }

@@ -375,10 +375,6 @@ struct PeerBody {
     return div_up<Index>(shape<Group>().half_packets(share<Group>(work)), 8) * 8;
   }
   template <LaneGroup Group>
-  static constexpr Index max_elements(const Work& work) {
-    return shape<Group>().max_elements(work.layout, work.peers);
-  }
-  template <LaneGroup Group>
   static constexpr Index share(const Work& work) {
     return shape<Group>().share(work.layout, work.peers.ranks);
   }

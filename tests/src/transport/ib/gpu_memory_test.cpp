@@ -275,6 +275,23 @@ TEST_CASE("a device is tried once for each GPU while it is open") {
   CHECK(fabric.connected.size() == 2);
 }
 
+TEST_CASE("a device that failed its trial is not tried again while it is open") {
+  FakeVerbs fabric{1};
+  const OnGpus gpus{fabric};
+  fabric.faults.refuse_flush = true;
+  detail::ProxyEngine proxy{nullptr};
+  TransportContext context;
+  context.proxy = &proxy;
+  Edge edge;
+  edge.shape = {1, 4, 1024};
+  const auto first = IbTransport::setup(context, edge);
+  REQUIRE(first);
+  CHECK(fabric.connected.size() == 1);
+  const auto second = IbTransport::setup(context, edge);
+  REQUIRE(second);
+  CHECK(fabric.connected.size() == 1);
+}
+
 TEST_CASE("nvidia-peermem is found by its files") {
   const auto root = std::filesystem::temp_directory_path() / fmt::format("ccl-{}", ::getpid());
   for (const char* const path : {"sys/module/nvidia_peermem", "sys/kernel/mm/memory_peers/nv_mem",
