@@ -315,6 +315,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   CCL_CHECK(creator.agree());
   Chooser& made = creator.made;
   made.drop_for_whole_lines();
+  made.drop_loads_beyond_nvlink();
   if (question.deterministic && question.reduces) made.keep_one_order();
   creator.add_measurements();
   creator.add_model();
@@ -334,6 +335,15 @@ void Chooser::drop_for_whole_lines() {
       out_[c] = fmt::format("{} runs here", one.name());
       break;
     }
+  }
+}
+
+void Chooser::drop_loads_beyond_nvlink() {
+  if (path_ == Path::nvlink) return;
+  for (std::size_t c = 0; c < facts_.size(); ++c) {
+    if (!facts_[c].reads_peers || !usable(int(c))) continue;
+    usable_ &= ~(std::uint64_t{1} << c);
+    out_[c] = fmt::format("loads from peers suit NVLink, and these GPUs have {}", name(path_));
   }
 }
 

@@ -32,7 +32,8 @@ struct CandidateFacts {
   bool for_order = false;
   // Only if no candidate with the same algorithm can write whole lines.
   bool for_torn_lines = false;
-  bool in_windows = false;  // needs receive buffers in windows
+  bool reads_peers = false;  // reduces by loads from peers, which suit NVLink
+  bool in_windows = false;   // needs receive buffers in windows
   bool on_cpus = true, on_gpus = true;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
   CostTerms (*cost_terms)(int ranks) = nullptr;
@@ -112,6 +113,9 @@ class Chooser {
   double predict_levels(const CandidateFacts& one, double bytes) const;
   /// Drops candidates for torn lines whose algorithm can run with whole lines.
   void drop_for_whole_lines();
+  /// Drops reductions by loads from peers where the path is not NVLink. They were not measured
+  /// there.
+  void drop_loads_beyond_nvlink();
   /// Keeps one order of reduction for each kind of functor, among the candidates for that kind.
   void keep_one_order();
   void resolve();

@@ -131,6 +131,7 @@ CandidateFacts facts_of() {
   facts.reorders = Algo::reorders;
   if constexpr (requires { C::for_order; }) facts.for_order = C::for_order;
   if constexpr (requires { C::for_torn_lines; }) facts.for_torn_lines = C::for_torn_lines;
+  facts.reads_peers = ReadsPeers<Op, typename C::Algorithm>;
   facts.on_gpus = candidate_on_gpus<C>();
   facts.on_cpus = candidate_on_cpus<C>();
   if constexpr (!is_hierarchical<Algo>) {

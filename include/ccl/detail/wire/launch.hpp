@@ -85,9 +85,10 @@ void run_wires(const Connections& connections, const CallArguments<R>& given) {
     const WireWork<R> work = wire_work(connections, reduction, given);
     HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Lanes, Proto, 1, R>{work});
   } else if constexpr (reduces<R>) {
-    const auto by_loops = host_reduction<max_sources<Lanes>>(reduction);
+    auto by_loops = host_reduction<max_sources<Lanes>>(reduction);
     run_compiled_lanes<Op, Lanes>(
-        connections, CallArguments{by_loops, given.input, given.output, given.layout, given.root});
+        connections, CallArguments<decltype(by_loops)>{by_loops, given.input, given.output,
+                                                       given.layout, given.root});
   } else {
     run_compiled_lanes<Op, Lanes>(connections, given);
   }
