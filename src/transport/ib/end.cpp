@@ -28,12 +28,12 @@ namespace {
 // A step is one message; devices take 1 GiB (max_msg_sz; the specification allows 2 GiB).
 constexpr Index max_slot_bytes = Index{1} << 30;
 
-/// Trials of GPU memory, so that each device makes one for each GPU and not one for each
+/// GpuMemoryProofs of GPU memory, so that each device makes one for each GPU and not one for each
 /// connection: a trial that fails takes seconds. They count as long as the device is open.
-class Trials {
+class GpuMemoryProofs {
  public:
-  static Trials& get() {
-    static constinit MadeOnce<Trials> one;
+  static GpuMemoryProofs& get() {
+    static constinit MadeOnce<GpuMemoryProofs> one;
     return one.get();
   }
   /// Returns the reason for which a trial failed, empty if it passed, or nothing if none was made.
@@ -96,11 +96,11 @@ Result<void> IbLink::place_on_gpu() {
   const bool remotely = edge.side == EdgeSide::receiver && tuning.flush;
   for (const IbPort& port : chosen.ports) {
     if (!gpu_slots) break;
-    if (auto known = Trials::get().find(port.device, edge.self.bus_id, remotely)) {
+    if (auto known = GpuMemoryProofs::get().find(port.device, edge.self.bus_id, remotely)) {
       why = *std::move(known);
     } else {
       why = prove_gpu_slots(*gpu_slots, port, remotely, tuning, std::min(context.deadline_s, 5.0));
-      Trials::get().add(port.device, edge.self.bus_id, remotely, why);
+      GpuMemoryProofs::get().add(port.device, edge.self.bus_id, remotely, why);
     }
     if (!why.empty()) {
       gpu_slots.reset();

@@ -225,10 +225,10 @@ TEST_CASE("direct: a reduction says if the scratch has no slot for each ring") {
   CHECK(!Body::prepare<detail::SoloLane>(work));
   // Then half as many rings have slots.
   using Shares = detail::DirectShares<AllReduce, float>;
-  CHECK(Shares::most_rings(work.peers, 32) == 16);
-  CHECK(Shares::most_rings(work.peers, 1000) == 16);
+  CHECK(Shares::max_rings(work.peers, 32) == 16);
+  CHECK(Shares::max_rings(work.peers, 1000) == 16);
   work.peers.half_packets = 1;
-  CHECK(Shares::most_rings(work.peers, 32) == 0);
+  CHECK(Shares::max_rings(work.peers, 32) == 0);
 }
 
 TEST_CASE("direct: a scalar that scales each rank's data is not for readers") {

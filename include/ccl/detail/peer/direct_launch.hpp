@@ -28,7 +28,7 @@ DirectWork<R> direct_work(const Connections& connections, const CallArguments<R>
     work.where_output = memory.remote_buffer(static_cast<const char*>(given.output), bytes);
   }
   work.max_rings =
-      DirectShares<Op, typename R::Type>::most_rings(work.peers, connections.max_blocks());
+      DirectShares<Op, typename R::Type>::max_rings(work.peers, connections.max_blocks());
   return work;
 }
 
@@ -41,7 +41,7 @@ Result<void> launch_direct(const std::shared_ptr<Connections>& connections, cons
   if (given.layout.count == 0) return check_ready(connections->comm());
   using Shares = DirectShares<Op, typename R::Type>;
   const PeerView& view = connections->peer_memory().view();
-  if (Shares::most_rings(view, connections->max_blocks()) == 0) {
+  if (Shares::max_rings(view, connections->max_blocks()) == 0) {
     return fail(scratch_too_small(*connections));
   }
   CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream));

@@ -31,7 +31,7 @@ struct DirectShares {
   }
   /// Returns the rings of launches of `blocks` blocks: as many as the scratch has slots for. 0: it
   /// has none.
-  static constexpr int most_rings(const PeerView& peers, int blocks) {
+  static constexpr int max_rings(const PeerView& peers, int blocks) {
     int rings = blocks < Mailbox::max_rings ? blocks : Mailbox::max_rings;
     while (rings > 0 && slot_elements(peers, rings) == 0) rings /= 2;
     return rings;
