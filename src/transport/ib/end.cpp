@@ -28,8 +28,8 @@ namespace {
 // A step is one message; devices take 1 GiB (max_msg_sz; the specification allows 2 GiB).
 constexpr Index max_slot_bytes = Index{1} << 30;
 
-/// GpuMemoryProofs of GPU memory, so that each device makes one for each GPU and not one for each
-/// connection: a trial that fails takes seconds. They count as long as the device is open.
+/// Trials of GPU memory, so that each device makes one for each GPU and not one for each
+/// connection: one that fails takes seconds. They count as long as the device is open.
 class GpuMemoryProofs {
  public:
   static GpuMemoryProofs& get() {
