@@ -23,7 +23,8 @@ struct alignas(128) Mailbox {
   Word counted[words_per_line];
   Word reported[max_rings];  // message from the peer: seq << 32 | slots that it has filled
   Word drained[max_rings];   // message to the peer: seq << 32 | slots that it has emptied
-  // The same for the sums that the peer and this rank send each other in an all-reduce.
+  // Both counts again, of the sums that the peer and this rank send each other in an all-reduce.
+  // A reduction by `DirectReduce` counts one more in the drained words.
   Word sums_reported[max_rings], sums_drained[max_rings];
 };
 static_assert(sizeof(Mailbox) % 128 == 0);

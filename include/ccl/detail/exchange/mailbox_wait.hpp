@@ -18,7 +18,7 @@ class MailboxWait {
   CCL_HD bool acquire(const Word* at, Word want, int peer) {
     return await(at, want, peer, [](const Word* word) { return Memory::load_acquire(word); });
   }
-  /// The same for a credit: its writer has read what it read before.
+  /// Blocks as `acquire` does, for a credit: its writer has read what it read before.
   CCL_HD bool credit(const Word* at, Word want, int peer) {
     return await(at, want, peer, [](const Word* word) { return Memory::load_credit(word); });
   }

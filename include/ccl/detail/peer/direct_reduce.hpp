@@ -33,6 +33,7 @@ class DirectReduce {
   /// Tiles in flight for each rank.
   static constexpr int batch = Lane::words <= 2 ? 4 : Lane::words <= 4 ? 2 : 1;
   static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
+
   CCL_HD DirectReduce(Group group, const DirectWork<R>& work, int channel)
       : group_{group},
         work_{work},
