@@ -170,7 +170,7 @@ void RingFormation::on_root_frame(const Lock& lock, const FrameHeader& h, Bytes 
 void RingFormation::on_progress(const Lock& lock, const FrameHeader& h, Bytes payload) {
   Progress p;
   if (!read_into(p, payload)) return;
-  if (p.root_rank >= 0) root_rank_ = p.root_rank;
+  if (root_rank_ < 0) root_rank_ = p.root_rank;  // what the unique id says comes first
   // Each root reports its own ranks.
   const int count = p.missing_count;
   if (h.tag < missing_by_root_.size()) {
