@@ -46,10 +46,12 @@ constexpr int max_ranks_here = 64, hosts = 3, attacker = hosts;
 constexpr int callers = 2000;
 const std::vector<int> sizes{2, 8, 64};
 constexpr std::size_t frames_each = 1000;  // at most, of a size
+constexpr long joins = 100, hellos = 500;
 #else
 constexpr int callers = 300;
 const std::vector<int> sizes{2, 8};
 constexpr std::size_t frames_each = 5;
+constexpr long joins = 10, hellos = 120;
 #endif
 
 double now_s() {
@@ -546,7 +548,7 @@ std::vector<Attack> attacks() {
   const Codes refused{int(Errc::refused)};
   return {
       {.name = "none", .calls = 200},
-      {.name = "join by address and run id", .run = join_by_words, .calls = 200, .tries = 100},
+      {.name = "join by address and run id", .run = join_by_words, .calls = 200, .tries = joins},
       {.name = "stand in for the root",
        .run = stand_in,
        .root_for_others = own_address,
@@ -592,7 +594,7 @@ std::vector<Attack> attacks() {
       {.name = "fields of hellos at extremes, with the secret",
        .run = bad_hello_of_peer,
        .calls = 200,
-       .tries = 500},
+       .tries = hellos},
   };
 }
 
