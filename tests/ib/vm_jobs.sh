@@ -144,8 +144,8 @@ tcp_over_bad_links() {
   done
   check_job "$expected" "calls checked"
 }
-begin tcp_loss_and_delay_2_hosts && tcp_over_bad_links 2 " 0 0"
-begin tcp_loss_and_delay_4_hosts && tcp_over_bad_links 4 " 0 0 0 0" SPARSE=1
+begin tcp_loss_and_delay_2_hosts && tcp_over_bad_links 2 " 0 0" $sparse
+begin tcp_loss_and_delay_4_hosts full && tcp_over_bad_links 4 " 0 0 0 0" SPARSE=1
 begin one_of_two_devices_down && {
   meanwhile "ip link set rdma1_1 down"
   job 2 env CCL_IB_TIMEOUT=14 $endure 10 1000000 repair
