@@ -38,6 +38,18 @@ constexpr Rates table[path_count][2][packing_count] = {
 constexpr Rates engines[path_count] = {{6.5, 9.5, 386, 0}, {10, 12, 24, 0}, {12, 15, 12, 0},
                                        {15, 30, 3.0, 0},   {1, 1, 6.0, 0},  {5, 12, 2.5, 0}};
 
+/// GB/s of the links of a GPU in the machine that the rates above belong to. nvlink: 18 links of
+/// 20.6 on H200. pcie: PCIe 4.0. gpu_host: two sockets.
+constexpr double links_of_the_rates[path_count] = {370.8, 24, 12, 0, 0, 0};
+
+/// Returns what a block moves over NVLink, beside a block of Hopper. The generations relate as in
+/// NCCL 2.30's bandwidth of LL128 for a channel: 20 GB/s up to Ampere, 36.7 on Hopper, 40 on
+/// Blackwell (src/graph/tuning.cc).
+double block_speed(int compute_capability) {
+  if (compute_capability >= 100) return 40 / 36.7;
+  return compute_capability >= 90 || compute_capability == 0 ? 1 : 20 / 36.7;
+}
+
 }  // namespace
 
 std::string_view name(Path path) {
@@ -51,8 +63,23 @@ Rates rates(Path path, Mover mover, Packing packing) {
   return table[int(path)][int(mover)][int(packing)];
 }
 
-Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts& network) {
+Rates rates_inside(Path path, Mover mover, Packing packing, const HostFacts& host) {
   Rates by = rates(path, mover, packing);
+  if (host.gpu_gbs <= 0 || path == Path::gpu_net || path == Path::shm || path == Path::net) {
+    return by;
+  }
+  // Edges of a host with NVLink may go another way, whose bandwidth is not that of its links.
+  if ((path == Path::nvlink) != host.nvlink) return by;
+  const double links = host.gpu_gbs / links_of_the_rates[int(path)];
+  by.gbs *= links;
+  by.few_gbs *= links;
+  if (path == Path::nvlink) by.block_gbs *= block_speed(host.compute_capability);
+  return by;
+}
+
+Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts& network,
+                    const HostFacts& host) {
+  Rates by = rates_inside(path, mover, packing, host);
   const bool known =
       path == Path::gpu_net && mover == Mover::wires && network.rdma && network.host_gbs > 0;
   if (!known) return by;
@@ -66,7 +93,8 @@ Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts&
   const Published& of = published[std::size_t(packing)];
   by.base_us = of.base_us;
   by.hop_us = of.hop_us;
-  by.gbs = std::min(network.host_gbs * of.part, rates(Path::nvlink, mover, packing).gbs);
+  const double inside = rates_inside(Path::nvlink, mover, packing, host).gbs;
+  by.gbs = std::min(network.host_gbs * of.part, inside);
   return by;
 }
 

@@ -59,6 +59,21 @@ void say_what_fits(const TuningTable& table, const TuningCase& where, std::size_
            rows);
 }
 
+/// Links of the slowest machine, and the oldest GPU.
+HostFacts host_facts(const Identity& identity) {
+  const topo::Arrangement& arrangement = identity.arrangement();
+  HostFacts facts;
+  facts.gpu_gbs = arrangement.gpu_gbs();
+  facts.nvlink = arrangement.by_nvlink();
+  for (const PeerInfo& peer : identity.peers()) {
+    const int capability = peer.compute_capability;
+    if (capability == 0) continue;
+    facts.compute_capability =
+        facts.compute_capability == 0 ? capability : std::min(facts.compute_capability, capability);
+  }
+  return facts;
+}
+
 }  // namespace
 
 /// One creation of a chooser. The steps of `create`, in order, fill `made`.
@@ -250,6 +265,7 @@ Result<void> Chooser::Creator::agree() {
   if (made.hosts_ > 1) {
     made.network_ = {mine.rdma != 0, state.identity.arrangement().between_gbs()};
   }
+  if (made.gpu_) made.host_ = host_facts(state.identity);
   return {};
 }
 
@@ -292,8 +308,9 @@ void Chooser::Creator::add_measurements() {
 
 void Chooser::Creator::add_model() {
   for (const CandidateFacts& one : made.facts_) {
-    made.rates_.push_back(rates_between(made.path_, one.mover, one.packing, made.network_));
-    made.near_.push_back(rates(made.inner_path_, one.mover, one.packing));
+    made.rates_.push_back(
+        rates_between(made.path_, one.mover, one.packing, made.network_, made.host_));
+    made.near_.push_back(rates_inside(made.inner_path_, one.mover, one.packing, made.host_));
     made.far_.push_back(one.inter_node_fraction == nullptr
                             ? 1
                             : one.inter_node_fraction(state.identity.ranks(), made.hosts_));

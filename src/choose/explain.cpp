@@ -64,6 +64,11 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
         "times the message",
         ranks_, name(path_), start, cost_terms_[c].hops, choice.us - start, cost_terms_[c].volume);
   }
+  if (ranks_ > 1 && !choice.measured && host_.gpu_gbs > 0 &&
+      (inner_path_ == Path::nvlink || path_ == Path::nvlink) == host_.nvlink) {
+    choice.why += fmt::format("; {} of {:.3g} GB/s inside a host",
+                              host_.nvlink ? "NVLink" : "links", host_.gpu_gbs);
+  }
   if (ranks_ > 1 && !choice.measured && network_.rdma && network_.host_gbs > 0) {
     choice.why += fmt::format("; RDMA of {:.3g} GB/s between hosts", network_.host_gbs);
   }

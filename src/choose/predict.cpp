@@ -45,8 +45,8 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     const double calls = pieces * (step.once_a_host ? hosts_ : 1);
     // A rail has its part of the network.
     const NetworkFacts rail{network_.rdma, network_.host_gbs / std::max(1, locals_)};
-    const Rates by = step.outer ? rates_between(path_, step.mover, step.packing, rail)
-                                : rates(inner_path_, step.mover, step.packing);
+    const Rates by = step.outer ? rates_between(path_, step.mover, step.packing, rail, host_)
+                                : rates_inside(inner_path_, step.mover, step.packing, host_);
     // GPUs have NICs of their own; the rails of CPU ranks share their host's NIC.
     const bool rails = step.shared && path_ != Path::net;
     const double each = bytes / calls / (rails ? locals_ : 1);

@@ -264,3 +264,67 @@ TEST_CASE("between GPUs of several hosts, the network that the topology found de
           rates(Path::net, Mover::wires, Packing::simple).gbs);
   }
 }
+
+TEST_CASE("inside a host, the links that the topology found decide") {
+  constexpr HostFacts h200{370.8, true, 90}, a100{240, true, 80}, b200{721.8, true, 100};
+  constexpr double large = 1 << 30;
+  const auto us = [](const HostFacts& host, Mover mover, Packing packing, double bytes,
+                     int blocks) {
+    const Rates by = rates_inside(Path::nvlink, mover, packing, host);
+    return predict_us(by, cost_terms_of<AllReduce, Ring>(8), bytes, blocks);
+  };
+  SECTION("H200, and links that are not known, have the rates that were fitted") {
+    for (const HostFacts& host : {h200, HostFacts{}}) {
+      for (const Mover mover : {Mover::wires, Mover::peers, Mover::engines}) {
+        const Rates by = rates_inside(Path::nvlink, mover, Packing::simple, host);
+        const Rates fitted = rates(Path::nvlink, mover, Packing::simple);
+        CHECK(by.gbs == fitted.gbs);
+        CHECK(by.block_gbs == fitted.block_gbs);
+        CHECK(by.few_gbs == fitted.few_gbs);
+      }
+    }
+  }
+  SECTION("a large message takes its bytes over the bandwidth, a small one as long as elsewhere") {
+    for (const Packing packing : {Packing::simple, Packing::ll, Packing::ll128}) {
+      const double fitted = us(h200, Mover::wires, packing, large, 128);
+      CHECK(us(a100, Mover::wires, packing, large, 128) / fitted ==
+            Approx(370.8 / 240).margin(0.01));
+      CHECK(us(b200, Mover::wires, packing, large, 128) / fitted == Approx(0.514).margin(0.01));
+      CHECK(us(a100, Mover::wires, packing, 8, 128) ==
+            Approx(us(h200, Mover::wires, packing, 8, 128)));
+    }
+  }
+  SECTION("few blocks of an older GPU move less") {
+    CHECK(us(a100, Mover::wires, Packing::ll128, large, 4) /
+              us(h200, Mover::wires, Packing::ll128, large, 4) ==
+          Approx(36.7 / 20).margin(0.01));
+  }
+  SECTION("slower links keep LL128 before Simple up to smaller messages") {
+    const auto until = [&](const HostFacts& host) {
+      double bytes = 1024;
+      while (us(host, Mover::wires, Packing::ll128, bytes, 32) <
+                 us(host, Mover::wires, Packing::simple, bytes, 32) &&
+             bytes < large)
+        bytes *= 1.1;
+      return bytes;
+    };
+    CHECK(until(a100) < until(h200));
+    CHECK(until(a100) > 64 << 10);
+  }
+  SECTION("edges that do not go by NVLink have other links") {
+    CHECK(rates_inside(Path::pcie, Mover::wires, Packing::simple, h200).gbs ==
+          rates(Path::pcie, Mover::wires, Packing::simple).gbs);
+    CHECK(rates_inside(Path::pcie, Mover::wires, Packing::simple, {48, false, 89}).gbs ==
+          Approx(44));
+    CHECK(rates_inside(Path::gpu_host, Mover::wires, Packing::simple, {24, false, 89}).gbs ==
+          Approx(22));
+    CHECK(rates_inside(Path::shm, Mover::wires, Packing::simple, a100).gbs ==
+          rates(Path::shm, Mover::wires, Packing::simple).gbs);
+  }
+  SECTION("a network is not faster than the links inside") {
+    const NetworkFacts fast{true, 800};
+    CHECK(rates_between(Path::gpu_net, Mover::wires, Packing::simple, fast, a100).gbs ==
+          Approx(325 * 240 / 370.8).margin(30));
+    CHECK(rates_between(Path::gpu_net, Mover::wires, Packing::simple, fast, b200).gbs > 600);
+  }
+}

@@ -272,6 +272,7 @@ TEST_CASE("choices between hosts go by the network that the topology found") {
   });
   INFO(reasons[0]);
   // 8 rings of 45 GB/s: 2 * 15 / 16 GiB over 325 GB/s of NVLink, which is less.
+  CHECK(reasons[0].find("NVLink of 371 GB/s inside a host") != std::string::npos);
   CHECK(reasons[0].find("RDMA of 360 GB/s between hosts") != std::string::npos);
   CHECK(reasons[15] == reasons[0]);
 }

@@ -326,3 +326,25 @@ TEST_CASE("ranks of a machine that found other NICs stay in order") {
   CHECK(wrong.find("see different machines") != std::string::npos);
   CHECK(made->nets_of(3) == std::vector<int>{1});
 }
+
+TEST_CASE("the slowest machine's links are those of all, and travel in the shares") {
+  const std::vector<int> of_rank{0, 0, 1, 1, 2};
+  auto all = machines(of_rank, 1, topo::Pattern::tree, true);
+  all[0].gpu_bw = 370.8F;
+  all[1].gpu_bw = 240;
+  all[0].nvlink = all[1].nvlink = true;
+  std::vector<topo::MachineShare> shares;
+  for (const Machine& machine : all) {
+    for (const int r : machine.ranks) shares.push_back(topo::share_of(machine, r));
+  }
+  std::string wrong;
+  const auto made = Arrangement::of(topo::machines_of(shares, wrong), 5);
+  REQUIRE(made);
+  CHECK(made->gpu_gbs() == 240);
+  CHECK(made->by_nvlink());
+  shares[2].nvlink = shares[3].nvlink = 0;
+  const auto mixed = Arrangement::of(topo::machines_of(shares, wrong), 5);
+  REQUIRE(mixed);
+  CHECK_FALSE(mixed->by_nvlink());
+  CHECK(Arrangement::in_order(4).gpu_gbs() == 0);
+}

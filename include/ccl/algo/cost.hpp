@@ -64,14 +64,25 @@ struct Rates {
 /// the measured ones.
 Rates rates(Path path, Mover mover, Packing packing);
 
+/// Links inside the hosts of a communicator, as the topology found them. Equal on all ranks.
+struct HostFacts {
+  double gpu_gbs = 0;          // GB/s of the links of a GPU to the others; 0: unknown
+  bool nvlink = false;         // these are NVLinks, and all GPUs reach each other by them
+  int compute_capability = 0;  // lowest of the GPUs, 90 for Hopper; 0: unknown
+};
+/// Returns the rates inside a host: those of `rates`, in proportion to the bandwidth of the links
+/// and, for NVLink, to what a block of the GPU's generation moves.
+Rates rates_inside(Path path, Mover mover, Packing packing, const HostFacts& host);
+
 /// Network between the hosts of a communicator, as the topology found it. Equal on all ranks.
 struct NetworkFacts {
   bool rdma = false;    // all edges between hosts are RDMA
   double host_gbs = 0;  // GB/s that all rings carry from a host to the next; 0: unknown
 };
 /// Returns the rates between hosts. Of GPUs over RDMA, these are published constants and the
-/// bandwidth of the network; else those of `rates`.
-Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts& network);
+/// bandwidth of the network, at most that inside `host`; else those of `rates_inside`.
+Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts& network,
+                    const HostFacts& host = {});
 
 /// Returns the predicted us of a message of `bytes` on a GPU with `blocks` blocks.
 double predict_us(const Rates& rates, const CostTerms& cost_terms, double bytes, int blocks);

@@ -22,6 +22,8 @@ struct Machine {
   std::vector<std::vector<int>> nets;
   bool same_rail = false;  ///< true: messages leave by the NIC of the receiver's rail
   bool even = true;        ///< true: all pairs are alike, so trees inside may have any shape
+  float gpu_bw = 0;        ///< GB/s of the links of a GPU to the others; 0: unknown, or no GPUs
+  bool nvlink = false;     ///< true: all GPUs reach each other by NVLink, to which `gpu_bw` belongs
 };
 
 /// Part of a `Machine` that one rank publishes. All ranks of a machine hold the same `Machine`, and
@@ -34,7 +36,8 @@ struct MachineShare {
   float ring_bw_intra = 0, ring_bw_inter = 0, tree_bw_intra = 0, tree_bw_inter = 0;
   int ring_type_intra = 0, ring_type_inter = 0;
   int tree_pattern = 0, cross_nic = 0;
-  int even = 1;
+  int even = 1, nvlink = 0;
+  float gpu_bw = 0;
   /// Entries of each order at this rank's index in its machine.
   std::array<int, max_channels> ring{}, tree{};
   /// Device numbers of the NETs of each order; -1: none. All ranks of a machine publish the same.
@@ -106,6 +109,11 @@ class Arrangement {
   /// Returns the GB/s that all rings carry from a machine to the next, by the machine where they
   /// carry least; 0: unknown, or there is one machine.
   double between_gbs() const;
+  /// Returns the GB/s of the links of a GPU to those of its machine, by the machine where they are
+  /// slowest; 0: unknown, or each rank is alone.
+  double gpu_gbs() const;
+  /// Returns true if all GPUs of every machine reach each other by NVLink.
+  bool by_nvlink() const;
   /// Returns the largest number of NICs of any rank; 0: unknown.
   int max_nets() const;
 

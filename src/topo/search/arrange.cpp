@@ -90,6 +90,8 @@ MachineShare share_of(const Machine& machine, int rank) {
   share.tree_pattern = static_cast<int>(machine.tree.pattern);
   share.cross_nic = machine.ring.cross_nic;
   share.even = machine.even ? 1 : 0;
+  share.gpu_bw = machine.gpu_bw;
+  share.nvlink = machine.nvlink ? 1 : 0;
   const auto place = static_cast<std::size_t>(
       std::lower_bound(machine.ranks.begin(), machine.ranks.end(), rank) - machine.ranks.begin());
   for (int c = 0; c < share.ring_count; ++c) share.ring[c] = machine.ring.channels[c].ranks[place];
@@ -124,6 +126,8 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
     machine.tree.pattern = static_cast<Pattern>(first.tree_pattern);
     machine.ring.cross_nic = first.cross_nic;
     machine.even = first.even != 0;
+    machine.gpu_bw = first.gpu_bw;
+    machine.nvlink = first.nvlink != 0;
     bool agreed = lowest == ranks.front();
     const auto fits = [](int count) { return count > 0 && count <= MachineShare::max_channels; };
     for (const int r : ranks) {
@@ -154,6 +158,8 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
       auto nets = std::move(machine.nets);
       machine = in_rank_order(ranks);
       machine.nets = std::move(nets);
+      machine.gpu_bw = first.gpu_bw;
+      machine.nvlink = first.nvlink != 0;
     }
     machines.push_back(std::move(machine));
   }
@@ -220,6 +226,21 @@ Result<Arrangement> Arrangement::of(std::vector<Machine> machines, int ranks) {
   }
   made.machines_ = std::move(machines);
   return made;
+}
+
+double Arrangement::gpu_gbs() const {
+  double least = 0;
+  for (const Machine& machine : machines_) {
+    const double gbs = machine.gpu_bw;
+    if (gbs > 0 && (least == 0 || gbs < least)) least = gbs;
+  }
+  return least;
+}
+
+bool Arrangement::by_nvlink() const {
+  return std::all_of(machines_.begin(), machines_.end(), [](const Machine& machine) {
+    return machine.ranks.size() < 2 || machine.nvlink;
+  });
 }
 
 /// Rank of a machine that connects to its `child`-th child machine: balanced trees divide the NIC's

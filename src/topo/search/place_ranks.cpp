@@ -123,6 +123,28 @@ bool all_alike(const Graph& graph, const Paths& paths) {
   return true;
 }
 
+GpuLinks gpu_links(const Graph& graph, const Paths& paths) {
+  const std::vector<int> gpus = graph.of(NodeType::gpu);
+  GpuLinks slowest;
+  if (gpus.size() < 2) return slowest;
+  slowest.nvlink = true;
+  float path_bw = std::numeric_limits<float>::max(), nvlink_bw = path_bw;
+  for (const int a : gpus) {
+    float links = 0;
+    for (const int l : graph.nodes[a].out) {
+      if (graph.links[l].type == LinkType::nvl) links += graph.links[l].bw;
+    }
+    nvlink_bw = std::min(nvlink_bw, links);
+    for (const int b : gpus) {
+      if (a == b) continue;
+      slowest.nvlink = slowest.nvlink && paths.at(a, b).type <= PathType::nvb;
+      path_bw = std::min(path_bw, paths.at(a, b).bw);
+    }
+  }
+  slowest.bw = slowest.nvlink ? nvlink_bw : path_bw;
+  return slowest;
+}
+
 GpuReport sight_of(std::int64_t bus_id) {
   GpuReport sight;
   const auto gpu = nvml_gpu(ccl::detail::bus_id_text(bus_id));
@@ -171,9 +193,10 @@ std::string wrong_share(const MachineShare& share, int ranks) {
       .in_range("pattern of trees", share.tree_pattern, int(Pattern::balanced_tree),
                 int(Pattern::collnet_direct))
       .in_range("use of several NICs", share.cross_nic, 0, 2)
-      .flag("even machine", share.even);
-  for (const float bw :
-       {share.ring_bw_intra, share.ring_bw_inter, share.tree_bw_intra, share.tree_bw_inter}) {
+      .flag("even machine", share.even)
+      .flag("NVLink between all GPUs", share.nvlink);
+  for (const float bw : {share.ring_bw_intra, share.ring_bw_inter, share.tree_bw_intra,
+                         share.tree_bw_inter, share.gpu_bw}) {
     check.require(bw >= 0 && bw < 1e9F, fmt::format("bandwidth is {} GB/s", bw));
   }
   for (const auto* order : {&share.ring, &share.tree}) {
@@ -308,6 +331,11 @@ Result<Machine> channels_of(const RankPlacement& placement, const std::vector<Se
   for (auto& [there, near] : own) {
     machine.ranks.push_back(there);
     machine.nets.push_back(std::move(near));
+  }
+  if (!on_cpu) {
+    const GpuLinks links = gpu_links(graph, paths);
+    machine.gpu_bw = links.bw;
+    machine.nvlink = links.nvlink;
   }
   machine.same_rail = nets.cross_nic == 0;
   machine.even = on_cpu || !placement.known || all_alike(graph, paths);

@@ -141,6 +141,7 @@ class Chooser {
   Path path_ = Path::shm;
   Path inner_path_ = Path::shm;  // inside hosts
   NetworkFacts network_;
+  HostFacts host_;
   int hosts_ = 1, locals_ = 1;  // `locals_`: ranks of this host
   TuningCase where_;
   std::uint64_t usable_ = 0;
