@@ -59,7 +59,7 @@ void say_what_fits(const TuningTable& table, const TuningCase& where, std::size_
            rows);
 }
 
-/// Links of the slowest machine, and the oldest GPU.
+/// Returns the links of the slowest machine, and the oldest GPU.
 HostFacts host_facts(const Identity& identity) {
   const topo::Arrangement& arrangement = identity.arrangement();
   HostFacts facts;

@@ -64,7 +64,7 @@ struct Rates {
 /// the measured ones.
 Rates rates(Path path, Mover mover, Packing packing);
 
-/// Links inside the hosts of a communicator, as the topology found them. Equal on all ranks.
+/// Bandwidth inside the hosts of a communicator, as the topology found it. Equal on all ranks.
 struct HostFacts {
   double gpu_gbs = 0;          // GB/s of the links of a GPU to the others; 0: unknown
   bool nvlink = false;         // these are NVLinks, and all GPUs reach each other by them

@@ -1,4 +1,4 @@
-// Links between the GPUs of a machine, as the cost model takes them.
+// The links between the GPUs of a machine, as the cost model takes them.
 #include "support/catch.hpp"
 #include "support/graph_of.hpp"
 #include "support/room/shapes.hpp"
