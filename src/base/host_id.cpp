@@ -26,6 +26,10 @@ std::string link(const char* path) {
   return n > 0 ? std::string(target, size_t(n)) : std::string{};
 }
 
+std::string boot_id() {
+  return first_line("/proc/sys/kernel/random/boot_id");
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -37,8 +41,11 @@ std::string host_name() {
 std::uint64_t host_hash() {
   const auto given = setting_text("HOSTID");
   if (given && !given->empty()) return hash(*given);
-  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
-  return hash(fmt::format("{} {} {}", host_name(), boot, link("/proc/self/ns/net")));
+  return hash(fmt::format("{} {} {}", host_name(), boot_id(), link("/proc/self/ns/net")));
+}
+
+std::uint64_t memory_domain() {
+  return hash(fmt::format("{} {}", boot_id(), link("/proc/self/ns/net")));
 }
 
 std::uint64_t pid_hash() {

@@ -71,6 +71,10 @@ Status& Bootstrap::status() const {
 std::array<std::byte, 16> Bootstrap::secret() const {
   return core_->membership().secret;
 }
+std::string Bootstrap::reached_at() const {
+  const Membership& members = core_->membership();
+  return members.ranks > 1 ? members.listening_at().to_string() : std::string{};
+}
 const RankPlace& Bootstrap::place(int rank) const {
   return core_->membership().places[size_t(rank)];
 }

@@ -11,7 +11,6 @@
 #include "base/io/os_error.hpp"
 #include "base/numa.hpp"
 #include "transport/ib/presence.hpp"
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace ccl {
@@ -30,14 +29,13 @@ Result<PeerInfo> local_peer_info(int rank, int device) {
   }
   info.host[sizeof info.host - 1] = '\0';
   info.host_hash = detail::host_hash();
+  info.memory_domain = detail::memory_domain();
   info.pid = int(::getpid());
   info.pid_hash = detail::pid_hash();
   if (device < 0) info.numa = detail::bound_numa_node();
   for (const char* file : {"TOPO_FILE", "TOPO_DUMP_FILE", "GRAPH_FILE", "GRAPH_DUMP_FILE"}) {
     info.looks_closely |= detail::setting_given(file) ? 1 : 0;
   }
-  struct stat shm {};
-  if (::stat("/dev/shm", &shm) == 0) info.shm_device = cuda::std::uint64_t(shm.st_dev);
   CCL_TRY(const detail::IbPresence ib, detail::ib_presence());
   info.ib_kinds = ib.kinds;
   info.ib_absence = int(ib.absence);

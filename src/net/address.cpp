@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "base/io/fd.hpp"
 #include "base/io/os_error.hpp"
@@ -252,11 +253,28 @@ std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std:
   return out;
 }
 
-Result<std::vector<Interface>> data_interfaces(std::size_t most) {
+namespace {
+
+/// Returns the interface with this address.
+std::optional<Interface> interface_at(const std::string& address, int family) {
+  if (address.empty()) return {};
+  for (const Interface& one : list_interfaces()) {
+    const bool fits = family == 0 || one.address.family() == family;
+    if (fits && one.address.to_string() == address) return one;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Interface>> data_interfaces(std::size_t most, const std::string& reached_at) {
+  CCL_TRY(const int family, wanted_family());
+  if (!setting_given("SOCKET_IFNAME")) {
+    if (auto known = interface_at(reached_at, family)) return std::vector{*std::move(known)};
+  }
   CCL_TRY(Interface first, local_interface());
   std::vector<Interface> out{std::move(first)};
   if (!setting_given("SOCKET_IFNAME")) return out;
-  CCL_TRY(const int family, wanted_family());
   CCL_TRY(const std::string names, setting_text("SOCKET_IFNAME"));
   for (const Interface& i : choose_interfaces(list_interfaces(), names, family)) {
     const bool same_family = i.address.family() == out.front().address.family();

@@ -73,8 +73,9 @@ std::vector<Interface> list_interfaces();
 /// Returns the interface to listen on, by CCL_SOCKET_IFNAME and CCL_SOCKET_FAMILY.
 Result<Interface> local_interface();
 /// Returns the interfaces for data: at most `most` that CCL_SOCKET_IFNAME names, each with its best
-/// address. Without that setting it returns one, because others may not lead to the peers.
-Result<std::vector<Interface>> data_interfaces(std::size_t most);
+/// address. Without that setting it returns one, because others may not lead to the peers: that of
+/// the address `reached_at` ("10.0.0.1:0"), if there is one, else `local_interface`.
+Result<std::vector<Interface>> data_interfaces(std::size_t most, const std::string& reached_at);
 /// Returns the address of `local_interface` with port 0.
 Result<Address> local_address();
 /// Returns the local address of the route to `peer`. With CCL_SOCKET_IFNAME it returns

@@ -10,6 +10,7 @@
 #include "net/auth.hpp"
 #include "net/callers.hpp"
 #include "net/greets.hpp"
+#include "settings/report.hpp"
 #include <poll.h>
 
 namespace ccl::detail::net {
@@ -150,8 +151,10 @@ Result<SecureSocket> auth_connect(const Address& where, const Secret& secret, By
     auto fd = connect_and_prove(where, secret, hello, deadline, status);
     if (!fd && fd.error().code == Errc::timed_out) {  // connected, without an answer
       Error e = std::move(fd).error();
-      e.what = fmt::format("{} says nothing (its process is stopped, or its host cut off)",
-                           where.to_string());
+      e.what = fmt::format(
+          "{} says nothing (its process is stopped, its host is cut off, or no way leads to this "
+          "address; {} there chooses another interface)",
+          where.to_string(), variable_of("SOCKET_IFNAME"));
       return fail(std::move(e));
     }
     if (fd || fd.error().code != Errc::network) return fd;

@@ -2,6 +2,7 @@
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/base/status.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,7 @@
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
 #include "base/thread.hpp"
+#include "settings/report.hpp"
 #include "transport/edge_error.hpp"
 #include <poll.h>
 #include <pthread.h>
@@ -232,6 +234,14 @@ class FdServer {
 const int FdServer::registered_ = ::pthread_atfork(nullptr, nullptr, &FdServer::forget);
 
 }  // namespace
+
+std::string no_common_memory(const PeerInfo& a, const PeerInfo& b) {
+  if (a.memory_domain == b.memory_domain) return {};
+  return fmt::format(
+      "they give each other no memory, since their network namespaces or machines differ and {} "
+      "makes them one host; socket would, or other values of {}",
+      variable_of("HOSTID"), variable_of("HOSTID"));
+}
 
 Result<FdOffer> FdOffer::make(const Proof& proof, const WireShape& shape, Fd fd) {
   FdOffer offer;

@@ -2,6 +2,8 @@
 
 #include <ccl/transport/transport.hpp>
 
+#include <string>
+
 #include "base/io/fd.hpp"
 #include "transport/proof.hpp"
 #include <sys/socket.h>
@@ -18,6 +20,9 @@ struct UnixName {
   sockaddr_un address{};
   socklen_t bytes = 0;
 };
+
+/// Returns why two ranks of one host cannot give each other memory; empty if they can.
+std::string no_common_memory(const PeerInfo& a, const PeerInfo& b);
 
 /// Offer of an fd; ends with this object, if the fd was not fetched.
 class FdOffer {

@@ -86,6 +86,7 @@ Result<void> ShmTransport::can_connect(const PeerInfo& from, const PeerInfo& to)
   CCL_TRY(const bool disabled, detail::setting_flag("SHM_DISABLE"));
   if (disabled) return refuse(fmt::format("{} is 1", detail::variable_of("SHM_DISABLE")));
   if (from.host_hash != to.host_hash) return refuse("they are on different hosts; socket would");
+  if (const auto why = detail::no_common_memory(from, to); !why.empty()) return refuse(why);
   return {};
 }
 

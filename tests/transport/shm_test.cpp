@@ -223,6 +223,11 @@ TEST_CASE("shm connects one host only, and not at all when it is disabled") {
   REQUIRE(!disabled);
   CHECK(disabled.error().code == Errc::no_transport);
   CHECK(disabled.error().what.find("CCL_SHM_DISABLE") != std::string::npos);
+  b.memory_domain ^= 1;  // another network namespace, or another machine with the same CCL_HOSTID
+  const auto apart = ShmTransport::can_connect(a, b);
+  REQUIRE(!apart);
+  CHECK(apart.error().code == Errc::no_transport);
+  CHECK(apart.error().what.find("CCL_HOSTID") != std::string::npos);
   b.host_hash ^= 1;
   CHECK(ShmTransport::can_connect(a, b).error().code == Errc::no_transport);
 }

@@ -63,6 +63,8 @@ struct TransportContext {
   double deadline_s = 60;              ///< seconds of one connect
   detail::GpuArena* arena = nullptr;   ///< null on a CPU rank
   int local_ranks = 1;                 ///< ranks on this host, this rank included
+  /// Address at which the other ranks have reached this one: "10.0.0.1:0"; empty: none has.
+  std::string reached_at{};
 
   // Functions for transports of a program's own.
   /// Runs `task` in the proxy until the task ends. The first task starts the proxy's thread.

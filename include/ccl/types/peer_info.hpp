@@ -16,7 +16,9 @@ struct PeerInfo {
   cuda::std::uint64_t host_hash = 0;
   /// Hash of host_hash, pid and pid namespace; equal within one address space.
   cuda::std::uint64_t pid_hash = 0;
-  cuda::std::uint64_t shm_device = 0;  ///< st_dev of /dev/shm; equal if two ranks can share memory
+  /// Hash of boot id and network namespace. Processes with the same value can give each other
+  /// memory, whatever CCL_HOSTID says.
+  cuda::std::uint64_t memory_domain = 0;
   cuda::std::int64_t bus_id = -1;      ///< PCI bus id of the device; -1 on CPU
   /// Hash of the device's UUID. Instances of one GPU (MIG) have the same bus id and different
   /// UUIDs. 0 on CPU.

@@ -61,8 +61,8 @@ struct ProxiedLink {
   static constexpr std::size_t max_listeners = 4;
   /// Addresses at which the receiver listens; the sender's sockets are distributed among these.
   Result<std::vector<net::Address>> listeners() const {
-    CCL_TRY(const net::Address one, net::local_address());
-    return std::vector{one};
+    CCL_TRY(const auto one, net::data_interfaces(1, context.reached_at));
+    return std::vector{one.front().address};
   }
   std::size_t listener_of(std::size_t line) const { return line; }
   void prepare_wires() {}

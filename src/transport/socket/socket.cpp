@@ -16,7 +16,7 @@
 namespace ccl {
 namespace detail {
 Result<void> SocketLink::prepare() {
-  CCL_TRY(nics, net::data_interfaces(max_listeners));
+  CCL_TRY(nics, net::data_interfaces(max_listeners, context.reached_at));
   prefer_near_interface();
   CCL_TRY(const SocketSpread spread, socket_spread(nics.front().name));
   int threads = spread.threads + 1;

@@ -86,6 +86,8 @@ class Bootstrap {
   /// Secret that the ranks share.
   std::array<std::byte, 16> secret() const;
   const RankPlace& place(int rank) const;
+  /// Address at which this rank listens for the others, without the port: "10.0.0.1:0".
+  std::string reached_at() const;
 
   /// Gathers one part of `bytes_each` bytes per rank, in place. Collective. The part of this rank
   /// must be filled in. Parts travel both ways around the ring in R / 2 steps.
