@@ -5,6 +5,7 @@
 
 #include "support/catch.hpp"
 #include "support/environment.hpp"
+#include "support/log_of.hpp"
 #include <unistd.h>
 
 namespace topo = ccl::topo;
@@ -158,4 +159,20 @@ TEST_CASE("a graph file stands in for the search") {
   CHECK(named.error().what.starts_with("NCCL_GRAPH_FILE: "));  // as it was given
   fs::remove(in);
   fs::remove(out);
+}
+
+TEST_CASE("a topology file that describes nothing is a warning, and what is detected counts") {
+  const std::string in = temporary("nothing.xml");
+  REQUIRE(topo::write_file(in, R"(<system><gpu dev="0" sm="80" rank="0"/></system>)"));
+  const Environment file("NCCL_TOPO_FILE", in);
+  std::size_t detected = 0;
+  const std::string log = ccl::test::log_of([&] {
+    const auto loaded = topo::configured_machine();
+    if (loaded) detected = loaded->graph.nodes.size();
+  });
+  CHECK(detected > 0);
+  INFO(log);
+  CHECK(log.find("WARN GRAPH NCCL_TOPO_FILE: " + in + " describes no CPU, GPU or NIC") != log.npos);
+  CHECK(log.find("<gpu> left out, as it belongs in a <pci>") != log.npos);
+  fs::remove(in);
 }

@@ -74,6 +74,36 @@ TEST_CASE("behind an NVSwitch rings fill the links") {
   CHECK(nets.size() == 4);
 }
 
+TEST_CASE("functions of one card are ports of their own, ports that a NIC lists twice are not") {
+  const auto machine = [](const char* second_guid, bool one_function) {
+    const std::string net =
+        R"(<net name="m{0}" dev="{0}" speed="200000" port="1" guid="{1}" gdr="1"/>)";
+    const std::string between =
+        one_function
+            ? ""
+            : R"(</nic></pci><pci busid="3:00.1" link_speed="32 GT/s" link_width="16"><nic>)";
+    std::string text =
+        R"(<system><cpu numaid="0" arch="arm64"><pci busid="1:00.0" link_speed="32 GT/s" link_width="16">)";
+    for (int g = 0; g < 2; ++g) {
+      text += fmt::format(
+          R"(<pci busid="{}:00.0" link_speed="32 GT/s" link_width="16"><gpu dev="{}" sm="100" rank="{}" gdr="1"><nvlink target="ff" count="18" tclass="0x068000"/></gpu></pci>)",
+          6 + g, g, g);
+    }
+    text += R"(<pci busid="3:00.0" link_speed="32 GT/s" link_width="16"><nic>)";
+    text += fmt::format(fmt::runtime(net), 0, "0x1") + between +
+            fmt::format(fmt::runtime(net), 1, second_guid);
+    return graph_of(text + "</nic></pci></pci></cpu></system>");
+  };
+  const auto rings = [](const topo::Graph& graph) {
+    return topo::search_all(graph, topo::compute_paths(graph), 4).ring;
+  };
+  const auto same = rings(machine("0x1", false)), others = rings(machine("0x2", false));
+  CHECK(same.count() == 2);
+  CHECK(others.count() == 2);
+  for (const topo::ChannelOrder& order : same.channels) CHECK(order.net_in == order.net_out);
+  CHECK(rings(machine("0x1", true)).count() == 1);  // a cable of 25 GB/s
+}
+
 TEST_CASE("PCIe machines get one ring at the speed of the host") {
   const topo::Graph graph = graph_of(machine(4, ""));
   const topo::Paths paths = topo::compute_paths(graph);

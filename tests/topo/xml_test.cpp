@@ -177,7 +177,7 @@ TEST_CASE("what is left out, or not as it says, is named") {
   REQUIRE(loaded);
   CHECK(repaired(*loaded, "<system> of version 99 (1 and 2 are known): taken as 1"));
   CHECK(repaired(*loaded, "<cpu> affinity=\"zz\" is no mask of cores: left out"));
-  CHECK(repaired(*loaded, "unknown element <cpu> left out"));
+  CHECK(repaired(*loaded, "<cpu> left out, as it belongs in the <system>"));
   CHECK(repaired(*loaded, "<gpu> beside the <gpu> of 0000:01:00.0 left out"));
   CHECK(repaired(*loaded, "<nic> beside the <gpu> of 0000:01:00.0 left out"));
   CHECK(repaired(*loaded, "<pci> beside the <nic> of 0000:02:00.0 left out"));
@@ -446,4 +446,20 @@ TEST_CASE("hosts on one NVLink fabric are one machine") {
   const int here = parted->graph.gpu_of_rank(0), there = parted->graph.gpu_of_rank(2);
   CHECK(away.at(here, there).type >= topo::PathType::net);
   CHECK(away.at(here, parted->graph.gpu_of_rank(4)).type == topo::PathType::nvl);
+}
+
+TEST_CASE("a known element in the place of others is left out by a sentence that names its place") {
+  const auto loaded = load(R"(<system version="1">
+    <gpu dev="1" sm="80" rank="1"/>
+    <cpu numaid="0" arch="x86_64"><net name="lost" dev="1"/>
+      <pci busid="0000:01:00.0"><net name="efa_0" dev="0"/></pci>
+      <pci busid="0000:02:00.0"><gpu dev="0" sm="80" rank="0"><nic/></gpu></pci>
+      <nvlink target="0" count="12"/><what/>
+    </cpu></system>)");
+  REQUIRE(loaded);
+  CHECK(repaired(*loaded, "<gpu> left out, as it belongs in a <pci>"));
+  CHECK(repaired(*loaded, "<net> left out, as it belongs in the <nic> of a <pci>"));
+  CHECK(repaired(*loaded, "<nic> left out, as it belongs in a <pci> or a <cpu>"));
+  CHECK(repaired(*loaded, "<nvlink> left out, as it belongs in a <gpu>"));
+  CHECK(repaired(*loaded, "unknown element <what> left out"));
 }

@@ -46,6 +46,12 @@ ccl::Result<Machine> look_at(const Source& source) {
                repairs[0].line, repairs[0].what,
                repairs.size() == 1 ? "" : fmt::format(", and {} more such", repairs.size() - 1));
   }
+  if (machine.graph().nodes.empty() && !source.lists_repairs) {
+    return ccl::fail(ccl::Errc::invalid_argument,
+                     fmt::format("{} has no <cpu>, and no <gpu> or <nic> in its place; `ccl_topo "
+                                 "lint` lists what was left out",
+                                 source.xml));
+  }
   CCL_TRY(topo::FuseRules fusion, topo::configured_fusion());
   if (!source.merge.empty()) static_cast<void>(topo::parse(source.merge, fusion.level));
   if (source.xml.empty() || !source.merge.empty()) {

@@ -19,7 +19,7 @@ struct PeerInfo {
   /// Hash of boot id and network namespace. Processes with the same value can give each other
   /// memory, whatever CCL_HOSTID says.
   cuda::std::uint64_t memory_domain = 0;
-  cuda::std::int64_t bus_id = -1;      ///< PCI bus id of the device; -1 on CPU
+  cuda::std::int64_t bus_id = -1;  ///< PCI bus id of the device; -1 on CPU
   /// Hash of the device's UUID. Instances of one GPU (MIG) have the same bus id and different
   /// UUIDs. 0 on CPU.
   cuda::std::uint64_t gpu = 0;

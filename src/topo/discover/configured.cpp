@@ -39,6 +39,15 @@ bool goes_on_without(const std::string& path) {
   log_warn(LogPart::graph, "{}: there is no file {}; the topology is detected", variable, path);
   return true;
 }
+
+/// Warns that a file changes nothing.
+void warn_of_nothing(const std::string& path, const std::vector<Repair>& repairs) {
+  const Repair none{1, "it is empty"};
+  const Repair& first = repairs.empty() ? none : repairs.front();
+  log_warn(LogPart::graph,
+           "{}: {} describes no CPU, GPU or NIC (line {}: {}), so the topology is detected",
+           variable_of("TOPO_FILE"), path, first.line, first.what);
+}
 }  // namespace
 
 Result<FuseRules> configured_fusion() {
@@ -75,6 +84,7 @@ Result<LoadedGraph> configured_machine(const DiscoverOptions& options) {
   } else {
     CCL_TRY(file, by("TOPO_FILE", read_xml(given)));
     CCL_TRY(const LoadedGraph alone, by("TOPO_FILE", to_graph(file)));
+    if (alone.graph.nodes.empty()) warn_of_nothing(given, alone.repairs);
     if (alone.graph.of(NodeType::gpu).empty()) {
       CCL_TRY(const XmlFile found, discover(options));
       file.root = merge(found.root, file.root);

@@ -41,6 +41,8 @@ class Loader {
   Result<LoadedGraph> run();
 
  private:
+  /// Leaves an element out that is unknown, or in the place of others.
+  void leave_out(const Element& element);
   void repair(int line, std::string what) { loaded_.repairs.push_back({line, std::move(what)}); }
 
   /// Leaves out children of an element that may have none.
@@ -106,6 +108,7 @@ class Loader {
   // Content of a NIC: read_nets.cpp.
   Result<void> add_nic(const Element& element, int parent, const int* known);
   Result<void> add_nets(const Element& element, int nic);
+  bool of_another_function(const Node& net, std::size_t nets_before) const;
   void name_unknown_wires();
   // Links across the tree: read_links.cpp.
   void connect_cpus();

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "topo/xml/loader.hpp"
 
@@ -47,10 +49,31 @@ Result<void> Loader::add_cpus(const Element& root) {
       }
       CCL_CHECK(add_below(child, adopted));
     } else {
-      repair(child.line, fmt::format("unknown element <{}> left out", child.name));
+      leave_out(child);
     }
   }
   return {};
+}
+
+void Loader::leave_out(const Element& element) {
+  constexpr std::pair<std::string_view, std::string_view> places[] = {
+      {"cpu", "the <system>"},
+      {"pci", "a <cpu> or a <pci>"},
+      {"gpu", "a <pci>"},
+      {"nic", "a <pci> or a <cpu>"},
+      {"net", "the <nic> of a <pci>"},
+      {"gin", "a <nic>"},
+      {"rma", "a <nic>"},
+      {"nvlink", "a <gpu>"},
+      {"xgmi", "a <gpu>"},
+      {"c2c", "a <gpu>"},
+      {"pcilink", "a <pci>"}};
+  for (const auto& [name, place] : places) {
+    if (element.name != name) continue;
+    repair(element.line, fmt::format("<{}> left out, as it belongs in {}", name, place));
+    return;
+  }
+  repair(element.line, fmt::format("unknown element <{}> left out", element.name));
 }
 
 Result<int> Loader::add_cpu(const Element& element) {
@@ -104,11 +127,7 @@ Result<int> Loader::add_cpu(const Element& element) {
 Result<void> Loader::add_below(const Element& element, int parent) {
   if (element.name == "pci") return add_pci(element, parent);
   if (element.name == "nic") return add_nic(element, parent, nullptr);
-  if (element.name == "gpu" || element.name == "net") {
-    repair(element.line, fmt::format("<{}> outside of a <pci> left out", element.name));
-    return {};
-  }
-  repair(element.line, fmt::format("unknown element <{}> left out", element.name));
+  leave_out(element);
   return {};
 }
 

@@ -42,7 +42,7 @@ Result<void> Loader::add_gpu_links(const Element& gpu, int node) {
       continue;
     }
     if (link.name != "nvlink" && link.name != "xgmi") {
-      repair(link.line, fmt::format("unknown element <{}> left out", link.name));
+      leave_out(link);
       continue;
     }
     CCL_TRY(const int count, integer(link, "count", 1, -1, 1 << 10));

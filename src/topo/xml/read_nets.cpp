@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "topo/xml/loader.hpp"
 
 namespace ccl::topo::detail {
@@ -20,8 +22,22 @@ Result<void> Loader::add_nic(const Element& element, int parent, const int* know
   return add_nets(element, nic);
 }
 
+/// Functions of a card share its guid, and each may number its port 1: the port of a second
+/// function counts as a further port of the card.
+bool Loader::of_another_function(const Node& net, std::size_t nets_before) const {
+  const Graph& graph = loaded_.graph;
+  const std::vector<int> nets = graph.of(NodeType::net);
+  return net.net.guid != 0 &&
+         std::any_of(nets.begin(), nets.begin() + std::ptrdiff_t(nets_before), [&](int other) {
+           const Node& one = graph.nodes[other];
+           return one.parent == net.parent && one.net.guid == net.net.guid &&
+                  one.net.port == net.net.port;
+         });
+}
+
 Result<void> Loader::add_nets(const Element& element, int nic) {
   Graph& graph = loaded_.graph;
+  const std::size_t nets_before = graph.of(NodeType::net).size();
   for (const Element& child : element.children) {
     if (child.name != "net") {
       // GIN and RMA devices are the same hardware under other names; they are kept for readers of
@@ -29,7 +45,7 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
       if (child.name == "gin" || child.name == "rma") {
         graph.nodes[nic].kept.push_back({child.name, child.attributes});
       } else {
-        repair(child.line, fmt::format("unknown element <{}> left out", child.name));
+        leave_out(child);
       }
       continue;
     }
@@ -67,8 +83,7 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
     node.net.coll = coll > 0;
     const std::string guid = text(child, "guid");
     if (!guid.empty()) {
-      // The whole guid is compared: cards of one maker have a common prefix, and NETs of one guid
-      // share a wire.
+      // The whole guid is compared: cards of one maker have a common prefix.
       const char* const first =
           guid.c_str() + (guid.starts_with("0x") || guid.starts_with("0X") ? 2 : 0);
       const char* const last = guid.c_str() + guid.size();
@@ -77,6 +92,7 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
         return wrong(child, "guid", guid, "not a hexadecimal number of 64 bits");
       }
     }
+    while (of_another_function(node, nets_before)) ++node.net.port;
     node.others = attributes_but(
         child, {"name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll"});
     const float bw = node.net.bw;
@@ -88,7 +104,8 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
   return {};
 }
 
-// NETs of one guid and port share a wire. Guid 0 is unknown, so such a NET has a wire of its own.
+// NETs of one guid and port share a wire. Guid 0 is unknown, so such a NET has
+// a wire of its own.
 void Loader::name_unknown_wires() {
   int first = -1;
   int count = 0;

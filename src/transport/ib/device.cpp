@@ -235,7 +235,9 @@ class PortSearch {
       const ibv_port_attr port = (*opened)->port(number);
       if (port.state != IBV_PORT_ACTIVE) continue;
       any_active_ = true;
-      add_port(card, device->name, {*opened, number}, port);
+      IbPort found{*opened, number};
+      found.of_ports = attributes.phys_port_cnt;
+      add_port(card, device->name, std::move(found), port);
     }
   }
 

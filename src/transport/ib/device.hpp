@@ -79,7 +79,8 @@ class IbDevice : public std::enable_shared_from_this<IbDevice> {
 struct IbPort {
   std::shared_ptr<IbDevice> device;
   int number = 1;
-  int nic = 0;  // the same for ports of one card, over which steps are striped
+  int nic = 0;       // the same for ports of one card, over which steps are striped
+  int of_ports = 1;  // that the device has
   bool infiniband = false;
   std::uint16_t lid = 0;
   int mtu = IBV_MTU_1024;

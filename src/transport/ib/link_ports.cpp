@@ -3,15 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
 namespace ccl::detail {
 namespace {
 
-/// True if `nic`, a name of `EdgeNics`, contains the port.
+/// True if `nic`, a name of `EdgeNics`, contains the port. The topology numbers the ports of a
+/// card, whose functions may each number their own from 1: a port that the device has not is its
+/// first.
 bool contains(std::string_view nic, const IbPort& port) {
-  if (nic == fmt::format("{}:{}", port.device->name(), port.number)) return true;
+  const std::string_view device = port.device->name();
+  if (nic.starts_with(device) && nic.substr(device.size()).starts_with(':')) {
+    const int number = std::atoi(std::string{nic.substr(device.size() + 1)}.c_str());
+    return port.number == (number <= port.of_ports ? number : 1);
+  }
   while (!nic.empty()) {
     const std::size_t plus = std::min(nic.find('+'), nic.size());
     if (nic.substr(0, plus) == port.device->name()) return true;

@@ -39,6 +39,9 @@ TEST_CASE("a connection takes the ports of its wires' NICs, then the others of t
     CHECK(names(some) == Names{"fake_0"});
     CHECK(some.nic_of_wire == std::vector{-1, ports[0].nic, -1});
   }
+  SECTION("the second function of a card has port 2 in the topology, and port 1 by itself") {
+    CHECK(names(ports_of_link(ports, {{"fake_2:2"}, {0}}, 1)) == Names{"fake_2"});
+  }
   SECTION("a topology of other NICs, or none, leaves all") {
     CHECK(ports_of_link(ports, {{"gone:1"}, {0}}, 1).ports.size() == 4);
     CHECK(ports_of_link(ports, {}, 2).ports.size() == 4);
