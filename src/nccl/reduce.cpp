@@ -8,10 +8,36 @@
 namespace ccl::detail::nccl {
 namespace {
 
+/// Minimum or maximum, so that both have the same kernels.
+struct MinOrMax {
+  bool max;
+  const char* label() const { return max ? Max::name : Min::name; }
+  template <class A>
+  CCL_HD constexpr A operator()(const A& a, const A& b) const {
+    return max ? Max{}(a, b) : Min{}(a, b);
+  }
+};
+
+/// Functor that a call of `op` runs; nothing if `op` is not an `F`.
+template <class F>
+std::optional<F> functor_of(const RedOp& op) {
+  return op.name() == F::name ? op.as<F>() : std::nullopt;
+}
+template <>
+std::optional<MinOrMax> functor_of<MinOrMax>(const RedOp& op) {
+  if (op.name() == Min::name) return MinOrMax{false};
+  if (op.name() == Max::name) return MinOrMax{true};
+  return std::nullopt;
+}
+
+/// Functor whose kernels run `F`.
+template <class F>
+using Shared = std::conditional_t<is_one_of<F, Min, Max>, MinOrMax, F>;
+
 template <class Op, class Algo, class T, class F>
 bool called(const Collective<Op, Algo>& one, const Call& call, Result<void>& result) {
   if (call.op.name() != F::name) return false;
-  const std::optional<F> functor = call.op.as<F>();
+  const auto functor = functor_of<Shared<F>>(call.op);
   if (!functor) return false;
   const auto* send = static_cast<const T*>(call.send);
   auto* recv = static_cast<T*>(call.recv);

@@ -35,6 +35,11 @@ struct TreeInOneKernel : Tree {
   using OnCpus = Tree;
   static constexpr bool one_kernel = true;
 };
+struct OneTreeInOneKernel : OneTree {
+  using Validated = OneTreeInOneKernel;
+  using OnCpus = OneTree;
+  using OnGpus = TreeInOneKernel;  // the kernels of the list for any order
+};
 
 // Candidates for several hosts.
 using RailsOfCpus = OnCpus<Candidate<Hierarchical<Ring, Ring>, Simple>>;
@@ -151,19 +156,18 @@ struct DefaultCandidates {
       OnGpus<Candidate<Pairwise, LL128>>,  //
       Candidate<Pairwise, Simple>>;
 };
-/// ccl's list for an operation with one order of additions: OneTree replaces Tree. Functors that
-/// are not commutative have an order of their own.
+/// ccl's list for an operation with one order of additions: one tree for all channels replaces two.
+/// Functors that are not commutative have an order of their own.
 template <class Op>
 struct DeterministicCandidates : DefaultCandidates<Op> {};
 template <>
 struct DeterministicCandidates<AllReduce> {
-  using List = Candidates<                //
-      Candidate<OneShot, LL128>,          //
-      Candidate<TwoShot, LL128>,          //
-      Candidate<Direct, Simple>,          //
-      OnGpus<Candidate<OneTree, LL>>,     //
-      OnGpus<Candidate<OneTree, LL128>>,  //
-      Candidate<OneTree, Simple>,         //
+  using List = Candidates<                        //
+      Candidate<OneShot, LL128>,                  //
+      Candidate<TwoShot, LL128>,                  //
+      Candidate<Direct, Simple>,                  //
+      OnGpus<Candidate<OneTreeInOneKernel, LL>>,  //
+      Candidate<OneTreeInOneKernel, Simple>,      //
       InOrderOnCpus>;
 };
 

@@ -17,7 +17,7 @@ struct Call<AllGather, Self> {
       CCL_CHECK(check_buffers(comm, AllGather::name,
                               {send, 1, recv, comm.ranks(), count, sizeof(T), comm.rank()}));
       const Index bytes = count * Index{sizeof(T)};
-      const auto info = call_info<T, void>(AllGather::name, count, -1);
+      const auto info = call_info<T>(AllGather::name, count, -1);
       if constexpr (Self::exchanges) {
         if (comm.ranks() == 1) return self.move_alone(send, recv, bytes, stream);
         MessageTable table{comm.ranks()};

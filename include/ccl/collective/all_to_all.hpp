@@ -23,7 +23,7 @@ struct Call<AllToAll, Self> {
                                .element_bytes = sizeof(T),
                                .apart = true}));
       const Index bytes = count * Index{sizeof(T)};
-      const auto info = call_info<T, void>(AllToAll::name, count, -1);
+      const auto info = call_info<T>(AllToAll::name, count, -1);
       if constexpr (Self::exchanges) {
         MessageTable table{comm.ranks()};
         for (int p = 0; p < comm.ranks(); ++p) {

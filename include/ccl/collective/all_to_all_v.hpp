@@ -26,7 +26,7 @@ struct Call<AllToAllV, Self> {
     return guarded(self.comm(), [&]() -> Result<void> {
       CCL_TRY(MessageTable table, table_of(self.comm(), send, {send_counts, send_offsets}, recv,
                                            {recv_counts, recv_offsets}, sizeof(T)));
-      return self.exchange(call_info<T, void>(AllToAllV::name, -1, -1), std::move(table), stream);
+      return self.exchange(call_info<T>(AllToAllV::name, -1, -1), std::move(table), stream);
     });
   }
 
@@ -63,7 +63,7 @@ struct Call<AllToAllV, Self> {
       work.side_bytes = rows.side_bytes;
       work.send_stride = int(rows.send_stride);
       work.recv_stride = int(rows.recv_stride);
-      const auto info = call_info<T, void>(AllToAllV::name, rows.row * rows.recv_stride, -1);
+      const auto info = call_info<T>(AllToAllV::name, rows.row * rows.recv_stride, -1);
       if constexpr (over_peers) {
         register_kernels<CountedKernels<Algo, Proto>>();
         if (connections.on_device()) {

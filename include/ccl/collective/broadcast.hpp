@@ -18,7 +18,7 @@ struct Call<Broadcast, Self> {
       CCL_CHECK(
           check_buffers(comm, Broadcast::name, {send, sends ? 1 : 0, recv, 1, count, sizeof(T)}));
       const Index bytes = count * Index{sizeof(T)};
-      const auto info = call_info<T, void>(Broadcast::name, count, root);
+      const auto info = call_info<T>(Broadcast::name, count, root);
       if constexpr (Self::exchanges) {
         if (comm.ranks() == 1) return self.move_alone(send, recv, bytes, stream);
         MessageTable table{comm.ranks()};

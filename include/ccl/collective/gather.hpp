@@ -22,7 +22,7 @@ struct Call<Gather, Self> {
       MessageTable table{comm.ranks()};
       table.send(root, send, bytes);
       for (int p = 0; p < runs; ++p) table.recv(p, bytes_at(recv, p * bytes), bytes);
-      return self.exchange(call_info<T, void>(Gather::name, count, root), std::move(table), stream);
+      return self.exchange(call_info<T>(Gather::name, count, root), std::move(table), stream);
     });
   }
 };

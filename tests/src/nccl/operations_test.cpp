@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "support/environment.hpp"
@@ -186,6 +187,40 @@ TEST_CASE("ranks that differ in CCL_DETERMINISTIC are told so") {
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   CHECK(failed == 0);
+}
+
+TEST_CASE("minimum and maximum share their code, and ranks that differ in them are told so") {
+  constexpr int ranks = 3;
+  const Environment compares{"CCL_CHECK", "1"};
+  NcclRanks all{ranks};
+  const auto reduced = [&](auto op_of) {
+    std::vector<Floats> out(ranks, Floats(1000));
+    std::vector<Floats> in;
+    for (int r = 0; r < ranks; ++r) in.push_back(values(r, 1000));
+    const auto done = all.group([&](int r, ncclComm_t comm) {
+      const auto at = std::size_t(r);
+      return ncclAllReduce(in[at].data(), out[at].data(), 1000, ncclFloat, op_of(r), comm, nullptr);
+    });
+    return std::tuple{done, in, out};
+  };
+  for (const bool max : {false, true}) {
+    const auto [done, in, out] = reduced([&](int) { return max ? ncclMax : ncclMin; });
+    REQUIRE(done == ncclSuccess);
+    int wrong = 0;
+    for (std::size_t i = 0; i < 1000; ++i) {
+      const auto [least, most] = std::minmax({in[0][i], in[1][i], in[2][i]});
+      for (const Floats& of_rank : out) wrong += of_rank[i] != (max ? most : least);
+    }
+    CHECK(wrong == 0);
+  }
+  const auto mixed = std::get<0>(reduced([](int r) { return r == 1 ? ncclMin : ncclMax; }));
+  CHECK(mixed != ncclSuccess);
+  CHECK(last_error_has("min"));
+  CHECK(last_error_has("max"));
+  for (ncclComm_t& comm : all.comms) {
+    CHECK(ncclCommAbort(comm) == ncclSuccess);
+    comm = nullptr;
+  }
 }
 
 TEST_CASE("an all-to-all may run in place") {

@@ -152,8 +152,8 @@ class Composition {
                   "`supports_reduction` in its header");
     const R reduction{op, ranks()};
     if (ranks() == 1) return reduce_alone(reduction, send, recv, count, stream);
-    return launch(call_info<T, F>(Op::name, count, Op::rooted ? root : -1), reduction, send, recv,
-                  layout, root, stream);
+    const auto info = call_info<T>(Op::name, count, Op::rooted ? root : -1, redop_label(op));
+    return launch(info, reduction, send, recv, layout, root, stream);
   }
   /// Moves data. `layout` is in bytes.
   Result<void> move(const CallInfo& info, const void* send, void* recv, const Layout& layout,
@@ -172,7 +172,7 @@ class Composition {
   }
   Result<void> send_recv(std::span<const P2pOp> p2p_ops, Stream stream, Overlaps overlaps) const {
     CCL_TRY(MessageTable table, table_of(comm(), p2p_ops, overlaps));
-    return exchange(call_info<char, void>(Op::name, -1, -1), std::move(table), stream);
+    return exchange(call_info<char>(Op::name, -1, -1), std::move(table), stream);
   }
 
   /// Reduces, or moves, the data of the only rank.
@@ -217,7 +217,7 @@ class Composition {
       return launch_over_peers(connections, info, given, stream, Kernels::launch,
                                peer_work<Op, Algo, R>);
     } else {
-      register_kernels<WireKernels<Op, Algo, Proto, R>>();
+      register_kernels<WireKernels<Op, on_gpu_lanes<Algo>, Proto, R>>();
       return launch_on_device(connections, info, wire_parts<Op, Algo, Proto, R, sides.cpus>, given,
                               stream);
     }

@@ -51,7 +51,7 @@ constexpr Composed composed() {
               transport_table<T>(),
               Proto::default_slot_bytes,
               nullptr,
-              &ComposedKernels<Op, Algo, Proto>::first,
+              &ComposedKernels<Op, on_gpu_lanes<Algo>, Proto>::first,
               {&ExchangeKernels<Algo, Proto>::load, &PeerExchangeKernels<Algo, Proto>::load,
                &CountedKernels<Algo, Proto>::load, &CopyKernels<Algo>::load}};
   if constexpr (OverPeers<Algo>) {

@@ -32,6 +32,19 @@ struct AloneKernels {
                               const DeviceTarget&) = nullptr;
 };
 
+/// Algorithm whose kernels run in place of those of `Algo`, which differs only in its positions.
+template <class Algo>
+struct OnGpuLanes {
+  using Type = Algo;
+};
+template <class Algo>
+  requires requires { typename Algo::OnGpus; }
+struct OnGpuLanes<Algo> {
+  using Type = typename Algo::OnGpus;
+};
+template <class Algo>
+using on_gpu_lanes = typename OnGpuLanes<Algo>::Type;
+
 /// List of functions that load all kernels that a composition may launch. They run at its creation,
 /// because loading may block while kernels run that wait for this rank.
 struct KernelLoader {

@@ -58,7 +58,7 @@ class Stage final : public AnyStage, Composition<Op, Algo, Proto, exec_spaces<Tr
       return this->reduce_alone(reduction, in, out, layout.count, stream);
     }
     const auto info =
-        call_info<T, typename R::Functor>(Op::name, layout.count, Op::rooted ? root : -1);
+        call_info<T>(Op::name, layout.count, Op::rooted ? root : -1, redop_label(reduction.op));
     return this->launch(info, reduction, in, out, layout, root, stream);
   }
 
@@ -67,7 +67,7 @@ class Stage final : public AnyStage, Composition<Op, Algo, Proto, exec_spaces<Tr
     if constexpr (!std::is_same_v<Op, AllGather>) {
       return wrong_operation(Op::name);
     } else {
-      const auto info = call_info<char, void>(Op::name, bytes, -1);
+      const auto info = call_info<char>(Op::name, bytes, -1);
       const int ranks = this->connections_->comm().ranks();
       if constexpr (Exchanges<Op, Algo>) {
         MessageTable table{ranks};
@@ -94,7 +94,7 @@ class Stage final : public AnyStage, Composition<Op, Algo, Proto, exec_spaces<Tr
     if constexpr (!std::is_same_v<Op, Broadcast>) {
       return wrong_operation(Op::name);
     } else {
-      const auto info = call_info<char, void>(Op::name, bytes, root);
+      const auto info = call_info<char>(Op::name, bytes, root);
       const auto& comm = this->connections_->comm();
       if constexpr (Exchanges<Op, Algo>) {
         MessageTable table{comm.ranks()};
@@ -112,7 +112,7 @@ class Stage final : public AnyStage, Composition<Op, Algo, Proto, exec_spaces<Tr
     if constexpr (!std::is_same_v<Op, AllToAllV>) {
       return wrong_operation(Op::name);
     } else {
-      return exchange(call_info<char, void>(Op::name, -1, -1), std::move(table), stream);
+      return exchange(call_info<char>(Op::name, -1, -1), std::move(table), stream);
     }
   }
 

@@ -28,20 +28,22 @@ std::string_view type_label() {
   if constexpr (has_data_type<T>) return ccl::name(data_type_of<T>);
   return "user type";
 }
+/// A functor that stands for several has a function `label`, which gives the one of the call.
 template <class F>
-std::string_view redop_label() {
-  if constexpr (cuda::std::is_void_v<F>) return "";
+std::string_view redop_label(const F& op) {
+  if constexpr (requires { op.label(); }) return op.label();
   if constexpr (requires { F::name; }) return F::name;
   return "user functor";
 }
 
-template <class T, class F>
-CallInfo call_info(const char* what, Index count, int root) {
+/// Describes a call that moves elements of `T`.
+template <class T>
+CallInfo call_info(const char* what, Index count, int root, std::string_view redop = {}) {
   CallInfo info;
   const auto put = [](auto& field, std::string_view text) { text.copy(field, sizeof field - 1); };
   put(info.what, what);
   put(info.type, type_label<T>());
-  put(info.redop, redop_label<F>());
+  put(info.redop, redop);
   info.count = count;
   info.root = root;
   return info;

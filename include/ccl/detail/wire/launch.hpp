@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/exec/host_executor.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/launch/call_arguments.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
@@ -110,7 +111,7 @@ inline constexpr WireParts<R> wire_parts{
       if constexpr (cpus) run = run_wires<Op, Algo, Proto, R>;
       return run;
     }(),
-    WireKernels<Op, Algo, Proto, R>::launch};
+    WireKernels<Op, on_gpu_lanes<Algo>, Proto, R>::launch};
 
 template <class R>
 Result<void> run_on_host(QueuedCall&& call, const WireParts<R>& parts,
