@@ -157,7 +157,7 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
                     "give create a plan with larger slots");
     }
     const auto info = detail::call_info<T>(detail::FusedOp<Before, After>::name,
-                                                 Index{work.rows} * work.length, -1);
+                                           Index{work.rows} * work.length, -1);
     CCL_TRY(auto begun, detail::Launch::begin_on_device(this->connections_, info, stream));
     work.peers = connections.peer_memory().view();
     work.epoch = connections.peer_memory().epoch();

@@ -22,8 +22,7 @@ struct Call<Scatter, Self> {
       MessageTable table{comm.ranks()};
       table.recv(root, recv, bytes);
       for (int p = 0; p < runs; ++p) table.send(p, bytes_at(send, p * bytes), bytes);
-      return self.exchange(call_info<T>(Scatter::name, count, root), std::move(table),
-                           stream);
+      return self.exchange(call_info<T>(Scatter::name, count, root), std::move(table), stream);
     });
   }
 };
