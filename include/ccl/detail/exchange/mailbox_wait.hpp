@@ -34,7 +34,7 @@ class MailboxWait {
         if (got >> 32 != want >> 32 || low(got) < low(want)) late = writer(i);
         see(i, got);
       }
-      if (group_.all(late < 0)) return true;
+      if (group_.all(late < 0)) return arrived();
       if (group_.all(spin_wait_.ends(late, (want >> 32) - 1))) {
         failed_ = true;
         return false;
@@ -45,6 +45,11 @@ class MailboxWait {
   CCL_HD static constexpr Word low(Word word) { return word & 0xffff'ffffu; }
 
  private:
+  /// The next words of the peer have the number of the same launch, but a deadline of their own.
+  CCL_HD bool arrived() {
+    spin_wait_.restart();
+    return true;
+  }
   /// Only the first lane polls.
   template <class Load>
   CCL_HD bool await(const Word* at, Word want, int peer, Load load) {
@@ -54,7 +59,7 @@ class MailboxWait {
         const Word got = load(at);
         there = got >> 32 == want >> 32 && low(got) >= low(want);
       }
-      if (group_.all(there)) return true;
+      if (group_.all(there)) return arrived();
       if (group_.all(spin_wait_.ends(peer, (want >> 32) - 1))) {
         failed_ = true;
         return false;

@@ -67,6 +67,11 @@ class SpinWait {
     }
     return failed();
   }
+  /// Ends the current wait, which succeeded: another wait for the same peer and step has its own
+  /// deadline.
+  CCL_HD void restart() {
+    if (!failed()) since_ &= 0xffff'ffffu;
+  }
   /// Fails without a wait, because the wire is not connected. One lane.
   CCL_HD void give_up_without_wire(int peer, bool sends) {
     failed_ = true;
@@ -93,8 +98,8 @@ class SpinWait {
       Memory::store_relaxed(&waits->peer, Word(peer + 1));
     }
     const unsigned now = unsigned(Memory::now_ns() >> tick_bits) & 0x7fff'ffffu;
-    // Hash of peer and step: two waits with one hash would share a deadline.
-    const unsigned what = (unsigned(step) * 64 + unsigned(peer)) * 0x9e37'79b1u;
+    // Hash of peer and step: two waits with one hash share a deadline. Never 0, as after `restart`.
+    const unsigned what = ((unsigned(step) * 64 + unsigned(peer)) * 0x9e37'79b1u) | 1u;
     constexpr unsigned begun = 1u << 31;  // so that no wait is 0
     if (since == 0 || unsigned(since >> 32) != what) return Word{what} << 32 | begun | now;
     const unsigned gone = (now - unsigned(since)) & ~begun;
