@@ -55,12 +55,16 @@ if [ "$coverage" = 1 ]; then
   profdata=$(command -v llvm-profdata-16 || command -v llvm-profdata)
   cov=$(command -v llvm-cov-16 || command -v llvm-cov)
   "$profdata" merge -sparse "$build"/logs/*.profraw -o "$build/logs/all.profdata"
+  # The first program is an argument by place: llvm-cov takes the first such argument for a program,
+  # and all others for folders of sources.
   set --
-  for target in $targets; do set -- "$@" -object "$build/tests/fuzz/ccl.fuzz.$target"; done
+  for target in $targets; do
+    [ $# = 0 ] || set -- "$@" -object
+    set -- "$@" "$build/tests/fuzz/ccl.fuzz.$target"
+  done
   for folder in net bootstrap comm transport transport/ib transport/socket choose settings topo; do
-    lines=$("$cov" report "$@" -instr-profile="$build/logs/all.profdata" "$here/src/$folder" |
-      tail -n 1 | awk '{print $(NF-3)}')
-    printf 'lines of src/%-18s %s\n' "$folder" "$lines"
+    "$cov" report "$@" -instr-profile="$build/logs/all.profdata" "$here/src/$folder" |
+      awk -v folder="$folder" '/^TOTAL/ { printf "lines of src/%-18s %s of %s\n", folder, $10, $8 }'
   done
 fi
 ! grep -l CRASHED "$build"/logs/*.result
