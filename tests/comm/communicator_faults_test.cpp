@@ -1,7 +1,10 @@
 // Communicators of two ranks in one process in which one allocation, all further allocations, or
 // one system call fails: each ends in success or an error on every rank, whichever it is.
 //
-// Each run is a process of its own. The default run tries a part of all places, CCL_TEST_LONG all.
+// Each run is a process of its own. The default run tries a part of all places, CCL_TEST_LONG all:
+//
+//   FAULT_RUNS=100 ccl.test.comm.communicator_faults "an allocation fails: splits and shrinks end"
+//   FAULT_PLACE=7 prints what the ranks of one place end with
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/comm/stream.hpp>
@@ -44,7 +47,9 @@ enum Step { creation, call, end, steps };
 
 struct Outcome {
   int code = -1;  // of each rank's error; 0: none
-  char what[200] = {};
+  int peer = -1;
+  double ended_s = 0;
+  char what[400] = {};
 };
 
 /// State that a process shares with the one that has started it.
@@ -228,6 +233,8 @@ using Body = Result<void> (*)(const Communicator&, int (&)[2][count]);
 
 void judge(Outcome& outcome, const Result<void>& result) {
   outcome.code = result ? 0 : int(result.error().code);
+  outcome.ended_s = seconds(Clock::now().time_since_epoch());
+  if (!result) outcome.peer = result.error().peer;
   if (!result) std::strncpy(outcome.what, result.error().what.c_str(), sizeof outcome.what - 1);
 }
 
@@ -255,6 +262,7 @@ struct Job {
   Body body;
   bool in_background = false;  // its ranks are created so, each by itself
   double limit_s = 5;          // of each wait, for a rank that cannot say why it ended
+  bool names = false;          // a rank that ends because of the other one must name it, in time
 };
 
 Config config_of(const Job& job) {
@@ -354,8 +362,18 @@ std::optional<int> await(pid_t pid, const Report& of) {
   return status;
 }
 
+/// Returns what is wrong with the end of a rank whose other rank has failed, or an empty text.
+std::string wrong_name(const Report& of, int rank) {
+  const Outcome &mine = of.rank[rank], &other = of.rank[1 - rank];
+  if (mine.code == int(Errc::timed_out)) return std::string{"waits to the limit: "} + mine.what;
+  const bool failed_first = mine.code == 0 || mine.code == int(Errc::out_of_memory);
+  if (failed_first || other.code != int(Errc::out_of_memory)) return {};
+  if (mine.peer == 1 - rank) return {};
+  return "names rank " + std::to_string(mine.peer) + ": " + mine.what;
+}
+
 /// Returns what is wrong with a run, or an empty text.
-std::string fault_of(const std::optional<int>& status, const Report& of) {
+std::string fault_of(const Job& job, const std::optional<int>& status, const Report& of) {
   if (!status) return "hangs";
   if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0 || !of.ended) {
     return WIFSIGNALED(*status) ? "crashes by signal " + std::to_string(WTERMSIG(*status))
@@ -367,6 +385,9 @@ std::string fault_of(const std::optional<int>& status, const Report& of) {
       return std::string{"has no error: "} + rank.what;
     }
   }
+  for (int rank = 0; rank < 2 && job.names; ++rank) {
+    if (auto why = wrong_name(of, rank); !why.empty()) return why;
+  }
   if (!of.after.within(of.allowed)) {
     return "leaks: " + std::to_string(of.after.files) + " descriptors and " +
            std::to_string(of.after.threads) + " threads after " + std::to_string(of.before.files) +
@@ -376,20 +397,37 @@ std::string fault_of(const std::optional<int>& status, const Report& of) {
 }
 
 #if defined(CCL_TEST_LONG)
-constexpr long max_runs = 1'000'000;
+constexpr long usual_runs = 1'000'000;
 #else
-constexpr long max_runs = 50;  // of one job
+constexpr long usual_runs = 50;  // of one job
 #endif
+long number_of(const char* variable, long usual) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? usual : std::atol(text);
+}
 constexpr int at_once = 8;  // runs wait for each other's ends more than for a core
 
-/// Runs the job with each fault, or with `max_runs` of them.
+/// Prints how the ranks of one run end.
+void show(const char* name, const Job& job, Fault kind, long at) {
+  Shared<Report> run;
+  const auto status = await(start_run(job, kind, at, *run), *run);
+  std::printf("%s, place %ld: %s\n", name, at, fault_of(job, status, *run).c_str());
+  for (const Outcome& rank : run->rank) {
+    const auto code = std::string{rank.code > 0 ? ccl::name(Errc(rank.code)) : "success"};
+    std::printf("  %s, peer %d, %.3f s: %s\n", code.c_str(), rank.peer,
+                rank.ended_s - run->rank[0].ended_s, rank.what);
+  }
+}
+
+/// Runs the job with each fault, or with some of them.
 void try_all(const char* name, const Job& job, Fault kind) {
+  if (const long at = number_of("FAULT_PLACE", 0); at > 0) return show(name, job, kind, at);
   Shared<Report> plain;
   const auto status = await(start_run(job, kind, 0, *plain), *plain);
   INFO(name << " without a fault: " << plain->rank[0].what << ", " << plain->rank[1].what);
-  REQUIRE(fault_of(status, *plain) == "");
+  REQUIRE(fault_of(job, status, *plain) == "");
   REQUIRE((plain->rank[0].code == 0 && plain->rank[1].code == 0));
-  const long places = plain->places, runs = std::min(places, max_runs);
+  const long places = plain->places, runs = std::min(places, number_of("FAULT_RUNS", usual_runs));
   struct Run {
     long at;
     Shared<Report> report{};
@@ -404,7 +442,7 @@ void try_all(const char* name, const Job& job, Fault kind) {
     const auto ended = await(first->pid, *first->report);
     for (const Outcome& rank : first->report->rank) late += rank.code == int(Errc::timed_out);
     failed += long(first->report->rank[0].code != 0 || first->report->rank[1].code != 0);
-    if (const auto why = fault_of(ended, *first->report); !why.empty()) {
+    if (const auto why = fault_of(job, ended, *first->report); !why.empty()) {
       wrong[why].push_back(first->at);
     }
   };
@@ -450,7 +488,7 @@ TEST_CASE("an allocation fails: queued calls and groups end") {
 
 TEST_CASE("an allocation fails: splits and shrinks end") {
   chosen = detail::transport_table<ShmTransport>();
-  const Job job{.body = further_communicators, .limit_s = late_s};
+  const Job job{.body = further_communicators, .limit_s = late_s, .names = true};
   try_all("further communicators", job, Fault::allocation);
 }
 

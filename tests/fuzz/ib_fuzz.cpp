@@ -57,6 +57,7 @@ void read(Input input) {
   const bool sends = source.take<std::uint8_t>() % 2 != 0;
   const std::size_t piece = 1 + 16 * source.take<std::uint8_t>();
   test::Lent lent;
+  lent.context.status = nullptr;  // an end that loses the other one waits for no cause
   const auto link = make_link(lent.context, sends ? EdgeSide::sender : EdgeSide::receiver);
   int both[2];
   demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0, "pair");
@@ -91,11 +92,11 @@ std::vector<std::string> seeds() {
   const IbPair pair{0, 0, 17, 5};
   const IbChannelPlan plan{1, 1, 0};
   const std::string offer =
-      message(IbControlType::offer, round, table, qps, whole, one, card(), none);
+      message(IbControlType::offer, round, table, qps, whole, one, card(), two, none, none, none);
   return {
       receiver + offer + message(IbControlType::ready, round, two, pair, pair) +
           message(IbControlType::close_notify),
-      receiver + message(IbControlType::refused, qps, one, 'x'),
+      receiver + message(IbControlType::refused, qps, whole, one, 'x'),
       sender + message(IbControlType::plan, round, one, card(), two, plan, plan, two, pair, pair) +
           message(IbControlType::go, round) + message(IbControlType::broken, round, none, one, 'x'),
       sender + message(IbControlType::close_notify)};

@@ -19,7 +19,7 @@ enum class IbControlType : std::uint32_t {
   ready,        // sender: its queue pairs work
   go,           // receiver: its queue pairs work, too
   broken,       // receiver: queue pairs failed; make an offer
-  refused,      // either end: the connection cannot be made; a text
+  refused,      // either end: it has failed; code, rank at fault or -1, text
   close_notify  // either end: closes without an error
 };
 

@@ -11,6 +11,7 @@
 #include "base/field_check.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/ib/port_choice.hpp"
+#include "transport/proxied/cause.hpp"
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -19,11 +20,12 @@ namespace {
 constexpr unsigned quiet_rounds = 64;  // before a check of the control socket and the devices
 constexpr int max_tries = 3;           // to recreate queue pairs, while nothing moves
 constexpr int completions = 32;
+constexpr int max_ranks = 1 << 20;  // as in the numbers of edges
 }  // namespace
 
 void IbLink::fail_with(Error error, bool tell_all) {
   error.rank = edge.self.rank;
-  error.peer = edge.peer.rank;
+  if (error.peer < 0) error.peer = edge.peer.rank;  // else a third rank, which the peer names
   error.host = edge.self.host;
   error.transport = name;
   {
@@ -169,17 +171,26 @@ void IbTask::listen_to_line() {
       if (state_ == State::making) on_peer_closed();
       return;
     }
-    if (message->say == IbControlType::refused) {
-      IbReader body{message->body};
-      const auto code = body.get<std::int32_t>();
-      const auto text = body.get_all<char>();
-      const bool known = code > int(Errc::ok) && name(Errc(code)) != "unknown";
-      give_up(known ? Errc(code) : Errc::network,
-              fmt::format("{} gave up: {}", peer_text(), std::string(text.begin(), text.end())));
-      return;
-    }
+    if (message->say == IbControlType::refused) return peer_gave_up(*message);
     readiness(*message);
   }
+}
+
+void IbTask::peer_gave_up(const IbMessage& message) {
+  IbReader body{message.body};
+  const auto code = body.get<std::int32_t>();
+  const auto at_fault = body.get<std::int32_t>();
+  const auto text = body.get_all<char>();
+  FieldCheck check;
+  check.in_range("rank at fault", at_fault, -1, max_ranks - 1);
+  if (!check.good()) return reject(check.why());
+  const bool known = code > int(Errc::ok) && name(Errc(code)) != "unknown";
+  Error error{known ? Errc(code) : Errc::network,
+              fmt::format("{} gave up: {}", peer_text(), std::string(text.begin(), text.end()))};
+  // The peer may have failed because of this rank. This rank cannot name itself.
+  if (at_fault != link_->edge.self.rank) error.peer = at_fault;
+  if (fails_communicator()) await_cause(link_->context.status, [this] { return ending(); });
+  refuse(error);
 }
 
 std::string IbTask::wrong_cards(const std::vector<IbPortCard>& cards) {
@@ -342,14 +353,14 @@ void IbTask::send_error(const Error& error) {
   if (!line_.open() || line_.broken()) return;
   IbWriter body;
   body.put(std::int32_t(error.code));
+  body.put(std::int32_t(error.peer));
   body.put_all(std::vector<char>(error.what.begin(), error.what.end()));
   line_.send(IbControlType::refused, body.body);
 }
 
 void IbTask::refuse(const Error& error) {
   send_error(error);
-  // A waiting `connect` returns the error itself.
-  const bool tell = !sends() || link_->state() == IbLink::State::works;
+  const bool tell = fails_communicator();
   state_ = State::over;
   close_pairs();
   link_->fail_with(error, tell);
@@ -360,6 +371,7 @@ void IbTask::reject(std::string_view why) {
 }
 
 void IbTask::lost(const char* why, int os_code) {
+  if (fails_communicator()) await_cause(link_->context.status, [this] { return ending(); });
   give_up(Errc::peer_lost,
           os_code == 0 ? fmt::format("lost {} ({})", peer_text(), why)
                        : fmt::format("lost {} ({}: {})", peer_text(), why, std::strerror(os_code)),

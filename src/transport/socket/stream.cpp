@@ -4,20 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "transport/edge_error.hpp"
+#include "transport/proxied/cause.hpp"
 #include "transport/socket/task.hpp"
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
 namespace ccl::detail {
-namespace {
-constexpr std::chrono::seconds cause_limit{2};
-}
 
 void tune_for_steps(int socket) {
   const int on = 1, never = 0;
@@ -54,23 +50,13 @@ void SocketLink::lose(const char* what, int os_code) {
                                  edge.peer.rank, edge.peer.host, broken),
                      os_code);
   }
-  await_cause();
+  await_cause(context.status, [this] { return leaving(); });
   fail_with(Errc::peer_lost,
             os_code == 0
                 ? fmt::format("lost rank {} on {} ({})", edge.peer.rank, edge.peer.host, what)
                 : fmt::format("lost rank {} on {} ({}: {})", edge.peer.rank, edge.peer.host, what,
                               std::strerror(os_code)),
             os_code);
-}
-
-// The other end may have left because of a third rank. The bootstrap's account of that can arrive
-// later than the end of this connection.
-void SocketLink::await_cause() const {
-  const auto due = std::chrono::steady_clock::now() + cause_limit;
-  while (context.status != nullptr && context.status->ok() && !leaving() &&
-         std::chrono::steady_clock::now() < due) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
 }
 
 void SocketLink::fail_with(Errc code, std::string what, int os_code) {

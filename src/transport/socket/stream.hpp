@@ -99,7 +99,6 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   bool leaving() const;
   /// Records the first failure of the communicator, unless this end is closing.
   void lose(const char* what, int os_code);
-  void await_cause() const;
   void fail_with(Errc code, std::string what, int os_code = 0);
 
  private:

@@ -364,6 +364,32 @@ TEST_CASE("an end that gives up tells the other its reason, whatever the code") 
   CHECK(contains(edge.to.status.result().error().what, "gave up: the reason"));
 }
 
+TEST_CASE("an end that gives up because of a third rank names that rank") {
+  FakeVerbs fabric{1};
+  const int at_fault = GENERATE(7, -1, 1);  // 1 is the other end, which cannot name itself
+  OneEdge edge{{1, 4, 128}};
+  edge.from.status.set({Errc::timed_out, "rank 7 is late", 0, at_fault});
+  edge.out.reset();
+  REQUIRE(wait_until([&] { return !edge.to.status.ok(); }));
+  const Error error = edge.to.status.result().error();
+  CHECK(error.code == Errc::timed_out);
+  CHECK(error.rank == 1);
+  CHECK(error.peer == (at_fault == 7 ? 7 : 0));
+  CHECK(contains(error.what, "gave up: rank 7 is late"));
+}
+
+TEST_CASE("a peer that has left is not named if the communicator learns why it left") {
+  FakeVerbs fabric{1};
+  OneEdge edge{{1, 4, 128}};
+  edge.in.reset();
+  CHECK(push(edge.out->wires[0], 1, 1, nullptr, &edge.from.proxy).problem == "");
+  std::this_thread::sleep_for(std::chrono::milliseconds{100});
+  CHECK(edge.from.status.ok());
+  edge.from.status.set({Errc::timed_out, "rank 7 is late", 0, 7});
+  edge.out.reset();
+  CHECK(edge.from.status.result().error().peer == 7);
+}
+
 TEST_CASE("both ends get the error of a device that refuses to connect") {
   FakeVerbs fabric{1};
   SECTION("memory") {

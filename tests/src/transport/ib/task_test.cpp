@@ -151,6 +151,26 @@ TEST_CASE("a sender refuses a plan and a report that do not fit") {
   CHECK(mentions(error.what, "sent rank 0 on"));
 }
 
+TEST_CASE("the rank that another end names is a rank") {
+  const FakeVerbs fabric{1};
+  const auto after = [](std::int32_t at_fault) {
+    IbWriter body;
+    body.put(std::int32_t(Errc::timed_out));
+    body.put(at_fault);
+    body.put_all(std::vector<char>{'x'});
+    return End{EdgeSide::sender}.after(IbControlType::refused, body);
+  };
+  CHECK(after(5).code == Errc::timed_out);
+  CHECK(after(5).peer == 5);
+  for (const std::int32_t wrong : {-2, 1 << 20, 0x7fff'ffff}) {
+    const Error error = after(wrong);
+    INFO(error.message());
+    CHECK(error.code == Errc::mismatch);
+    CHECK(error.peer == 0);
+    CHECK(mentions(error.what, "rank at fault is"));
+  }
+}
+
 TEST_CASE("a message of no type ends the connection, and the error names both ends") {
   const FakeVerbs fabric{1};
   const Error error = End{EdgeSide::receiver}.after(IbControlType(77), {});
