@@ -219,7 +219,7 @@ Result<void> further_communicators(const Communicator& comm, int (&)[2][count]) 
   CCL_CHECK(comm.barrier());
   Config config;
   config.init_timeout_s = config.timeout_s = late_s;
-  CCL_TRY(const auto child, comm.split(0, -comm.rank(), config));
+  CCL_TRY(const auto child, comm.split(0, comm.rank(), config));
   CCL_TRY(const auto rest, comm.shrink({}, Shrink::keep_parent, config));
   reached(comm, creation);
   CCL_CHECK(child->barrier());
@@ -283,12 +283,16 @@ void on_both(Second& second, Rank rank) {
 }
 
 void run_together(const Job& job, Second& second) {
-  const auto comms = Communicator::create_all(2, config_of(job));
+  auto comms = Communicator::create_all(2, config_of(job));
   if (!comms) {
     for (Outcome& outcome : report->rank) judge(outcome, fail(comms.error()));
     return second.skip();
   }
-  on_both(second, [&](int rank) { run_rank((*comms)[std::size_t(rank)], job.body); });
+  // As in a process of its own, a rank that fails drops its communicator.
+  on_both(second, [&](int rank) {
+    const Communicator mine = std::move((*comms)[std::size_t(rank)]);
+    run_rank(mine, job.body);
+  });
 }
 
 /// As ranks of two processes would, by a unique id.

@@ -166,7 +166,7 @@ TEST_CASE("the rank that another end names is a rank") {
     const Error error = after(wrong);
     INFO(error.message());
     CHECK(error.code == Errc::mismatch);
-    CHECK(error.peer == 0);
+    CHECK(error.peer == 1);
     CHECK(mentions(error.what, "rank at fault is"));
   }
 }
