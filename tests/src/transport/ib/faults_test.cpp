@@ -382,7 +382,12 @@ TEST_CASE("a peer that has left is not named if the communicator learns why it l
   FakeVerbs fabric{1};
   OneEdge edge{{1, 4, 128}};
   edge.in.reset();
-  CHECK(push(edge.out->wires[0], 1, 1, nullptr, &edge.from.proxy).problem == "");
+  REQUIRE(wait_until([&] { return edge.to.proxy.counters().tasks == 0; }));
+  const int before = fabric.held();
+  fabric.take_down(0);
+  REQUIRE(wait_until([&] { return fabric.held() < before; }));
+  CHECK(push(edge.out->wires[0], 1, 1).problem == "");
+  edge.from.proxy.wake();  // its own thread finds the loss
   std::this_thread::sleep_for(std::chrono::milliseconds{100});
   CHECK(edge.from.status.ok());
   edge.from.status.set({Errc::timed_out, "rank 7 is late", 0, 7});
