@@ -51,7 +51,7 @@ void Bootstrap::Core::take_caller(const Lock& lock, Accepted one,
                                   std::shared_ptr<Conn>& of_caller) {
   if (!one.differs.empty()) return;  // its rank fails
   if (ShrinkHello stay; read_into(stay, one.hello)) {
-    return shrink_.on_hello(lock, std::move(one), stay);
+    return shrink_.on_hello(lock, std::move(one), stay, of_caller);
   }
   Hello hello;
   const bool whole = read_into(hello, one.hello);

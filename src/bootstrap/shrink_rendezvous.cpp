@@ -137,7 +137,8 @@ void ShrinkRendezvous::miss(Errc why, std::uint64_t number) noexcept {
   std::erase_if(watchers_, ends);
 }
 
-void ShrinkRendezvous::on_hello(const Lock& lock, Accepted one, const ShrinkHello& hello) {
+void ShrinkRendezvous::on_hello(const Lock& lock, Accepted one, const ShrinkHello& hello,
+                                std::shared_ptr<Conn>& of_caller) {
   const Membership& members = core_.membership();
   const int rank = hello.hello.me.rank;
   const bool watches = hello.hello.kind == HelloKind::watch;
@@ -148,7 +149,9 @@ void ShrinkRendezvous::on_hello(const Lock& lock, Accepted one, const ShrinkHell
                               .why();
   if (!why.empty()) return refuse_hello(std::move(one), describe(members.me), why);
   const auto call = keep(lock, std::move(one), hello);
-  if (!call || send_abandoned(lock, *call)) return;
+  if (!call) return;
+  of_caller = call->conn;
+  if (send_abandoned(lock, *call)) return;
   if (watches) {
     std::erase_if(watchers_, [](const PendingCall& of) { return !of.conn->is_open(); });
     watchers_.push_back(*call);

@@ -39,8 +39,10 @@ class ShrinkRendezvous {
   void miss(Errc why, std::uint64_t number) noexcept;
   std::uint64_t attempts(const net::Lock&) const { return attempts_; }
 
-  /// Handles a connection whose hello is a `ShrinkHello`.
-  void on_hello(const net::Lock&, net::Accepted one, const net::ShrinkHello& hello);
+  /// Handles a connection whose hello is a `ShrinkHello`. `of_caller` gets the connection, which
+  /// the caller closes if an exception is thrown: its rank would wait for this one.
+  void on_hello(const net::Lock&, net::Accepted one, const net::ShrinkHello& hello,
+                std::shared_ptr<net::Conn>& of_caller);
   /// Raises the number of failed attempts to that of another rank.
   void raise_attempts(const net::Lock&, std::uint64_t attempts);
   /// Sends all pending ranks the error that this rank has left.
