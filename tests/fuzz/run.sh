@@ -62,9 +62,12 @@ if [ "$coverage" = 1 ]; then
     [ $# = 0 ] || set -- "$@" -object
     set -- "$@" "$build/tests/fuzz/ccl.fuzz.$target"
   done
+  "$cov" report "$@" -instr-profile="$build/logs/all.profdata" > "$build/logs/coverage"
   for folder in net bootstrap comm transport transport/ib transport/socket choose settings topo; do
-    "$cov" report "$@" -instr-profile="$build/logs/all.profdata" "$here/src/$folder" |
-      awk -v folder="$folder" '/^TOTAL/ { printf "lines of src/%-18s %s of %s\n", folder, $10, $8 }'
+    awk -v folder="$folder" 'BEGIN { name = "(^|/)src/" folder "/" }
+      $1 ~ name { all += $8; missed += $9 }
+      END { if (all) printf "lines of src/%-18s %5.1f %% of %d\n", folder, 100 * (1 - missed / all), all }' \
+      "$build/logs/coverage"
   done
 fi
 ! grep -l CRASHED "$build"/logs/*.result
