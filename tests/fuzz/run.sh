@@ -26,7 +26,7 @@ targets=${*:-$(cd "$build/tests/fuzz" && ls | sed -n 's/^ccl\.fuzz\.\([a-z_]*\)$
 one() {
   program=$build/tests/fuzz/ccl.fuzz.$1
   mkdir -p "$build/corpus/$1"
-  "$program" "--seeds=$build/corpus/$1"
+  LLVM_PROFILE_FILE=/dev/null "$program" "--seeds=$build/corpus/$1"
   if LLVM_PROFILE_FILE=$build/logs/$1.profraw "$program" -max_total_time="$seconds" -timeout=20 \
     -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 -artifact_prefix="$build/crashes/$1-" \
     "$build/corpus/$1" > "$build/logs/$1.log" 2>&1
