@@ -3,6 +3,7 @@
 #include "bootstrap/frame_rules.hpp"
 #include "fuzz/fuzz.hpp"
 #include "net/message_rules.hpp"
+#include <sys/socket.h>
 
 namespace ccl::fuzz {
 
@@ -48,12 +49,17 @@ struct Event {
   std::uint64_t tag;
 };
 
-void take(Core& core, const Event& event, Bytes payload) {
-  const Lock lock = Engine::get().lock();
+/// Handles one event. The other ends of callers go to `far`; they end with the input.
+void take(Core& core, const Event& event, Bytes payload, std::vector<Fd>& far) {
   if (event.hello % 4 == 1) {
-    core.accept(lock, {Fd{}, {payload.begin(), payload.end()}, Address{}, {}});
+    int both[2];
+    demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0, "pair");
+    far.emplace_back(both[0]);
+    const Lock lock = Engine::get().lock();
+    core.accept(lock, {SecureSocket{Fd{both[1]}}, {payload.begin(), payload.end()}, Address{}, {}});
     return;
   }
+  const Lock lock = Engine::get().lock();
   const auto conn = closed_conn();
   FrameHeader header{FrameKind(event.kind), int(event.rank), event.tag, payload.size()};
   if (event.hello % 4 == 2) header.bytes = event.tag;
@@ -86,10 +92,11 @@ void prepare() {}
 void read(Input input) {
   Source source{input};
   const auto how = source.take<std::uint8_t>();
+  std::vector<Fd> far;
   const auto core = make_core((how & 1) != 0, (how & 2) != 0);
   while (!source.empty()) {
     const auto event = source.take<Event>();
-    take(*core, event, source.take_bytes(std::min<std::uint32_t>(event.bytes, 4096)));
+    take(*core, event, source.take_bytes(std::min<std::uint32_t>(event.bytes, 4096)), far);
   }
   if ((how & 4) == 0 || (how & 2) == 0) return;
   std::array<std::array<std::byte, 8>, ranks> all{};
