@@ -16,8 +16,12 @@ namespace {
 constexpr int rank = 1, ranks = 4;
 constexpr std::size_t head_bytes = sizeof(RingGather::PartHead);
 
+/// Description of a rank, equal in all processes: seeds come from another one.
 Member member_of(int r) {
-  return this_member(r, Address::parse("127.0.0.1:" + std::to_string(7000 + r)).value().wire());
+  const auto at = Address::parse("127.0.0.1:" + std::to_string(7000 + r)).value();
+  Member member = this_member(r, at.wire());
+  member.pid = 4711;
+  return member;
 }
 std::shared_ptr<Conn> closed_conn() {
   return std::make_shared<Conn>(
