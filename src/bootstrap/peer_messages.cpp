@@ -70,7 +70,8 @@ Result<std::shared_ptr<Conn>> PeerMessages::conn_to(Lock& lock, int peer) {
 }
 
 Result<std::vector<std::byte>> PeerMessages::recv(int peer, std::uint64_t tag,
-                                                  std::optional<double> limit_s) {
+                                                  std::optional<double> limit_s,
+                                                  const WaitLabel& label) {
   Lock lock = Engine::get().lock();
   const std::pair key{peer, tag};
   const auto arrived = [&] {  // without memory, a message leaves an empty place
@@ -78,7 +79,7 @@ Result<std::vector<std::byte>> PeerMessages::recv(int peer, std::uint64_t tag,
     return at != inbox_.end() && !at->second.empty();
   };
   CCL_CHECK(core_.waits().wait(
-      lock, arrived, "recv", [&] { return std::vector{peer}; }, limit_s));
+      lock, arrived, label.what, [&] { return std::vector{peer}; }, limit_s, label.setting));
   const auto it = inbox_.find(key);
   auto message = std::move(it->second.front());
   it->second.pop_front();

@@ -25,8 +25,17 @@ class PeerMessages {
   explicit PeerMessages(Bootstrap::Core& core) : core_(core) {}
 
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
+  /// What the error says if no message comes: the call, and the setting that raises the limit.
+  struct WaitLabel {
+    const char* what = "recv";
+    const char* setting = "CCL_TIMEOUT";
+  };
+  Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag, std::optional<double> limit_s,
+                                      const WaitLabel& label);
   Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag,
-                                      std::optional<double> limit_s = {});
+                                      std::optional<double> limit_s = {}) {
+    return recv(peer, tag, limit_s, {});
+  }
   std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
                                                                   double limit_s);
   /// Returns the tag of the next collective call that sends messages, the same on all ranks.

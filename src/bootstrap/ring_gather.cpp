@@ -30,6 +30,14 @@ RingGather::PartHead RingGather::head_of(Bytes payload) {
   return head;
 }
 
+RingGather::PartHead RingGather::head_for(const RendezvousId& purpose) const {
+  PartHead head;
+  purpose.kind.copy(head.kind, sizeof head.kind);
+  purpose.of.copy(head.of, sizeof head.of);
+  head.barriers = barriers_;
+  return head;
+}
+
 Result<void> RingGather::all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
                                     const RendezvousId& purpose, const char* setting) {
   const Membership& members = core_.membership();
@@ -40,14 +48,14 @@ Result<void> RingGather::all_gather(void* all, Index bytes_each, std::optional<d
                                       "possible); give it memory, or smaller parts",
                                       all == nullptr ? "no memory" : "memory", bytes_each, most));
   }
+  if (members.ranks > 1 && bytes_each > 0 && goes_by_tree(bytes_each)) {
+    return all_gather_tree(all, bytes_each, limit_s, purpose, setting);
+  }
   Lock lock = Engine::get().lock();
   CCL_CHECK(core_.shutdown().usable(lock));
   if (members.ranks == 1 || bytes_each == 0) return {};
   auto* base = static_cast<std::byte*>(all);
-  PartHead head;
-  purpose.kind.copy(head.kind, sizeof head.kind);
-  purpose.of.copy(head.of, sizeof head.of);
-  head.barriers = barriers_;
+  const PartHead head = head_for(purpose);
   std::vector<std::byte> mine(sizeof head + size_t(bytes_each));
   std::memcpy(mine.data(), &head, sizeof head);
   std::memcpy(mine.data() + sizeof head, base + members.rank * bytes_each, size_t(bytes_each));

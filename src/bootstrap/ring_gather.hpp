@@ -31,6 +31,9 @@ class RingGather {
 
   Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s,
                           const RendezvousId& purpose, const char* setting = "CCL_TIMEOUT");
+  /// Gathers as `all_gather`, along a tree inside each host and one between hosts.
+  Result<void> all_gather_tree(void* all, Index bytes_each, std::optional<double> limit_s,
+                               const RendezvousId& purpose, const char* setting = "CCL_TIMEOUT");
   Result<void> barrier(std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT",
                        const char* what = "barrier");
 
@@ -49,6 +52,11 @@ class RingGather {
     std::vector<bool> here;  // by rank
   };
 
+  PartHead head_for(const RendezvousId& purpose) const;
+  /// True if there are so many ranks that the tree is faster than the ring.
+  bool goes_by_tree(Index bytes_each) const;
+  Result<void> take_bundle(const PartHead& mine, std::byte* base, Index bytes_each,
+                           const std::vector<int>& owners, net::Bytes bundle);
   void on_part(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
   void take_part(const net::Lock&, int owner, net::Bytes payload);
   void take_early_parts(const net::Lock&);

@@ -6,6 +6,8 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "support/played/ranks.hpp"
@@ -126,6 +128,88 @@ void all_gathers(Ranks& comms, Index count, std::optional<Plan> plan = {}, int c
     return buffers.wrong(
         [&](int call, Index i) { return element(int(i / count), call, i % count); });
   });
+}
+
+/// Rank p gets p % 3 + 1 elements of each rank's message.
+template <class Algo, class Proto, class T>
+void all_to_all_vs(Ranks& comms, std::optional<Plan> plan = {}, int calls = 3) {
+  INFO(Algo::name << ", " << Proto::name << ", " << comms.size() << " ranks");
+  on_each(comms, [&](const Rank& rank) -> std::string {
+    const auto made = Collective<AllToAllV, Algo, Proto, T>::create(rank.comm, plan);
+    if (!made) return made.error().message();
+    const auto ranks = std::size_t(rank.ranks);
+    const Index own = rank.rank % 3 + 1;
+    std::vector<Index> sent(ranks), sent_at(ranks), got(ranks, own), got_at(ranks);
+    Index all = 0;
+    for (std::size_t p = 0; p < ranks; ++p) {
+      sent[p] = Index(p) % 3 + 1;
+      sent_at[p] = std::exchange(all, all + sent[p]);
+      got_at[p] = Index(p) * own;
+    }
+    Buffers buffers{rank.rank, calls, all, own * rank.ranks};
+    for (int call = 0; call < calls; ++call) {
+      auto &in = buffers.in[std::size_t(call)], &out = buffers.out[std::size_t(call)];
+      const auto done = (*made)(in.data(), sent, sent_at, out.data(), got, got_at, rank.stream);
+      if (!done) return done.error().message();
+    }
+    rank.synchronize();
+    const Index at = sent_at[std::size_t(rank.rank)];  // in every rank's message
+    return buffers.wrong(
+        [&](int call, Index i) { return element(int(i / own), call, at + i % own); });
+  });
+}
+
+/// Rooted operations. The buffers of ranks that give or get nothing have no elements.
+template <class Op, class Algo, class Proto, class T, class Wanted>
+void rooted(Ranks& comms, Index count_in, Index count_out, Index count, int root,
+            std::optional<Plan> plan, int calls, Wanted wanted) {
+  INFO(Op::name << ", " << Algo::name << ", " << Proto::name << ", " << comms.size() << " ranks");
+  on_each(comms, [&](const Rank& rank) -> std::string {
+    const auto made = Collective<Op, Algo, Proto, T>::create(rank.comm, plan);
+    if (!made) return made.error().message();
+    constexpr bool all_get = std::is_same_v<Op, Broadcast> || std::is_same_v<Op, Scatter>;
+    const bool gets = all_get || rank.rank == root;
+    Buffers buffers{rank.rank, calls, count_in, gets ? count_out : 0};
+    for (int call = 0; call < calls; ++call) {
+      auto &in = buffers.in[std::size_t(call)], &out = buffers.out[std::size_t(call)];
+      float* const to = gets ? out.data() : nullptr;
+      const auto done = [&] {
+        if constexpr (Op::reduces) {
+          return (*made)(in.data(), to, count, Sum{}, root, rank.stream);
+        } else {
+          return (*made)(in.data(), to, count, root, rank.stream);
+        }
+      }();
+      if (!done) return done.error().message();
+    }
+    rank.synchronize();
+    return buffers.wrong([&](int call, Index i) { return wanted(rank, call, i); });
+  });
+}
+template <class Algo, class Proto, class T>
+void broadcasts(Ranks& comms, Index count, int root, std::optional<Plan> plan = {}, int calls = 3) {
+  rooted<Broadcast, Algo, Proto, T>(
+      comms, count, count, count, root, plan, calls,
+      [&](const Rank&, int call, Index i) { return element(root, call, i); });
+}
+template <class Algo, class Proto, class T>
+void reduces(Ranks& comms, Index count, int root, std::optional<Plan> plan = {}, int calls = 3) {
+  rooted<Reduce, Algo, Proto, T>(
+      comms, count, count, count, root, plan, calls,
+      [&](const Rank& rank, int call, Index i) { return sum_of_elements(rank.ranks, call, i); });
+}
+template <class Algo, class Proto, class T>
+void gathers(Ranks& comms, Index count, int root, std::optional<Plan> plan = {}, int calls = 3) {
+  rooted<Gather, Algo, Proto, T>(
+      comms, count, count * Index(comms.size()), count, root, plan, calls,
+      [&](const Rank&, int call, Index i) { return element(int(i / count), call, i % count); });
+}
+template <class Algo, class Proto, class T>
+void scatters(Ranks& comms, Index count, int root, std::optional<Plan> plan = {}, int calls = 3) {
+  rooted<Scatter, Algo, Proto, T>(comms, count * Index(comms.size()), count, count, root, plan,
+                                  calls, [&](const Rank& rank, int call, Index i) {
+                                    return element(root, call, rank.rank * count + i);
+                                  });
 }
 
 /// Each rank sends to the rank that is `distance` ahead.

@@ -1,0 +1,160 @@
+// A job of many ranks, each a process: what its creation takes, and its first calls.
+//
+// CCL_TEST_LONG asks for 1,024 ranks on 32 hosts, which make no all-to-all.
+#include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/comm/unique_id.hpp>
+#include <ccl/hierarchical.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/any_of.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/processes.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+#ifdef CCL_TEST_LONG
+constexpr int ranks = 1024, per_host = 32;
+#else
+constexpr int ranks = 80, per_host = 8;
+#endif
+constexpr double allowed_mib = 8;  // of a rank
+constexpr double limit_s = ranks > 100 ? 600 : 60;
+// Two levels of 32 ranks make 63,488 edges, and one machine has 28,232 ports for their sockets.
+constexpr bool exchanges = ranks <= 256;
+
+using Over = AnyOf<ShmTransport, SocketTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, Over>;
+using Pairs = Collective<SendRecv, Pairwise, Simple, Over>;
+using ToAll = Collective<AllToAll, Hierarchical<Pairwise, Pairwise>, Simple, Over>;
+
+/// MiB of this process: its part of what it shares, too.
+double mib_of_process() {
+  std::ifstream in{"/proc/self/smaps_rollup"};
+  std::string word;
+  while (in >> word) {
+    double kib = 0;
+    if (word == "Pss:" && in >> kib) return kib / 1024;
+  }
+  return 0;
+}
+
+/// Steps of the job, each with the time at which the last rank ended it.
+enum Step { created, barrier_done, sums_done, message_done, all_to_all_done, step_count };
+constexpr const char* step_names[] = {"created", "barrier", "all-reduce", "message", "all-to-all"};
+struct Board {
+  std::array<std::atomic<double>, step_count> at{};
+  std::atomic<double> max_mib{0};
+  std::atomic<int> max_files{0};
+  UniqueId id;
+  std::atomic<bool> has_id{false}, ended{false};
+  char said[ranks][200] = {};
+};
+template <class T>
+void raise_to(std::atomic<T>& most, T value) {
+  T seen = most;
+  while (seen < value && !most.compare_exchange_weak(seen, value)) {
+  }
+}
+
+/// One rank's part of the job: the steps in turn.
+Result<void> take_part(const Communicator& comm, const std::function<void(Step)>& reached) {
+  const auto right = [](bool is, const char* what) -> Result<void> {
+    if (is) return {};
+    return fail(Errc::internal, what);
+  };
+  const int me = comm.rank();
+  reached(created);
+  CCL_CHECK(comm.barrier());
+  reached(barrier_done);
+  CCL_TRY(const auto sums, Sums::create(comm));
+  float x = float(me), y = 0;
+  CCL_CHECK(sums(&x, &y, 1));
+  CCL_CHECK(right(y == float(ranks * (ranks - 1) / 2), "wrong sum"));
+  reached(sums_done);
+  CCL_TRY(const auto pairs, Pairs::create(comm));
+  const int far = (me + ranks / 2) % ranks;
+  int got = -1;
+  CCL_CHECK(pairs(&me, 1, far, &got, 1, far));
+  CCL_CHECK(right(got == far, "wrong message"));
+  reached(message_done);
+  if (!exchanges) return {};
+  CCL_TRY(const auto to_all, ToAll::create(comm));
+  std::vector<Index> in(ranks), out(ranks, -1);
+  for (int p = 0; p < ranks; ++p) in[std::size_t(p)] = Index{me} * ranks + p;
+  CCL_CHECK(to_all(in.data(), out.data(), 1));
+  for (int p = 0; p < ranks; ++p) {
+    CCL_CHECK(right(out[std::size_t(p)] == Index{p} * ranks + me, "wrong exchange"));
+  }
+  reached(all_to_all_done);
+  return {};
+}
+}  // namespace
+
+TEST_CASE("many ranks create a communicator, meet, reduce, send far and exchange") {
+  Shared<Board> board;
+  const std::vector<pid_t> maker{start_process([&] {
+    const auto id = create_unique_id();
+    if (!id) return 1;
+    board->id = *id;
+    board->has_id = true;
+    return wait_until([&] { return board->ended.load(); }, limit_s) ? 0 : 1;
+  })};
+  REQUIRE(wait_until([&] { return board->has_id.load(); }, 10));
+  const auto began = Clock::now();
+  const auto reached = [&](Step step) { raise_to(board->at[step], seconds(Clock::now() - began)); };
+  std::vector<pid_t> pids;
+  for (int r = 0; r < ranks; ++r) {
+    pids.push_back(start_process([&, r] {
+      ::setenv("CCL_HOSTID", fmt::format("host{}", r / per_host).c_str(), 1);
+      // So many processes wait for a core longer than a host that is up takes to answer.
+      ::setenv("CCL_BOOTSTRAP_KEEPALIVE", "600", 1);
+      const auto work = [&]() -> Result<void> {
+        Config config;
+        config.timeout_s = config.init_timeout_s = limit_s;
+        CCL_TRY(const auto comm, Communicator::create(board->id, r, ranks, config));
+        CCL_CHECK(take_part(comm, reached));
+        raise_to(board->max_mib, mib_of_process());
+        raise_to(board->max_files, int(Holdings::of_this_process().files));
+        return comm.finalize();
+      };
+      const auto done = work();
+      if (!done) std::strncpy(board->said[r], done.error().message().c_str(), 199);
+      return done ? 0 : 1;
+    }));
+  }
+  CHECK(reap(pids, limit_s));
+  board->ended = true;
+  CHECK(reap(maker, 10));
+  for (int r = 0; r < ranks; ++r) {
+    const std::string text = board->said[r];
+    CHECK(text == "");
+    if (!text.empty()) break;  // the others follow from it
+  }
+  std::string times;
+  for (int s = 0; s < step_count; ++s) {
+    times += fmt::format(", {} {:.1f}", step_names[s], board->at[std::size_t(s)].load());
+  }
+  std::cout << fmt::format(
+      "{} ranks on {} hosts, s until the last rank has{}; of a rank at most {:.1f} MiB, {} files\n",
+      ranks, ranks / per_host, times.substr(1), board->max_mib.load(), board->max_files.load());
+  CHECK(board->max_mib > 0);
+  CHECK(board->max_mib < allowed_mib);
+}

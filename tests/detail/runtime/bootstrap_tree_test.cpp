@@ -1,0 +1,88 @@
+// All-gathers of many ranks, which go along a tree.
+#include <ccl/detail/runtime/bootstrap.hpp>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/bootstrap_ranks.hpp"
+#include "support/catch.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+constexpr int many = 70;
+
+/// Each rank makes `call`; the errors, by rank.
+std::vector<Error> run(const std::function<Result<void>(detail::Bootstrap&)>& call) {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  return on_ranks(many, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, many, {30, nullptr}));
+    return call(*b);
+  });
+}
+}  // namespace
+
+TEST_CASE("many ranks gather, also when one is late") {
+  all_ok(run([](detail::Bootstrap& b) -> Result<void> {
+    for (int i = 0; i < 3; ++i) {
+      if (b.rank() == 11 + i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      CCL_CHECK(gather_works(b));
+    }
+    std::vector<char> big(std::size_t(many) * 3000, char(b.rank()));
+    CCL_CHECK(b.all_gather(big.data(), 3000));
+    for (int r = 0; r < many; ++r) EXPECT(big[std::size_t(r) * 3000 + 2999] == char(r));
+    CCL_CHECK(b.barrier());
+    CCL_TRY(auto half, b.split(b.rank() < 66 ? 0 : 1, 0));
+    CCL_CHECK(gather_works(*half));
+    CCL_CHECK(half->finalize());
+    return b.finalize();
+  }));
+}
+
+TEST_CASE("a rank among many that gathers something else is named to all") {
+  const auto errors = run([](detail::Bootstrap& b) -> Result<void> {
+    std::vector<int> all(many);
+    return b.all_gather(all.data(), sizeof(int), {},
+                        {b.rank() == 57 ? "the creation of" : "a call of", "Ring"});
+  });
+  for (const Error& e : errors) {
+    INFO(e.message());
+    CHECK(e.code == Errc::mismatch);
+    CHECK(e.what.find("rank 57 is in the creation of Ring where rank ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank among many that gives parts of another size is named to all") {
+  const auto errors = run([](detail::Bootstrap& b) -> Result<void> {
+    std::vector<int> all(2 * many);
+    return b.all_gather(all.data(), b.rank() == 57 ? 8 : 4);
+  });
+  for (const Error& e : errors) {
+    INFO(e.message());
+    CHECK(e.code == Errc::mismatch);
+    CHECK(e.what.find("rank 57 gave 8 bytes to all_gather, rank ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank among many that does not come is named when the limit has passed") {
+  const auto errors = run([](detail::Bootstrap& b) -> Result<void> {
+    std::vector<int> all(many);
+    if (b.rank() != 57) {
+      const auto done = b.all_gather(all.data(), sizeof(int), 1.0);
+      if (!done) b.abort(done.error());  // as a communicator does
+      return done;
+    }
+    while (b.status().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return b.status().result();
+  });
+  for (const Error& e : errors) {
+    INFO(e.message());
+    CHECK(e.code != Errc::ok);
+    CHECK(e.message().find("57") != std::string::npos);
+  }
+}
