@@ -1,5 +1,6 @@
 // Replayed algorithms compared with the closed form of their cost, on a machine of eight GPUs.
 #include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/proto/ll.hpp>
@@ -354,6 +355,46 @@ TEST_CASE("simulate: levels replayed by themselves are the whole") {
   CHECK(apart.links[0].bytes == Approx(whole.links[0].bytes).epsilon(0.01));
 }
 
+TEST_CASE("simulate: a message between neighbors costs its lanes twice and a hop") {
+  const Cluster cluster = machines(1);
+  const auto cost = of<Simple>(detail::Path::nvlink);
+  const Index bytes = 32 << 10;
+  const double s = lanes_us<Simple>(double(bytes));
+  const auto one = run<SendRecv, Pairwise, Simple>(cluster, bytes, one_channel(128 << 10));
+  CHECK(one.us == Approx(cost.base_us + 2 * s + cost.hop_us).epsilon(1e-6));
+  CHECK(one.sent_bytes == Approx(double(bytes) * cluster.ranks()));
+  CHECK(one.steps == 2);
+}
+
+TEST_CASE("simulate: an exchange of all pairs sends each message once, and repeats by nodes") {
+  const Cluster cluster = machines(4);
+  const int n = cluster.ranks();
+  const Index message = 64 << 10;
+  Options all;
+  all.every_node = true;
+  const auto folded = run<AllToAll, Pairwise, Simple>(cluster, message * n);
+  const auto whole = run<AllToAll, Pairwise, Simple>(cluster, message * n, all);
+  CHECK(folded.period == 1);
+  CHECK(whole.period == 0);
+  CHECK(folded.sent_bytes == Approx(double(message) * n * (n - 1)));
+  CHECK(whole.sent_bytes == Approx(folded.sent_bytes));
+  CHECK(folded.us == Approx(whole.us).epsilon(0.05));  // pieces at one time take turns
+  CHECK(folded.nics.size() == 8);
+  CHECK(whole.nics.size() == 32);
+  for (const auto& nic : whole.nics) {
+    CHECK(nic.sent == Approx(double(message) * 24));  // to the ranks of three other nodes
+    CHECK(nic.received == Approx(nic.sent));
+  }
+  // More messages than a launch holds, and more slices than the budget.
+  Options little;
+  little.budget = 50'000;
+  const Cluster many = machines(64);
+  const auto part = run<AllToAll, Pairwise, LL128>(many, Index{1} << 30, little);
+  CHECK(part.plans.size() == 8);  // 1,022 messages and two to itself, 144 at a time
+  CHECK(part.extended);
+  for (const auto& link : part.links) CHECK(link.busy < 1 + 1e-9);
+}
+
 TEST_CASE("simulate: every composition by name, and what it says") {
   const Cluster cluster = machines(2);
   const auto all = sim::compositions({});
@@ -388,6 +429,12 @@ TEST_CASE("simulate: what cannot be simulated is a typed error") {
   CHECK(code(simulate<Broadcast, Ring, Simple>(cluster, 1024, options)) == Errc::invalid_argument);
   options = one_channel(100);
   CHECK(code(simulate<AllReduce, Ring, Simple>(cluster, 1024, options)) == Errc::invalid_argument);
+  for (const int distance : {0, -1, 16}) {
+    options = {};
+    options.distance = distance;
+    CHECK(code(simulate<SendRecv, Pairwise, Simple>(cluster, 1024, options)) ==
+          Errc::invalid_argument);
+  }
   options = {};
   options.net_us = -1;
   CHECK(code(simulate<AllReduce, Ring, Simple>(cluster, 1024, options)) == Errc::invalid_argument);

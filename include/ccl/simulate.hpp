@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/hierarchical.hpp>
+#include <ccl/detail/sim/exchange.hpp>
 #include <ccl/detail/sim/launch.hpp>
 #include <ccl/detail/sim/program.hpp>
 #include <ccl/sim/cluster.hpp>
@@ -20,13 +21,15 @@ constexpr bool can_simulate() {
   if constexpr (is_hierarchical<Algo>) {
     return is_one_of<Op, AllReduce, AllGather, ReduceScatter> && Algo::rails &&
            Algo::template supports<Op>;
+  } else if constexpr (requires { Algo::serves_pairs; }) {
+    return is_one_of<Op, AllToAll, SendRecv> && Algo::template supports<Op>;
   } else {
     return is_one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce> &&
            Algo::template supports<Op>;
   }
 }
 /// True if the positions can be recorded. That holds for algorithms over wires that run by steps,
-/// and for two levels if they use rails.
+/// for exchanges of messages over wires, and for two levels if they use rails.
 template <class Op, class Algo>
 inline constexpr bool simulates = can_simulate<Op, Algo>();
 
@@ -128,6 +131,8 @@ Result<Report> simulate(const Cluster& cluster, Index bytes, const Options& opti
   CCL_CHECK(detail::check_options(cluster, bytes, options, slot_bytes));
   if constexpr (detail::is_hierarchical<Algo>) {
     return detail::simulate_levels<Op, Algo, Proto>(cluster, bytes, options);
+  } else if constexpr (requires { Algo::serves_pairs; }) {
+    return detail::simulate_exchange<Op, Algo, Proto>(cluster, bytes, options);
   } else {
     const bool networked = cluster.nodes() > 1;
     detail::SimTeams all{&cluster.whole(), 1, cluster.ranks(), 0, 1, networked};

@@ -93,8 +93,9 @@ Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts&
   const Published& of = published[std::size_t(packing)];
   by.base_us = of.base_us;
   by.hop_us = of.hop_us;
-  const double inside = rates_inside(Path::nvlink, mover, packing, host).gbs;
-  by.gbs = std::min(network.host_gbs * of.part, inside);
+  const Rates lanes = rates_inside(Path::nvlink, mover, packing, host);
+  by.gbs = std::min(network.host_gbs * of.part, lanes.gbs);
+  by.block_gbs = lanes.block_gbs;
   return by;
 }
 

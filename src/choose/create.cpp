@@ -263,7 +263,8 @@ Result<void> Chooser::Creator::agree() {
   made.inner_path_ = Path(mine.inner_path);
   made.blocks_ = mine.blocks;
   if (made.hosts_ > 1) {
-    made.network_ = {mine.rdma != 0, state.identity.arrangement().between_gbs()};
+    made.network_ = {mine.rdma != 0, state.identity.arrangement().between_gbs(),
+                     state.identity.arrangement().ring_count()};
   }
   if (made.gpu_) made.host_ = host_facts(state.identity);
   return {};

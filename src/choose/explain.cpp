@@ -1,4 +1,5 @@
 #include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/exec/launch_shape.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
@@ -31,9 +32,7 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   choice.channels = plan.channels;
   if (one.mover == Mover::engines) choice.channels = 1;
   if (gpu_ && one.mover != Mover::engines) {
-    // See `channel_worth` in detail/exec/device_shape.cuh.
-    const Index worth =
-        std::max(plan.channel_bytes, one.gpu_lanes == 32 ? Index{1024} : Index{32} * one.gpu_lanes);
+    const Index worth = channel_worth(one.gpu_lanes, plan.channel_bytes);
     const int most = one.mover == Mover::wires ? plan.channels : blocks_ * 512 / one.gpu_lanes;
     choice.channels = int(std::clamp<Index>((bytes + worth - 1) / worth, 1, most));
   }

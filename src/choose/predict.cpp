@@ -30,7 +30,15 @@ double Chooser::predict(int candidate, Index bytes) const {
   const double at = double(std::max<Index>(bytes, 1));
   if (covers(candidate, at)) return between(curves_[c].bytes, curves_[c].us, at);
   if (facts_[c].step_count > 0) return predict_levels(facts_[c], at);
-  return predict_us(rates_[c], near_[c], far_[c], cost_terms_[c], at, blocks_);
+  int blocks = blocks_;
+  if (knows_network() && facts_[c].blocks_over_network != nullptr) {
+    blocks = facts_[c].blocks_over_network(Index(at), network_.rings, blocks_);
+  }
+  return predict_us(rates_[c], near_[c], far_[c], cost_terms_[c], at, blocks);
+}
+
+bool Chooser::knows_network() const {
+  return path_ == Path::gpu_net && network_.rdma && network_.host_gbs > 0;
 }
 
 double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
@@ -53,7 +61,11 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     CostTerms cost_terms = step.cost_terms(ranks);
     // As for the candidates that send directly.
     if (one.relays && step.outer && gpu_) cost_terms.volume = 2.0 * (hosts_ - 1) / hosts_;
-    us += calls * predict_us(by, cost_terms, each, blocks_);
+    int blocks = blocks_;
+    if (step.outer && knows_network() && step.blocks_over_network != nullptr) {
+      blocks = step.blocks_over_network(Index(each), 1, blocks_);  // ranks of a rail have one ring
+    }
+    us += calls * predict_us(by, cost_terms, each, blocks);
     if (!step.outer || step.waits) us += calls * level_us(inner_path_);
   }
   return us;

@@ -26,23 +26,47 @@ std::vector<topo::Machine> side_by_side(const topo::Machine& one, int nodes) {
   return all;
 }
 
-/// Machine as a communicator with `locals` ranks here, and perhaps more elsewhere, creates it.
-topo::Machine machine_of(const topo::Graph& graph, const topo::Paths& paths,
-                         const topo::PathRules& rules, int locals, bool between, bool on_cpus) {
+/// Machine as a communicator with `locals` ranks here, and perhaps more elsewhere, creates it, and
+/// what the search found.
+struct Found {
+  topo::Machine machine;
+  topo::ChannelPlan plan;
+};
+Found machine_of(const topo::Graph& graph, const topo::Paths& paths, const topo::PathRules& rules,
+                 int locals, bool between, bool on_cpus) {
   const topo::Graph trimmed = topo::trim(graph, paths, 0, locals + (between ? 1 : 0));
   const topo::Paths ways = topo::compute_paths(trimmed, rules);
-  topo::ChannelPlan plan = topo::search_all(trimmed, ways, locals + (between ? 1 : 0));
-  topo::Machine machine;
+  Found found;
+  found.plan = topo::search_all(trimmed, ways, locals + (between ? 1 : 0));
+  topo::Machine& machine = found.machine;
   for (int r = 0; r < locals; ++r) machine.ranks.push_back(r);
   machine.even = on_cpus || topo::all_alike(trimmed, ways);
-  machine.ring = std::move(plan.ring);
-  machine.tree = std::move(plan.tree);
+  if (!on_cpus) {
+    const topo::GpuLinks links = topo::gpu_links(trimmed, ways);
+    machine.gpu_bw = links.bw;
+    machine.nvlink = links.nvlink;
+  }
+  machine.ring = found.plan.ring;
+  machine.tree = found.plan.tree;
   for (int r = 0; between && r < locals; ++r) {
     const int gpu = trimmed.gpu_of_rank(r);
     machine.nets.push_back(topo::net_devices(
         trimmed, gpu < 0 ? std::vector<int>{} : topo::local_nets(trimmed, ways, gpu)));
   }
-  return machine;
+  return found;
+}
+
+/// GPUs by their ranks, which are 0 to n - 1, or in the order of the file: its ranks may belong to
+/// a larger job.
+std::vector<int> by_rank(const topo::Graph& machine) {
+  const std::vector<int> gpus = machine.of(topo::NodeType::gpu);
+  std::vector<int> sorted(gpus.size(), -1);
+  for (const int gpu : gpus) {
+    const int rank = machine.nodes[std::size_t(gpu)].gpu.rank;
+    if (rank < 0 || rank >= int(gpus.size()) || sorted[std::size_t(rank)] >= 0) return gpus;
+    sorted[std::size_t(rank)] = gpu;
+  }
+  return sorted;
 }
 
 topo::Machine of_one_rank() {
@@ -68,7 +92,7 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
   made.graph_ = machine;
   made.rules_ = rules;
   made.nodes_ = nodes;
-  const std::vector<int> gpus = machine.of(topo::NodeType::gpu);
+  const std::vector<int> gpus = by_rank(machine);
   if (gpus.empty() || nodes < 1) {
     return fail(Errc::invalid_argument,
                 fmt::format("no cluster of {} nodes with {} ranks each; give a machine with GPUs, "
@@ -76,7 +100,6 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
                             nodes, gpus.size()));
   }
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    // Ranks of a file may belong to another job: here they are numbered in the order of the file.
     made.graph_.nodes[std::size_t(gpus[i])].gpu.rank = int(i);
     made.on_cpus_ = made.on_cpus_ || machine.nodes[std::size_t(gpus[i])].gpu.on_cpu;
   }
@@ -91,13 +114,16 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
                             "it, or ask for one node",
                             nodes, made.graph_.label(gpus[0])));
   }
-  const topo::Machine inside = search(false);
-  CCL_TRY(made.inside_, topo::Arrangement::of({inside}, made.locals()));
+  Found inside = search(false);
+  CCL_TRY(made.inside_, topo::Arrangement::of({std::move(inside.machine)}, made.locals()));
+  made.plan_ = std::move(inside.plan);
   CCL_TRY(made.across_, topo::Arrangement::of(side_by_side(of_one_rank(), nodes), nodes));
   if (nodes == 1) {
     made.whole_ = made.inside_;
   } else {
-    CCL_TRY(made.whole_, topo::Arrangement::of(side_by_side(search(true), nodes), made.ranks()));
+    Found each = search(true);
+    CCL_TRY(made.whole_, topo::Arrangement::of(side_by_side(each.machine, nodes), made.ranks()));
+    made.plan_ = std::move(each.plan);
   }
   return made;
 }

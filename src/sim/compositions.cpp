@@ -1,5 +1,6 @@
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/pat.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
@@ -40,6 +41,8 @@ void add(std::vector<Entry>& all) {
   add_protocols<ReduceScatter, Algo>(all);
   add_protocols<Broadcast, Algo>(all);
   add_protocols<Reduce, Algo>(all);
+  add_protocols<AllToAll, Algo>(all);
+  add_protocols<SendRecv, Algo>(all);
 }
 
 const std::vector<Entry>& entries() {
@@ -48,6 +51,7 @@ const std::vector<Entry>& entries() {
     add<Ring>(list);
     add<Tree>(list);
     add<Pat>(list);
+    add<Pairwise>(list);
     add<Hierarchical<Ring, Ring>>(list);
     add<Hierarchical<Ring, Tree>>(list);
     add<Hierarchical<Ring, Doubling>>(list);

@@ -71,14 +71,13 @@ class Replay {
 
  private:
   /// Both ends of a wire compute the same number: as if the sender were among the replayed ranks.
-  int wire(int stage, int channel, int from, int to) {
+  int wire(int channel, int from, int to) {
     const int nodes = cluster_.nodes(), locals = cluster_.locals();
     const int node = from / locals, back = node - node % span_;
     from -= back * locals;
     to = ((to / locals - back + nodes) % nodes) * locals + to % locals;
     const std::uint64_t key =
-        ((std::uint64_t(stage) << 12 | std::uint64_t(channel)) << 24 | std::uint64_t(from)) << 24 |
-        std::uint64_t(to);
+        (std::uint64_t(channel) << 24 | std::uint64_t(from)) << 24 | std::uint64_t(to);
     const auto [found, added] = wire_at_.try_emplace(key, int(wires_.size()));
     if (added) wires_.emplace_back();
     return found->second;
@@ -89,12 +88,12 @@ class Replay {
       const SimStage& stage = program_.stages[std::size_t(s)];
       const auto window = unsigned(stage.plan.slot_count / stage.plan.slice_steps);
       windows_.push_back(window);
-      const Rates lanes =
-          rates(cluster_.on_cpus() ? Path::shm : Path::nvlink, Mover::wires, stage.packing);
+      const Rates lanes = ways_.lane_rates(stage.packing);
       const double gbs =
           lanes.block_gbs > 0 ? lanes.block_gbs / stage.channels_per_block : lanes.gbs;
       lane_us_per_byte_.push_back(1e-3 / gbs);
       slice_bytes_.push_back(stage.slice_bytes);
+      wire_at_.clear();  // each stage has wires of its own
       for (const SimPosition& position : stage.positions) {
         const int me = int(actors_.size());
         SimRank actor;
@@ -106,27 +105,15 @@ class Replay {
         actor.channel = position.channel;
         actor.in = table_.size();
         for (const int peer : position.in) {
-          table_.push_back(wire(s, position.channel, peer, position.rank));
+          table_.push_back(wire(position.channel, peer, position.rank));
           wires_[std::size_t(table_.back())].receiver = me;
         }
         actor.out = table_.size();
         for (const int peer : position.out) {
-          table_.push_back(wire(s, position.channel, position.rank, peer));
+          table_.push_back(wire(position.channel, position.rank, peer));
           SimWire& w = wires_[std::size_t(table_.back())];
           w.sender = me;
-          CCL_TRY(const SimRoute found,
-                  ways_.between(position.rank, peer, position.channel, position.use));
-          const Rates cost = rates(found.path, Mover::wires, stage.packing);
-          const Rates plain = rates(found.path, Mover::wires, Packing::simple);
-          const Rates word = rates(found.path, Mover::wires, Packing::ll);
-          const bool net = !found.direct;
-          w.hop_us =
-              float((net && options_.net_us ? *options_.net_us : cost.hop_us) + found.more_us);
-          // A credit is a single word: the time of LL's hop.
-          w.credit_us = std::min(w.hop_us, float(word.hop_us + found.more_us));
-          w.cost = float(plain.gbs / cost.gbs);
-          w.direct = found.direct;
-          w.route = net_.add_route(found.links);
+          CCL_CHECK(set_route(w, stage, position, peer));
         }
         actors_.push_back(actor);
       }
@@ -143,6 +130,22 @@ class Replay {
     }
     come_us_.resize(slots);
     credit_us_.resize(slots);
+    return {};
+  }
+
+  Result<void> set_route(SimWire& w, const SimStage& stage, const SimPosition& position, int peer) {
+    CCL_TRY(const SimRoute found,
+            ways_.between(position.rank, peer, position.channel, position.use));
+    const Rates cost = ways_.rates_of(found.path, stage.packing);
+    const Rates plain = ways_.rates_of(found.path, Packing::simple);
+    const Rates word = ways_.rates_of(found.path, Packing::ll);
+    const bool net = !found.direct;
+    w.hop_us = float((net && options_.net_us ? *options_.net_us : cost.hop_us) + found.more_us);
+    // A credit is a single word: the time of LL's hop.
+    w.credit_us = std::min(w.hop_us, float(word.hop_us + found.more_us));
+    w.cost = float(plain.gbs / cost.gbs);
+    w.direct = found.direct;
+    w.route = net_.add_route(found.links);
     return {};
   }
 
@@ -166,8 +169,7 @@ class Replay {
     const std::size_t ranks = std::size_t(span_) * cluster_.locals();
     if (stage == program_.stages.size()) return;
     const SimStage& what = program_.stages[stage];
-    const Path path = cluster_.on_cpus() ? Path::shm : Path::nvlink;
-    us += rates(path, Mover::wires, what.packing).base_us;
+    us += ways_.lane_rates(what.packing).base_us;
     done_us_[stage] = std::max(done_us_[stage], us);
     if (left_[stage * ranks + rank] == 0) return begin(stage + 1, rank, us);
     for (const int a : of_rank_[stage * ranks + rank]) {
@@ -325,7 +327,26 @@ class Replay {
     }
     std::stable_sort(done.links.begin(), done.links.end(),
                      [](const auto& a, const auto& b) { return a.busy > b.busy; });
+    done.nics = nics_of(bytes);
     return done;
+  }
+
+  /// Returns what NICs carried, from the bytes of all links.
+  std::vector<sim::NicLoad> nics_of(const std::vector<double>& bytes) const {
+    const topo::Graph& graph = cluster_.machine();
+    std::vector<sim::NicLoad> nics;
+    for (int node = 0; node < span_; ++node) {
+      for (const int net : graph.of(topo::NodeType::net)) {
+        sim::NicLoad load{node, graph.nodes[std::size_t(net)].net.dev};
+        for (std::size_t l = 0; l < graph.links.size(); ++l) {
+          const double moved = bytes[std::size_t(node) * graph.links.size() + l];
+          if (graph.links[l].to == net) load.sent += moved;
+          if (graph.links[l].from == net) load.received += moved;
+        }
+        if (load.sent + load.received > 0) nics.push_back(load);
+      }
+    }
+    return nics;
   }
 
   const sim::Cluster& cluster_;

@@ -23,7 +23,7 @@ std::string size_text(double bytes) {
 double bus_factor(std::string_view op, int ranks) {
   const double others = double(ranks - 1) / ranks;
   if (op == AllReduce::name) return 2 * others;
-  if (op == AllGather::name || op == ReduceScatter::name) return others;
+  if (op == AllGather::name || op == ReduceScatter::name || op == AllToAll::name) return others;
   return 1;
 }
 
@@ -70,6 +70,24 @@ Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::
       p.channels, p.slot_count, slot, p.slice_steps, p.chunk_steps));
 }
 
+Result<void> check_distance(const sim::Cluster& cluster, int distance) {
+  if (distance > 0 && distance < cluster.ranks()) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("no rank is {} ahead of another (there are {} ranks); give a distance of "
+                          "1 to {}",
+                          distance, cluster.ranks(), cluster.ranks() - 1));
+}
+
+Result<void> check_wires(const sim::Cluster& cluster, double wires) {
+  constexpr double most = 4e6;
+  if (wires <= most) return {};
+  return fail(
+      Errc::not_supported,
+      fmt::format("{:.3g} wires between {} ranks are too many to replay (at most {:.3g}, and "
+                  "the nodes do not repeat); give fewer nodes or channels",
+                  wires, cluster.ranks(), most));
+}
+
 Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& program,
                               const sim::Options& options, std::string name, std::string_view op,
                               Index bytes) {
@@ -99,6 +117,7 @@ Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& pro
     report.plans.push_back(plan);
   }
   report.links = std::move(outcome.links);
+  report.nics = std::move(outcome.nics);
   return report;
 }
 
@@ -108,7 +127,26 @@ sim::Report repeated(sim::Report one, int times) {
   one.sent_bytes *= times;
   one.steps *= times;
   for (sim::LinkLoad& link : one.links) link.bytes *= times;
+  for (sim::NicLoad& nic : one.nics) {
+    nic.sent *= times;
+    nic.received *= times;
+  }
   return one;
+}
+
+/// Adds the bytes of `more`; the nodes that both replayed count.
+static void add_nics(std::vector<sim::NicLoad>& nics, const std::vector<sim::NicLoad>& more) {
+  for (const sim::NicLoad& nic : more) {
+    const auto same = std::find_if(nics.begin(), nics.end(), [&](const auto& n) {
+      return n.node == nic.node && n.device == nic.device;
+    });
+    if (same == nics.end()) {
+      nics.push_back(nic);
+    } else {
+      same->sent += nic.sent;
+      same->received += nic.received;
+    }
+  }
 }
 
 sim::Report joined(sim::Report first, const sim::Report& then) {
@@ -129,6 +167,7 @@ sim::Report joined(sim::Report first, const sim::Report& then) {
   }
   std::stable_sort(first.links.begin(), first.links.end(),
                    [](const auto& a, const auto& b) { return a.busy > b.busy; });
+  add_nics(first.nics, then.nics);
   first.us = us;
   first.sent_bytes += then.sent_bytes;
   first.steps += then.steps;
@@ -148,10 +187,13 @@ std::string Report::text() const {
   std::string text =
       fmt::format("{} of {} on {} ranks ({} node{}): {:.1f} us, bus bandwidth {:.2f} GB/s\n", name,
                   size_text(double(bytes)), ranks, nodes, nodes == 1 ? "" : "s", us, bus_gbs);
-  for (const Plan& plan : plans) {
+  for (std::size_t p = 0, next = 0; p < plans.size(); p = next) {
+    while (next < plans.size() && plans[next] == plans[p]) ++next;
+    const Plan& plan = plans[p];
     text += fmt::format(
-        "  plan: {} channels, {} slots of {}, slices of {} and chunks of {} steps\n", plan.channels,
-        plan.slot_count, size_text(double(plan.slot_bytes)), plan.slice_steps, plan.chunk_steps);
+        "  plan: {} channels, {} slots of {}, slices of {} and chunks of {} steps{}\n",
+        plan.channels, plan.slot_count, size_text(double(plan.slot_bytes)), plan.slice_steps,
+        plan.chunk_steps, next - p > 1 ? fmt::format(", {} launches", next - p) : std::string());
   }
   text += fmt::format("  steps of a channel: {}; sent by all ranks: {}\n", steps,
                       size_text(sent_bytes));

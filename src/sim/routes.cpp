@@ -44,6 +44,18 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel, topo::EdgeUse
   return way;
 }
 
+Rates SimRoutes::rates_of(Path path, Packing packing) const {
+  // The NICs' links have the bandwidth, so only latency and payload count here: a network of 1 GB/s
+  // is narrower than whatever else could bound it.
+  return rates_between(path, Mover::wires, packing, {true, 1});
+}
+
+Rates SimRoutes::lane_rates(Packing packing) const {
+  const topo::Arrangement& inside = cluster_.inside();
+  const HostFacts host{inside.gpu_gbs(), inside.by_nvlink(), cluster_.machine().min_sm()};
+  return rates_inside(cluster_.on_cpus() ? Path::shm : Path::nvlink, Mover::wires, packing, host);
+}
+
 int SimRoutes::nic(const topo::NetEnd& end) const {
   return cluster_.net(cluster_.whole().net(end));
 }

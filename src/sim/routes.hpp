@@ -23,6 +23,10 @@ class SimRoutes {
   SimRoutes(const sim::Cluster& cluster, int span) : cluster_{cluster}, span_{span} {}
   /// Route of one channel's connection.
   Result<SimRoute> between(int from, int to, int channel, topo::EdgeUse use);
+  /// Rates of wires of a path, as the chooser takes them.
+  Rates rates_of(Path path, Packing packing) const;
+  /// Rates of wires inside a node; of these, lanes have the time of a launch and the pace.
+  Rates lane_rates(Packing packing) const;
 
  private:
   int node_of(int rank) const { return rank / cluster_.locals(); }

@@ -21,7 +21,7 @@ using namespace ccl::test;
 
 namespace {
 #ifdef CCL_TEST_LONG
-constexpr int many = 144, in_pairs = 128;  // all pairs of 144 take more than 20,000 descriptors
+constexpr int many = 144, in_pairs = 88;  // all pairs of 128 take more than 20,000 descriptors
 #else
 constexpr int many = 72, in_pairs = 72;
 #endif

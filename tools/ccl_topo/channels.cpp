@@ -1,3 +1,4 @@
+#include <ccl/sim/cluster.hpp>
 #include <ccl/topo/connect.hpp>
 #include <ccl/topo/draw.hpp>
 #include <ccl/topo/search.hpp>
@@ -22,49 +23,39 @@ struct ChannelsOptions {
   std::string format;
 };
 
-/// Numbers the ranks as in the file. The ranks of a host in a larger job begin with its first rank.
-int number_ranks(topo::Graph& graph) {
+/// Names the ranks of a file that are not those of a job of this machine alone.
+void report_ranks(const topo::Graph& graph) {
   const std::vector<int> gpus = graph.of(topo::NodeType::gpu);
-  const auto rank_of = [&](int gpu) -> int& { return graph.nodes[std::size_t(gpu)].gpu.rank; };
+  const auto rank_of = [&](int gpu) { return graph.nodes[std::size_t(gpu)].gpu.rank; };
   const int count = static_cast<int>(gpus.size());
   // No two ranks are equal, because the file was checked when read.
   const auto is_own = [&](int gpu) { return rank_of(gpu) >= 0 && rank_of(gpu) < count; };
-  if (std::all_of(gpus.begin(), gpus.end(), is_own)) return count;
+  if (std::all_of(gpus.begin(), gpus.end(), is_own)) return;
   fmt::print(stderr, "ranks {} of the file are taken as 0 to {}\n",
              fmt::join(gpus | std::views::transform(rank_of), " "), count - 1);
-  for (int i = 0; i < count; ++i) rank_of(gpus[std::size_t(i)]) = i;
-  return count;
 }
 
+/// Prints the rings or trees that a communicator of these machines runs.
 ccl::Result<void> channels(bool rings, const ChannelsOptions& options) {
-  CCL_TRY(Machine machine, look_at(options.source));
+  CCL_TRY(const Machine machine, look_at(options.source));
   const int nodes = machine.machines;
-  const int local = number_ranks(machine.loaded.graph);
-  const topo::Graph& graph = machine.graph();
-  topo::ChannelPlan plan = timed(options.source, "search", [&] {
-    return topo::search_all(graph, machine.paths, local * nodes);
-  });
+  report_ranks(machine.graph());
+  CCL_TRY(const ccl::sim::Cluster cluster, timed(options.source, "search and joining", [&] {
+            return ccl::sim::Cluster::of(machine.graph(), nodes, machine.rules);
+          }));
+  const topo::ChannelPlan& plan = cluster.plan();
   const topo::ChannelGraph& wanted = rings ? plan.ring : plan.tree;
   if (options.format == "xml") {
     fmt::print("{}", topo::print_xml(topo::to_xml(
                          {plan.ring, plan.tree, plan.collnet_chain, plan.nvls, plan.collnet_direct},
-                         graph)));
+                         cluster.machine())));
     return {};
   }
   if (options.format == "svg") {
     fmt::print("{}", !rings && nodes > 1 ? topo::trees_svg(nodes) : topo::to_svg(wanted));
     return {};
   }
-  const std::string found = topo::print(wanted);
-  const std::size_t both = std::min(plan.ring.channels.size(), plan.tree.channels.size());
-  plan.ring.channels.resize(both);
-  plan.tree.channels.resize(both);
-  topo::JoinOptions join;
-  join.cross_nic = plan.ring.cross_nic;
-  join.extra_copies = topo::copies(plan.ring, nodes, graph.min_sm());
-  CCL_TRY(const topo::JoinedChannels joined, timed(options.source, "joining", [&] {
-            return topo::join(topo::replicate(plan.ring, plan.tree, nodes), local * nodes, join);
-          }));
+  const topo::JoinedChannels joined = topo::channels_of(cluster.whole());
   if (options.format == "json") {
     fmt::print("{}", topo::to_json(joined));
     return {};
@@ -73,9 +64,11 @@ ccl::Result<void> channels(bool rings, const ChannelsOptions& options) {
     fmt::print("{}", rings ? topo::rings_to_dot(joined) : topo::trees_to_dot(joined));
     return {};
   }
-  fmt::print("{}", found);
-  fmt::print("over {} machine{}: {} channels\n", nodes, nodes == 1 ? "" : "s", joined.count());
-  for (int c = 0; c < joined.count(); ++c) {
+  fmt::print("{}", topo::print(wanted));
+  const std::size_t count = rings ? joined.rings.size() : joined.trees.size();
+  fmt::print("over {} machine{}: {} {}\n", nodes, nodes == 1 ? "" : "s", count,
+             rings ? (count == 1 ? "ring" : "rings") : "trees, each second one a twin");
+  for (std::size_t c = 0; c < count; ++c) {
     if (rings) {
       fmt::print("  {:>2}: {}\n", c, fmt::join(joined.rings[c], " "));
       continue;

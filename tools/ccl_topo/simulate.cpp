@@ -87,6 +87,8 @@ Command add_simulate(CLI::App& app) {
   command->add_option("--algo", options->what.algo, "Ring, Tree ...; else all");
   command->add_option("--proto", options->what.proto, "Simple, LL128 or LL; else all");
   command->add_option("--root", options->simulation.root, "of broadcast and reduce (0)");
+  command->add_option("--distance", options->simulation.distance,
+                      "of send_recv: each rank sends to the one so many ahead (1)");
   command->add_option("--net-us", options->simulation.net_us,
                       "latency of a step over the network (the cost model's)");
   command

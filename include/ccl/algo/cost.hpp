@@ -78,6 +78,7 @@ Rates rates_inside(Path path, Mover mover, Packing packing, const HostFacts& hos
 struct NetworkFacts {
   bool rdma = false;    // all edges between hosts are RDMA
   double host_gbs = 0;  // GB/s that all rings carry from a host to the next; 0: unknown
+  int rings = 1;        // of the topology
 };
 /// Returns the rates between hosts. Of GPUs over RDMA, these are published constants and the
 /// bandwidth of the network, at most that inside `host`; else those of `rates_inside`.
@@ -111,6 +112,8 @@ struct LevelStep {
   // True if the algorithm runs on so many ranks; null: any number.
   bool (*takes_ranks)(int ranks) = nullptr;
   CostTerms (*cost_terms)(int ranks) = nullptr;
+  // Blocks of a message over a network; null: all.
+  int (*blocks_over_network)(Index bytes, int rings, int max_blocks) = nullptr;
 };
 
 /// Returns the fraction of its hops that an algorithm makes between hosts; 1 by default.

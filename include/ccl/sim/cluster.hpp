@@ -10,7 +10,8 @@
 namespace ccl::sim {
 
 /// Nodes of one kind, joined by a network that is never the bottleneck: a NIC can receive all that
-/// another sends. Rank r is GPU r % locals of node r / locals.
+/// another sends. Rank r is GPU r % locals of node r / locals. The ranks of a file that has those
+/// of 0 to locals - 1 stay; else its GPUs are numbered in order.
 class Cluster {
  public:
   /// Returns a cluster of `nodes` copies of `machine`. Searches the channels of the machine and
@@ -29,6 +30,8 @@ class Cluster {
   int gpu(int local) const { return gpus_[std::size_t(local)]; }
   /// Returns the node of the NET with a device number in `machine`; -1: there is none.
   int net(int device) const;
+  /// Returns what the search found for one node of the cluster.
+  const topo::ChannelPlan& plan() const { return plan_; }
   /// Returns the arrangement of all ranks.
   const topo::Arrangement& whole() const { return whole_; }
   /// Return the arrangements of the ranks of one node (`inside`) and of one rank of each node
@@ -42,7 +45,8 @@ class Cluster {
   topo::PathRules rules_;
   int nodes_ = 1;
   bool on_cpus_ = false;
-  std::vector<int> gpus_;
+  std::vector<int> gpus_;  // [local rank]
+  topo::ChannelPlan plan_;
   topo::Arrangement whole_, inside_, across_;
 };
 

@@ -9,11 +9,13 @@
 namespace ccl::sim {
 
 /// Options of a simulation. The message is the operation's larger buffer, as in the cost model: one
-/// rank's contribution to AllReduce, the shares of all ranks of AllGather.
+/// rank's contribution to AllReduce, the shares of all ranks of AllGather and AllToAll, the message
+/// of SendRecv.
 struct Options {
   std::optional<Plan> plan;      ///< unset: the plan of a communicator
   std::optional<double> net_us;  ///< us of a step over the network; unset: that of the cost model
   int root = 0;
+  int distance = 1;  ///< of SendRecv: each rank sends to the rank so many ahead
   /// Maximum number of replayed slices. Of a longer run only the first rounds are replayed, but
   /// enough to fill the pipeline. The rest is assumed to run at the pace of their middle half.
   Index budget = 5'000'000;
@@ -27,6 +29,13 @@ struct LinkLoad {
   double gbs = 0;
   double bytes = 0;  ///< bytes of payload and flags
   double busy = 0;   ///< fraction of the time, 0 to 1
+};
+
+/// Bytes that a NIC sends to the network and receives from it, as `LinkLoad` counts them.
+struct NicLoad {
+  int node = 0;
+  int device = 0;  ///< number of its NET in the machine
+  double sent = 0, received = 0;
 };
 
 /// Result of a simulation.
@@ -44,6 +53,7 @@ struct Report {
   bool extended = false;  ///< true: longer than the budget, so the pace of its rounds was extended
   std::vector<Plan> plans;      ///< plan of each stage
   std::vector<LinkLoad> links;  ///< links in use, the busiest first
+  std::vector<NicLoad> nics;    ///< NICs in use of the replayed nodes, by node and device
 
   /// Returns the report as text.
   std::string text() const;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/topo/arrange.hpp>
 #include <ccl/topo/connect.hpp>
 #include <ccl/topo/path.hpp>
 
@@ -12,6 +13,9 @@ namespace ccl::topo {
 std::string to_json(const Graph& graph, const Paths* paths = nullptr);
 /// Returns channels as JSON.
 std::string to_json(const ChannelGraph& channels);
+/// Returns the different rings and trees that run, for output: trees without a root, each followed
+/// by its twin.
+JoinedChannels channels_of(const Arrangement& arrangement);
 /// Returns joined rings and trees as JSON.
 std::string to_json(const JoinedChannels& joined);
 

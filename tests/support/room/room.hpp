@@ -24,7 +24,7 @@ using Traffic = FakeVerbs::Traffic;
 /// Hosts of one shape. Ranks are numbered host by host; rank r is on the played device r.
 class Room {
  public:
-  static constexpr int multiprocessors = 32;
+  static constexpr int multiprocessors = 128;  // a communicator takes a quarter
 
   Room(const Shape& shape, int hosts)
       : Room{shape, std::vector<int>(std::size_t(hosts), shape.gpus)} {}

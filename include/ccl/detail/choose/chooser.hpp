@@ -42,6 +42,8 @@ struct CandidateFacts {
   double (*inter_node_fraction)(int ranks, int hosts) = nullptr;
   double (*inter_node_volume)(int ranks,
                               int hosts) = nullptr;  // between hosts; null: as `cost_terms`
+  // Blocks of a message over a network; null: all.
+  int (*blocks_over_network)(Index bytes, int rings, int max_blocks) = nullptr;
   std::array<LevelStep, 3> steps{};  // steps of a candidate that runs others on levels, in order
   int step_count = 0;
   bool by_rail = false;  // needs the same number of ranks on every host,
@@ -111,6 +113,8 @@ class Chooser {
     std::vector<double> bytes, us;
   };
   double predict_levels(const CandidateFacts& one, double bytes) const;
+  /// True if edges between hosts are RDMA whose bandwidth the topology found.
+  bool knows_network() const;
   /// Drops candidates for torn lines whose algorithm can run with whole lines.
   void drop_for_whole_lines();
   /// Drops reductions by loads from peers where the path is not NVLink. They were not measured

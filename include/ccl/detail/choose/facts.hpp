@@ -5,7 +5,10 @@
 #include <ccl/algo/traits.hpp>
 #include <ccl/choose/candidate.hpp>
 #include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/compose/default_plans.hpp>
+#include <ccl/detail/exec/launch_shape.hpp>
 #include <ccl/detail/runtime/transport_table.hpp>
+#include <ccl/detail/wire/context.hpp>
 #include <ccl/transport/for_device.hpp>
 #include <ccl/types/operations.hpp>
 
@@ -53,6 +56,16 @@ inline constexpr bool writes_windows = [] {
   if constexpr (MovesByCopies<Algo>) return !Algo::stages;
   return false;
 }();
+/// Blocks of a message over wires between hosts, with the plan of a communicator.
+template <class Op, class Algo, class Proto>
+int blocks_over_network(Index bytes, int rings, int max_blocks) {
+  const Plan plan =
+      default_device_plans<Algo, Proto>(rings, max_blocks).by_medium[std::size_t(Medium::network)];
+  constexpr int lanes = Proto::carries_flags ? 32 : 128;
+  constexpr int max_lanes = WireBody<Op, Algo, Proto, 16, Bytes>::max_lanes;
+  return launch_shape(bytes, plan.channels, plan.channel_bytes, lanes, max_lanes, max_blocks)
+      .blocks;
+}
 template <class Op, class Algo, class Proto>
 LevelStep level_step(bool outer, bool shared, bool once_a_host) {
   LevelStep step;
@@ -67,6 +80,8 @@ LevelStep level_step(bool outer, bool shared, bool once_a_host) {
     if constexpr (!ExchangesOverPeers<Op, Algo>) {
       step.takes_ranks = [](int ranks) { return Algo::RankCounts::contains(ranks); };
     }
+  } else {
+    step.blocks_over_network = &blocks_over_network<Op, Algo, Proto>;
   }
   return step;
 }
@@ -159,8 +174,9 @@ CandidateFacts facts_of() {
     if constexpr (!exchanges) {  // messages between pairs allow any number of ranks
       facts.takes_ranks = [](int ranks) { return Algo::RankCounts::contains(ranks); };
     }
-  } else if constexpr (!Proto::carries_flags) {
-    facts.gpu_lanes = 128;
+  } else {
+    facts.blocks_over_network = &blocks_over_network<Op, Algo, Proto>;
+    if constexpr (!Proto::carries_flags) facts.gpu_lanes = 128;
   }
   return facts;
 }

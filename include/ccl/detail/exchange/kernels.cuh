@@ -11,19 +11,11 @@
 
 namespace ccl::detail {
 
-/// Returns the number of groups that share the peers of a channel. A poll of a peer over host
-/// memory takes a few microseconds, so each peer and direction has a group.
-///
-/// The groups occupy at most 32 blocks, as many as NCCL takes for a network. The other
-/// multiprocessors compute meanwhile.
+/// Returns the number of groups that share the peers of a channel.
 template <class Group, class Body, class Algo>
-int servers_of(const ExchangeWork& work, const CudaShape& shape, const DeviceTarget& target) {
+int servers_of(const ExchangeWork& work, const DeviceTarget& target) {
   if constexpr (requires { Algo::serves_by_turns; }) {
-    constexpr int most = 32, groups = Body::max_lanes / Group::width;
-    const int servers = work.visits;
-    const int blocks = target.max_blocks < most ? target.max_blocks : most;
-    const int room = blocks * (groups < 4 ? groups : 4) / shape.channels;
-    if (work.proxied && servers > 1) return servers < room ? servers : room < 1 ? 1 : room;
+    return work.servers_on(target.max_blocks, Body::max_lanes / Group::width);
   }
   return 1;
 }
@@ -54,7 +46,7 @@ struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
     if (const cudaError_t e = check_slices<Lanes, Runs>(work); e != cudaSuccess) return e;
     CudaShape shape = device_shape<Lanes, Runs::max_lanes>(bytes, work.channels, target);
     work.channels = shape.channels;
-    work.servers = servers_of<Lanes, Runs, Algo>(work, shape, target);
+    work.servers = servers_of<Lanes, Runs, Algo>(work, target);
     shape = device_shape<Lanes, Runs::max_lanes>(work.channels * work.servers, target);
     return CudaExecutor::launch<Lanes, Runs>(work, shape, target.stream);
   }

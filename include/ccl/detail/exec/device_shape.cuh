@@ -3,6 +3,7 @@
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/exec/cuda_executor.cuh>
 #include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/exec/launch_shape.hpp>
 #include <ccl/proto/protocol.hpp>
 
 namespace ccl::detail {
@@ -14,27 +15,22 @@ namespace ccl::detail {
 template <class Proto>
 using LanesOf = cuda::std::conditional_t<Proto::carries_flags, WarpLanes, BlockLanes<128>>;
 
-/// Minimum bytes of a channel. Measured on H200: 1 KiB with flags, and 32 bytes for each lane
-/// without.
+/// Minimum bytes of a channel.
 template <class Group>
 Index channel_worth(const DeviceTarget& target) {
-  constexpr Index alone = Group::width == 32 ? 1024 : Index{32} * Group::width;
-  return alone < target.channel_bytes ? target.channel_bytes : alone;
+  return channel_worth(Group::width, target.channel_bytes);
 }
-/// Spreads `use` groups over blocks. Up to 4 warps share a block, which starts sooner than more
-/// blocks do. Larger groups share one if there are more of them than blocks.
+/// Spreads `use` groups over blocks.
 template <class Group, int MaxLanes>
 CudaShape device_shape(Index use, const DeviceTarget& target) {
-  constexpr int groups = MaxLanes / Group::width, together = Group::width > 32 ? 1 : 4;
-  Index blocks = div_up<Index>(use, groups < together ? groups : together);
-  blocks = blocks < target.max_blocks ? blocks : target.max_blocks;
-  if (blocks * groups < use) use = blocks * groups;
-  return {int(use), int(blocks), target.share};
+  const LaunchShape shape = launch_shape(use, Group::width, MaxLanes, target.max_blocks);
+  return {shape.channels, shape.blocks, target.share};
 }
 template <class Group, int MaxLanes>
 CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {
-  const Index use = div_up(bytes, channel_worth<Group>(target));
-  return device_shape<Group, MaxLanes>(use < 1 ? 1 : use < channels ? use : channels, target);
+  const LaunchShape shape = launch_shape(bytes, channels, target.channel_bytes, Group::width,
+                                         MaxLanes, target.max_blocks);
+  return {shape.channels, shape.blocks, target.share};
 }
 
 /// Runs `call` with `device` as the current device, and restores the device of the thread.

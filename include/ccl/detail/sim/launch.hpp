@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/compose/default_plans.hpp>
+#include <ccl/detail/exec/launch_shape.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/sim/program.hpp>
 #include <ccl/types/operations.hpp>
@@ -45,6 +46,48 @@ constexpr int sim_root(int root) {
   return -1;
 }
 
+/// Plan that a communicator of these machines would take.
+template <class Algo, class Proto>
+Plan sim_plan(const sim::Cluster& cluster, const SimTeams& teams) {
+  const auto medium = int(cluster.on_cpus() && !teams.networked ? Medium::host_memory
+                          : teams.networked                     ? Medium::network
+                                                                : Medium::gpu_memory);
+  if (cluster.on_cpus()) {
+    return default_host_plans<Proto>(teams.rank_stride > 1 ? 1 : cluster.locals())
+        .by_medium[std::size_t(medium)];
+  }
+  return default_device_plans<Algo, Proto>(teams.arrangement->ring_count(), default_max_blocks)
+      .by_medium[std::size_t(medium)];
+}
+
+/// Stage of a plan, without channels and positions. `wire` is a wire of it.
+template <class Proto, class R>
+SimStage sim_stage(Plan plan, Wire& wire) {
+  SimStage stage;
+  if (plan.slot_bytes == 0) plan.slot_bytes = Proto::default_slot_bytes;
+  stage.plan = plan;
+  stage.packing = packing_of<Proto>();
+  wire.slot_count = plan.slot_count;
+  wire.slot_packets = int(plan.slot_bytes / Index(sizeof(Packet)));
+  stage.slice_bytes = WireFormat<SoloLane, Proto, R, 16>::slice_capacity(wire, plan.slice_steps) *
+                      Index(sizeof(typename R::Type));
+  stage.overhead = double(plan.slot_bytes) * plan.slice_steps / double(stage.slice_bytes);
+  return stage;
+}
+
+/// Lanes of a group that works on a channel.
+template <class Proto>
+inline constexpr int group_lanes = Proto::carries_flags ? 32 : 128;
+
+/// Channels of a message on a GPU, and their share of a block, as in the launch of a kernel.
+template <class Proto>
+void use_channels(SimStage& stage, Index bytes, int max_lanes) {
+  const LaunchShape shape = launch_shape(bytes, stage.plan.channels, stage.plan.channel_bytes,
+                                         group_lanes<Proto>, max_lanes, default_max_blocks);
+  stage.channels = shape.channels;
+  stage.channels_per_block = double(shape.channels) / shape.blocks;
+}
+
 /// One operation of one algorithm on all teams, ready to be recorded.
 template <class Op, class Algo, class Proto>
 class SimLaunch {
@@ -56,17 +99,9 @@ class SimLaunch {
       : cluster_{cluster}, teams_{teams}, root_{options.root} {
     const topo::Arrangement& arrangement = *teams.arrangement;
     const int ranks = teams.ranks;
-    stage_.plan = options.plan ? *options.plan : default_plan();
-    if (stage_.plan.slot_bytes == 0) stage_.plan.slot_bytes = Proto::default_slot_bytes;
-    stage_.packing = packing_of<Proto>();
-    wire_.slot_count = stage_.plan.slot_count;
-    wire_.slot_packets = int(stage_.plan.slot_bytes / Index(sizeof(Packet)));
+    stage_ = sim_stage<Proto, R>(
+        options.plan ? *options.plan : sim_plan<Algo, Proto>(cluster, teams), wire_);
     wire_.slots = &packet_;
-    const Index slice =
-        WireFormat<SoloLane, Proto, R, 16>::slice_capacity(wire_, stage_.plan.slice_steps) *
-        Index(sizeof(typename R::Type));
-    stage_.slice_bytes = slice;
-    stage_.overhead = double(stage_.plan.slot_bytes) * stage_.plan.slice_steps / double(slice);
 
     constexpr Index element = sizeof(typename R::Type);
     constexpr bool gathers = cuda::std::is_same_v<Op, AllGather>;
@@ -75,7 +110,10 @@ class SimLaunch {
     if (gathers || scatters) count = div_up<Index>(count, ranks);
     layout_ = {count, scatters ? count : 0, gathers ? count : 0,
                cuda::std::is_same_v<Op, AllReduce>};
-    use_channels(count * element);
+    stage_.channels = stage_.plan.channels;
+    if (!cluster.on_cpus()) {
+      use_channels<Proto>(stage_, count * element, WireBody<Op, Algo, Proto, 16, R>::max_lanes);
+    }
 
     const int ways = std::min(arrangement.ring_count(), stage_.plan.channels);
     for (int w = 0; w < ways; ++w) {
@@ -161,28 +199,6 @@ class SimLaunch {
     int chunks = 1;
     int window() const { return chunks; }
   };
-  Plan default_plan() const {
-    const auto medium = int(cluster_.on_cpus() && !teams_.networked ? Medium::host_memory
-                            : teams_.networked                      ? Medium::network
-                                                                    : Medium::gpu_memory);
-    if (cluster_.on_cpus()) {
-      return default_host_plans<Proto>(teams_.rank_stride > 1 ? 1 : cluster_.locals())
-          .by_medium[std::size_t(medium)];
-    }
-    return default_device_plans<Algo, Proto>(teams_.arrangement->ring_count(), default_max_blocks)
-        .by_medium[std::size_t(medium)];
-  }
-  /// Number of channels that a message keeps busy on a GPU, as in the launch of a kernel.
-  void use_channels(Index bytes) {
-    stage_.channels = stage_.plan.channels;
-    if (cluster_.on_cpus()) return;
-    constexpr int lanes = Proto::carries_flags ? 32 : 128;
-    const Index alone = lanes == 32 ? 1024 : Index{32} * lanes;
-    const Index worth = std::max(alone, stage_.plan.channel_bytes);
-    stage_.channels = int(std::clamp<Index>(div_up(bytes, worth), 1, stage_.plan.channels));
-    stage_.channels_per_block = std::min(4, WireBody<Op, Algo, Proto, 16, R>::max_lanes / lanes);
-    stage_.channels_per_block = std::min(stage_.channels_per_block, stage_.channels);
-  }
   int team_of(int rank) const {
     return teams_.rank_stride > 1 ? rank % teams_.rank_stride : rank / teams_.ranks;
   }

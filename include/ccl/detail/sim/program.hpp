@@ -19,7 +19,8 @@ struct SimTeams {
   bool networked = false;
 };
 
-/// A channel of a rank: its trace, and the cluster ranks at the other ends of its wires.
+/// A channel of a rank, or a part of its peers: its trace, and the cluster ranks at the other ends
+/// of its wires.
 struct SimPosition {
   int rank = 0, channel = 0, trace = 0;
   std::vector<int> in{}, out{};
@@ -30,7 +31,8 @@ struct SimPosition {
 struct SimStage {
   Plan plan;
   int channels = 1;  // channels in use
-  int channels_per_block = 1;
+  double channels_per_block = 1;
+  int servers = 1;  // groups that share the peers of a channel
   Packing packing = Packing::simple;
   double overhead = 1;    // bytes on a wire for each byte of payload
   Index slice_bytes = 0;  // bytes of payload
@@ -50,6 +52,7 @@ struct SimOutcome {
   Index slices = 0;
   double payload = 0;
   std::vector<sim::LinkLoad> links;
+  std::vector<sim::NicLoad> nics;
 };
 Result<SimOutcome> replay(const sim::Cluster& cluster, const SimProgram& program,
                           const sim::Options& options);
@@ -63,6 +66,10 @@ sim::Report joined(sim::Report first, const sim::Report& then);
 /// Checks the options. `slot_bytes` completes a plan that leaves them open.
 Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options,
                            Index slot_bytes);
+
+/// Checks the distance of neighbors, and the wires of the ranks that would be replayed.
+Result<void> check_distance(const sim::Cluster& cluster, int distance);
+Result<void> check_wires(const sim::Cluster& cluster, double wires);
 
 /// True if a team's rings look the same from every `period`-th node.
 bool rings_repeat(const sim::Cluster& cluster, const SimTeams& teams, int period);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/pairwise.hpp>
 #include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/detail/wire/context.hpp>
 
@@ -15,7 +16,7 @@ struct SimStep {
   static constexpr int most = 4;
   std::int16_t in[most] = {-1, -1, -1, -1}, out[most] = {-1, -1, -1, -1};
   Index bytes = 0;
-  float counted = 1;  // part of `bytes` that other ranks' steps of the round have on average
+  double counted = 1;  // part of `bytes` that other ranks' steps of the round have on average
 };
 
 /// Steps of one class of positions.
@@ -37,7 +38,7 @@ struct SimRecord {
   SimTrace trace;
   std::vector<int> in, out;  // ranks of the team at the other ends
   std::unordered_map<int, std::int16_t> in_at, out_at;
-  float counted = 1;
+  double counted = 1;
   Index limit = 0;        // maximum number of recorded rounds
   bool measures = false;  // counts the rounds
 
@@ -70,11 +71,11 @@ class SimChunks {
   Part all() const { return share(0); }
 
  private:
-  float counted() const {
+  double counted() const {
     if (real_.share(shares_ - 1).count == count_) return 1;
     Index sum = 0;
     for (int s = 0; s < shares_; ++s) sum += real_.share(s).count;
-    return float(double(sum) / (double(count_) * shares_));
+    return double(sum) / (double(count_) * shares_);
   }
   void measure() {
     Chunks all = real_;
@@ -123,6 +124,101 @@ struct SimPrims {
     step.counted = record.counted;
     record.trace.steps.push_back(step);
   }
+};
+
+/// Replaces `Exchange` and records the steps of one group. Peers are served strictly in turn, where
+/// a group that runs skips those that are not ready.
+template <class Work>
+class SimExchange {
+ public:
+  /// `slice`: bytes of a slice.
+  SimExchange(const Work& work, int channel, int server, Index slice, SimRecord& record)
+      : work_{work}, channel_{channel}, server_{server}, slice_{slice}, record_{record} {}
+
+  int rank() const { return work_.rank; }
+  int ranks() const { return work_.ranks; }
+  int server() const { return server_; }
+  int servers() const { return work_.servers; }
+
+  void begin() {}
+  /// Records a slice of the copy in each round. A group that runs copies all before the first,
+  /// which takes its lanes as long; a run that is replayed in part would have too much of it.
+  void copy_own() {
+    if (server_ != 0) return;
+    const MessageRun own = work_.run(true, rank());
+    for (int m = 0; m < own.count; ++m) own_ += work_.part(own.message[m], channel_).bytes;
+    copy_slice();
+  }
+  int visits() const {
+    if constexpr (lists_visits) return work_.visits;
+    return Pairwise::visits(ranks());
+  }
+  /// Records a slice of the message of visit n. Returns true if more of it is left.
+  bool visit(int n) {
+    const auto [peer, sends, messages] = visited(n);
+    if (messages.count == 0) return false;
+    const Index all = work_.part(messages.message[0], channel_).bytes;
+    measure(all);
+    const Index left = all - round_ * slice_;
+    if (left <= 0 || round_ >= record_.limit) return false;
+    SimStep step;
+    if (sends) {
+      step.out[0] = SimRecord::index(peer, record_.out, record_.out_at);
+    } else {
+      step.in[0] = SimRecord::index(peer, record_.in, record_.in_at);
+    }
+    note(step, std::min(left, slice_));
+    return left > slice_;
+  }
+  void rest() {
+    ++round_;
+    copy_slice();
+  }
+
+ private:
+  void copy_slice() {
+    const Index left = own_ - round_ * slice_;
+    if (left > 0 && round_ < record_.limit) note({}, std::min(left, slice_));
+  }
+  static constexpr bool lists_visits = requires(const Work& work) { work.visits; };
+  struct Visited {
+    int peer;
+    bool sends;
+    MessageRun messages;
+  };
+  Visited visited(int n) const {
+    if constexpr (lists_visits) {
+      const auto& next = work_.visit[n];
+      return {next.peer, next.sends, work_.run(next)};
+    } else {
+      const auto next = Pairwise::visit_at(work_.rings[channel_], n);
+      return {next.peer, next.sends, work_.run(next.sends, next.peer)};
+    }
+  }
+  void measure(Index bytes) {
+    const double rounds = double(bytes) / double(slice_);
+    record_.trace.all_rounds = std::max(record_.trace.all_rounds, rounds);
+    record_.trace.rounds = std::min(record_.trace.all_rounds, double(record_.limit));
+  }
+  void note(SimStep step, Index bytes) {
+    step.bytes = bytes;
+    record_.trace.steps.push_back(step);
+  }
+
+  const Work& work_;
+  int channel_, server_;
+  Index slice_, round_ = 0, own_ = 0;  // `own_`: bytes of this rank's messages to itself
+  SimRecord& record_;
+};
+
+/// Context of a launch of an exchange, for one group.
+template <class Work>
+struct SimExchangeContext {
+  const Work& work;
+  int channel, server;
+  Index slice;  // bytes
+  SimRecord& record;
+  SimExchange<Work> exchange() const { return {work, channel, server, slice, record}; }
 };
 
 /// Replaces the context of a launch. Its primitives only record.

@@ -39,7 +39,8 @@ class Exchange {
     if (server_ != 0) return;
     const MessageRun from = work_.run(true, rank()), to = work_.run(false, rank());
     for (int i = 0; i < from.count && i < to.count; ++i) {
-      const Message out = part(from.message[i]), in = part(to.message[i]);
+      const Message out = work_.part(from.message[i], channel_),
+                    in = work_.part(to.message[i], channel_);
       const Index n = out.bytes < in.bytes ? out.bytes : in.bytes;
       if (out.data == in.data) continue;
       for (Index at = group_.rank() * run; at < n; at += Group::width * run) {
@@ -84,21 +85,6 @@ class Exchange {
   static constexpr int looks = 4;                              // polls of one peer per turn
   static constexpr Index run = Group::width == 1 ? 4096 : 16;  // bytes per lane in `copy_own`
 
-  /// Number of channels that share a message. Both ends compute it from the same values.
-  CCL_HD Index sharers(Index bytes) const {
-    const Index each = work_.channel_bytes;
-    if (each == 0 || bytes >= each * work_.channels) return work_.channels;
-    return bytes <= each ? 1 : div_up(bytes, each);
-  }
-  /// Part of a message on this channel.
-  CCL_HD Message part(const Message& m) const {
-    const Index lines = div_up<Index>(m.bytes, 128 * sharers(m.bytes));
-    const Index begin = lines * 128 * channel_;
-    const Index left = m.bytes - begin;
-    const Index bytes = left < 0 ? 0 : left < lines * 128 ? left : lines * 128;
-    return {m.data + (left < 0 ? 0 : begin), bytes};
-  }
-
   template <bool Sends>
   CCL_HD bool some(int peer, const MessageRun& messages) {
     if (failed_) return false;
@@ -108,7 +94,7 @@ class Exchange {
     Cursor at = first_ ? Cursor{} : kept;
     Message now{};
     for (; at.message < n; ++at.message, at.done = 0) {
-      now = part(messages.message[at.message]);
+      now = work_.part(messages.message[at.message], channel_);
       if (at.done < now.bytes) break;
     }
     if (at.message < n && !has_wire<Sends>(peer)) {

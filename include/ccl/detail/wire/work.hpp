@@ -57,6 +57,21 @@ struct WireWork {
     const Messages& of = to_peer ? sends : recvs;
     return {of.message + of.begin[peer], of.begin[peer + 1] - of.begin[peer]};
   }
+  /// Returns the part of a message on a channel: whole lines of 128 bytes. Both ends of a message
+  /// compute it from the same values.
+  CCL_HD Message part(const Message& m, int channel) const {
+    const Index lines = div_up<Index>(m.bytes, 128 * sharers(m.bytes));
+    const Index begin = lines * 128 * channel;
+    const Index left = m.bytes - begin;
+    const Index bytes = left < 0 ? 0 : left < lines * 128 ? left : lines * 128;
+    return {m.data + (left < 0 ? 0 : begin), bytes};
+  }
+  /// Returns the number of channels that share a message.
+  CCL_HD Index sharers(Index bytes) const {
+    const Index each = channel_bytes;
+    if (each == 0 || bytes >= each * channels) return channels;
+    return bytes <= each ? 1 : div_up(bytes, each);
+  }
 };
 
 /// Arguments of an exchange of CPU lanes whose wires are connected on demand.
@@ -88,6 +103,19 @@ struct ExchangeWork : WireWork<Bytes> {
   CCL_HD MessageRun run(const Visit& of) const { return {message + of.first, of.count}; }
   /// Returns the messages of this rank to itself, as sends or as receives.
   CCL_HD MessageRun run(bool to_peer, int) const { return run(own[to_peer ? 0 : 1]); }
+
+  /// Returns the number of groups that share the peers of a channel, if a block holds `groups` of
+  /// them. A poll of a peer over host memory takes a few microseconds, so each peer and direction
+  /// has a group.
+  ///
+  /// The groups occupy at most 32 blocks, as many as NCCL takes for a network. The other
+  /// multiprocessors compute meanwhile.
+  int servers_on(int blocks, int groups) const {
+    if (!proxied || visits < 2) return 1;
+    constexpr int most = 32;
+    const int room = (blocks < most ? blocks : most) * (groups < 4 ? groups : 4) / channels;
+    return visits < room ? visits : room < 1 ? 1 : room;
+  }
 };
 static_assert(ExchangeWork::max_messages < 256, "A visit counts messages in 8 bits.");
 static_assert(sizeof(ExchangeWork) <= 4000, "Kernel arguments beyond 4 KB want a newer driver.");
