@@ -2,13 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "base/io/file.hpp"
 #include "base/made_once.hpp"
+#include <linux/mempolicy.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -72,6 +77,14 @@ void run_on(const std::vector<int>& cpus) {
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &set);
   }
   (void)::sched_setaffinity(0, sizeof set, &set);
+}
+
+void prefer_node(void* at, std::size_t bytes, int node) {
+  constexpr int nodes = 1024, bits = std::numeric_limits<unsigned long>::digits;
+  if (node < 0 || node >= nodes) return;
+  std::array<unsigned long, nodes / bits> mask{};
+  mask[std::size_t(node / bits)] = 1ul << (node % bits);
+  (void)::syscall(SYS_mbind, at, bytes, MPOL_PREFERRED, mask.data(), nodes, 0);
 }
 
 OnCpus::OnCpus(const std::vector<int>& cpus) {

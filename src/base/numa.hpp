@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace ccl::detail {
@@ -12,6 +13,10 @@ std::vector<int> allowed_cpus();
 /// Lets this thread run on these CPUs alone. Does nothing if there are none, or if the system
 /// refuses.
 void run_on(const std::vector<int>& cpus);
+
+/// Asks for pages of NUMA node `node` when memory is touched first, whichever thread touches it.
+/// `at` begins a page. Does nothing if `node` is -1 or the system refuses.
+void prefer_node(void* at, std::size_t bytes, int node);
 
 /// Scope in which this thread runs on some CPUs alone, so that memory that it touches first lies on
 /// their NUMA node. Does nothing without CPUs.

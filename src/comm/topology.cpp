@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,8 @@
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
+#include "gpu/devices.hpp"
+#include "gpu/driver.hpp"
 #include "topo/search/place_ranks.hpp"
 
 namespace ccl::detail {
@@ -70,10 +74,13 @@ int gpu_node_of(const CommState& state, const topo::RankPlacement& placement,
   return -1;
 }
 
-/// Sets the CPUs for threads and buffers that serve the rank's GPU: those of its NUMA node on which
-/// this thread may run. If it may run on none of them, the system's choice stays.
+/// Sets the NUMA node for buffers that serve the rank's GPU, and the CPUs for threads: those of the
+/// node on which this thread may run. If it may run on none of them, the system's choice stays.
 Result<void> choose_cpus(CommState& state, const topo::RankPlacement& placement, int gpu) {
   if (gpu < 0) return {};
+  const int node = topo::local_cpu(placement.graph, placement.paths, gpu);
+  const std::int64_t number = node < 0 ? -1 : placement.graph.nodes[std::size_t(node)].id;
+  if (number <= std::numeric_limits<int>::max()) state.device.numa = int(number);
   CCL_TRY(const bool ignores_bounds, setting_flag("IGNORE_CPU_AFFINITY"));
   const std::vector<int> allowed = allowed_cpus();
   std::vector<int> cpus = topo::cores_of(topo::cpu_affinity(placement.graph, placement.paths, gpu));
@@ -88,6 +95,37 @@ Result<void> choose_cpus(CommState& state, const topo::RankPlacement& placement,
   return {};
 }
 
+/// Bits of `GpuReport::reaches`: GPUs on which this process may keep memory for its rank.
+Result<std::uint64_t> reached_gpus(const CommState& state) {
+  CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
+  CCL_TRY(const CudaDriver* const cuda, cuda_driver());
+  std::uint64_t reached = 0;
+  int place = 0;
+  const auto& peers = state.identity.peers();
+  const PeerInfo& me = peers[std::size_t(state.identity.rank())];
+  for (const PeerInfo& peer : peers) {
+    if (peer.host_hash != me.host_hash) continue;
+    CUdevice device = -1;
+    const bool own = peer.rank == me.rank;
+    const bool seen =
+        own || (handles && cuda->device_get_by_pci_bus_id(
+                               &device, bus_id_text(peer.bus_id).c_str()) == CUDA_SUCCESS);
+    if (seen && place < std::numeric_limits<std::uint64_t>::digits) {
+      reached |= std::uint64_t{1} << place;
+    }
+    ++place;
+  }
+  return reached;
+}
+
+/// Report of this rank on its GPU. A rank whose driver fails still takes part in the all-gather.
+topo::GpuReport own_report(const CommState& state) {
+  const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
+  topo::GpuReport report = topo::sight_of(me.bus_id);
+  if (const auto reached = reached_gpus(state)) report.reaches = *reached;
+  return report;
+}
+
 }  // namespace
 
 Result<void> arrange_ranks(CommState& state) {
@@ -99,7 +137,7 @@ Result<void> arrange_ranks(CommState& state) {
   const auto began = std::chrono::steady_clock::now();
   std::vector<topo::GpuReport> sights(state.device.gpu ? std::size_t(ranks) : 0);
   if (state.device.gpu && ranks > 1) {
-    sights[std::size_t(rank)] = topo::sight_of(peers[std::size_t(rank)].bus_id);
+    sights[std::size_t(rank)] = own_report(state);
     CCL_CHECK(bootstrap->all_gather(sights.data(), Index{sizeof(topo::GpuReport)}));
     CCL_CHECK(check_gathered(
         state, sights, [](const topo::GpuReport& of, int) { return topo::wrong_report(of); }));
@@ -112,7 +150,8 @@ Result<void> arrange_ranks(CommState& state) {
     CCL_TRY(const topo::RankPlacement placement, topo::place_ranks(peers, sights, rank, places));
     judge_ways(state, placement, places);
     const int gpu = gpu_node_of(state, placement, places);
-    state.identity.set_nics(topo::nics_of(placement, gpu));
+    CCL_TRY(auto nics, topo::nics_of(placement, gpu));
+    state.identity.set_nics(std::move(nics));
     CCL_CHECK(choose_cpus(state, placement, gpu));
     return topo::channels_of(placement, places, rank, ranks, rank == 0);
   };

@@ -75,8 +75,8 @@ void look_at_edges(const CommState& state, const TransportTable& transport_table
     if (state.device.gpu && in == Medium::gpu_memory) agreed.holds_slots = true;
     networked += int(out == Medium::network);
   }
-  // Wires over a network have slots at both ends. Those of a GPU rank lie in its host's memory.
-  if (!state.device.gpu) agreed.fan += std::min(agreed.fan, networked);
+  // Wires over a network have slots at both ends, in memory of the GPU or of its host.
+  agreed.fan += std::min(agreed.fan, networked);
 }
 
 /// Shrinks the slots of each plan until this composition takes at most its part of the budget. The

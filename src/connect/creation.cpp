@@ -64,7 +64,7 @@ Result<std::shared_ptr<Connections>> make_connections(const Composed& of, const 
   const auto plans = [&]() -> Result<Plans> {
     if (plan) CCL_CHECK(check_plan(comm, *plan));
     CCL_CHECK(may_compose(of.op, of.algo, of.proto));
-    return of.plans(comm, plan);
+    return of.plans(comm, of.transport_table, plan);
   };
   const int fan = of.over_peers() ? 1 : of.max_wires(comm.ranks());
   CCL_TRY(auto connections,

@@ -1,7 +1,9 @@
 #include <ccl/detail/compose/default_plans.hpp>
+#include <ccl/transport/ib.hpp>
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 
 #include "comm/state.hpp"
 
@@ -18,9 +20,22 @@ int max_far_ranks(const Communicator& comm) {
   for (const auto& [host, ranks] : here) fewest = std::min(fewest, ranks);
   return std::max(2, comm.ranks() - fewest);
 }
+
+/// True if all that goes to other hosts goes by RDMA. All ranks get the same result.
+bool all_by_rdma(const Communicator& comm, const TransportTable& by) {
+  int kinds = ~0;
+  for (int r = 0; r < comm.ranks(); ++r) kinds &= comm.peer(r).ib_kinds;
+  if (kinds == 0) return false;
+  for (int r = 1; r < comm.ranks(); ++r) {
+    if (comm.peer(r).host_hash == comm.peer(0).host_hash) continue;
+    return std::string_view{by.edge_transport(comm.peer(0), comm.peer(r)).transport} ==
+           IbTransport::name;
+  }
+  return false;
+}
 }  // namespace
 
-Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
+Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm, const TransportTable& by,
                          const std::optional<Plan>& given) {
   const bool on_device = comm.device() >= 0;
   int neighbors = 1;
@@ -41,7 +56,9 @@ Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
     network.channels = std::max(network.channels, 16 / far);
     // A single peer gets all NICs of a GPU. Among many peers their turns do that.
     const int nics = std::min(Access::state(comm)->identity.arrangement().max_nets(), 8);
-    if (far * nics <= 64) network.channels = std::max(network.channels, nics);
+    if (far * nics <= 64 && all_by_rdma(comm, by)) {
+      network.channels = std::max(network.channels, nics);
+    }
   }
   for (Plan& plan : plans.by_medium) {
     CCL_TRY(plan, with_buffer_setting(plan, of.proto));

@@ -15,6 +15,7 @@
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
+#include "gpu/devices.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/wire_layout.hpp"
 
@@ -55,6 +56,30 @@ Result<void> check_wires(const std::string& name, const Connection& made, const 
     }
   }
   return {};
+}
+
+/// Sets the GPU over which a rank sends by the NICs of its wires. All slots of an edge lie in one
+/// piece of memory, so there is one GPU or none.
+void choose_relay(const CommState& state, const std::vector<std::int64_t>& relays, EdgeNics& nics) {
+  const auto relayed = [](std::int64_t relay) { return relay >= 0; };
+  if (std::none_of(relays.begin(), relays.end(), relayed)) return;
+  const std::int64_t relay = relays.front();
+  if (std::count(relays.begin(), relays.end(), relay) != std::ptrdiff_t(relays.size())) {
+    nics.no_gpu_access = "the NICs of its channels are next to different GPUs";
+    return;
+  }
+  const auto& peers = state.identity.peers();
+  const PeerInfo& me = peers[std::size_t(state.identity.rank())];
+  const auto through = std::find_if(peers.begin(), peers.end(), [&](const PeerInfo& peer) {
+    return peer.host_hash == me.host_hash && peer.bus_id == relay;
+  });
+  if (through == peers.end() || through->way.fault != 0) {
+    nics.no_gpu_access =
+        fmt::format("GPU {} next to the NIC is not reached by P2P", bus_id_text(relay));
+    return;
+  }
+  nics.relay = relay;
+  nics.no_gpu_access.clear();
 }
 }  // namespace
 
@@ -99,6 +124,7 @@ EdgeNics Connections::nics_of(const Edge& edge, const ChannelUses& channels) con
   for (const topo::HostNic& nic : state.identity.nics()) nics.names.push_back(nic.name);
   if (nics.names.empty()) return nics;
   const bool sends = edge.side == EdgeSide::sender;
+  std::vector<std::int64_t> relays;  // by wire
   for (const auto& [channel, use] : channels) {
     const int device =
         state.identity.arrangement().net({use, edge.self.rank, edge.peer.rank, channel, sends});
@@ -107,6 +133,10 @@ EdgeNics Connections::nics_of(const Edge& edge, const ChannelUses& channels) con
       if (state.identity.nics()[n].device == device) index = int(n);
     }
     nics.of_wire.push_back(index);
+    const bool relayed =
+        sends && index >= 0 &&
+        (use != topo::EdgeUse::pair || state.identity.nics()[std::size_t(index)].relays_messages);
+    relays.push_back(relayed ? state.identity.nics()[std::size_t(index)].relay : -1);
     if (!nics.no_gpu_access.empty()) continue;
     if (index < 0) {
       nics.no_gpu_access = "the topology knows no NIC for it";
@@ -115,6 +145,7 @@ EdgeNics Connections::nics_of(const Edge& edge, const ChannelUses& channels) con
       nics.no_gpu_access = sends ? nic.no_read : nic.no_write;
     }
   }
+  choose_relay(state, relays, nics);
   return nics;
 }
 

@@ -49,7 +49,9 @@ struct Memories {
   }
 };
 
-CUmemAllocationProp properties(int device, bool fabric) {
+/// Properties of memory on a device. RDMA devices may register it if the GPU can allow that: some
+/// drivers refuse memory that was not asked for as such.
+CUmemAllocationProp properties(const CudaDriver& cuda, int device, bool fabric) {
   CUmemAllocationProp how{};
   how.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   how.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -57,6 +59,10 @@ CUmemAllocationProp properties(int device, bool fabric) {
   unsigned types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if (fabric) types |= CU_MEM_HANDLE_TYPE_FABRIC;
   how.requestedHandleTypes = CUmemAllocationHandleType(types);
+  int rdma = 0;
+  (void)cuda.device_get_attribute(
+      &rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+  how.allocFlags.gpuDirectRDMACapable = rdma != 0 ? 1 : 0;
   return how;
 }
 CUmemAccessDesc writable(int device) {
@@ -121,7 +127,7 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::make(std::shared_ptr<Gpu> gpu, std
 Result<void> GpuMemory::allocate_handles(std::size_t bytes, int device) {
   const CudaDriver& cuda = gpu_->driver();
   const auto allocate = [&](bool fabric) -> Result<void> {
-    const CUmemAllocationProp how = properties(device, fabric);
+    const CUmemAllocationProp how = properties(cuda, device, fabric);
     std::size_t grain = 0;
     CCL_CHECK(
         cuda_check(cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),

@@ -36,10 +36,12 @@ constexpr std::array table{
     Setting{"COMM_ID", text, "", nccl,
             "host:port where rank 0 listens for the others while ranks find each other; "
             "[address]:port for IPv6"},
-    Setting{"CROSS_NIC", integer, "2", nccl,
-            "0: rings leave a host by the NIC by which they enter it, and messages by the NIC of "
-            "the receiver's rail; 1: they may leave by another; 2: only where that is faster",
-            0, 2},
+    Setting{
+        "CROSS_NIC", integer, "2", nccl,
+        "0: rings leave a host by the NIC by which they enter it, and messages by the NIC of "
+        "the receiver's rail; 1: they may leave by another; 2: only where that is faster, or else "
+        "data would cross a CPU",
+        0, 2},
     Setting{"CUMEM_ENABLE", flag, "1", nccl,
             "0: share GPU memory by legacy IPC handles instead of cuMem handles"},
     Setting{"DEBUG", word, "WARN", nccl, "how much is logged", any, any,
@@ -193,6 +195,10 @@ constexpr std::array table{
             "(0000:1b:00.0-0000:43:00.0), parted by commas"},
     Setting{"P2P_LEVEL", word, "", nccl, "the farthest path over which GPUs access each other", any,
             any, "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
+    Setting{"P2P_PXN_LEVEL", integer, "2", nccl,
+            "whether messages between two ranks may leave by the NIC of the receiver's rail, "
+            "through memory of the GPU next to it (PXN); 0: no; 1 and 2: yes",
+            0, 2},
     Setting{
         "P2P_READ_ENABLE", flag, "0", nccl,
         "1: in Simple, what goes from GPU to GPU stays in the sender's memory, and the receiver "
@@ -201,9 +207,8 @@ constexpr std::array table{
             "protocols to choose from: Simple, LL, LL128, written as CCL_ALGO is"},
     Setting{
         "PXN_DISABLE", flag, "0", nccl,
-        "1: Auto never sends messages of AllToAll for another host by way of the rank here that "
-        "is on the receiver's rail, and the topology no GPU's data through one closer to the "
-        "NIC"},
+        "1: nothing is sent to another host through the GPU next to the NIC, and Auto never sends "
+        "messages of AllToAll by way of the rank here that is on the receiver's rail"},
     Setting{
         "REPORT_SIGNAL", integer, "0", false,
         "number of a signal on which a process logs what all ranks do and who is behind; 0: none",

@@ -233,7 +233,15 @@ const Form* form_of(const Setting& s) {
   return found == forms.end() ? nullptr : found;
 }
 
+/// A list that ends with a number takes larger ones, too, as NCCL does for levels of paths.
+bool is_beyond(const Setting& s, std::string_view v) {
+  const std::size_t last = s.words.rfind(' ');
+  const auto most = parse_integer(s.words.substr(last == s.words.npos ? 0 : last + 1));
+  return most && parse_integer(v).value_or(-1) > *most;
+}
+
 bool is_word(const Setting& s, std::string_view v) {
+  if (is_beyond(s, v)) return true;
   const std::string words = fmt::format(" {} ", s.words);
   return v.find(' ') == v.npos && words.find(fmt::format(" {} ", upper(v))) != words.npos;
 }

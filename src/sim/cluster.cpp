@@ -52,6 +52,8 @@ Found machine_of(const topo::Graph& graph, const topo::Paths& paths, const topo:
     const int gpu = trimmed.gpu_of_rank(r);
     machine.nets.push_back(topo::net_devices(
         trimmed, gpu < 0 ? std::vector<int>{} : topo::local_nets(trimmed, ways, gpu)));
+    machine.rails.push_back(topo::net_devices(
+        trimmed, gpu < 0 || on_cpus ? std::vector<int>{} : topo::rail_nets(trimmed, ways, gpu)));
   }
   return found;
 }

@@ -11,6 +11,7 @@
 #include "base/io/fd.hpp"
 #include "base/io/mapping.hpp"
 #include "base/io/os_error.hpp"
+#include "base/numa.hpp"
 #include "base/random.hpp"
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"
@@ -45,6 +46,7 @@ struct ShmEnd {
     if (!made) return refuse(made.error().code, made.error().what, made.error().os_code);
     Fd memory = *std::move(made);
     CCL_TRY(mapping, Mapping::of(memory, layout.bytes()));
+    prefer_node(mapping.base(), mapping.bytes(), context.numa);
     CCL_CHECK(fill_random(&nonce, sizeof nonce));
     CCL_TRY(offer,
             FdOffer::make(proof_of(context, nonce, edge.id, 0), edge.shape, std::move(memory)));

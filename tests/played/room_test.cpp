@@ -17,20 +17,28 @@
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/ib.hpp>
 #include <ccl/transport/p2p.hpp>
+#include <ccl/transport/socket.hpp>
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <map>
+#include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "comm/state.hpp"
+#include "gpu/devices.hpp"
+#include "gpu/memory.hpp"
 #include "support/graph_of.hpp"
+#include "support/memory_policy.hpp"
 #include "support/room/room.hpp"
 #include "transport/ib/gpu_memory.hpp"
 #include <sys/mman.h>
@@ -206,26 +214,6 @@ TEST_CASE("a NIC that fails under way leaves its channels to the others") {
   });
   std::cout << "with a failure: " << took.count() << " s\n";
   CHECK(room::busy(after, 0, 8) == std::set{0, 1, 2, 4, 5, 6, 7});
-}
-
-TEST_CASE("messages leave by the sender's NIC or, without crossing NICs, by that of the rail") {
-  // GPU g sends to GPU g - 1 of the other host, but GPU 0 to GPU 7 of its own.
-  const auto senders = [] {
-    room::Room hosts{room::dgx(), 2};
-    auto ranks = hosts.create_ranks();
-    if (!ranks[0]) FAIL(ranks[0].error().message());
-    const auto moved = moved_by(hosts, "SendRecv with another rail", [&] {
-      played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 1, 7);
-    });
-    std::set<int> sent;
-    for (int n = 0; n < 8; ++n) {
-      if (moved[std::size_t(n)].sent > 0) sent.insert(n);
-    }
-    return sent;
-  };
-  CHECK(senders() == std::set{1, 2, 3, 4, 5, 6, 7});
-  const Environment rails{"CCL_CROSS_NIC", "0"};
-  CHECK(senders() == std::set{0, 1, 2, 3, 4, 5, 6});
 }
 
 TEST_CASE("proxy threads run on the CPUs of their GPU's NUMA node, unless the process may not") {
@@ -444,33 +432,54 @@ TEST_CASE("the simulator and the chooser put compositions into one order") {
 namespace {
 /// Memory of played GPUs for RDMA devices: plain memory, of which devices' writes are visible once
 /// they have read from it.
-std::atomic<int> gpu_pieces{0};
+struct GpuPieces {
+  std::atomic<int> made{0}, relayed{0};
+  std::mutex mutex;
+  std::map<const void*, int> holder;  // GPU of each piece, by its first byte
+} pieces;
+
+int gpu_with(std::int64_t bus_id) {
+  CUdevice device = -1;
+  (void)(*detail::cuda_driver())
+      ->device_get_by_pci_bus_id(&device, detail::bus_id_text(bus_id).c_str());
+  return device;
+}
+
 constexpr detail::GpuCalls gpu_memory{
-    [](detail::GpuArena*, std::size_t bytes) -> Result<detail::GpuPiece> {
-      ++gpu_pieces;
+    [](detail::GpuArena* arena, std::int64_t relay, std::size_t bytes) -> Result<detail::GpuPiece> {
+      ++pieces.made;
+      pieces.relayed += relay >= 0 ? 1 : 0;
       auto owner = std::shared_ptr<void>{std::aligned_alloc(4096, bytes), std::free};
       std::memset(owner.get(), 0, bytes);
+      const std::lock_guard lock{pieces.mutex};
+      pieces.holder[owner.get()] = relay >= 0 ? gpu_with(relay) : arena->gpu()->device();
       return detail::GpuPiece{static_cast<std::byte*>(owner.get()), bytes, owner};
     },
     [](detail::GpuArena*, const detail::GpuPiece&) -> Result<detail::Fd> {
       return detail::Fd{::memfd_create("gpu", MFD_CLOEXEC)};
     },
     [] { return false; }, [] { return false; }};
+
+/// RDMA devices reach memory of GPUs while it lives.
+struct WithGpuMemory {
+  WithGpuMemory() { detail::use_gpu_calls(&gpu_memory); }
+  ~WithGpuMemory() { detail::use_gpu_calls(nullptr); }
+};
 }  // namespace
 
 TEST_CASE("slots lie in GPU memory where the NIC is near, and else in memory of the host") {
-  detail::use_gpu_calls(&gpu_memory);
-  gpu_pieces = 0;
+  const WithGpuMemory reached;
+  const Environment no_relays{"CCL_PXN_DISABLE", "1"};
   const auto pieces_of = [](const room::Shape& shape, int distance) {
     room::Room hosts{shape, 2};
     auto ranks = hosts.create_ranks();
     if (!ranks[0]) FAIL(ranks[0].error().message());
-    const int before = gpu_pieces;
+    const int before = pieces.made;
     const auto moved = moved_by(hosts, "SendRecv", [&] {
       played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 2, distance);
     });
     CHECK(room::unevenness(moved, shape.nics) < evenly);
-    return gpu_pieces - before;
+    return pieces.made - before;
   };
   // Each GPU has ends to and from 8 GPUs of the other host.
   CHECK(pieces_of(room::dgx(), 8) == 16 * 8 * 2);
@@ -487,5 +496,154 @@ TEST_CASE("slots lie in GPU memory where the NIC is near, and else in memory of 
     const Environment none{"CCL_IB_GPU_MEMORY", "0"};
     CHECK(pieces_of(room::dgx(), 8) == 0);
   }
-  detail::use_gpu_calls(nullptr);
+}
+
+namespace {
+/// True if each NIC of DGX-like hosts has sent only from memory of the GPU at its switch.
+bool sent_from_near_memory(room::Room& hosts) {
+  bool near = true;
+  const std::lock_guard lock{pieces.mutex};
+  for (int nic = 0; nic < hosts.hosts() * hosts.shape().nics; ++nic) {
+    for (const void* const from : hosts.verbs().sources(nic)) {
+      const auto held = pieces.holder.find(from);
+      near = near && held != pieces.holder.end() && held->second == nic;
+    }
+  }
+  hosts.verbs().forget_sources();
+  return near;
+}
+}  // namespace
+
+TEST_CASE("what leaves by a NIC of another GPU goes over that GPU's memory") {
+  const WithGpuMemory reached;
+  const auto shape = room::dgx();
+  struct Sent {
+    bool near_rings, near_trees, near_messages;
+    int by_rings, by_messages;
+    std::set<int> senders;
+  };
+  const auto send = [&] {
+    room::Room hosts{shape, 2};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    const int rings = ranks[0]->ring_count();
+    Sent sent{};
+    int before = pieces.relayed;
+    check_even(
+        hosts,
+        moved_by(
+            hosts, "AllReduce by rings",
+            [&] { played::all_reduces<Ring, Simple, Ways>(ranks, rings * 8192, small(rings), 2); }),
+        all_of(shape));
+    sent.near_rings = sent_from_near_memory(hosts);
+    sent.by_rings = pieces.relayed - before;
+    played::all_reduces<Tree, Simple, Ways>(ranks, rings * 4096, small(2 * rings), 2);
+    sent.near_trees = sent_from_near_memory(hosts);
+    before = pieces.relayed;
+    check_even(
+        hosts,
+        moved_by(hosts, "AllToAll",
+                 [&] { played::all_to_alls<Pairwise, Simple, Ways>(ranks, 1024, small(2), 2); }),
+        all_of(shape));
+    sent.by_messages = pieces.relayed - before;
+    sent.near_messages = sent_from_near_memory(hosts);  // before the memory is another GPU's
+    // GPU g sends to GPU g - 1 of the other host, but GPU 0 to GPU 7 of its own.
+    const auto moved = moved_by(hosts, "SendRecv with another rail", [&] {
+      played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 2, 7);
+    });
+    for (int n = 0; n < 8; ++n) {
+      if (moved[std::size_t(n)].sent > 0) sent.senders.insert(n);
+    }
+    sent.near_messages = sent_from_near_memory(hosts) && sent.near_messages;
+    return sent;
+  };
+  const std::set low{0, 1, 2, 3, 4, 5, 6}, high{1, 2, 3, 4, 5, 6, 7};
+  const Sent usual = send();
+  CHECK(usual.near_rings);
+  CHECK(usual.near_trees);
+  CHECK(usual.near_messages);
+  CHECK(usual.by_rings == 16);         // one edge leaves a host in each ring
+  CHECK(usual.by_messages == 16 * 7);  // to all GPUs there but that on the sender's rail
+  CHECK(usual.senders == low);
+  {
+    const Environment none{"CCL_P2P_PXN_LEVEL", "0"};
+    const Sent sent = send();
+    CHECK(sent.by_rings == 16);
+    CHECK(sent.by_messages == 0);
+    CHECK(sent.senders == high);
+    CHECK(sent.near_messages);
+  }
+  const Environment off{"CCL_PXN_DISABLE", "1"};
+  const Sent direct = send();
+  CHECK(direct.near_rings);  // rings leave by the NIC of their last GPU
+  CHECK(direct.by_rings == 0);
+  CHECK(direct.by_messages == 0);
+  CHECK(direct.senders == high);
+  const Environment rails{"CCL_CROSS_NIC", "0"};
+  const Sent staged = send();
+  CHECK_FALSE(staged.near_rings);
+  CHECK(staged.senders == low);
+}
+
+TEST_CASE("slots of both ends of a network count in a GPU rank's memory budget") {
+  const Environment budget{"CCL_MEMORY_BUDGET", "16M"};
+  room::Room hosts{room::dgx(), 2};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
+    const auto made = Collective<AllToAll, Pairwise, Simple, Ways>::create(rank.comm);
+    if (!made) return made.error().message();
+    const Index used = rank.comm.memory_used(), half = rank.comm.memory_budget() / 2;
+    if (used > half) return fmt::format("{} bytes of {}", used, half);
+    return used > half / 4 ? "" : fmt::format("only {} bytes of {}", used, half);
+  });
+}
+
+TEST_CASE("a GPU's NICs give messages more channels only where RDMA uses these NICs") {
+  const auto channels = [](auto by, const char* net) {
+    using By = typename decltype(by)::type;
+    room::Room hosts{room::p5(), 2};
+    const Environment chosen{"CCL_NET", net};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    std::atomic<int> found{0};
+    played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
+      const auto made = Collective<SendRecv, Pairwise, Simple, By>::create(rank.comm);
+      if (!made) return made.error().message();
+      found = made->plan().channels;
+      return {};
+    });
+    return found.load();
+  };
+  CHECK(channels(std::type_identity<Ways>{}, "IB") == 4);
+  using Tcp = AnyOf<P2pTransport, IbTransport, SocketTransport>;
+  CHECK(channels(std::type_identity<Tcp>{}, "Socket") == 2);
+}
+
+TEST_CASE("staged data lies on the NUMA node of the GPU") {
+  if (!may_prefer_nodes()) {
+    std::cout << "SKIP: this process may not ask for memory of a NUMA node\n";
+    return;
+  }
+  const Environment staged{"CCL_IB_GPU_MEMORY", "0"};
+  room::Room hosts{room::dgx(), 2};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  const int rings = ranks[0]->ring_count();
+  std::barrier all{16};
+  played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
+    const auto made = Collective<AllReduce, Ring, Simple, Ways>::create(rank.comm, small(rings));
+    std::string problem = made ? played::all_reduce(rank, *made, 20'000, 1) : "not made";
+    all.arrive_and_wait();
+    // GPUs 0 to 3 are on node 0. This machine may have no node 1.
+    for (int nic = 0; rank.rank == 0 && nic < 4; ++nic) {
+      const auto sources = hosts.verbs().sources(nic);
+      if (sources.empty()) problem = fmt::format("NIC {} has sent nothing", nic);
+      for (const void* const from : sources) {
+        if (preferred_node(from) != 0) problem = fmt::format("NIC {} sends from any node", nic);
+      }
+    }
+    all.arrive_and_wait();
+    return problem;
+  });
 }

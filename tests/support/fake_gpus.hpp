@@ -41,6 +41,8 @@ struct FakeGpus {
   int refuses_to_map = -1;               // for this device, what is another's
   std::atomic<int> full{-1};             // this device, which has no memory left
   bool fabric = true;                    // handles for other hosts: here, other processes
+  bool rdma = true;                      // NICs may register memory of cuMem handles
+  std::atomic<int> for_rdma{0};          // such pieces of memory
   int fabric_imports = 0, legacy_imports = 0;
 
   Link link_of(int a, int b) const {
@@ -246,7 +248,8 @@ inline CudaDriver driver() {
                  ? value_of(all.capabilities, device, 90) / 10
              : what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
                  ? value_of(all.capabilities, device, 90) % 10
-                 : 1;
+             : what == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED ? int(all.rdma)
+                                                                                   : 1;
     return CUDA_SUCCESS;
   };
   cuda.device_can_access_peer = [](int* can, CUdevice a, CUdevice b) {
@@ -304,6 +307,9 @@ inline CudaDriver driver() {
     if ((how->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !gpus().fabric) {
       return CUDA_ERROR_NOT_PERMITTED;
     }
+    const bool rdma = how->allocFlags.gpuDirectRDMACapable != 0;
+    if (rdma && !gpus().rdma) return CUDA_ERROR_NOT_SUPPORTED;
+    gpus().for_rdma += rdma ? 1 : 0;
     if (how->location.id == gpus().full) return CUDA_ERROR_OUT_OF_MEMORY;
     const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
     if (fd < 0 || ::ftruncate(fd, off_t(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -44,6 +44,7 @@ struct Faults {
   bool refuse_memory = false, refuse_rtr = false, refuse_rts = false;
   bool refuse_channel = false, refuse_queue = false, refuse_pair = false;
   int refuse_dma_buf = 0;        // an errno
+  int refuse_dma_buf_of = -1;    // the device that refuses; -1: all
   bool refuse_flush = false;     // reads end with an error
   bool lose_gpu_writes = false;  // what devices write to a GPU's memory does not arrive
 
@@ -111,6 +112,15 @@ class FakeVerbs {
     for (const auto& device : devices_) all.push_back(device->traffic);
     return all;
   }
+  /// First bytes of the regions from which a device has sent steps.
+  std::set<const void*> sources(int device) {
+    const std::lock_guard lock{mutex};
+    return devices_[std::size_t(device)]->sources;
+  }
+  void forget_sources() {
+    const std::lock_guard lock{mutex};
+    for (const auto& device : devices_) device->sources.clear();
+  }
   /// CPUs on which threads that poll a device may run.
   std::set<int> cpus_of(int device) {
     const std::lock_guard lock{mutex};
@@ -144,6 +154,7 @@ class FakeVerbs {
     int number = 0;
     bool down = false;
     Traffic traffic{};
+    std::set<const void*> sources{};
     std::set<int> cpus{};
   };
   struct Context {
@@ -195,6 +206,9 @@ class FakeVerbs {
     const bool to_itself = pair.to == pair.self.qp_num;
     if (request.num_sge == 0 || found == pairs_.end() || to_itself) return;
     of(pair.self.context).device->traffic.sent += request.sg_list[0].length;
+    if (const auto from = regions_.find(request.sg_list[0].lkey); from != regions_.end()) {
+      of(pair.self.context).device->sources.insert(from->second->self.addr);
+    }
     of(found->second->self.context).device->traffic.received += request.sg_list[0].length;
   }
 
@@ -517,7 +531,10 @@ class FakeVerbs {
       int refused = 0;
       {
         const std::lock_guard lock{the->mutex};
-        refused = the->faults.refuse_dma_buf;
+        const int device = reinterpret_cast<Context*>(pd->context)->device->number;
+        const bool meant =
+            the->faults.refuse_dma_buf_of < 0 || the->faults.refuse_dma_buf_of == device;
+        if (meant) refused = the->faults.refuse_dma_buf;
       }
       if (refused != 0 || fd < 0 || offset != 0) {
         errno = refused != 0 ? refused : EBADF;

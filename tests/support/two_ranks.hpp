@@ -69,14 +69,19 @@ inline Ends two_ranks(WireShape shape, Word steps) {
 struct OneEdge {
   Lent from, to;
   std::optional<Connection> out, in;
-  explicit OneEdge(WireShape shape) {
+  /// `nics` and `numa`: of both ends.
+  explicit OneEdge(WireShape shape, const EdgeNics& nics = {}, int numa = -1) {
+    from.context.numa = to.context.numa = numa;
     const PeerInfo sends = info_of(0), receives = info_of(1);
     const auto id = 10ull << 40 | 1;
-    auto receiver =
-        IbTransport::setup(to.context, edge_of(sends, receives, EdgeSide::receiver, shape, id));
+    const auto edge = [&](EdgeSide side) {
+      Edge end = edge_of(sends, receives, side, shape, id);
+      end.nics = nics;
+      return end;
+    };
+    auto receiver = IbTransport::setup(to.context, edge(EdgeSide::receiver));
     REQUIRE(receiver.has_value());
-    auto sender =
-        IbTransport::setup(from.context, edge_of(sends, receives, EdgeSide::sender, shape, id));
+    auto sender = IbTransport::setup(from.context, edge(EdgeSide::sender));
     REQUIRE(sender.has_value());
     auto connected = sender->connect(receiver->handshake());
     REQUIRE(connected.has_value());

@@ -211,7 +211,8 @@ namespace {
 
 /// Two or more machines of four ranks, whose ring c enters by NIC c and leaves by NIC c + 1. Rank r
 /// of a machine is nearest to NICs 2r and 2r + 1.
-Arrangement with_nics(int count, int cross_nic, bool same_rail = false) {
+/// The rank at place `reaching` of each machine reaches the NICs of the first three.
+Arrangement with_nics(int count, int cross_nic, bool same_rail = false, int reaching = -1) {
   constexpr int each = 4;
   std::vector<int> of_rank;
   for (int r = 0; r < count * each; ++r) of_rank.push_back(r / each);
@@ -225,6 +226,7 @@ Arrangement with_nics(int count, int cross_nic, bool same_rail = false) {
       machine.tree.channels[std::size_t(c)].net_in = 10 + c;
       machine.tree.channels[std::size_t(c)].net_out = 20 + c;
       machine.nets.push_back({2 * c, 2 * c + 1});
+      machine.rails.push_back(reaching == c ? std::vector{0, 1, 2, 3, 4, 5} : std::vector<int>{});
     }
   }
   // As ranks publish and gather it.
@@ -305,6 +307,20 @@ TEST_CASE("messages use the nearest NICs, in turn by channel and peer") {
     const int rail = peer - 4, net = rails.net({topo::EdgeUse::pair, 0, peer, 0, true});
     CHECK((net == 2 * rail || net == 2 * rail + 1));
   }
+}
+
+TEST_CASE("messages use the NICs of the receiver's rail where the sender reaches them") {
+  const Arrangement made = with_nics(2, 0, false, 1);
+  const auto place_of_nic = [&](int rank, int peer, bool sends) {
+    return made.net({topo::EdgeUse::pair, rank, peer, 0, sends}) / 2;
+  };
+  for (int peer = 4; peer < 7; ++peer) {
+    CHECK(place_of_nic(1, peer, true) == peer - 4);
+    CHECK(place_of_nic(peer, 1, false) == peer - 4);  // the receiver's own
+    CHECK(place_of_nic(0, peer, true) == 0);
+    CHECK(place_of_nic(1, peer, false) == 1);
+  }
+  CHECK(place_of_nic(1, 7, true) == 1);  // out of reach
 }
 
 TEST_CASE("without a NIC in the topology there is no answer") {

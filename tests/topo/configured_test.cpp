@@ -95,6 +95,10 @@ TEST_CASE("rules for NICs are read with NCCL's values") {
     CHECK(rules->gdr_level == topo::PathType::phb);
     CHECK(rules->gdr_read == false);
   }
+  {
+    const Environment beyond("NCCL_NET_GDR_LEVEL", "9");
+    CHECK(topo::configured_rules()->gdr_level == topo::PathType::sys);
+  }
   const Environment policy("CCL_NETDEVS_POLICY", "MAX");
   const auto wrong = topo::configured_nets();
   REQUIRE_FALSE(wrong);

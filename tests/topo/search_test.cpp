@@ -11,6 +11,7 @@
 #include "support/catch.hpp"
 #include "support/graph_of.hpp"
 #include "support/machines.hpp"
+#include "support/room/shapes.hpp"
 
 namespace topo = ccl::topo;
 using ccl::test::graph_of;
@@ -102,6 +103,71 @@ TEST_CASE("functions of one card are ports of their own, ports that a NIC lists 
   CHECK(others.count() == 2);
   for (const topo::ChannelOrder& order : same.channels) CHECK(order.net_in == order.net_out);
   CHECK(rings(machine("0x1", true)).count() == 1);  // a cable of 25 GB/s
+}
+
+namespace {
+/// A host of the shape among others, and what the search finds for it.
+struct FoundRings {
+  topo::Graph graph;
+  topo::Paths paths;
+  topo::ChannelGraph ring;
+
+  FoundRings(const ccl::test::room::Shape& shape, const topo::PathRules& rules, int cross_nic)
+      : graph{graph_of(ccl::test::room::topology(
+            shape, 0, shape.gpus, [](int gpu) { return fmt::format("{:02x}:00.0", 16 + gpu); }))},
+        paths{topo::compute_paths(graph, rules)},
+        ring{topo::search_all(graph, paths, 2 * shape.gpus, cross_nic).ring} {}
+  int net(int dev) const {
+    for (const int n : graph.of(NodeType::net)) {
+      if (graph.nodes[n].net.dev == dev) return n;
+    }
+    return -1;
+  }
+  /// The farthest way by which a channel enters or leaves the host.
+  PathType farthest(bool enters) const {
+    PathType worst = PathType::loc;
+    for (const topo::ChannelOrder& order : ring.channels) {
+      const topo::Path& path =
+          enters ? paths.at(net(order.net_in), graph.gpu_of_rank(order.ranks.front()))
+                 : paths.at(graph.gpu_of_rank(order.ranks.back()), net(order.net_out));
+      worst = std::max(worst, path.type);
+    }
+    return worst;
+  }
+};
+}  // namespace
+
+TEST_CASE("each channel enters and leaves a host by a NIC near its GPU, or by that GPU's peer") {
+  auto slow = ccl::test::room::dgx();  // of which a CPU passes on what a NIC takes
+  slow.name = "slow";
+  slow.nic_mbps = 100000;
+  slow.cpu = ccl::test::room::amd;
+  for (const auto& shape :
+       {ccl::test::room::dgx(), ccl::test::room::ndv4(), ccl::test::room::p5(), slow}) {
+    for (const bool pxn : {true, false}) {
+      INFO(shape.name << (pxn ? ", PXN" : ", no PXN"));
+      topo::PathRules rules;
+      rules.pxn = pxn;
+      const FoundRings found{shape, rules, 2};
+      std::cout << fmt::format("{:5} {:6}: {} x {:g} GB/s, in by {}, out by {}, cross_nic {}\n",
+                               shape.name, pxn ? "PXN" : "no PXN", found.ring.count(),
+                               found.ring.bw_inter, topo::name(found.farthest(true)),
+                               topo::name(found.farthest(false)), found.ring.cross_nic);
+      CHECK(topo::check(found.ring, found.graph, found.paths) == "");
+      CHECK(found.farthest(true) <= PathType::pxb);
+      CHECK(found.farthest(false) <= (pxn ? PathType::pxn : PathType::pxb));
+      // The NICs are full at least to nine tenths.
+      CHECK(float(found.ring.count()) * found.ring.bw_inter >=
+            0.9F * float(shape.nics) * float(shape.nic_mbps) / 8000);
+    }
+  }
+}
+
+TEST_CASE("data goes over the GPU next to a NIC only if the NIC may read that GPU's memory") {
+  topo::PathRules strict;
+  strict.gdr_level = PathType::loc;
+  const FoundRings found{ccl::test::room::dgx(), strict, 0};
+  CHECK(found.farthest(false) > PathType::pxn);
 }
 
 TEST_CASE("PCIe machines get one ring at the speed of the host") {

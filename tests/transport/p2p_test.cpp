@@ -77,7 +77,12 @@ TEST_CASE("CCL_P2P_LEVEL is a path type or one of NCCL's numbers") {
   CHECK(level("PXN") == PathType::pxn);
   CHECK(level("0") == PathType::loc);
   CHECK(level("2") == PathType::pxb);
+  CHECK(level("3") == PathType::phb);
+  CHECK(level("4") == PathType::sys);
   CHECK(level("5") == PathType::sys);
+  CHECK(level("6") == PathType::sys);
+  CHECK(level("100") == PathType::sys);
+  CHECK(level("-1") == PathType::net);
   CHECK(level("far") == PathType::net);
 }
 

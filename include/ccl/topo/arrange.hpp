@@ -20,7 +20,10 @@ struct Machine {
   /// Device numbers of the NETs of each of `ranks`, in the order in which its channels take them;
   /// empty: unknown.
   std::vector<std::vector<int>> nets;
-  bool same_rail = false;  ///< true: messages leave by the NIC of the receiver's rail
+  /// Device numbers of the NETs of other ranks by which messages of each of `ranks` may leave, too:
+  /// those on the receiver's rail.
+  std::vector<std::vector<int>> rails;
+  bool same_rail = false;  ///< true: messages leave by the NIC of the receiver's rail only
   bool even = true;        ///< true: all pairs are alike, so trees inside may have any shape
   float gpu_bw = 0;        ///< GB/s of the links of a GPU to the others; 0: unknown, or no GPUs
   bool nvlink = false;     ///< true: all GPUs reach each other by NVLink, to which `gpu_bw` belongs
@@ -44,6 +47,8 @@ struct MachineShare {
   std::array<std::int16_t, max_channels> ring_in{}, ring_out{}, tree_in{}, tree_out{};
   int net_count = 0, same_rail = 0;
   std::array<std::int16_t, max_nets> nets{};  ///< this rank's own
+  int rail_count = 0;
+  std::array<std::int16_t, max_nets> rails{};  ///< this rank's entry of `Machine::rails`
 };
 
 /// Role of an edge in its composition.
@@ -102,7 +107,8 @@ class Arrangement {
   /// NET on the machine of `end.rank`, or -1 if the topology knows none. The runtime, `explain` and
   /// the simulator ask this function.
   /// - Ring and tree: the NIC that the search gave to the channel.
-  /// - Pairs, and other edges: the nearest NICs of the rank, in turn by channel and peer.
+  /// - Pairs, and other edges: the NICs of the receiver's rail if the sender may use them (see
+  ///   `Machine::rails`), else the nearest NICs of the rank, in turn by channel and peer.
   int net(const NetEnd& end) const;
   /// Returns the NICs of a rank in the order in which channels take them; empty: unknown.
   const std::vector<int>& nets_of(int rank) const;
@@ -127,6 +133,7 @@ class Arrangement {
   int ring_net(const NetEnd& end) const;
   int tree_net(const NetEnd& end) const;
   int pair_net(const NetEnd& end) const;
+  int place_of(int rank) const;
   void add_inside(TreePosition& position, const Order& order, int rank, int head, bool twin) const;
 
   std::vector<Machine> machines_;

@@ -104,6 +104,9 @@ std::vector<int> local_nets(const Graph& graph, const Paths& paths, int gpu,
 /// between its `local_nets`.
 int local_net(const Graph& graph, const Paths& paths, int gpu, int channel,
               const NetDevsPolicy& policy = {});
+/// Returns the NICs that a GPU reaches without a CPU, by itself or through the GPU next to the NIC.
+/// Its messages may leave by them, on the receiver's rail. Empty if it reaches none through a GPU.
+std::vector<int> rail_nets(const Graph& graph, const Paths& paths, int gpu);
 /// Returns the GPU whose own NIC is `net`, or -1.
 int local_gpu(const Graph& graph, const Paths& paths, int net);
 /// Returns all nodes of `type` that are equally best for `node`.

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,9 @@ struct EdgeNics {
   std::vector<int> of_wire{};
   /// Why a NIC of a wire may not access the memory of the rank's GPU; empty: all of them may.
   std::string no_gpu_access{};
+  /// PCI bus id of the GPU next to the NICs in whose memory a sender's slots lie (PXN); -1: the
+  /// slots lie with the rank.
+  std::int64_t relay = -1;
 };
 
 /// One end of a connection to be created: ranks, direction and shape.
@@ -63,6 +67,7 @@ struct TransportContext {
   double deadline_s = 60;              ///< seconds of one connect
   detail::GpuArena* arena = nullptr;   ///< null on a CPU rank
   int local_ranks = 1;                 ///< ranks on this host, this rank included
+  int numa = -1;                       ///< NUMA node for the rank's buffers; -1: any
   /// Address at which the other ranks have reached this one: "10.0.0.1:0"; empty: none has.
   std::string reached_at{};
 

@@ -32,6 +32,7 @@ TransportContext transport_context(CommState& state, GpuArena* arena) {
   context.deadline_s = state.limits.init_timeout_s;
   context.arena = arena;
   context.reached_at = state.rendezvous.bootstrap()->reached_at();
+  context.numa = state.device.numa;
   const auto& peers = state.identity.peers();
   const auto host = peers[std::size_t(state.identity.rank())].host_hash;
   context.local_ranks = int(std::count_if(

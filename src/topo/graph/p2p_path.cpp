@@ -18,6 +18,7 @@
 #include "base/made_once.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/driver.hpp"
+#include "settings/values.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -58,10 +59,9 @@ Result<std::optional<PathType>> path_level(const char* setting) {
   if (level.empty()) return std::optional<PathType>{};
   // Numbers refer to NCCL's former six levels.
   constexpr std::array old_levels{PathType::loc, PathType::pix, PathType::pxb,
-                                  PathType::pxb, PathType::phb, PathType::sys};
-  if (level.size() == 1 && level[0] >= '0' && level[0] <= '9') {
-    const std::size_t number = std::size_t(level[0] - '0');
-    return std::optional{number < old_levels.size() ? old_levels[number] : PathType::sys};
+                                  PathType::phb, PathType::sys, PathType::sys};
+  if (const auto number = parse_integer(level); number && *number >= 0) {
+    return std::optional{old_levels[std::size_t(std::min(*number, Index{old_levels.size() - 1}))]};
   }
   for (const auto& [type, name] : type_names) {
     if (level == name) return std::optional{type};

@@ -145,6 +145,7 @@ Paths compute_paths(const Graph& graph, const PathRules& rules) {
         const PathType level = rules.pxn_c2c ? PathType::p2c : PathType::pxb;
         if (relayed.type <= level && to[relay][gpu].type <= PathType::nvl &&
             graph.nodes[relay].host == graph.nodes[gpu].host &&
+            check_gdr(graph, wired, rules, relay, net, true).allowed &&
             (relayed.bw > own.bw || own.type > PathType::pxn)) {
           // Sending only: the receiver's NIC writes directly to its own GPU.
           to[net][gpu] = join(to[relay][gpu], relayed);

@@ -104,6 +104,13 @@ MachineShare share_of(const Machine& machine, int rank) {
     share.net_count = std::min(static_cast<int>(own.size()), MachineShare::max_nets);
     for (int n = 0; n < share.net_count; ++n) share.nets[n] = static_cast<std::int16_t>(own[n]);
   }
+  if (place < machine.rails.size()) {
+    const std::vector<int>& rails = machine.rails[place];
+    share.rail_count = std::min(static_cast<int>(rails.size()), MachineShare::max_nets);
+    for (int n = 0; n < share.rail_count; ++n) {
+      share.rails[n] = static_cast<std::int16_t>(rails[n]);
+    }
+  }
   return share;
 }
 
@@ -134,6 +141,7 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
       agreed = agreed && same_channels(all[r], first) && fits(all[r].ring_count) &&
                fits(all[r].tree_count);
       machine.nets.emplace_back(all[r].nets.begin(), all[r].nets.begin() + all[r].net_count);
+      machine.rails.emplace_back(all[r].rails.begin(), all[r].rails.begin() + all[r].rail_count);
     }
     machine.same_rail = first.same_rail != 0;
     if (agreed) {
@@ -155,11 +163,12 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
           "the ranks of rank {}'s machine see different machines (other settings, or devices "
           "hidden from some?); they stay in the order of ranks",
           ranks.front());
-      auto nets = std::move(machine.nets);
+      auto nets = std::move(machine.nets), rails = std::move(machine.rails);
       machine = in_rank_order(ranks);
       machine.nets = std::move(nets);
       machine.gpu_bw = first.gpu_bw;
       machine.nvlink = first.nvlink != 0;
+      machine.rails = std::move(rails);
     }
     machines.push_back(std::move(machine));
   }

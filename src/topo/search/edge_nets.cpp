@@ -16,8 +16,7 @@ int Arrangement::net(const NetEnd& end) const {
 const std::vector<int>& Arrangement::nets_of(int rank) const {
   static const std::vector<int> none;
   const Machine& machine = machines_[machine_of_[rank]];
-  const auto place = static_cast<std::size_t>(
-      std::lower_bound(machine.ranks.begin(), machine.ranks.end(), rank) - machine.ranks.begin());
+  const auto place = static_cast<std::size_t>(place_of(rank));
   return place < machine.nets.size() ? machine.nets[place] : none;
 }
 
@@ -69,23 +68,33 @@ int Arrangement::tree_net(const NetEnd& end) const {
   return -1;
 }
 
+int Arrangement::place_of(int rank) const {
+  const std::vector<int>& ranks = machines_[machine_of_[rank]].ranks;
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
 /// Ranks of one place on two machines take the same turn, so that they use NICs of one rail, and
 /// GPUs that share NICs begin at different ones.
 int Arrangement::pair_net(const NetEnd& end) const {
   const int m = machine_of_[end.rank], there = machine_of_[end.peer];
-  const auto place_of = [](const Machine& machine, int rank) {
-    return static_cast<int>(std::lower_bound(machine.ranks.begin(), machine.ranks.end(), rank) -
-                            machine.ranks.begin());
-  };
   const Machine& machine = machines_[m];
-  const int place = place_of(machine, end.rank), theirs = place_of(machines_[there], end.peer);
-  const bool by_rail = machine.same_rail && end.sends && there != m;
-  const std::vector<int>& own = nets_of(
-      by_rail ? machine.ranks[static_cast<std::size_t>(theirs) % machine.ranks.size()] : end.rank);
-  if (own.empty()) return -1;
-  const int count = static_cast<int>(own.size());
-  const int turn = end.channel + m + there + (place - theirs) % count + count;
-  return own[static_cast<std::size_t>(turn % count)];
+  const int place = place_of(end.rank), theirs = place_of(end.peer);
+  const auto turn_of = [&](const std::vector<int>& nets) {
+    if (nets.empty()) return -1;
+    const int count = static_cast<int>(nets.size());
+    const int turn = end.channel + m + there + (place - theirs) % count + count;
+    return nets[static_cast<std::size_t>(turn % count)];
+  };
+  if (end.sends && there != m) {
+    const auto across = static_cast<std::size_t>(theirs) % machine.ranks.size();
+    const int rail = turn_of(nets_of(machine.ranks[across]));
+    if (machine.same_rail) return rail;
+    if (static_cast<std::size_t>(place) < machine.rails.size()) {
+      const std::vector<int>& rails = machine.rails[static_cast<std::size_t>(place)];
+      if (std::find(rails.begin(), rails.end(), rail) != rails.end()) return rail;
+    }
+  }
+  return turn_of(nets_of(end.rank));
 }
 
 }  // namespace ccl::topo

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace ccl::topo {
@@ -10,6 +11,9 @@ struct HostNic {
   std::string name;
   // Why it may not read a rank's GPU memory to send, or write there; empty: it may.
   std::string no_read, no_write;
+  // Bus id of the GPU next to it, over whose memory the rank sends by it (PXN); -1: none.
+  std::int64_t relay = -1;
+  bool relays_messages = false;  // true: messages between two ranks, too (CCL_P2P_PXN_LEVEL)
 };
 
 }  // namespace ccl::topo

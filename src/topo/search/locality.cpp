@@ -79,6 +79,17 @@ int local_net(const Graph& graph, const Paths& paths, int gpu, int channel,
   return own.empty() ? -1 : own[static_cast<std::size_t>(channel) % own.size()];
 }
 
+std::vector<int> rail_nets(const Graph& graph, const Paths& paths, int gpu) {
+  std::vector<int> found;
+  bool relayed = false;
+  for (const int net : graph.of(NodeType::net)) {
+    const PathType type = paths.at(gpu, net).type;
+    if (type <= PathType::pxn) found.push_back(net);
+    relayed = relayed || type == PathType::pxn;
+  }
+  return relayed ? found : std::vector<int>{};
+}
+
 int local_gpu(const Graph& graph, const Paths& paths, int net) {
   const std::vector<int> gpus = nearest(graph, paths, net, NodeType::gpu);
   const int channels = static_cast<int>(graph.of(NodeType::net).size());

@@ -109,6 +109,19 @@ std::vector<DiscoveredGpu> reported_gpus(std::span<const PeerInfo> peers,
 
 }  // namespace
 
+bool all_reach(std::span<const PeerInfo> peers, std::span<const GpuReport> sights, int rank) {
+  const auto host = peers[static_cast<std::size_t>(rank)].host_hash;
+  const auto here = std::count_if(peers.begin(), peers.end(),
+                                  [&](const PeerInfo& peer) { return peer.host_hash == host; });
+  constexpr int bits = std::numeric_limits<std::uint64_t>::digits;
+  if (here > bits) return false;
+  const std::uint64_t all = ~std::uint64_t{0} >> (bits - here);
+  return std::all_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) {
+    return peer.host_hash != host ||
+           (sights[static_cast<std::size_t>(peer.rank)].reaches & all) == all;
+  });
+}
+
 bool all_alike(const Graph& graph, const Paths& paths) {
   const std::vector<int> gpus = graph.of(NodeType::gpu);
   const Path* first = nullptr;
@@ -207,8 +220,11 @@ std::string wrong_share(const MachineShare& share, int ranks) {
     for (const int net : *nets) check.in_range("NIC of a channel", net, -1, max_net);
   }
   check.in_range("number of NICs", share.net_count, 0, MachineShare::max_nets)
+      .in_range("number of NICs on rails", share.rail_count, 0, MachineShare::max_nets)
       .flag("use of the receiver's rail", share.same_rail);
-  for (const int net : share.nets) check.in_range("NIC of a rank", net, 0, max_net);
+  for (const auto* nets : {&share.nets, &share.rails}) {
+    for (const int net : *nets) check.in_range("NIC of a rank", net, 0, max_net);
+  }
   return check.why();
 }
 
@@ -259,6 +275,10 @@ Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
     }
   }
   CCL_TRY(placement.rules, configured_rules());
+  // A rank keeps its slots on the GPU next to the NIC, so it must be able to.
+  CCL_TRY(const Index gpu_memory, ccl::detail::setting_integer("IB_GPU_MEMORY"));
+  placement.rules.pxn =
+      placement.rules.pxn && gpu_memory != 0 && on_gpus && all_reach(peers, sights, rank);
   // GPUs of other communicators are left out to save time.
   std::vector<char> keep(placement.graph.nodes.size(), 1);
   for (const int gpu : placement.graph.of(NodeType::gpu)) {
@@ -279,25 +299,28 @@ std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets) {
   return devices;
 }
 
-std::vector<HostNic> nics_of(const RankPlacement& placement, int gpu) {
+Result<std::vector<HostNic>> nics_of(const RankPlacement& placement, int gpu) {
   const Graph& graph = placement.graph;
   std::vector<HostNic> nics;
-  for (const int net : graph.of(NodeType::net)) {
+  const std::vector<int> nets = graph.of(NodeType::net);
+  for (const int net : nets) {
     const Node::Net& n = graph.nodes[net].net;
     const bool one = n.port > 0 && n.name.find('+') == n.name.npos;
     nics.push_back({n.dev, one ? fmt::format("{}:{}", n.name, n.port) : n.name, {}, {}});
   }
   if (gpu < 0 || nics.empty()) return nics;
-  // No connection goes through another GPU.
+  CCL_TRY(const Index level, ccl::detail::setting_integer("P2P_PXN_LEVEL"));
   PathRules own_way = placement.rules;
   own_way.pxn = false;
   const Paths paths = compute_paths(graph, own_way);
-  const std::vector<int> nets = graph.of(NodeType::net);
   for (std::size_t n = 0; n < nets.size(); ++n) {
     const GdrAnswer read = check_gdr(graph, paths, own_way, gpu, nets[n], true);
     const GdrAnswer write = check_gdr(graph, paths, own_way, gpu, nets[n], false);
     if (!read.allowed) nics[n].no_read = fmt::format("{}: {}", nics[n].name, read.why);
     if (!write.allowed) nics[n].no_write = fmt::format("{}: {}", nics[n].name, write.why);
+    if (placement.paths.at(gpu, nets[n]).type != PathType::pxn) continue;
+    nics[n].relay = graph.nodes[local_gpu(graph, placement.paths, nets[n])].id;
+    nics[n].relays_messages = level > 0;
   }
   return nics;
 }
@@ -322,15 +345,21 @@ Result<Machine> channels_of(const RankPlacement& placement, const std::vector<Se
   Machine machine;
   bool on_cpu = true;
   CCL_TRY(const NetRules nets, configured_nets());
-  std::map<int, std::vector<int>> own;  // by rank
+  CCL_TRY(const Index pxn_level, ccl::detail::setting_integer("P2P_PXN_LEVEL"));
+  struct Nets {
+    std::vector<int> near, rails;
+  };
+  std::map<int, Nets> own;  // by rank
   for (const int gpu : graph.of(NodeType::gpu)) {
-    const std::vector<int> near = net_devices(graph, local_nets(graph, paths, gpu, nets.policy));
-    for (const int there : places[graph.nodes[gpu].gpu.rank].ranks) own[there] = near;
+    Nets found{net_devices(graph, local_nets(graph, paths, gpu, nets.policy)), {}};
+    if (pxn_level > 0) found.rails = net_devices(graph, rail_nets(graph, paths, gpu));
+    for (const int there : places[graph.nodes[gpu].gpu.rank].ranks) own[there] = found;
     on_cpu = on_cpu && graph.nodes[gpu].gpu.on_cpu;
   }
-  for (auto& [there, near] : own) {
+  for (auto& [there, found] : own) {
     machine.ranks.push_back(there);
-    machine.nets.push_back(std::move(near));
+    machine.nets.push_back(std::move(found.near));
+    machine.rails.push_back(std::move(found.rails));
   }
   if (!on_cpu) {
     const GpuLinks links = gpu_links(graph, paths);

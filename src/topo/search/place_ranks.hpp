@@ -20,6 +20,7 @@ struct GpuReport {
   static constexpr int max_links = 18;
   int seen = 0;  // 0: no driver reported anything
   int dev = 0, sm = 0, mig = 0, c2c_links = 0, c2c_mbps = 0, link_count = 0;
+  std::uint64_t reaches = 0;  // bit n: it may keep memory on the GPU of its host's n-th rank
   struct {
     std::int64_t remote = -1;  // -1: not known
     int count = 0;
@@ -29,6 +30,9 @@ GpuReport sight_of(std::int64_t bus_id);
 /// Return what does not fit in the part of another rank, or an empty text.
 std::string wrong_report(const GpuReport& report);
 std::string wrong_share(const MachineShare& share, int ranks);
+
+/// True if each of the ranks of `rank`'s host may keep memory on the GPUs of all others.
+bool all_reach(std::span<const PeerInfo> peers, std::span<const GpuReport> sights, int rank);
 
 /// True if NVLinks of one width join all pairs of GPUs: their order then does not matter.
 bool all_alike(const Graph& graph, const Paths& paths);
@@ -65,9 +69,9 @@ struct RankPlacement {
 /// out.
 std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets);
 
-/// NICs of the machine, in file order, and whether they may access the memory of GPU node `gpu`;
-/// -1: the rank has none.
-std::vector<HostNic> nics_of(const RankPlacement& placement, int gpu);
+/// NICs of the machine, in file order, whether they may access the memory of GPU node `gpu`, and
+/// the GPU over which it sends by them. -1: the rank has none.
+[[nodiscard]] Result<std::vector<HostNic>> nics_of(const RankPlacement& placement, int gpu);
 /// Channels of the machine of `rank`, in ranks of the communicator. With `dump`, writes the files
 /// that settings ask for.
 [[nodiscard]] Result<Machine> channels_of(const RankPlacement& placement,

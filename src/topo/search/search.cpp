@@ -159,6 +159,31 @@ bool Searcher::attempt(Scan& scan) {
   return static_cast<float>(best_.count()) * best_.bw_inter >= bound - 1e-3F;
 }
 
+bool Searcher::advance_to_nics(const Scan& scan) {
+  const bool near = now_.type_inter <= PathType::pxn;
+  const bool crosses = scan.cross_nic == 2 && (is_ring() || now_.pattern == Pattern::balanced_tree);
+  const bool crossed = best_.count() > 0 && best_.cross_nic == 2;
+  const PathType last = near ? std::min(scan.max_inter, PathType::pxn) : scan.max_inter;
+  if (between_ && now_.type_inter < last &&
+      (best_.count() == 0 || now_.type_inter < best_.type_inter ||
+       now_.type_inter < PathType::pxn || crossed)) {
+    now_.type_inter = next(now_.type_inter);
+    if (now_.type_inter < PathType::dis) return true;
+  }
+  const PathType first_far = std::max(scan.min_inter, next(PathType::pxn));
+  if (crosses && now_.cross_nic == 0) {
+    now_.cross_nic = 2;
+    now_.type_inter = near ? scan.min_inter : first_far;
+    return true;
+  }
+  now_.cross_nic = scan.cross_nic == 1 ? 1 : 0;
+  now_.type_inter = scan.min_inter;
+  if (!near || !between_ || scan.max_inter <= PathType::pxn) return false;
+  if (best_.count() > 0 && best_.type_inter <= PathType::pxn && !crossed) return false;
+  now_.type_inter = first_far;
+  return now_.type_inter < PathType::dis;
+}
+
 bool Searcher::advance(Scan& scan) {
   if (now_.same_channels) {
     now_.same_channels = false;
@@ -178,19 +203,7 @@ bool Searcher::advance(Scan& scan) {
     if (now_.type_intra < PathType::dis) return true;
   }
   now_.type_intra = scan.min_intra;
-  if (between_ && now_.type_inter < scan.max_inter &&
-      (best_.count() == 0 || now_.type_inter < best_.type_inter ||
-       now_.type_inter < PathType::pxn)) {
-    now_.type_inter = next(now_.type_inter);
-    if (now_.type_inter < PathType::dis) return true;
-  }
-  now_.type_inter = scan.min_inter;
-  if (scan.cross_nic == 2 && now_.cross_nic == 0 &&
-      (is_ring() || now_.pattern == Pattern::balanced_tree)) {
-    now_.cross_nic = 2;
-    return true;
-  }
-  now_.cross_nic = scan.cross_nic == 1 ? 1 : 0;
+  if (advance_to_nics(scan)) return true;
   const std::vector<float>& list = scan.speeds;
   if (scan.speed + 1 < list.size() &&
       (best_.count() == 0 || list[scan.speed + 1] / best_.bw_inter > 0.49F)) {

@@ -70,6 +70,9 @@ class Searcher {
   bool attempt(Scan& scan);
   /// Sets `now_` to the next settings to try. Returns false after the last ones.
   bool advance(Scan& scan);
+  /// Sets the next paths to NICs: those that avoid CPUs, with one NIC for each channel, then with
+  /// two, then the other paths in the same way. Returns false after the last ones.
+  bool advance_to_nics(const Scan& scan);
   /// Splits wide channels in two, so that more of a GPU's lanes share the work.
   void split_wide_channels(const Scan& scan);
   /// Searches for the same number of channels at higher speeds.

@@ -16,6 +16,11 @@ bool Searcher::improves() const {
     return static_cast<float>(found) * now_.bw_inter >
            static_cast<float>(best_.count()) * best_.bw_inter;
   }
+  // Bandwidth over a CPU is worth less: data is copied through memory of the host.
+  const auto far = [](const ChannelGraph& graph) { return graph.type_inter > PathType::pxn; };
+  if (between_ && best_.count() > 0 && far(now_) != far(best_)) {
+    return far(now_) ? mine > theirs : mine >= theirs;
+  }
   // Rails are worth 15 %: crossing NICs must gain more than that.
   const float target = 1.0F - static_cast<float>(best_.cross_nic - now_.cross_nic) * 0.15F;
   if (mine > theirs * target) return true;

@@ -18,6 +18,8 @@
 
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
+#include "base/numa.hpp"
+#include "gpu/devices.hpp"
 #include "transport/ib/gpu_proof.hpp"
 #include "transport/ib/link.hpp"
 #include "transport/ib/link_ports.hpp"
@@ -70,6 +72,7 @@ Result<void> IbLink::prepare() {
   CCL_TRY(tuning, IbTuning::from_settings());
   const std::size_t slots = std::size_t(shape.channels) * std::size_t(shape.slot_count);
   CCL_TRY(slot_table, Mapping::anonymous((slots + 1) * sizeof(IbSlot)));
+  prefer_node(slot_table.base(), slot_table.bytes(), context.numa);
   freed.resize(std::size_t(shape.channels));
   enter();
   CCL_TRY(const Index wanted, setting_integer("IB_GPU_MEMORY"));
@@ -85,6 +88,16 @@ void IbLink::stage(const std::string& why) const {
            edge.side == EdgeSide::sender ? "to" : "from", edge.peer.rank, why);
 }
 
+std::string IbLink::trial(const IbPort& port) {
+  const bool remotely = edge.side == EdgeSide::receiver && tuning.flush;
+  const std::int64_t gpu = edge.nics.relay >= 0 ? edge.nics.relay : edge.self.bus_id;
+  if (auto known = GpuMemoryProofs::get().find(port.device, gpu, remotely)) return *known;
+  std::string why =
+      prove_gpu_slots(*gpu_slots, port, remotely, tuning, std::min(context.deadline_s, 5.0));
+  GpuMemoryProofs::get().add(port.device, gpu, remotely, why);
+  return why;
+}
+
 Result<void> IbLink::place_on_gpu() {
   CCL_TRY(const IbPorts found, find_ib_ports());
   const WireShape& shape = edge.shape;
@@ -92,28 +105,33 @@ Result<void> IbLink::place_on_gpu() {
       std::size_t(shape.channels) * std::size_t(shape.slot_count) * std::size_t(shape.slot_bytes);
   std::string why;
   const IbLinkPorts chosen = ports_of_link(found.ports, edge.nics, shape.channels);
-  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, bytes, chosen.ports, slot_access(true), why));
-  const bool remotely = edge.side == EdgeSide::receiver && tuning.flush;
-  for (const IbPort& port : chosen.ports) {
-    if (!gpu_slots) break;
-    if (auto known = GpuMemoryProofs::get().find(port.device, edge.self.bus_id, remotely)) {
-      why = *std::move(known);
-    } else {
-      why = prove_gpu_slots(*gpu_slots, port, remotely, tuning, std::min(context.deadline_s, 5.0));
-      GpuMemoryProofs::get().add(port.device, edge.self.bus_id, remotely, why);
-    }
-    if (!why.empty()) {
-      gpu_slots.reset();
-      tried.push_back(port.device);
-    }
+  const auto standby = chosen.ports.begin() + std::ptrdiff_t(chosen.used);
+  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, edge.nics.relay, bytes,
+                                      {chosen.ports.begin(), standby}, slot_access(true), why));
+  for (auto port = chosen.ports.begin(); gpu_slots && port != standby; ++port) {
+    why = trial(*port);
+    if (why.empty()) continue;
+    gpu_slots.reset();
+    tried.push_back(port->device);
   }
   if (!gpu_slots) {
     stage(why);
     return {};
   }
+  // Ports that only stand by do not decide. Those that cannot serve this memory are left out.
+  for (auto port = standby; port != chosen.ports.end(); ++port) {
+    const auto registered = gpu_slots->with(port->device);
+    why = registered ? trial(*port) : registered.error().what;
+    if (why.empty()) continue;
+    tried.push_back(port->device);
+    unfit.push_back(port->device);
+    log_info(LogPart::net, "{} does not stand by for rank {} ({})", port->text(), edge.peer.rank,
+             why);
+  }
   slots_elsewhere = gpu_slots->base();
-  log_info(LogPart::net, "slots {} rank {} lie in GPU memory, by {}; GDRCopy is {}",
+  log_info(LogPart::net, "slots {} rank {} lie in memory of GPU {}, by {}; GDRCopy is {}",
            edge.side == EdgeSide::sender ? "to" : "from", edge.peer.rank,
+           bus_id_text(edge.nics.relay >= 0 ? edge.nics.relay : edge.self.bus_id),
            gpu_slots->scope() == GpuReach::dma_buf ? "DMA-BUF" : "nvidia-peermem",
            gpu_calls().has_gdrcopy() ? "there, and not used" : "not there");
   return {};

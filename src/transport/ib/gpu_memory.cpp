@@ -16,8 +16,9 @@ namespace {
 
 constexpr std::size_t grain = 64 << 10;  // of exports by drivers: at least a host page
 
-Result<GpuPiece> allocate(GpuArena* arena, std::size_t bytes) {
-  CCL_TRY(auto memory, GpuMemory::allocate(arena->gpu(), bytes));
+Result<GpuPiece> allocate(GpuArena* arena, std::int64_t relay, std::size_t bytes) {
+  CCL_TRY(auto memory, relay < 0 ? GpuMemory::allocate(arena->gpu(), bytes)
+                                 : GpuMemory::allocate_on(relay, arena->gpu(), bytes));
   return GpuPiece{memory->base(), memory->name().bytes, memory};
 }
 
@@ -64,13 +65,14 @@ bool finds_peer_memory(const std::string& root) {
   return false;
 }
 
-Result<std::unique_ptr<IbGpuSlots>> IbGpuSlots::make(GpuArena* arena, std::size_t bytes,
+Result<std::unique_ptr<IbGpuSlots>> IbGpuSlots::make(GpuArena* arena, std::int64_t relay,
+                                                     std::size_t bytes,
                                                      const std::vector<IbPort>& ports,
                                                      unsigned access, std::string& why) {
   const GpuCalls& calls = gpu_calls();
   auto slots = std::make_unique<IbGpuSlots>();
   slots->access_ = access;
-  auto piece = calls.allocate(arena, (bytes + grain - 1) / grain * grain);
+  auto piece = calls.allocate(arena, relay, (bytes + grain - 1) / grain * grain);
   if (!piece) {  // such as a GPU that is almost full
     why = piece.error().what;
     return std::unique_ptr<IbGpuSlots>{};

@@ -4,6 +4,7 @@
 #include <ccl/types/word.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,8 +32,9 @@ struct GpuPiece {
 
 /// Calls of the machine beside the verbs. Tests replace them, having neither GPU nor module.
 struct GpuCalls {
-  /// Allocates zeroed whole pages.
-  Result<GpuPiece> (*allocate)(GpuArena* arena, std::size_t bytes);
+  /// Allocates zeroed whole pages on the rank's GPU or, if `relay` is not -1, on the GPU with that
+  /// bus id.
+  Result<GpuPiece> (*allocate)(GpuArena* arena, std::int64_t relay, std::size_t bytes);
   Result<Fd> (*export_dma_buf)(GpuArena* arena, const GpuPiece& piece);
   bool (*has_peer_memory)();
   bool (*has_gdrcopy)();
@@ -52,7 +54,8 @@ class IbGpuSlots {
   /// Tries this memory with the GPU's driver and all devices: by DMA-BUF (unless CCL_DMABUF_ENABLE
   /// is 0), then by nvidia-peermem. Returns null and sets `why` if neither works: steps are then
   /// staged.
-  static Result<std::unique_ptr<IbGpuSlots>> make(GpuArena* arena, std::size_t bytes,
+  static Result<std::unique_ptr<IbGpuSlots>> make(GpuArena* arena, std::int64_t relay,
+                                                  std::size_t bytes,
                                                   const std::vector<IbPort>& ports, unsigned access,
                                                   std::string& why);
   std::byte* base() const { return piece_.base; }

@@ -61,6 +61,7 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   Mapping slot_table;  // IbSlots of all channels: the sender's, or the receiver's draft; one more
   std::unique_ptr<IbGpuSlots> gpu_slots;         // null: the slots are in `memory`
   std::vector<std::shared_ptr<IbDevice>> tried;  // open, so that a trial that failed counts
+  std::vector<std::shared_ptr<IbDevice>> unfit;  // cannot serve `gpu_slots`, and do not stand by
   std::vector<IbCreditReturn> freed;             // by channel
 
   Result<void> prepare();
@@ -96,6 +97,8 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
 
  private:
   Result<void> place_on_gpu();
+  /// Lets a port read or write `gpu_slots`, once for each device and GPU. Returns what went wrong.
+  std::string trial(const IbPort& port);
   /// Logs why the slots lie in host memory.
   void stage(const std::string& why) const;
   std::atomic<State> state_{State::connecting};

@@ -27,44 +27,64 @@ bool contains(std::string_view nic, const IbPort& port) {
   return false;
 }
 
-/// The card of the first port that `nic` contains; -1: it contains none.
-int card_of(std::string_view nic, const std::vector<IbPort>& found) {
+/// The NIC of the first port that `nic` contains; -1: it contains none.
+int nic_of(std::string_view nic, const std::vector<IbPort>& found) {
   for (const IbPort& port : found) {
     if (contains(nic, port)) return port.nic;
   }
   return -1;
 }
 
+/// Gives the ports of all cards that a name holds the number of the first.
+void join_cards(std::vector<IbPort>& found, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const int first = nic_of(name, found);
+    for (std::size_t n = 0; first >= 0 && n < found.size(); ++n) {
+      const int card = found[n].nic;
+      if (card == first || !contains(name, found[n])) continue;
+      for (IbPort& port : found) port.nic = port.nic == card ? first : port.nic;
+    }
+  }
+}
+
 }  // namespace
 
-IbLinkPorts ports_of_link(const std::vector<IbPort>& found, const EdgeNics& nics, int wires) {
+IbLinkPorts ports_of_link(std::vector<IbPort> found, const EdgeNics& nics, int wires) {
   IbLinkPorts chosen;
-  std::vector<int> cards;  // in order of preference
-  const auto prefer = [&](int card) {
-    if (card >= 0 && std::find(cards.begin(), cards.end(), card) == cards.end()) {
-      cards.push_back(card);
+  join_cards(found, nics.names);
+  std::vector<int> order;  // NICs, in order of preference
+  const auto prefer = [&](int nic) {
+    if (nic >= 0 && std::find(order.begin(), order.end(), nic) == order.end()) {
+      order.push_back(nic);
     }
   };
   for (const int index : nics.of_wire) {
-    const int card = index < 0 ? -1 : card_of(nics.names[std::size_t(index)], found);
-    chosen.nic_of_wire.push_back(card);
-    prefer(card);
+    const int nic = index < 0 ? -1 : nic_of(nics.names[std::size_t(index)], found);
+    chosen.nic_of_wire.push_back(nic);
+    prefer(nic);
   }
   chosen.nic_of_wire.resize(std::size_t(wires), -1);
-  for (const std::string& name : nics.names) prefer(card_of(name, found));
-  if (cards.empty()) {
+  for (const std::string& name : nics.names) prefer(nic_of(name, found));
+  if (order.empty()) {
     for (const IbPort& port : found) prefer(port.nic);
   }
-  for (const int card : cards) {
+  for (const int nic : order) {
     for (const IbPort& port : found) {
-      if (port.nic == card && chosen.ports.size() < max_ib_ports) chosen.ports.push_back(port);
+      if (port.nic == nic && chosen.ports.size() < max_ib_ports) chosen.ports.push_back(port);
     }
   }
   // A wire whose NIC found no place takes its turn among the others.
-  for (int& card : chosen.nic_of_wire) {
+  for (int& nic : chosen.nic_of_wire) {
     const bool there = std::any_of(chosen.ports.begin(), chosen.ports.end(),
-                                   [&](const IbPort& port) { return port.nic == card; });
-    if (!there) card = -1;
+                                   [&](const IbPort& port) { return port.nic == nic; });
+    if (!there) nic = -1;
+  }
+  const std::vector<int>& of_wire = chosen.nic_of_wire;
+  const bool in_turn = std::find(of_wire.begin(), of_wire.end(), -1) != of_wire.end();
+  while (chosen.used < chosen.ports.size() &&
+         (in_turn || std::find(of_wire.begin(), of_wire.end(), chosen.ports[chosen.used].nic) !=
+                         of_wire.end())) {
+    ++chosen.used;
   }
   return chosen;
 }

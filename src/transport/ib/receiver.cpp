@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include "base/field_check.hpp"
 #include "transport/ib/paths.hpp"
@@ -41,8 +43,9 @@ class IbReceiver final : public IbTask {
     std::vector<std::size_t> missing;             // parts, by slot
     std::vector<Word> freed;                      // by slot: see `freed_by`
     IbSlotTable slot_table;
-    Word flushing = 0, flushed = 0;  // steps, if they go to GPU memory
-    std::size_t reads = 0;           // in flight, one for each port
+    Word flushing = 0, flushed = 0;                     // steps, if they go to GPU memory
+    std::size_t reads = 0;                              // in flight, one for each of `writers`
+    std::set<std::pair<const IbDevice*, int>> writers;  // ports by which steps have come
   };
 
   bool sends() const override { return false; }
@@ -215,6 +218,7 @@ class IbReceiver final : public IbTask {
     channel.flushing = channel.received;
     const auto at = reinterpret_cast<std::uint64_t>(channel.wire.slot(channel.received - 1));
     for (const auto& [n, flush] : flushes_) {
+      if (channel.writers.count({ports_[n].device.get(), ports_[n].number}) == 0) continue;
       const int code = flush->read(c, at, slot_memory_[n]->remote_key(), link_->flush_landing(),
                                    board_memory_[n]->local_key());
       if (code != 0) {
@@ -370,12 +374,19 @@ class IbReceiver final : public IbTask {
       plans.push_back(plan_channel(c, offer, all_paths.back().size(), total));
       total += channels_[c].pairs;
     }
-    std::set<std::uint32_t> used;
-    for (const auto& paths : all_paths) {
-      for (const IbPath& path : paths) used.insert(path.second);
-    }
     // Data that came over other ports before a failure must be flushed by their devices.
-    for (std::uint32_t n = 0; link_->flushes() && n < ports_.size(); ++n) used.insert(n);
+    std::set<std::uint32_t> used;
+    for (std::size_t c = 0; c < channels_.size(); ++c) {
+      auto& writers = channels_[c].writers;
+      const auto writer = [&](std::uint32_t n) {
+        return std::pair<const IbDevice*, int>{ports_[n].device.get(), ports_[n].number};
+      };
+      for (const IbPath& path : all_paths[c]) writers.insert(writer(path.second));
+      for (std::uint32_t n = 0; n < ports_.size(); ++n) {
+        if (link_->flushes() && writers.count(writer(n)) != 0) used.insert(n);
+      }
+      for (const IbPath& path : all_paths[c]) used.insert(path.second);
+    }
     CCL_CHECK(open_completions(int(total), used));
     std::vector<IbPair> planned;
     for (std::size_t c = 0; c < channels_.size(); ++c) {

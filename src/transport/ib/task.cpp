@@ -218,29 +218,40 @@ Result<void> IbTask::take_ports() {
   if (found.ports.empty()) return fail(Errc::network, found.why);
   IbLinkPorts chosen =
       ports_of_link(found.ports, link_->edge.nics, int(link_->edge.shape.channels));
-  ports_ = std::move(chosen.ports);
+  ports_.clear();
   nics_ = std::move(chosen.nic_of_wire);
   slot_memory_.clear();
   board_memory_.clear();
   events_.clear();
-  const unsigned local = IBV_ACCESS_LOCAL_WRITE;
-  const unsigned slot_table = sends() ? local | IBV_ACCESS_REMOTE_WRITE : local;
-  for (const IbPort& port : ports_) {
-    CCL_TRY(auto memory, link_->gpu_slots != nullptr
-                             ? link_->gpu_slots->with(port.device)
-                             : port.device->memory(link_->memory.base(), link_->memory.bytes(),
-                                                   link_->slot_access(false)));
-    slot_memory_.push_back(std::move(memory));
-    CCL_TRY(auto of_board,
-            port.device->memory(link_->slot_table.base(), link_->slot_table.bytes(), slot_table));
-    board_memory_.push_back(std::move(of_board));
-    const bool known = std::any_of(events_.begin(), events_.end(),
-                                   [&](const auto& e) { return e.first == port.device; });
-    if (known) continue;
-    port.device->read_events();
-    events_.emplace_back(port.device, port.device->events());
-    watch(port.device->async_fd());
+  for (std::size_t n = 0; n < chosen.ports.size(); ++n) {
+    CCL_CHECK(take_port(chosen.ports[n], n >= chosen.used));
   }
+  return {};
+}
+
+/// Registers the memory with the port's device. A port that only stands by is left out if its
+/// device cannot serve memory of the GPU.
+Result<void> IbTask::take_port(const IbPort& port, bool stands_by) {
+  const auto& unfit = link_->unfit;
+  const bool on_gpu = link_->gpu_slots != nullptr;
+  if (on_gpu && std::find(unfit.begin(), unfit.end(), port.device) != unfit.end()) return {};
+  auto memory = on_gpu ? link_->gpu_slots->with(port.device)
+                       : port.device->memory(link_->memory.base(), link_->memory.bytes(),
+                                             link_->slot_access(false));
+  if (!memory && on_gpu && stands_by) return {};
+  if (!memory) return fail(std::move(memory).error());
+  const unsigned local = IBV_ACCESS_LOCAL_WRITE;
+  CCL_TRY(auto of_board, port.device->memory(link_->slot_table.base(), link_->slot_table.bytes(),
+                                             sends() ? local | IBV_ACCESS_REMOTE_WRITE : local));
+  ports_.push_back(port);
+  slot_memory_.push_back(*std::move(memory));
+  board_memory_.push_back(std::move(of_board));
+  const bool known = std::any_of(events_.begin(), events_.end(),
+                                 [&](const auto& e) { return e.first == port.device; });
+  if (known) return {};
+  port.device->read_events();
+  events_.emplace_back(port.device, port.device->events());
+  watch(port.device->async_fd());
   return {};
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/io/mapping.hpp"
+#include "base/numa.hpp"
 #include "base/random.hpp"
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"
@@ -107,6 +108,7 @@ struct ProxiedBody {
     CCL_CHECK(link->prepare());
     CCL_TRY(const auto layout, WireLayout::of(link->edge.shape, link->slots_elsewhere));
     CCL_TRY(link->memory, Mapping::anonymous(layout.bytes()));
+    prefer_node(link->memory.base(), layout.bytes(), context.numa);
     const EdgeSide side = link->edge.side;
     link->wires = layout.wires(link->memory.base(), side, true);
     link->prepare_wires();

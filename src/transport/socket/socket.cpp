@@ -17,7 +17,7 @@ namespace ccl {
 namespace detail {
 Result<void> SocketLink::prepare() {
   CCL_TRY(nics, net::data_interfaces(max_listeners, context.reached_at));
-  prefer_near_interface();
+  choose_listeners();
   CCL_TRY(const SocketSpread spread, socket_spread(nics.front().name));
   int threads = spread.threads + 1;
   if (polled) {
@@ -34,13 +34,17 @@ Result<void> SocketLink::prepare() {
 
 /// The first stream of a channel has all small steps: it takes the interface that the topology
 /// chooses, if that is one of those in use.
-void SocketLink::prefer_near_interface() {
-  if (edge.nics.of_wire.empty() || edge.nics.of_wire[0] < 0) return;
-  const std::string& near = edge.nics.names[std::size_t(edge.nics.of_wire[0])];
-  const auto is_near = [&](const net::Interface& nic) {
-    return nic.name == near.substr(0, near.find(':'));
-  };
-  std::stable_partition(nics.begin(), nics.end(), is_near);
+void SocketLink::choose_listeners() {
+  near.fill(any_listener);
+  for (std::size_t c = 0; c < near.size() && c < edge.nics.of_wire.size(); ++c) {
+    if (edge.nics.of_wire[c] < 0) continue;
+    const std::string& name = edge.nics.names[std::size_t(edge.nics.of_wire[c])];
+    const auto is_near = [&](const net::Interface& nic) {
+      return nic.name == name.substr(0, name.find(':'));
+    };
+    const auto found = std::find_if(nics.begin(), nics.end(), is_near);
+    if (found != nics.end()) near[c] = std::uint8_t(found - nics.begin());
+  }
 }
 
 Result<std::vector<net::Address>> SocketLink::listeners() const {
@@ -68,6 +72,7 @@ void SocketLink::write_fields(Handshake& mine, HandshakeCursor& cursor) {
   }
   cursor.put(mine, streams);
   cursor.put(mine, int(out != nullptr && out->offered_));
+  cursor.put(mine, near);
 }
 
 /// Both ends compute the same: each knows both ends' wanted numbers of streams, and the lower
@@ -75,11 +80,16 @@ void SocketLink::write_fields(Handshake& mine, HandshakeCursor& cursor) {
 Result<void> SocketLink::read_fields(const Handshake& theirs, HandshakeCursor& cursor) {
   const int count = cursor.get<int>(theirs);
   const int flag = cursor.get<int>(theirs);
-  const std::string why = FieldCheck{}
-                              .in_range("number of streams", count, 1,
-                                        Index(SocketSpread::max_sockets) * Index(max_listeners))
-                              .flag("offer of both directions", flag)
-                              .why();
+  near = cursor.get<decltype(near)>(theirs);
+  FieldCheck check;
+  check
+      .in_range("number of streams", count, 1,
+                Index(SocketSpread::max_sockets) * Index(max_listeners))
+      .flag("offer of both directions", flag);
+  for (const std::uint8_t first : near) {
+    if (first != any_listener) check.in_range("listener", first, 0, Index(max_listeners) - 1);
+  }
+  const std::string why = check.why();
   if (!why.empty()) {
     return fail(
         Errc::mismatch,

@@ -4,7 +4,9 @@
 #include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/transport/transport.hpp>
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -67,8 +69,12 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   std::unique_ptr<std::atomic<Word>[]> announced;  // channels: steps whose header has arrived
 
   std::vector<net::Interface> nics;  // this end's
+  /// Index of the receiver's listener for the first stream of each channel, modulo their number;
+  /// `any_listener`: the topology names no interface that is in use.
+  static constexpr std::uint8_t any_listener = 0xff;
+  std::array<std::uint8_t, 32> near{};
   Result<void> prepare();
-  void prefer_near_interface();
+  void choose_listeners();
   Result<std::vector<net::Address>> listeners() const;
   void prepare_wires();
   std::atomic<bool> both_ways{false};  // shares its sockets with the mate
@@ -77,10 +83,14 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   bool lines_come() const { return !lower_ && both_ways; }
   void lend(std::size_t line, const net::SecureSocket& socket);
   std::size_t lines() const { return std::size_t(edge.shape.channels) * std::size_t(streams); }
-  /// Large steps of a channel use all listeners; so do small steps of several channels or peers.
+  /// Large steps of a channel use all listeners. Small steps use that of the interface which the
+  /// topology chooses for the channel, else channels and peers take turns.
   std::size_t listener_of(std::size_t line) const {
-    const auto each = std::size_t(streams);
-    return std::size_t(edge.self.rank + edge.peer.rank) + line / each + line % each;
+    const auto each = std::size_t(streams), channel = line / each, stream = line % each;
+    if (const std::size_t first = near[channel % near.size()]; first != any_listener) {
+      return first + stream;
+    }
+    return std::size_t(edge.self.rank + edge.peer.rank) + channel + stream;
   }
   void write_fields(Handshake& mine, HandshakeCursor& cursor);
   Result<void> read_fields(const Handshake& theirs, HandshakeCursor& cursor);

@@ -24,7 +24,8 @@ struct Composed {
   WireNeeds needs;
   TransportTable transport_table;
   Index slot_bytes;  // default of a plan without slot bytes
-  Result<Plans> (*plans)(const Communicator& comm, const std::optional<Plan>& given);
+  Result<Plans> (*plans)(const Communicator& comm, const TransportTable& by,
+                         const std::optional<Plan>& given);
   /// Points to the list of all kernels that the composition may launch. The list is null without
   /// kernels.
   KernelLoader* const* kernels;

@@ -4,6 +4,7 @@
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/runtime/plans.hpp>
+#include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/transport/transport.hpp>
 #include <ccl/types/plan.hpp>
 
@@ -111,22 +112,24 @@ struct WirePlansOf {
   Plans (*on_host)(int neighbors);
   Plans (*on_device)(int ring_count, int blocks);
 };
-/// Returns `given`, or a plan that suits the communicator and the settings.
-Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm,
+/// Returns `given`, or a plan that suits the communicator, the transport and the settings.
+Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm, const TransportTable& by,
                          const std::optional<Plan>& given);
 template <class Algo, class Proto>
-Result<Plans> wire_plans(const Communicator& comm, const std::optional<Plan>& given) {
+Result<Plans> wire_plans(const Communicator& comm, const TransportTable& by,
+                         const std::optional<Plan>& given) {
   constexpr bool serves_pairs = requires { Algo::serves_pairs; };
   return wire_plans({Proto::name, Proto::carries_flags, to_many<Algo>, serves_pairs,
                      default_host_plans<Proto>, default_device_plans<Algo, Proto>},
-                    comm, given);
+                    comm, by, given);
 }
 
 /// Default plan over a peer view. A slot of the plan is one of the two halves of this rank's
 /// scratch. Copy engines need long copies: they use half of the default budget, or none for
 /// windows.
 template <class Algo>
-Result<Plans> peer_plans(const Communicator&, const std::optional<Plan>& given) {
+Result<Plans> peer_plans(const Communicator&, const TransportTable&,
+                         const std::optional<Plan>& given) {
   if (given) return Plans::same(*given);
   Plan plan;
   plan.slot_count = 2;

@@ -32,7 +32,7 @@ struct Machine {
 } machine;
 
 constexpr detail::GpuCalls calls{
-    [](detail::GpuArena*, std::size_t bytes) -> Result<detail::GpuPiece> {
+    [](detail::GpuArena*, std::int64_t, std::size_t bytes) -> Result<detail::GpuPiece> {
       void* const at =
           ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (at == MAP_FAILED) return fail(Errc::out_of_memory, "no memory");
@@ -132,7 +132,7 @@ TEST_CASE("why slots are staged is said") {
   REQUIRE(found.has_value());
   std::string why;
   const auto slots =
-      detail::IbGpuSlots::make(nullptr, 4096, found->ports, IBV_ACCESS_LOCAL_WRITE, why);
+      detail::IbGpuSlots::make(nullptr, -1, 4096, found->ports, IBV_ACCESS_LOCAL_WRITE, why);
   REQUIRE(slots.has_value());
   CHECK(*slots == nullptr);
   INFO(why);
@@ -203,6 +203,41 @@ TEST_CASE("slots are staged if a device does not reach GPU memory when that is t
   CHECK(fabric.held() == 0);
 }
 
+namespace {
+/// Two NICs, of which the only channel has the first.
+const EdgeNics first_of_two{{"fake_0:1", "fake_1:1"}, {0}};
+}  // namespace
+
+TEST_CASE("only the port that wrote a step flushes it") {
+  const Environment apart{"CCL_IB_MERGE_NICS", "0"};
+  FakeVerbs fabric{2};
+  const OnGpus gpus{fabric};
+  OneEdge edge{{1, 4, 1024}, first_of_two};
+  constexpr int steps = 20;
+  const int before = fabric.faults.flushes;
+  for (Word step = 1; step <= steps; ++step) {
+    CHECK(push(edge.out->wires[0], 1, step).problem == "");
+    CHECK(pull(edge.in->wires[0], 1, step, &edge.to.status, &edge.to.proxy).problem == "");
+  }
+  CHECK(fabric.faults.flushes - before == steps);
+}
+
+TEST_CASE("a port that only stands by does not keep slots from GPU memory") {
+  const Environment apart{"CCL_IB_MERGE_NICS", "0"};
+  FakeVerbs fabric{2};
+  const OnGpus gpus{fabric};
+  fabric.faults.refuse_dma_buf = EOPNOTSUPP;
+  fabric.faults.refuse_dma_buf_of = GENERATE(0, 1);
+  const bool serves = fabric.faults.refuse_dma_buf_of == 1;
+  {
+    OneEdge edge{{1, 4, 1024}, first_of_two};
+    CHECK(push(edge.out->wires[0], 3, 1).problem == "");
+    CHECK(pull(edge.in->wires[0], 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
+  }
+  CHECK((fabric.faults.flushes > 2) == serves);  // more than of trials
+  CHECK(fabric.held() == 0);
+}
+
 TEST_CASE("a trial leaves slots of zeros and says what is wrong") {
   FakeVerbs fabric{1};
   const OnGpus gpus{fabric};
@@ -214,7 +249,7 @@ TEST_CASE("a trial leaves slots of zeros and says what is wrong") {
                                          unsigned(IBV_ACCESS_REMOTE_READ)
                                    : unsigned(IBV_ACCESS_LOCAL_WRITE);
   std::string why;
-  auto slots = detail::IbGpuSlots::make(nullptr, 4096, found->ports, access, why);
+  auto slots = detail::IbGpuSlots::make(nullptr, -1, 4096, found->ports, access, why);
   REQUIRE((slots && *slots));
   const auto tuning = detail::IbTuning::from_settings();
   const auto prove = [&] {

@@ -3,6 +3,7 @@
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/fake_verbs.hpp"
+#include "transport/ib/paths.hpp"
 
 using namespace ccl;
 using namespace ccl::detail;
@@ -30,14 +31,21 @@ TEST_CASE("a connection takes the ports of its wires' NICs, then the others of t
   const IbLinkPorts chosen = ports_of_link(ports, nics, 3);
   CHECK(names(chosen) == Names{"fake_3", "fake_1", "fake_0"});  // fake_2 is not in the topology
   CHECK(chosen.nic_of_wire == std::vector{ports[3].nic, ports[1].nic, ports[3].nic});
+  CHECK(chosen.used == 2);  // fake_0 only stands by
   SECTION("a NIC that counts as one with others has the ports of all of them") {
     const IbLinkPorts both = ports_of_link(ports, {{"fake_1+fake_2"}, {0}}, 1);
     CHECK(both.nic_of_wire == std::vector{ports[1].nic});
+    CHECK(names(both) == Names{"fake_1", "fake_2"});
+    CHECK(both.ports[0].nic == both.ports[1].nic);
+    CHECK(both.used == 2);
+    const auto cards = std::vector{IbPortCard::of(both.ports[0]), IbPortCard::of(both.ports[1])};
+    CHECK(choose_paths(0, {cards[0].nic, cards[0].nic}, cards, both.ports, {}).size() == 2);
   }
   SECTION("a wire whose NIC is not there takes its turn") {
     const IbLinkPorts some = ports_of_link(ports, {{"fake_0:1", "gone:1"}, {1, 0, -1}}, 3);
     CHECK(names(some) == Names{"fake_0"});
     CHECK(some.nic_of_wire == std::vector{-1, ports[0].nic, -1});
+    CHECK(some.used == 1);
   }
   SECTION("the second function of a card has port 2 in the topology, and port 1 by itself") {
     CHECK(names(ports_of_link(ports, {{"fake_2:2"}, {0}}, 1)) == Names{"fake_2"});

@@ -1,7 +1,10 @@
 // Handshakes that are none of the socket transport, at the extremes of each field.
 #include <ccl/transport/socket.hpp>
 
+#include <array>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "net/address.hpp"
 #include "support/catch.hpp"
@@ -9,6 +12,7 @@
 #include "support/lent.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/proof.hpp"
+#include "transport/socket/stream.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -20,6 +24,7 @@ struct Fields {
   std::size_t listeners = 1;
   detail::net::WireAddress at = detail::net::Address::parse("127.0.0.1:9").value().wire();
   int streams = 1, both_ways = 0;
+  std::uint8_t near = 0;
 };
 /// The error of a sender that gets this handshake.
 Error error_of(const Fields& fields) {
@@ -30,6 +35,9 @@ Error error_of(const Fields& fields) {
   cursor.put(theirs, fields.at);
   cursor.put(theirs, fields.streams);
   cursor.put(theirs, fields.both_ways);
+  std::array<std::uint8_t, 32> near{};
+  near.back() = fields.near;
+  cursor.put(theirs, near);
   Lent lent;
   lent.context.deadline_s = 0.01;
   Edge edge;
@@ -69,5 +77,29 @@ TEST_CASE("a handshake that does not fit is refused before anything is opened") 
   }
   refused({.both_ways = 2}, "offer of both directions is 2, not from 0 to 1");
   refused({.both_ways = -1}, "offer of both directions is -1");
+  refused({.near = 4}, "listener is 4, not from 0 to 3");
   CHECK(error_of({}).code == Errc::timed_out);  // it fits, and nothing listens there
+}
+
+TEST_CASE("each channel's small steps take the interface that the topology chose for it") {
+  detail::SocketLink receiver, sender;
+  for (const char* const name : {"eth0", "eth1", "eth2"}) receiver.nics.push_back({name, {}});
+  receiver.edge.shape = sender.edge.shape = {4, 2, 128};
+  receiver.edge.self.rank = sender.edge.peer.rank = 1;
+  receiver.edge.peer.rank = sender.edge.self.rank = 0;
+  receiver.streams = 3;
+  receiver.edge.nics = {{"eth2", "eth0:1", "eth7"}, {0, 1, -1, 2}};
+  receiver.choose_listeners();
+  Handshake offer{};
+  HandshakeCursor out, in;
+  receiver.write_fields(offer, out);
+  REQUIRE(sender.read_fields(offer, in));
+  CHECK(sender.streams == 3);
+  std::vector<std::size_t> first;
+  for (std::size_t c = 0; c < 4; ++c) first.push_back(sender.listener_of(3 * c) % 3);
+  // Channels 2 and 3 have no interface that is in use: they take turns.
+  CHECK(first == std::vector<std::size_t>{2, 0, 0, 1});
+  for (std::size_t stream = 0; stream < 3; ++stream) {
+    CHECK(sender.listener_of(stream) % 3 == (2 + stream) % 3);
+  }
 }
