@@ -28,12 +28,19 @@ std::string_view type_label() {
   if constexpr (has_data_type<T>) return ccl::name(data_type_of<T>);
   return "user type";
 }
+template <class F>
+std::string_view redop_label() {
+  if constexpr (requires { F::name; }) return F::name;
+  return "user functor";
+}
 /// A functor that stands for several has a function `label`, which gives the one of the call.
 template <class F>
 std::string_view redop_label(const F& op) {
-  if constexpr (requires { op.label(); }) return op.label();
-  if constexpr (requires { F::name; }) return F::name;
-  return "user functor";
+  if constexpr (requires { op.label(); }) {
+    return op.label();
+  } else {
+    return redop_label<F>();
+  }
 }
 
 /// Describes a call that moves elements of `T`.
