@@ -49,7 +49,8 @@ std::uint64_t memory_domain() {
 }
 
 std::uint64_t pid_hash() {
-  return hash(fmt::format("{} {} {}", host_hash(), link("/proc/self/ns/pid"), ::getpid()));
+  return hash(fmt::format("{} {} {} {}", host_hash(), memory_domain(), link("/proc/self/ns/pid"),
+                          ::getpid()));
 }
 
 }  // namespace ccl::detail

@@ -42,6 +42,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids
   }
   // One secret for all ranks: that of the first id, which every rank has.
   auto core = std::make_shared<Core>(rank, ranks, roots[0].secret, deadline_s, options.status);
+  core->membership().tree_ranks = options.tree_ranks;
   std::unique_ptr<Bootstrap> out{new Bootstrap(core)};
   const auto formed = without_exceptions([&] { return core->formation().form(roots); });
   if (!formed) {

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "bootstrap/core.hpp"
@@ -16,18 +18,22 @@ constexpr double grace_s = 0.5;  // for each level of the tree
 
 Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
   RingGather& gather = core_->gather();
-  if (ranks() == 1 || all == nullptr || bytes_each <= 0)
+  const bool fits = bytes_each > 0 && bytes_each <= Index(max_message_bytes) / ranks() / 2;
+  if (ranks() == 1 || all == nullptr || !fits) {
     return gather.all_gather(all, bytes_each, {}, {"all_gather_hosts"});
+  }
   return gather.all_gather_tree(all, bytes_each, {}, {"all_gather_hosts"});
 }
 
-bool RingGather::goes_by_tree(Index bytes_each) const {
-  // A frame for each part and rank takes 5 to 8 us: 7 s for 1,024 ranks on two cores.
-  constexpr int many = 64;
+// A frame for each part and rank takes 5 to 8 us: 7 s for 1,024 ranks on two cores. On the ring, a
+// rank that makes another call is found at once, and all late ranks are known. A wait without a
+// limit needs that.
+bool RingGather::goes_by_tree(Index bytes_each, std::optional<double> limit_s) const {
   const Membership& members = core_.membership();
+  if (limit_s.value_or(members.deadline_s) <= 0) return false;
   const auto whole = std::uint64_t(members.ranks) * (sizeof(PartHead) + std::uint64_t(bytes_each));
-  return members.ranks >= many && members.in_ring() == members.ranks && !members.survivors &&
-         !members.places.empty() && whole <= max_message_bytes;
+  return members.ranks >= members.tree_ranks && members.in_ring() == members.ranks &&
+         !members.survivors && !members.places.empty() && whole <= max_message_bytes;
 }
 
 /// Checks the parts of the ranks below a child, of which each has its head, and stores them.
@@ -82,28 +88,31 @@ Result<void> RingGather::all_gather_tree(void* all, Index bytes_each, std::optio
     call_ = mine.text();
   }
   const std::string what = mine.text();
-  // A rank whose wait ends first waits for a rank that is late itself: those above it, and those
-  // that wait for all parts, have more time.
-  const auto within = [&](int more) {
-    const double limit = limit_s.value_or(members.deadline_s);
-    return limit > 0 ? limit + more * grace_s : 0;
-  };
+  // A rank whose wait ends first waits for a rank that is late itself: those above it have more
+  // time, and those that wait for all parts have twice as much.
+  const double limit = limit_s.value_or(members.deadline_s);
+  if (!limit_s) setting = "CCL_INIT_TIMEOUT";
   const HostTree tree{members.places, members.rank};
+  const auto due = std::chrono::steady_clock::now() +
+                   std::chrono::duration<double>(limit + (tree.height - 1) * grace_s);
+  const auto left = [&] {
+    const std::chrono::duration<double> rest = due - std::chrono::steady_clock::now();
+    return std::max(rest.count(), 0.001);
+  };
   auto* const base = static_cast<std::byte*>(all);
   std::vector<std::byte> up(sizeof mine + std::size_t(bytes_each));
   std::memcpy(up.data(), &mine, sizeof mine);
   std::memcpy(up.data() + sizeof mine, base + members.rank * bytes_each, std::size_t(bytes_each));
   for (const std::vector<int>& below : tree.below) {
-    CCL_TRY(const auto bundle,
-            messages.recv(below[0], tag, within(tree.height - 1), {what.c_str(), setting}));
+    CCL_TRY(const auto bundle, messages.recv(below[0], tag, left(), {what.c_str(), setting}));
     CCL_CHECK(take_bundle(mine, base, bytes_each, below, bundle));
     up.insert(up.end(), bundle.begin(), bundle.end());
   }
   const Index whole = members.ranks * bytes_each;
   if (tree.parent >= 0) {
     CCL_CHECK(messages.send(tree.parent, tag, up.data(), Index(up.size())));
-    CCL_TRY(const auto down,
-            messages.recv(tree.parent, tag, within(tree.levels), {what.c_str(), setting}));
+    CCL_TRY(const auto down, messages.recv(tree.parent, tag, 2 * limit + tree.levels * grace_s,
+                                           {what.c_str(), setting}));
     if (Index(down.size()) != whole) {
       const Lock lock = Engine::get().lock();
       core_.shutdown().on_mismatch(

@@ -48,7 +48,7 @@ Result<void> RingGather::all_gather(void* all, Index bytes_each, std::optional<d
                                       "possible); give it memory, or smaller parts",
                                       all == nullptr ? "no memory" : "memory", bytes_each, most));
   }
-  if (members.ranks > 1 && bytes_each > 0 && goes_by_tree(bytes_each)) {
+  if (members.ranks > 1 && bytes_each > 0 && goes_by_tree(bytes_each, limit_s)) {
     return all_gather_tree(all, bytes_each, limit_s, purpose, setting);
   }
   Lock lock = Engine::get().lock();

@@ -54,7 +54,7 @@ class RingGather {
 
   PartHead head_for(const RendezvousId& purpose) const;
   /// True if there are so many ranks that the tree is faster than the ring.
-  bool goes_by_tree(Index bytes_each) const;
+  bool goes_by_tree(Index bytes_each, std::optional<double> limit_s) const;
   Result<void> take_bundle(const PartHead& mine, std::byte* base, Index bytes_each,
                            const std::vector<int>& owners, net::Bytes bundle);
   void on_part(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);

@@ -23,11 +23,29 @@ void LevelCache::keep(std::shared_ptr<const Levels> levels) {
   exist_.store(true, std::memory_order_release);
 }
 
+namespace {
+
+/// Number in a level of a rank of the communicator; -1: it is none of the level's.
+int rank_in_level(const Levels& levels, bool inside, int rank) {
+  const auto& here = levels.hosts[std::size_t(levels.host)];
+  const int count = int(inside ? here.size() : levels.hosts.size());
+  for (int n = 0; n < count; ++n) {
+    const auto& ranks = inside ? here : levels.hosts[std::size_t(n)];
+    const auto at = std::size_t(inside ? n : levels.local);
+    if (at < ranks.size() && ranks[at] == rank) return n;
+  }
+  return -1;
+}
+
+}  // namespace
+
 void LevelCache::fail(const Levels& levels, const Error& error) {
-  for (const Communicator* level : {&levels.inner, levels.outer ? &*levels.outer : nullptr}) {
-    if (level == nullptr) continue;
-    CommState& state = *Access::state(*level);
-    if (state.status.ok()) state.rendezvous.fail_all(error);
+  for (const bool inside : {true, false}) {
+    if (!inside && !levels.outer) continue;
+    CommState& state = *Access::state(inside ? levels.inner : *levels.outer);
+    Error there = error;
+    if (error.peer >= 0) there.peer = rank_in_level(levels, inside, error.peer);
+    if (state.status.ok()) state.rendezvous.fail_all(there);
   }
 }
 

@@ -27,9 +27,10 @@ bool all_by_rdma(const Communicator& comm, const TransportTable& by) {
   for (int r = 0; r < comm.ranks(); ++r) kinds &= comm.peer(r).ib_kinds;
   if (kinds == 0) return false;
   for (int r = 1; r < comm.ranks(); ++r) {
-    if (comm.peer(r).host_hash == comm.peer(0).host_hash) continue;
-    return std::string_view{by.edge_transport(comm.peer(0), comm.peer(r)).transport} ==
-           IbTransport::name;
+    PeerInfo from = comm.peer(0), to = comm.peer(r);
+    if (from.host_hash == to.host_hash) continue;
+    from.way = to.way = {};  // each rank has its own
+    return std::string_view{by.edge_transport(from, to).transport} == IbTransport::name;
   }
   return false;
 }

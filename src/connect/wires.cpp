@@ -59,14 +59,17 @@ Result<void> check_wires(const std::string& name, const Connection& made, const 
 }
 
 /// Sets the GPU over which a rank sends by the NICs of its wires. All slots of an edge lie in one
-/// piece of memory, so there is one GPU or none.
+/// piece of memory, so there is one GPU or none. Without one, the slots lie on the rank's own GPU
+/// if all NICs may access it.
 void choose_relay(const CommState& state, const std::vector<std::int64_t>& relays, EdgeNics& nics) {
   const auto relayed = [](std::int64_t relay) { return relay >= 0; };
+  const auto none = [&](std::string why) {
+    if (!nics.no_gpu_access.empty()) nics.no_gpu_access = std::move(why);
+  };
   if (std::none_of(relays.begin(), relays.end(), relayed)) return;
   const std::int64_t relay = relays.front();
   if (std::count(relays.begin(), relays.end(), relay) != std::ptrdiff_t(relays.size())) {
-    nics.no_gpu_access = "the NICs of its channels are next to different GPUs";
-    return;
+    return none("the NICs of its channels are next to different GPUs");
   }
   const auto& peers = state.identity.peers();
   const PeerInfo& me = peers[std::size_t(state.identity.rank())];
@@ -74,9 +77,7 @@ void choose_relay(const CommState& state, const std::vector<std::int64_t>& relay
     return peer.host_hash == me.host_hash && peer.bus_id == relay;
   });
   if (through == peers.end() || through->way.fault != 0) {
-    nics.no_gpu_access =
-        fmt::format("GPU {} next to the NIC is not reached by P2P", bus_id_text(relay));
-    return;
+    return none(fmt::format("GPU {} next to the NIC is not reached by P2P", bus_id_text(relay)));
   }
   nics.relay = relay;
   nics.no_gpu_access.clear();

@@ -210,9 +210,10 @@ TEST_CASE("machines of different sizes and channels are aligned") {
 namespace {
 
 /// Two or more machines of four ranks, whose ring c enters by NIC c and leaves by NIC c + 1. Rank r
-/// of a machine is nearest to NICs 2r and 2r + 1.
+/// of a machine is nearest to NICs 2r and 2r + 1, or to `nics` such.
 /// The rank at place `reaching` of each machine reaches the NICs of the first three.
-Arrangement with_nics(int count, int cross_nic, bool same_rail = false, int reaching = -1) {
+Arrangement with_nics(int count, int cross_nic, bool same_rail = false, int reaching = -1,
+                      int nics = 2) {
   constexpr int each = 4;
   std::vector<int> of_rank;
   for (int r = 0; r < count * each; ++r) of_rank.push_back(r / each);
@@ -225,8 +226,13 @@ Arrangement with_nics(int count, int cross_nic, bool same_rail = false, int reac
       machine.ring.channels[std::size_t(c)].net_out = (c + 1) % each;
       machine.tree.channels[std::size_t(c)].net_in = 10 + c;
       machine.tree.channels[std::size_t(c)].net_out = 20 + c;
-      machine.nets.push_back({2 * c, 2 * c + 1});
-      machine.rails.push_back(reaching == c ? std::vector{0, 1, 2, 3, 4, 5} : std::vector<int>{});
+      const auto up_to = [nics](int first, int last) {
+        std::vector<int> nets;
+        for (int net = nics * first; net < nics * last; ++net) nets.push_back(net);
+        return nets;
+      };
+      machine.nets.push_back(up_to(c, c + 1));
+      machine.rails.push_back(reaching == c ? up_to(0, 3) : std::vector<int>{});
     }
   }
   // As ranks publish and gather it.
@@ -310,7 +316,7 @@ TEST_CASE("messages use the nearest NICs, in turn by channel and peer") {
 }
 
 TEST_CASE("messages use the NICs of the receiver's rail where the sender reaches them") {
-  const Arrangement made = with_nics(2, 0, false, 1);
+  const Arrangement made = with_nics(2, 0, false, 1), wide = with_nics(2, 0, false, 1, 4);
   const auto place_of_nic = [&](int rank, int peer, bool sends) {
     return made.net({topo::EdgeUse::pair, rank, peer, 0, sends}) / 2;
   };
@@ -319,6 +325,10 @@ TEST_CASE("messages use the NICs of the receiver's rail where the sender reaches
     CHECK(place_of_nic(peer, 1, false) == peer - 4);  // the receiver's own
     CHECK(place_of_nic(0, peer, true) == 0);
     CHECK(place_of_nic(1, peer, false) == 1);
+    for (int channel = 0; channel < 4; ++channel) {  // the same rail at both ends
+      CHECK(wide.net({topo::EdgeUse::pair, 1, peer, channel, true}) ==
+            wide.net({topo::EdgeUse::pair, peer, 1, channel, false}));
+    }
   }
   CHECK(place_of_nic(1, 7, true) == 1);  // out of reach
 }

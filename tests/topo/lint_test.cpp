@@ -80,6 +80,12 @@ TEST_CASE("what a graph shows to be wrong is named with what to do") {
       lint(machine(pci("10", gpu(0, 18, "11"), "32.0", 4) + pci("11", gpu(1, 18, "10")), ""));
   CHECK(advice(narrow, "GPU/0-10000 has 12 GB/s of PCIe, others have 48").find("reseat") == 0);
 
+  // As a virtual machine tells it that knows nothing.
+  const auto unknown =
+      lint(machine(pci("10", gpu(0, 18, "11"), "Unknown", 255) + pci("11", gpu(1, 18, "10")), ""));
+  CHECK(advice(unknown, "of PCIe, others have") == "none");
+  CHECK(advice(unknown, "width 255: taken as") != "none");
+
   const auto uneven = lint(machine(pci("10", gpu(0, 18, "11")) + pci("11", gpu(1, 12, "10")), ""));
   CHECK(advice(uneven, "247.2 GB/s of NVLink").find("nvidia-smi nvlink") != std::string::npos);
 

@@ -18,6 +18,7 @@
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
+#include "transport/fd_server.hpp"
 #include "transport/p2p/mapping.hpp"
 
 namespace ccl {
@@ -60,6 +61,12 @@ Result<void> check_parts(const CommState& state, const std::vector<Part>& parts)
           "rank {} is on {}, and this rank on another host (a window is memory that is mapped); "
           "make windows on the ranks of one host, by Communicator::split",
           p, peer.host);
+      return fail(std::move(error));
+    }
+    if (auto why = no_common_memory(self, peer); !why.empty()) {
+      error.code = Errc::not_supported;
+      error.what = fmt::format("rank {} and rank {} cannot share a window ({})",
+                               state.identity.rank(), p, why);
       return fail(std::move(error));
     }
     if (!state.device.gpu && self.pid_hash != peer.pid_hash && theirs.shared == 0) {

@@ -32,7 +32,9 @@ float nvlink(const Graph& graph, int gpu) {
 /// Compares a GPU's PCIe and NVLink bandwidths with those of the other GPUs.
 void check_gpu_links(const Graph& graph, int gpu, float widest, std::vector<Finding>& findings) {
   const float bw = uplink(graph, gpu);
-  if (bw > 0 && bw < widest) {
+  // A speed that is not known is a finding of its own, and no fault of the card.
+  const bool known = pcie_bw(graph.nodes[gpu].pci.link_speed, 16) > 0;
+  if (known && bw > 0 && bw < widest) {
     findings.push_back(
         {fmt::format("{} has {:g} GB/s of PCIe, others have {:g}", graph.label(gpu), bw, widest),
          "reseat the card, check the slot's width and the BIOS's lane split"});

@@ -108,7 +108,7 @@ class Loader {
   // Content of a NIC: read_nets.cpp.
   Result<void> add_nic(const Element& element, int parent, const int* known);
   Result<void> add_nets(const Element& element, int nic);
-  bool of_another_function(const Node& net, std::size_t nets_before) const;
+  int port_of_card(const Node& net, std::size_t nets_before) const;
   void name_unknown_wires();
   // Links across the tree: read_links.cpp.
   void connect_cpus();

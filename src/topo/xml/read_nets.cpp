@@ -24,15 +24,19 @@ Result<void> Loader::add_nic(const Element& element, int parent, const int* know
 
 /// Functions of a card share its guid, and each may number its port 1: the port of a second
 /// function counts as a further port of the card.
-bool Loader::of_another_function(const Node& net, std::size_t nets_before) const {
+int Loader::port_of_card(const Node& net, std::size_t nets_before) const {
+  if (net.net.guid == 0) return net.net.port;
   const Graph& graph = loaded_.graph;
   const std::vector<int> nets = graph.of(NodeType::net);
-  return net.net.guid != 0 &&
-         std::any_of(nets.begin(), nets.begin() + std::ptrdiff_t(nets_before), [&](int other) {
-           const Node& one = graph.nodes[other];
-           return one.parent == net.parent && one.net.guid == net.net.guid &&
-                  one.net.port == net.net.port;
-         });
+  bool taken = false;
+  int last = 0;
+  for (std::size_t n = 0; n < nets_before; ++n) {
+    const Node& one = graph.nodes[nets[n]];
+    if (one.parent != net.parent || one.net.guid != net.net.guid) continue;
+    taken = taken || one.net.port == net.net.port;
+    last = std::max(last, one.net.port);
+  }
+  return taken ? last + 1 : net.net.port;
 }
 
 Result<void> Loader::add_nets(const Element& element, int nic) {
@@ -92,7 +96,7 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
         return wrong(child, "guid", guid, "not a hexadecimal number of 64 bits");
       }
     }
-    while (of_another_function(node, nets_before)) ++node.net.port;
+    node.net.port = port_of_card(node, nets_before);
     node.others = attributes_but(
         child, {"name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll"});
     const float bw = node.net.bw;

@@ -183,6 +183,7 @@ void IbTask::peer_gave_up(const IbMessage& message) {
   const auto text = body.get_all<char>();
   FieldCheck check;
   check.in_range("rank at fault", at_fault, -1, max_ranks - 1);
+  check.require(body.good(), "its end is missing");
   if (!check.good()) return reject(check.why());
   const bool known = code > int(Errc::ok) && name(Errc(code)) != "unknown";
   Error error{known ? Errc(code) : Errc::network,
@@ -223,22 +224,21 @@ Result<void> IbTask::take_ports() {
   slot_memory_.clear();
   board_memory_.clear();
   events_.clear();
-  for (std::size_t n = 0; n < chosen.ports.size(); ++n) {
-    CCL_CHECK(take_port(chosen.ports[n], n >= chosen.used));
-  }
-  return {};
+  for (const IbPort& port : chosen.ports) CCL_CHECK(take_port(port));
+  if (!ports_.empty()) return {};
+  return fail(Errc::network, "no NIC that is up serves the slots in GPU memory");
 }
 
-/// Registers the memory with the port's device. A port that only stands by is left out if its
-/// device cannot serve memory of the GPU.
-Result<void> IbTask::take_port(const IbPort& port, bool stands_by) {
+/// Registers the memory with the port's device. A port whose device cannot serve memory of the GPU
+/// is left out.
+Result<void> IbTask::take_port(const IbPort& port) {
   const auto& unfit = link_->unfit;
   const bool on_gpu = link_->gpu_slots != nullptr;
   if (on_gpu && std::find(unfit.begin(), unfit.end(), port.device) != unfit.end()) return {};
   auto memory = on_gpu ? link_->gpu_slots->with(port.device)
                        : port.device->memory(link_->memory.base(), link_->memory.bytes(),
                                              link_->slot_access(false));
-  if (!memory && on_gpu && stands_by) return {};
+  if (!memory && on_gpu) return {};
   if (!memory) return fail(std::move(memory).error());
   const unsigned local = IBV_ACCESS_LOCAL_WRITE;
   CCL_TRY(auto of_board, port.device->memory(link_->slot_table.base(), link_->slot_table.bytes(),

@@ -57,7 +57,7 @@ class IbTask : public ProxyTask {
   virtual bool sends() const = 0;
 
   Result<void> take_ports();
-  Result<void> take_port(const IbPort& port, bool stands_by);
+  Result<void> take_port(const IbPort& port);
   /// Opens the completion queues of the devices of these ports, which are indexes.
   Result<void> open_queues(int entries, const std::set<std::uint32_t>& ports);
   IbQueue& queue_of(std::size_t port) const;

@@ -156,8 +156,8 @@ Result<void> reaches(const PeerInfo& from, const PeerInfo& to) {
   if (from.host_hash != to.host_hash && !same_fabric(from, to)) {
     return refuse("they are on different hosts; socket would");
   }
-  if (auto why = no_common_memory(from, to); !why.empty() && !same_fabric(from, to)) {
-    return refuse(std::move(why));
+  if (from.host_hash == to.host_hash) {  // their handles are descriptors
+    if (auto why = no_common_memory(from, to); !why.empty()) return refuse(std::move(why));
   }
   const auto fault = PathFault(std::max(from.way.fault, to.way.fault));
   if (failed_its_check(fault)) {

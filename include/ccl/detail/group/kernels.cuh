@@ -42,8 +42,9 @@ struct RegisteredKernels<AsMember<WireCall<Op, Algo, Proto, R>>> {
     return shape;
   }
   static void add_loader(KernelLoader& loader) {
-    loader.next = ComposedKernels<Op, Algo, Proto>::first;
-    ComposedKernels<Op, Algo, Proto>::first = &loader;
+    using Of = ComposedKernels<Op, on_gpu_lanes<Algo>, Proto>;
+    loader.next = Of::first;
+    Of::first = &loader;
   }
 };
 

@@ -40,6 +40,8 @@ struct BootstrapOptions {
   double deadline_s = 0;  // limit of each wait without progress, in seconds; 0: CCL_INIT_TIMEOUT
   // Receives lost ranks and aborts. It must outlive the bootstrap. Null: the bootstrap has its own.
   Status* status = nullptr;
+  // All-gathers of so many ranks and more go along a tree. Equal on all ranks.
+  int tree_ranks = 512;
 };
 
 /// Purpose of a rendezvous, for checks and messages. `kind` must be the same on all ranks; `of` is
@@ -95,7 +97,7 @@ class Bootstrap {
   /// `limit_s` replaces `deadline_s`; 0 sets no limit. The bootstrap fails on all ranks with
   /// `Errc::mismatch` in two cases:
   /// - the purposes of two ranks differ;
-  /// - another rank is in a barrier.
+  /// - another rank is in a barrier. Among `tree_ranks` and more, that is `Errc::timed_out`.
   Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {},
                           const RendezvousId& purpose = {"all_gather"});
   /// Gathers as `all_gather`, first inside each host, then between one rank of each host.
