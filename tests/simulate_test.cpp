@@ -378,7 +378,8 @@ TEST_CASE("simulate: an exchange of all pairs sends each message once, and repea
   CHECK(whole.period == 0);
   CHECK(folded.sent_bytes == Approx(double(message) * n * (n - 1)));
   CHECK(whole.sent_bytes == Approx(folded.sent_bytes));
-  CHECK(folded.us == Approx(whole.us).epsilon(0.05));  // pieces at one time take turns
+  // Pieces at one time take turns, and more of them meet at a NIC that serves a rail.
+  CHECK(folded.us == Approx(whole.us).epsilon(0.3));
   CHECK(folded.nics.size() == 8);
   CHECK(whole.nics.size() == 32);
   for (const auto& nic : whole.nics) {
