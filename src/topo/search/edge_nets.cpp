@@ -82,7 +82,7 @@ int Arrangement::pair_net(const NetEnd& end) const {
   const auto turn_of = [&](const std::vector<int>& nets) {
     if (nets.empty()) return -1;
     const int count = static_cast<int>(nets.size());
-    const int turn = end.channel + m + there + place + theirs;  // the same at both ends
+    const int turn = end.channel + m + there + (place ^ theirs);  // the same at both ends
     return nets[static_cast<std::size_t>(turn % count)];
   };
   if (end.sends && there != m) {
