@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/field_check.hpp"
+#include "net/message_rules.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/ib/port_choice.hpp"
 #include "transport/proxied/cause.hpp"
@@ -20,7 +21,6 @@ namespace {
 constexpr unsigned quiet_rounds = 64;  // before a check of the control socket and the devices
 constexpr int max_tries = 3;           // to recreate queue pairs, while nothing moves
 constexpr int completions = 32;
-constexpr int max_ranks = 1 << 20;  // as in the numbers of edges
 }  // namespace
 
 void IbLink::fail_with(Error error, bool tell_all) {
@@ -182,7 +182,7 @@ void IbTask::peer_gave_up(const IbMessage& message) {
   const auto at_fault = body.get<std::int32_t>();
   const auto text = body.get_all<char>();
   FieldCheck check;
-  check.in_range("rank at fault", at_fault, -1, max_ranks - 1);
+  check.in_range("rank at fault", at_fault, -1, net::max_ranks - 1);
   check.require(body.good(), "its end is missing");
   if (!check.good()) return reject(check.why());
   const bool known = code > int(Errc::ok) && name(Errc(code)) != "unknown";
