@@ -18,11 +18,15 @@ constexpr double grace_s = 0.5;  // for each level of the tree
 
 Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
   RingGather& gather = core_->gather();
-  const bool fits = bytes_each > 0 && bytes_each <= Index(max_message_bytes) / ranks() / 2;
-  if (ranks() == 1 || all == nullptr || !fits) {
+  if (ranks() == 1 || all == nullptr || bytes_each <= 0 || !gather.fits_in_message(bytes_each)) {
     return gather.all_gather(all, bytes_each, {}, {"all_gather_hosts"});
   }
   return gather.all_gather_tree(all, bytes_each, {}, {"all_gather_hosts"});
+}
+
+bool RingGather::fits_in_message(Index bytes_each) const {
+  const auto part = sizeof(PartHead) + std::uint64_t(bytes_each);
+  return part <= max_message_bytes / std::uint64_t(core_.membership().ranks);
 }
 
 // A frame for each part and rank takes 5 to 8 us: 7 s for 1,024 ranks on two cores. On the ring, a
@@ -31,9 +35,8 @@ Result<void> Bootstrap::all_gather_hosts(void* all, Index bytes_each) {
 bool RingGather::goes_by_tree(Index bytes_each, std::optional<double> limit_s) const {
   const Membership& members = core_.membership();
   if (limit_s.value_or(members.deadline_s) <= 0) return false;
-  const auto whole = std::uint64_t(members.ranks) * (sizeof(PartHead) + std::uint64_t(bytes_each));
   return members.ranks >= members.tree_ranks && members.in_ring() == members.ranks &&
-         !members.survivors && !members.places.empty() && whole <= max_message_bytes;
+         !members.survivors && !members.places.empty() && fits_in_message(bytes_each);
 }
 
 /// Checks the parts of the ranks below a child, of which each has its head, and stores them.

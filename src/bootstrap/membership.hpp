@@ -19,7 +19,7 @@ struct Membership {
   const int rank, ranks;
   const net::Secret secret;
   const double deadline_s;
-  int tree_ranks = 512;          // all-gathers of so many ranks and more go along a tree
+  int tree_ranks = BootstrapOptions{}.tree_ranks;
   const bool survivors = false;  // sockets lead to the acceptors of another core's ranks
   net::Member me;
   std::vector<net::Member> members;

@@ -25,7 +25,7 @@ class PeerMessages {
   explicit PeerMessages(Bootstrap::Core& core) : core_(core) {}
 
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
-  /// What the error says if no message comes: the call, and the setting that raises the limit.
+  /// Words of the error if no message comes: the call, and the setting that raises the limit.
   struct WaitLabel {
     const char* what = "recv";
     const char* setting = "CCL_TIMEOUT";

@@ -34,6 +34,8 @@ class RingGather {
   /// Gathers as `all_gather`, along a tree inside each host and one between hosts.
   Result<void> all_gather_tree(void* all, Index bytes_each, std::optional<double> limit_s,
                                const RendezvousId& purpose, const char* setting = "CCL_TIMEOUT");
+  /// True if the parts of all ranks fit in a message, as the tree needs.
+  bool fits_in_message(Index bytes_each) const;
   Result<void> barrier(std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT",
                        const char* what = "barrier");
 

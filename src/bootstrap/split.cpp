@@ -73,6 +73,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::make_child(int color, int key, con
   const Child child = child_of(entries, rank(), secret());
   auto core =
       std::make_shared<Core>(child.rank, child.ranks, child.secret, deadline_s, options.status);
+  core->membership().tree_ranks = options.tree_ranks;
   std::unique_ptr<Bootstrap> out{new Bootstrap(core)};
   std::vector<Member> members(static_cast<size_t>(ranks()));
   const auto form = [&]() -> Result<void> {
