@@ -141,8 +141,9 @@ Result<void> GpuOrder::take_place(CUstream stream, cuuint64_t capture) {
   if (capture == 0 && place_->graphs && graphs_are_gone()) {
     residency_->forget(*place_, [](cuuint64_t) { return true; });
   }
-  CCL_TRY(const auto waits,
-          residency_->begin(*place_, capture, [this] { return graphs_are_gone() && idle(); }));
+  Residency::LaunchWaits waits;
+  CCL_CHECK(residency_->begin(
+      *place_, capture, [this] { return graphs_are_gone() && idle(); }, waits));
   for (const Residency::Member* other : waits.outside) {
     CCL_CHECK(cuda_check(
         cuda.stream_wait_event(stream, other->ended,
@@ -163,7 +164,7 @@ void GpuOrder::give_place_back() {
   if (place_) residency_->end(*place_);
 }
 
-Result<void> GpuOrder::before(CUstream stream, const std::shared_ptr<void>& keep) {
+Result<void> GpuOrder::before(CUstream stream, const Keep& keep) {
   mutex_.lock();
   auto done = depth_ == 0 ? enter(stream, keep) : capture_ != nullptr ? tie(keep) : Result<void>{};
   if (!done) {
@@ -195,7 +196,7 @@ bool GpuOrder::captures(CUstream stream) const {
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep) {
+Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
   const CudaDriver& cuda = gpu_->driver();
   const ContextOf current{*gpu_, stream};
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -241,7 +242,8 @@ Result<void> GpuOrder::enter(CUstream stream, const std::shared_ptr<void>& keep)
                     "wait for the launch before");
 }
 
-Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
+Result<void> GpuOrder::tie(const Keep& of) {
+  const std::shared_ptr<void> keep = of.get();
   const auto& kept = capture_->kept;
   if (std::find(kept.begin(), kept.end(), keep.get()) != kept.end()) return {};
   const CudaDriver& cuda = gpu_->driver();
@@ -288,7 +290,7 @@ Result<void> GpuOrder::leave(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
   const ContextOf current{*gpu_, stream};
   if (capture_ == nullptr) {
-    CCL_CHECK(make_event());
+    if (turn_ == nullptr) CCL_CHECK(make_event());
     CCL_CHECK(cuda_check(cuda.event_record(turn_, stream), "mark the launch"));
     last_ = number_;
     launched_ = true;

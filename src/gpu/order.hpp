@@ -49,7 +49,12 @@ class GpuOrder {
 
   /// Surround each launch, and all launches of a call, on the launching thread. The lock is held in
   /// between.
-  Result<void> before(CUstream stream, const std::shared_ptr<void>& keep);
+  template <class T>
+  Result<void> before(CUstream stream, const std::shared_ptr<T>& keep) {
+    return before(stream, {&keep, [](const void* of) -> std::shared_ptr<void> {
+                             return *static_cast<const std::shared_ptr<T>*>(of);
+                           }});
+  }
   Result<void> after(CUstream stream);
   void give_up();  // instead of `after` if nothing was launched
   /// True if the stream is being captured, even if the capture has failed. Any thread may call.
@@ -66,6 +71,12 @@ class GpuOrder {
   bool drain(double limit_s);
 
  private:
+  /// Pointer that a graph holds. It is copied only for a graph.
+  struct Keep {
+    const void* of;
+    std::shared_ptr<void> (*copy)(const void* of);
+    std::shared_ptr<void> get() const { return copy(of); }
+  };
   struct Retired {
     CUevent event;  // of the next launch outside graphs, which follows those that may use it
     std::shared_ptr<void> used;
@@ -80,13 +91,14 @@ class GpuOrder {
     std::vector<CUgraphNode> ends;  // dependencies of `ended`
     std::vector<void*> kept;        // by the graph
   };
-  Result<void> enter(CUstream stream, const std::shared_ptr<void>& keep);
+  Result<void> before(CUstream stream, const Keep& keep);
+  Result<void> enter(CUstream stream, const Keep& keep);
   Result<void> take_place(CUstream stream, cuuint64_t capture);
   void give_place_back();
   bool graphs_are_gone() const;
   Result<void> leave(CUstream stream);
   Result<void> enter_graph(CUstream stream);
-  Result<void> tie(const std::shared_ptr<void>& keep);
+  Result<void> tie(const Keep& of);
   Result<void> make_event();
   void mark_retired(CUstream stream);
   Result<unsigned long long> number_of(CUstream stream) const;

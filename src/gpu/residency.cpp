@@ -66,7 +66,7 @@ bool Residency::is_idle(const Member& member) {
 
 /// Takes back what idle communicators held when there were fewer on the GPU.
 void Residency::reclaim_idle(const Member& mine) {
-  if (fits(mine)) return;
+  if (members_.size() == 1 || fits(mine)) return;
   for (Member* other : members_) {
     if (other == &mine || other->held <= other->shape.blocks) continue;
     if (is_idle(*other)) other->held = other->shape.blocks;
@@ -81,16 +81,15 @@ void Residency::reclaim_idle(const Member& mine) {
 /// launches of all communicators and of one more like this. The part is at most as much again. With
 /// several ranks of a communicator on the GPU, no launch begins early.
 int Residency::fair_share(const Member& mine, bool captured) const {
-  int all = 0, others_hold = 0, count = 0;
+  if (mine.shape.ranks > 1) return 0;
+  const int blocks = mine.shape.blocks, count = int(members_.size());
+  const bool no_other_fits = 2 * blocks > multiprocessors_;
+  if (count == 1 && (!captured || no_other_fits)) return LaunchShare::whole_gpu().blocks;
+  int all = 0, others_hold = 0;
   for (const Member* member : members_) {
     all += member->shape.blocks * member->shape.ranks;
     others_hold += member == &mine ? 0 : member->cost();
-    ++count;
   }
-  const int blocks = mine.shape.blocks;
-  if (mine.shape.ranks > 1) return 0;
-  const bool no_other_fits = 2 * blocks > multiprocessors_;
-  if (count == 1 && (!captured || no_other_fits)) return LaunchShare::whole_gpu().blocks;
   const int spare = (multiprocessors_ - all - blocks * mine.shape.ranks) / count;
   const int fair = blocks + std::clamp(spare, 0, blocks);
   return std::clamp(fair, blocks, std::max(blocks, multiprocessors_ - others_hold));

@@ -56,7 +56,7 @@ class Residency {
 
     int cost() const { return held * shape.ranks; }
   };
-  /// A launch between `begin` and its waits. Holds the lock.
+  /// Waits of a launch. Holds the lock from `begin` on.
   struct LaunchWaits {
     std::unique_lock<std::mutex> lock;
     std::vector<const Member*> inside;   // wait for what they have in the same capture
@@ -75,12 +75,12 @@ class Residency {
   std::shared_ptr<Member> join(std::shared_ptr<Gpu> gpu, const Shape& shape, CUevent ended);
   void leave(const Member& member);
 
-  /// Begins a launch: sets the share of `mine` and returns the launches that it must wait for.
+  /// Begins a launch: sets the share of `mine` and lists the launches that it must wait for.
   /// Blocks while another thread makes one of those, at most for the limit of `mine`. `capture`:
   /// number of the stream's capture, or 0. `idle()` returns true if no launch of `mine` is in
   /// flight and no graph can start one. After a failure the launch must be ended, too.
   template <class Idle>
-  Result<LaunchWaits> begin(Member& mine, cuuint64_t capture, Idle idle);
+  Result<void> begin(Member& mine, cuuint64_t capture, Idle idle, LaunchWaits& waits);
   /// Keeps the last nodes of a launch in a capture.
   void captured(Member& mine, cuuint64_t capture, std::vector<CUgraphNode> ends);
   /// Ends a launch, after its event was recorded. Also ends one that failed, or did not begin.
@@ -112,8 +112,8 @@ class Residency {
 };
 
 template <class Idle>
-Result<Residency::LaunchWaits> Residency::begin(Member& mine, cuuint64_t capture, Idle idle) {
-  LaunchWaits waits{std::unique_lock{mutex_}, {}, {}};
+Result<void> Residency::begin(Member& mine, cuuint64_t capture, Idle idle, LaunchWaits& waits) {
+  waits.lock = std::unique_lock{mutex_};
   reclaim_idle(mine);
   mine.share.blocks = fair_share(mine, capture != 0);
   const int holds = std::clamp(mine.share.blocks, mine.shape.blocks, multiprocessors_);
@@ -128,7 +128,7 @@ Result<Residency::LaunchWaits> Residency::begin(Member& mine, cuuint64_t capture
   mine.last = ++launches_;
   mine.thread = std::this_thread::get_id();
   mine.launching = true;
-  return waits;
+  return {};
 }
 
 template <class Gone>

@@ -38,6 +38,13 @@ std::string name_of(CommState& state, const CallInfo& call) {
   return fmt::format("{}, number {} of those created, which this rank has dropped", call.what,
                      call.composition + 1);
 }
+Error given_host_stream(const Connections& connections) {
+  const CommState& state = *Access::state(connections.comm());
+  return state.annotate(
+      {Errc::invalid_argument, fmt::format("{} was given a HostStream (the communicator is on CUDA "
+                                           "device {}); give it a cudaStream_t",
+                                           connections.name(), state.identity.config().device)});
+}
 }  // namespace
 
 QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
@@ -80,11 +87,16 @@ Launch::~Launch() {
 }
 
 Result<Launch> Launch::begin(QueuedCall&& call, Lock lock) {
-  Connections& connections = call.connections();
+  if (lock.mutex() == nullptr) lock = Lock{call.connections().calls().mutex};
+  Result<Launch> launch{cuda::std::in_place, Key{}, std::move(call), std::move(lock)};
+  if (auto done = launch->start(); !done) launch = fail(std::move(done).error());
+  return launch;
+}
+
+Result<void> Launch::start() {
+  Connections& connections = call_.connections();
   CommState& state = *Access::state(connections.comm());
-  if (lock.mutex() == nullptr) lock = Lock{connections.calls().mutex};
-  Launch launch{std::move(call), std::move(lock)};
-  const CallInfo& info = launch.call_.info();
+  const CallInfo& info = call_.info();
   CallState& calls = connections.calls();
   calls.latest = info;
   CCL_CHECK(state.ready());
@@ -96,16 +108,14 @@ Result<Launch> Launch::begin(QueuedCall&& call, Lock lock) {
     const bool several = info.count * Index{sizeof(Word)} > connections.plan().channel_bytes;
     several ? state.proxy.wake_polled() : state.proxy.wake();
   }
-  CCL_CHECK(launch.check());
-  return launch;
+  return state.limits.check ? check() : Result<void>{};
 }
 
 Result<void> Launch::check() const {
   CommState& state = *Access::state(connections().comm());
   const CallInfo& info = call_.info();
   // A rank without messages need not call an exchange: `same_messages` compares those.
-  if (!state.limits.check || (!state.device.gpu && std::string_view{info.what} == SendRecv::name))
-    return {};
+  if (!state.device.gpu && std::string_view{info.what} == SendRecv::name) return {};
   const Communicator& comm = connections().comm();
   std::vector<CallInfo> all(comm.ranks());
   all[comm.rank()] = info;
@@ -145,8 +155,10 @@ Result<void> Launch::check() const {
 
 Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
   CommState& state = *Access::state(connections().comm());
-  if (!keep) keep = call_.connections_;
-  if (auto done = state.device.order->before(stream.cuda(), keep); !done) {
+  GpuOrder& order = *state.device.order;
+  auto done =
+      keep ? order.before(stream.cuda(), keep) : order.before(stream.cuda(), call_.connections_);
+  if (!done) {
     return fail_queueing(stream.cuda(), std::move(done).error());
   }
   queued_ = true;
@@ -157,11 +169,13 @@ Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
 
 Result<Launch> Launch::begin_on_device(std::shared_ptr<Connections> of, const CallInfo& info,
                                        Stream stream, Lock lock, std::shared_ptr<void> keep) {
-  CCL_CHECK(check_on_device(*of, stream));
+  if (stream.host() != nullptr) return fail(given_host_stream(*of));
   if (Access::state(of->comm())->limits.check) CCL_CHECK(check_may_wait());
-  if (lock.mutex() == nullptr) lock = Lock{of->calls().mutex};
-  CCL_TRY(Launch launch, begin({std::move(of), info}, std::move(lock)));
-  CCL_CHECK(launch.on_device(stream, std::move(keep)));
+  Result<Launch> launch = begin({std::move(of), info}, std::move(lock));
+  if (!launch) return launch;
+  if (auto done = launch->on_device(stream, std::move(keep)); !done) {
+    launch = fail(std::move(done).error());
+  }
   return launch;
 }
 
@@ -289,12 +303,8 @@ Result<void> Launch::give_up(Error error) {
 }
 
 Result<void> check_on_device(const Connections& connections, Stream stream) {
-  const CommState& state = *Access::state(connections.comm());
   if (stream.host() == nullptr) return {};
-  return fail(state.annotate(
-      {Errc::invalid_argument, fmt::format("{} was given a HostStream (the communicator is on CUDA "
-                                           "device {}); give it a cudaStream_t",
-                                           connections.name(), state.identity.config().device)}));
+  return fail(given_host_stream(connections));
 }
 
 Result<void> check_on_host(const Connections& connections, Stream stream) {

@@ -56,7 +56,9 @@ struct Launched {
       : gpu{detail::Access::state(beside)->device.gpu}, owner{detail::Residency::of(*gpu)} {
     fake.never = true;
     member = owner->join(gpu, {blocks, 1, 0, false}, reinterpret_cast<CUevent>(&fake));
-    (void)owner->begin(*member, 0, [] { return false; });
+    detail::Residency::LaunchWaits waits;
+    (void)owner->begin(*member, 0, [] { return false; }, waits);
+    waits.lock.unlock();
     (void)member->share.take(blocks);
     owner->end(*member);
   }

@@ -17,6 +17,10 @@ struct Message;
 /// Run of one call, on CPU lanes or on a GPU. Holds the lock of its composition. A launch that does
 /// not finish is recorded as failed.
 class Launch {
+  struct Key {
+    explicit Key() = default;
+  };
+
  public:
   using Lock = std::unique_lock<std::mutex>;
 
@@ -28,6 +32,10 @@ class Launch {
   static Result<Launch> begin_on_device(std::shared_ptr<Connections> of, const CallInfo& info,
                                         Stream stream, Lock lock = {},
                                         std::shared_ptr<void> keep = {});
+  /// For `begin`, which makes it where its caller keeps it.
+  Launch(Key, QueuedCall&& call, Lock&& lock) : call_{std::move(call)}, lock_{std::move(lock)} {
+    call_.launched_ = true;
+  }
   Launch(Launch&& other) noexcept;
   Launch& operator=(Launch&&) = delete;
   ~Launch();
@@ -57,9 +65,7 @@ class Launch {
   Result<void> give_up(Error error);
 
  private:
-  Launch(QueuedCall&& call, Lock&& lock) : call_{std::move(call)}, lock_{std::move(lock)} {
-    call_.launched_ = true;
-  }
+  Result<void> start();
   Result<void> check() const;
   Result<void> end_on_device(int cuda_code);
   Result<void> fail_queueing(CUstream_st* stream, Error error) const;
