@@ -299,10 +299,11 @@ class Ll128 {
   Word received_, sent_, drained_;
 };
 
-/// Block of 512 threads on plain slots and counts of them.
+/// Group of 128 threads on plain slots and counts of them. Groups of a block have barriers of their
+/// own.
 class Simple {
  public:
-  static constexpr int width = 512, tile = width * 4, batch = 4;
+  static constexpr int width = 128, tile = width * 4, batch = 4;
   __device__ Simple(const Work& work, int channel)
       : in_{work.in[channel]},
         out_{work.out[channel]},
@@ -313,7 +314,7 @@ class Simple {
         slot_count_{work.slot_count},
         slot_packets_{work.slot_packets},
         slice_{work.slot_packets / width * tile},
-        lane_{int(threadIdx.x)},
+        lane_{int(threadIdx.x) % width},
         polls_{work} {
     asm volatile("griddepcontrol.wait;" ::: "memory");
     received_ = *in_.kept;
@@ -322,7 +323,7 @@ class Simple {
   }
   __device__ int slice() const { return slice_; }
   __device__ void leave() {
-    __syncthreads();
+    sync();
     if (lane_ != 0 || polls_.ended) return;
     store_word(in_.kept, received_);
     store_word(out_.kept, sent_);
@@ -347,7 +348,7 @@ class Simple {
       // No lane fills a slot if the wait of lane 0 for it has failed.
       const ulonglong2* from = in_.slots + slot(received_) + lane_;
       ulonglong2* to = out_.slots + slot(sent_) + lane_;
-      int left = __syncthreads_and(!polls_.ended) ? n : 0;
+      int left = all(!polls_.ended) ? n : 0;
 #pragma unroll 1
       for (; left >= batch * tile; left -= batch * tile) {
         move<Recv, Own, Store, Send, batch, Fill::full>(from, to, begin + at + n - left, left);
@@ -361,7 +362,7 @@ class Simple {
       if (left > 0) {
         move<Recv, Own, Store, Send, 1, Fill::any>(from, to, begin + at + n - left, left);
       }
-      __syncthreads();
+      sync();
       if (Send) {
         if (lane_ == 0 && !polls_.ended) store_release(out_.posted, sent_ + 1);
         ++sent_;
@@ -374,6 +375,20 @@ class Simple {
   }
 
  private:
+  __device__ static unsigned barrier() { return threadIdx.x / width + 1; }
+  __device__ static void sync() {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier()), "n"(width) : "memory");
+  }
+  __device__ static bool all(bool here) {
+    int there = 0;
+    asm volatile(
+        "{ .reg .pred p, q; setp.ne.s32 p, %1, 0; bar.red.and.pred q, %2, %3, p; "
+        "selp.s32 %0, 1, 0, q; }"
+        : "=r"(there)
+        : "r"(int(here)), "r"(barrier()), "n"(width)
+        : "memory");
+    return there != 0;
+  }
   /// Presence of a lane's four floats: all; all or none; or some.
   enum class Fill { full, quads, any };
   __device__ long long slot(Word step) const {

@@ -47,15 +47,15 @@ void suite(Communicator comm) {
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   shrunk<Ring, Simple>("Ring, Simple", comm, stream);
-  // A block's 512 lanes move 8192 bytes at once, 16384 of wide elements.
+  // The 128 lanes of a group move 2048 bytes at once, 4096 of wide elements.
   Plan plan = must(Collective<AllReduce, Ring, Simple>::create(comm)).plan();
   plan.channels = 2;
-  plan.slot_bytes = 2048;
+  plan.slot_bytes = 1024;
   const auto small = must(Collective<AllReduce, Ring, Simple>::create(comm, plan));
   Buffer<float> data{64, 0};
   const auto refused = small(data.get(), data.get(), 64, Sum{}, stream);
   check(!refused && refused.error().code == Errc::over_budget, "slots without a tile were used");
-  plan.slot_bytes = 8192;
+  plan.slot_bytes = 2048;
   const auto least = must(Collective<AllReduce, Ring, Simple>::create(comm, plan));
   sums("the least plan", comm, least, stream);
   Wide* wide = nullptr;
