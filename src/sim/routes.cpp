@@ -1,5 +1,7 @@
 #include "sim/routes.hpp"
 
+#include <ccl/detail/sim/program.hpp>
+
 #include <fmt/format.h>
 
 namespace ccl::detail {
@@ -50,10 +52,14 @@ Rates SimRoutes::rates_of(Path path, Packing packing) const {
   return rates_between(path, Mover::wires, packing, {true, 1});
 }
 
+HostFacts host_facts(const sim::Cluster& cluster) {
+  const topo::Arrangement& inside = cluster.inside();
+  return {inside.gpu_gbs(), inside.by_nvlink(), cluster.machine().min_sm()};
+}
+
 Rates SimRoutes::lane_rates(Packing packing) const {
-  const topo::Arrangement& inside = cluster_.inside();
-  const HostFacts host{inside.gpu_gbs(), inside.by_nvlink(), cluster_.machine().min_sm()};
-  return rates_inside(cluster_.on_cpus() ? Path::shm : Path::nvlink, Mover::wires, packing, host);
+  return rates_inside(cluster_.on_cpus() ? Path::shm : Path::nvlink, Mover::wires, packing,
+                      host_facts(cluster_));
 }
 
 int SimRoutes::nic(const topo::NetEnd& end) const {
