@@ -275,6 +275,7 @@ class SimLaunch {
     record.measures = measures;
     SimContext<Op, Proto, R> context{work, channel, record};
     Algo::run(Op{}, context);
+    if (measures) record.sum_up();
     return record;
   }
 
