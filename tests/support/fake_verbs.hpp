@@ -46,6 +46,7 @@ struct Faults {
   int refuse_dma_buf = 0;        // an errno
   int refuse_dma_buf_of = -1;    // the device that refuses; -1: all
   bool refuse_flush = false;     // reads end with an error
+  int mute_reads_from = -1;      // reads of devices from this one on do not complete; -1: all do
   bool lose_gpu_writes = false;  // what devices write to a GPU's memory does not arrive
 
   int sends = 0, receives = 0, writes = 0, board_writes = 0, polls = 0;
@@ -310,6 +311,10 @@ class FakeVerbs {
     copy(place.addr, request.wr.rdma.remote_addr, place.length);
     return IBV_WC_SUCCESS;
   }
+  bool is_mute(const Pair& pair) const {
+    const int first = faults.mute_reads_from;
+    return first >= 0 && of(pair.self.context).device->number >= first;
+  }
   bool covers(std::uint32_t key, std::uint64_t at, std::uint32_t bytes, unsigned access) const {
     const auto found = regions_.find(key);
     if (found == regions_.end()) return false;
@@ -342,6 +347,7 @@ class FakeVerbs {
           (of_board && faults.board_writes == faults.forge_board_at);
       ibv_wc_status status = IBV_WC_SUCCESS;
       if (request->opcode == IBV_WR_RDMA_READ) {
+        if (the->is_mute(pair)) continue;
         status = the->read(pair, *request);
       } else if (!forged || faults.forged_arrives) {
         status = the->write(pair, *request);
