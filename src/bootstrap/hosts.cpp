@@ -89,13 +89,14 @@ Result<void> RingGather::all_gather_tree(void* all, Index bytes_each, std::optio
     CCL_CHECK(core_.shutdown().usable(lock));
     mine = head_for(purpose);
     call_ = mine.text();
+    if (!tree_) tree_.emplace(members.places, members.rank);
   }
   const std::string what = mine.text();
   // A rank whose wait ends first waits for a rank that is late itself: those above it have more
   // time, and those that wait for all parts have twice as much.
   const double limit = limit_s.value_or(members.deadline_s);
   if (!limit_s) setting = "CCL_INIT_TIMEOUT";
-  const HostTree tree{members.places, members.rank};
+  const HostTree& tree = *tree_;
   const auto due = std::chrono::steady_clock::now() +
                    std::chrono::duration<double>(limit + (tree.height - 1) * grace_s);
   const auto left = [&] {

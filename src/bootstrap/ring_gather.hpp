@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "bootstrap/host_tree.hpp"
 #include "net/conn.hpp"
 #include "net/rendezvous.hpp"
 
@@ -73,6 +74,7 @@ class RingGather {
   bool is_elsewhere(const net::Lock&, std::string_view first);
 
   Bootstrap::Core& core_;
+  std::optional<HostTree> tree_;  // made by the first gather along it: places do not change
   std::optional<Gather> gather_;
   std::uint64_t gathers_ = 0;  // calls that have ended
   // Parts of calls that this rank has not begun, by number of the call; each with its owner.

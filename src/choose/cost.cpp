@@ -1,4 +1,5 @@
 #include <ccl/algo/cost.hpp>
+#include <ccl/detail/exec/launch_shape.hpp>
 
 #include <algorithm>
 #include <array>
@@ -97,6 +98,22 @@ Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts&
   by.gbs = std::min(network.host_gbs * of.part, lanes.gbs);
   by.block_gbs = lanes.block_gbs;
   return by;
+}
+
+int channels_of_way(Packing packing, int ways, const NetworkFacts& network, const HostFacts& host,
+                    int max_blocks) {
+  if (!network.rdma || network.host_gbs <= 0) return 1;
+  const Rates by = rates_between(Path::gpu_net, Mover::wires, packing, network, host);
+  const int together = groups_together(group_lanes(packing != Packing::simple));
+  const double way_gbs = by.gbs / ways, channel_gbs = by.block_gbs / together;
+  // NCCL 2.30 has at most 4 channels for each that its search finds (src/graph/connect.cc).
+  constexpr int most = 4;
+  int channels = 1;
+  while (channels < most && channels * channel_gbs < way_gbs &&
+         2 * channels * ways <= together * max_blocks) {
+    channels *= 2;
+  }
+  return channels;
 }
 
 // Fitted for shm and net as above. For GPUs it is part of the time of a launch.

@@ -14,6 +14,7 @@
 #include "base/field_check.hpp"
 #include "choose/edges.hpp"
 #include "comm/host_shape.hpp"
+#include "comm/machine_facts.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/state.hpp"
 #include "gpu/gpu.hpp"
@@ -57,21 +58,6 @@ void say_what_fits(const TuningTable& table, const TuningCase& where, std::size_
   }
   log_info(LogPart::tuning, "{}: {} rows of the table of measurements are of these ranks", where.op,
            rows);
-}
-
-/// Returns the links of the slowest machine, and the oldest GPU.
-HostFacts host_facts(const Identity& identity) {
-  const topo::Arrangement& arrangement = identity.arrangement();
-  HostFacts facts;
-  facts.gpu_gbs = arrangement.gpu_gbs();
-  facts.nvlink = arrangement.by_nvlink();
-  for (const PeerInfo& peer : identity.peers()) {
-    const int capability = peer.compute_capability;
-    if (capability == 0) continue;
-    facts.compute_capability =
-        facts.compute_capability == 0 ? capability : std::min(facts.compute_capability, capability);
-  }
-  return facts;
 }
 
 }  // namespace
@@ -263,8 +249,7 @@ Result<void> Chooser::Creator::agree() {
   made.inner_path_ = Path(mine.inner_path);
   made.blocks_ = mine.blocks;
   if (made.hosts_ > 1) {
-    made.network_ = {mine.rdma != 0, state.identity.arrangement().between_gbs(),
-                     state.identity.arrangement().ring_count()};
+    made.network_ = network_facts(state.identity, mine.rdma != 0);
   }
   if (made.gpu_) made.host_ = host_facts(state.identity);
   return {};

@@ -32,7 +32,7 @@ double Chooser::predict(int candidate, Index bytes) const {
   if (facts_[c].step_count > 0) return predict_levels(facts_[c], at);
   int blocks = blocks_;
   if (knows_network() && facts_[c].blocks_over_network != nullptr) {
-    blocks = facts_[c].blocks_over_network(Index(at), network_.rings, blocks_);
+    blocks = facts_[c].blocks_over_network(Index(at), network_, host_, blocks_);
   }
   return predict_us(rates_[c], near_[c], far_[c], cost_terms_[c], at, blocks);
 }
@@ -51,8 +51,8 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     const double pieces =
         one.relays ? std::max(1.0, std::ceil(bytes / double(level_scratch_bytes(gpu_)))) : 1;
     const double calls = pieces * (step.once_a_host ? hosts_ : 1);
-    // A rail has its part of the network.
-    const NetworkFacts rail{network_.rdma, network_.host_gbs / std::max(1, locals_)};
+    // A rail has its part of the network, and its ranks have one ring.
+    const NetworkFacts rail{network_.rdma, network_.host_gbs / std::max(1, locals_), 1};
     const Rates by = step.outer ? rates_between(path_, step.mover, step.packing, rail, host_)
                                 : rates_inside(inner_path_, step.mover, step.packing, host_);
     // GPUs have NICs of their own; the rails of CPU ranks share their host's NIC.
@@ -63,7 +63,7 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     if (one.relays && step.outer && gpu_) cost_terms.volume = 2.0 * (hosts_ - 1) / hosts_;
     int blocks = blocks_;
     if (step.outer && knows_network() && step.blocks_over_network != nullptr) {
-      blocks = step.blocks_over_network(Index(each), 1, blocks_);  // ranks of a rail have one ring
+      blocks = step.blocks_over_network(Index(each), rail, host_, blocks_);
     }
     us += calls * predict_us(by, cost_terms, each, blocks);
     if (!step.outer || step.waits) us += calls * level_us(inner_path_);

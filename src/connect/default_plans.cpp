@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include "comm/machine_facts.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {
@@ -39,14 +40,15 @@ bool all_by_rdma(const Communicator& comm, const TransportTable& by) {
 Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm, const TransportTable& by,
                          const std::optional<Plan>& given) {
   const bool on_device = comm.device() >= 0;
+  const CommState& state = *Access::state(comm);
   int neighbors = 1;
   for (int r = 1; r < comm.ranks(); ++r) {
     neighbors += int(comm.peer(r).host_hash == comm.peer(0).host_hash);
   }
-  Plans plans = given ? Plans::same(*given)
-                : on_device
-                    ? of.on_device(comm.ring_count(), Access::state(comm)->device.max_blocks)
-                    : of.on_host(neighbors);
+  Plans plans = given       ? Plans::same(*given)
+                : on_device ? of.on_device(network_facts(state.identity, all_by_rdma(comm, by)),
+                                           host_facts(state.identity), state.device.max_blocks)
+                            : of.on_host(neighbors);
   // Bytes that a GPU's lanes move at once: 16 bytes for each of 128 lanes, or a tile with flags for
   // a warp.
   if (on_device) plans.min_slot_bytes = 2048;
@@ -56,7 +58,7 @@ Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm, const 
     const int far = max_far_ranks(comm);
     network.channels = std::max(network.channels, 16 / far);
     // A single peer gets all NICs of a GPU. Among many peers their turns do that.
-    const int nics = std::min(Access::state(comm)->identity.arrangement().max_nets(), 8);
+    const int nics = std::min(state.identity.arrangement().max_nets(), 8);
     if (far * nics <= 64 && all_by_rdma(comm, by)) {
       network.channels = std::max(network.channels, nics);
     }

@@ -9,10 +9,12 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 
 #include "base/io/fd.hpp"
+#include "base/io/file.hpp"
 #include "base/io/os_error.hpp"
 #include "net/name_lookup.hpp"
 #include "settings/report.hpp"
@@ -255,12 +257,53 @@ std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, std:
 
 namespace {
 
+/// Mb/s of an interface; 0: the kernel does not know.
+long speed_of(const std::string& name, const std::string& sysfs) {
+  const std::string text =
+      ccl::detail::first_line(fmt::format("{}/class/net/{}/speed", sysfs, name));
+  return std::max(0L, std::strtol(text.c_str(), nullptr, 10));
+}
+
+}  // namespace
+
+const Interface* faster_interface(const Interface& chosen, const std::vector<Interface>& all,
+                                  const std::string& sysfs) {
+  const Interface* best = nullptr;
+  long most = speed_of(chosen.name, sysfs);
+  for (const Interface& one : all) {
+    if (!one.runs || one.address.family() != chosen.address.family()) continue;
+    const long speed = speed_of(one.name, sysfs);
+    if (speed <= most) continue;
+    most = speed;
+    best = &one;
+  }
+  return best;
+}
+
+namespace {
+
+/// Logs once in a process that data does not take the fastest interface.
+void say_what_is_faster(const Interface& chosen, const std::vector<Interface>& all) {
+  static std::atomic<bool> said{false};
+  const Interface* const faster = faster_interface(chosen, all);
+  if (faster == nullptr || said.exchange(true)) return;
+  log_info(
+      LogPart::net,
+      "data goes by {} ({}), which has reached the root; {} ({}) is faster, and {}={} takes it "
+      "if the hosts reach each other by it",
+      chosen.name, chosen.address.to_string(), faster->name, faster->address.to_string(),
+      variable_of("SOCKET_IFNAME"), faster->name);
+}
+
 /// Returns the interface with this address.
 std::optional<Interface> interface_at(const std::string& address, int family) {
   if (address.empty()) return {};
-  for (const Interface& one : list_interfaces()) {
+  const auto all = list_interfaces();
+  for (const Interface& one : all) {
     const bool fits = family == 0 || one.address.family() == family;
-    if (fits && one.address.to_string() == address) return one;
+    if (!fits || one.address.to_string() != address) continue;
+    say_what_is_faster(one, all);
+    return one;
   }
   return {};
 }

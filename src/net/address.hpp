@@ -60,6 +60,12 @@ struct Interface {
   bool runs = true;  // false: it is up without a carrier, or the kernel has not detected one yet
 };
 
+/// Returns the interface of `all` that is faster than `chosen` and of its family, the fastest
+/// first, or null. The kernel's files below `sysfs` have the speeds; those that have none do not
+/// count.
+const Interface* faster_interface(const Interface& chosen, const std::vector<Interface>& all,
+                                  const std::string& sysfs = "/sys");
+
 /// Returns the interfaces that match, best first. `names` has the form of CCL_SOCKET_IFNAME;
 /// `family` 0 allows any. The order is:
 /// - InfiniBand;

@@ -33,11 +33,11 @@ struct Found {
   topo::ChannelPlan plan;
 };
 Found machine_of(const topo::Graph& graph, const topo::Paths& paths, const topo::PathRules& rules,
-                 int locals, bool between, bool on_cpus) {
+                 const topo::NetRules& nets, int locals, bool between, bool on_cpus) {
   const topo::Graph trimmed = topo::trim(graph, paths, 0, locals + (between ? 1 : 0));
   const topo::Paths ways = topo::compute_paths(trimmed, rules);
   Found found;
-  found.plan = topo::search_all(trimmed, ways, locals + (between ? 1 : 0));
+  found.plan = topo::search_all(trimmed, ways, locals + (between ? 1 : 0), nets.cross_nic);
   topo::Machine& machine = found.machine;
   for (int r = 0; r < locals; ++r) machine.ranks.push_back(r);
   machine.even = on_cpus || topo::all_alike(trimmed, ways);
@@ -48,12 +48,11 @@ Found machine_of(const topo::Graph& graph, const topo::Paths& paths, const topo:
   }
   machine.ring = found.plan.ring;
   machine.tree = found.plan.tree;
+  machine.same_rail = nets.cross_nic == 0;
   for (int r = 0; between && r < locals; ++r) {
-    const int gpu = trimmed.gpu_of_rank(r);
-    machine.nets.push_back(topo::net_devices(
-        trimmed, gpu < 0 ? std::vector<int>{} : topo::local_nets(trimmed, ways, gpu)));
-    machine.rails.push_back(topo::net_devices(
-        trimmed, gpu < 0 || on_cpus ? std::vector<int>{} : topo::rail_nets(trimmed, ways, gpu)));
+    topo::MessageNets found = topo::message_nets(trimmed, ways, trimmed.gpu_of_rank(r), nets);
+    machine.nets.push_back(std::move(found.near));
+    machine.rails.push_back(std::move(found.rails));
   }
   return found;
 }
@@ -89,7 +88,8 @@ int Cluster::net(int device) const {
   return -1;
 }
 
-Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::PathRules& rules) {
+Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::PathRules& rules,
+                            const topo::NetRules& nets) {
   Cluster made;
   made.graph_ = machine;
   made.rules_ = rules;
@@ -108,7 +108,7 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
   made.gpus_ = gpus;
   made.paths_ = topo::compute_paths(made.graph_, rules);
   const auto search = [&](bool between) {
-    return machine_of(made.graph_, made.paths_, rules, made.locals(), between, made.on_cpus_);
+    return machine_of(made.graph_, made.paths_, rules, nets, made.locals(), between, made.on_cpus_);
   };
   if (nodes > 1 && topo::local_net(made.graph_, made.paths_, gpus[0], 0) < 0) {
     return fail(Errc::no_transport,

@@ -17,13 +17,14 @@ namespace {
 struct SimWire {
   int sender = -1, receiver = -1;  // ranks; -1: not known yet
   int route = 0;
-  bool direct = true;  // the sender's lanes store to the other end; else a proxy moves it
+  int route_there = -1;  // from the receiver's NIC on; -1: both ends are on one node
+  bool direct = true;    // the sender's lanes store to the other end; else a proxy moves it
   bool sender_waits = false, receiver_waits = false;
   float hop_us = 0, credit_us = 0;
-  float cost = 1;                // bytes of link time per byte of payload
-  unsigned sent = 0, taken = 0;  // slices
-  std::size_t slots = 0;         // first index of its times
-  double payload = 0;
+  float cost = 1;                          // bytes of link time per byte of payload
+  unsigned sent = 0, come = 0, taken = 0;  // slices; `come`: those whose arrival is known
+  std::size_t slots = 0;                   // first index of its times
+  double payload = 0;                      // bytes of all rounds
 };
 
 /// One channel of one rank.
@@ -113,6 +114,7 @@ class Replay {
           table_.push_back(wire(position.channel, position.rank, peer));
           SimWire& w = wires_[std::size_t(table_.back())];
           w.sender = me;
+          w.payload = trace.out_bytes[table_.size() - 1 - actor.out];
           CCL_CHECK(set_route(w, stage, position, peer));
         }
         actors_.push_back(actor);
@@ -129,6 +131,7 @@ class Replay {
       slots += windows_[std::size_t(actors_[std::size_t(w.sender)].stage)];
     }
     come_us_.resize(slots);
+    there_bytes_.resize(slots);
     credit_us_.resize(slots);
     return {};
   }
@@ -146,6 +149,7 @@ class Replay {
     w.cost = float(plain.gbs / cost.gbs);
     w.direct = found.direct;
     w.route = net_.add_route(found.links);
+    if (!found.links_there.empty()) w.route_there = net_.add_route(found.links_there);
     return {};
   }
 
@@ -188,7 +192,7 @@ class Replay {
     for (const int i : step.in) {
       if (i < 0) continue;
       SimWire& w = wires_[std::size_t(table_[actor.in + std::size_t(i)])];
-      if (w.taken == w.sent) {
+      if (w.taken == w.come) {
         w.receiver_waits = true;
         return;
       }
@@ -220,7 +224,46 @@ class Replay {
   void play() {
     double us = 0;
     int a = 0;
-    while (clock_.take(us, a)) move(actors_[std::size_t(a)], a, us);
+    while (clock_.take(us, a)) {
+      if (a >= 0) {
+        move(actors_[std::size_t(a)], a, us);
+      } else {
+        enter(wires_[std::size_t(~a)], us);
+      }
+    }
+  }
+
+  /// Sends a slice. Pieces take their turns at the receiver's NIC in the order in which they reach
+  /// it, so a slice to another node goes on in an event of its own. Returns when it has left.
+  double send(int wire, double bytes, double start, double lanes) {
+    SimWire& w = wires_[std::size_t(wire)];
+    const std::size_t slot = w.slots + w.sent++ % windows_of(w);
+    const auto [head, arrives] = net_.pass(w.route, bytes * w.cost, start);
+    const double over = std::max(lanes, arrives);
+    come_us_[slot] = over + w.hop_us;
+    if (w.route_there < 0) {
+      w.come = w.sent;
+    } else {
+      there_bytes_[slot] = bytes * w.cost;
+      clock_.add(head, ~wire);
+    }
+    return over;
+  }
+  /// Takes the oldest slice on its way through the receiver's NIC.
+  void enter(SimWire& w, double us) {
+    const std::size_t slot = w.slots + w.come++ % windows_of(w);
+    const double over = net_.carry(w.route_there, there_bytes_[slot], us);
+    come_us_[slot] = std::max(come_us_[slot], over + w.hop_us);
+    wake_receiver(w);
+  }
+  void wake_receiver(SimWire& w) {
+    if (!w.receiver_waits || w.taken == w.come) return;
+    w.receiver_waits = false;
+    look(w.receiver);
+  }
+  /// Slices that a wire holds.
+  unsigned windows_of(const SimWire& w) const {
+    return windows_[std::size_t(actors_[std::size_t(w.sender)].stage)];
   }
 
   /// Moves a slice: in, through the lanes, and out.
@@ -233,13 +276,10 @@ class Replay {
     double free = lanes;
     for (const int o : step.out) {
       if (o < 0) continue;
-      SimWire& w = wires_[std::size_t(table_[actor.out + std::size_t(o)])];
-      const double start = w.direct ? us : lanes;
-      double over = std::max(lanes, net_.carry(w.route, double(bytes) * w.cost, start));
-      if (w.direct) free = std::max(free, over);
-      come_us_[w.slots + w.sent % window] = over + w.hop_us;
-      ++w.sent;
-      w.payload += double(bytes) * step.counted;
+      const int wire = table_[actor.out + std::size_t(o)];
+      const bool direct = wires_[std::size_t(wire)].direct;
+      const double over = send(wire, double(bytes), direct ? us : lanes, lanes);
+      if (direct) free = std::max(free, over);
     }
     for (const int i : step.in) {
       if (i < 0) continue;
@@ -258,10 +298,7 @@ class Replay {
     }
     for (const int o : step.out) {
       if (o < 0) continue;
-      SimWire& w = wires_[std::size_t(table_[actor.out + std::size_t(o)])];
-      if (!w.receiver_waits) continue;
-      w.receiver_waits = false;
-      look(w.receiver);
+      wake_receiver(wires_[std::size_t(table_[actor.out + std::size_t(o)])]);
     }
     for (const int i : step.in) {
       if (i < 0) continue;
@@ -276,7 +313,6 @@ class Replay {
   SimOutcome outcome() const {
     SimOutcome done;
     done.slices = slices_;
-    std::vector<double> more(program_.stages.size(), 1);
     double before = 0;
     for (std::size_t s = 0; s < program_.stages.size(); ++s) {
       double rounds = 0, all = 0;
@@ -288,7 +324,6 @@ class Replay {
       double us = std::max(done_us_[s] - before, 0.0);
       before = std::max(before, done_us_[s]);
       if (all > rounds && rounds > 0) {
-        more[s] = all / rounds;
         // Filling and draining do not grow with the message.
         double from = 0, until = 0;
         for (const SimRank& actor : actors_) {
@@ -306,11 +341,13 @@ class Replay {
     const double copies = double(cluster_.nodes()) / span_;
     for (const SimWire& w : wires_) {
       const auto s = std::size_t(actors_[std::size_t(w.sender)].stage);
-      const double payload = w.payload * more[s];
-      done.payload += payload * copies;
-      for (const int link : net_.route(w.route)) {
-        bytes[std::size_t(link)] += payload * program_.stages[s].overhead;
-        busy[std::size_t(link)] += payload * w.cost * net_.us_per_byte(link);
+      done.payload += w.payload * copies;
+      for (const int route : {w.route, w.route_there}) {
+        if (route < 0) continue;
+        for (const int link : net_.route(route)) {
+          bytes[std::size_t(link)] += w.payload * program_.stages[s].overhead;
+          busy[std::size_t(link)] += w.payload * w.cost * net_.us_per_byte(link);
+        }
       }
     }
     for (std::size_t l = 0; l < per_node; ++l) {
@@ -361,6 +398,7 @@ class Replay {
   std::vector<SimRank> actors_;
   std::vector<int> table_;                   // wires of all actors
   std::vector<double> come_us_, credit_us_;  // of each slot: its slice arrives; it is free
+  std::vector<double> there_bytes_;          // of each slot: what the receiver's NIC passes on
   std::vector<unsigned> windows_;            // [stage]: slices of a wire
   std::vector<Index> slice_bytes_;           // [stage]
   std::vector<double> lane_us_per_byte_;     // [stage]

@@ -1,5 +1,7 @@
 #include "sim/routes.hpp"
 
+#include <ccl/detail/sim/program.hpp>
+
 #include <fmt/format.h>
 
 namespace ccl::detail {
@@ -9,9 +11,9 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel, topo::EdgeUse
   const topo::Paths& paths = cluster_.paths();
   const int a = cluster_.gpu(local_of(from)), b = cluster_.gpu(local_of(to));
   SimRoute way;
-  const auto take = [&](const topo::Path& path, int node) {
+  const auto take = [&](const topo::Path& path, int node, std::vector<int>& links) {
     const int base = (node % span_) * int(graph.links.size());
-    for (const int link : path.links) way.links.push_back(base + link);
+    for (const int link : path.links) links.push_back(base + link);
     return path.reaches();
   };
   if (node_of(from) == node_of(to)) {
@@ -24,7 +26,7 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel, topo::EdgeUse
       way.path = topo::check_p2p(graph, paths, cluster_.rules(), a, b).allowed ? Path::pcie
                                                                                : Path::gpu_host;
     }
-    if (take(path, node_of(from))) return way;
+    if (take(path, node_of(from), way.links)) return way;
     return fail(Errc::no_transport,
                 fmt::format("rank {} does not reach rank {} (no way from {} to {} in this file); "
                             "look at `ccl_topo paths`",
@@ -33,8 +35,8 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel, topo::EdgeUse
   way.path = cluster_.on_cpus() ? Path::net : Path::gpu_net;
   way.direct = false;
   const int out = nic({use, from, to, channel, true}), in = nic({use, to, from, channel, false});
-  if (out < 0 || in < 0 || !take(paths.at(a, out), node_of(from)) ||
-      !take(paths.at(in, b), node_of(to))) {
+  if (out < 0 || in < 0 || !take(paths.at(a, out), node_of(from), way.links) ||
+      !take(paths.at(in, b), node_of(to), way.links_there)) {
     return fail(Errc::no_transport,
                 fmt::format("rank {} does not reach rank {} ({} has no NIC in this file); add one",
                             from, to, graph.label(out < 0 ? a : b)));
@@ -50,10 +52,14 @@ Rates SimRoutes::rates_of(Path path, Packing packing) const {
   return rates_between(path, Mover::wires, packing, {true, 1});
 }
 
+HostFacts host_facts(const sim::Cluster& cluster) {
+  const topo::Arrangement& inside = cluster.inside();
+  return {inside.gpu_gbs(), inside.by_nvlink(), cluster.machine().min_sm()};
+}
+
 Rates SimRoutes::lane_rates(Packing packing) const {
-  const topo::Arrangement& inside = cluster_.inside();
-  const HostFacts host{inside.gpu_gbs(), inside.by_nvlink(), cluster_.machine().min_sm()};
-  return rates_inside(cluster_.on_cpus() ? Path::shm : Path::nvlink, Mover::wires, packing, host);
+  return rates_inside(cluster_.on_cpus() ? Path::shm : Path::nvlink, Mover::wires, packing,
+                      host_facts(cluster_));
 }
 
 int SimRoutes::nic(const topo::NetEnd& end) const {

@@ -12,8 +12,9 @@ namespace ccl::detail {
 struct SimRoute {
   Path path = Path::nvlink;
   bool direct = true;
-  double more_us = 0;      // added latency of the NICs
-  std::vector<int> links;  // of the cluster, node after node
+  double more_us = 0;              // added latency of the NICs
+  std::vector<int> links;          // of the cluster, node after node
+  std::vector<int> links_there{};  // of the receiver's node, if it is another one
 };
 
 /// The links of a cluster between any two of its ranks. The cluster must outlive it.

@@ -10,13 +10,7 @@
 #include <ccl/collective.cuh>
 #include <ccl/detail/choose/chooser.hpp>
 #include <ccl/detail/choose/facts.hpp>
-#include <ccl/simulate.hpp>
-#include <ccl/topo/connect.hpp>
-#include <ccl/topo/draw.hpp>
 #include <ccl/topo/search.hpp>
-#include <ccl/transport/any_of.hpp>
-#include <ccl/transport/ib.hpp>
-#include <ccl/transport/p2p.hpp>
 #include <ccl/transport/socket.hpp>
 
 #include <fmt/ranges.h>
@@ -25,7 +19,6 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -34,42 +27,23 @@
 #include <type_traits>
 #include <utility>
 
-#include "comm/state.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/memory.hpp"
-#include "support/graph_of.hpp"
 #include "support/memory_policy.hpp"
 #include "support/room/room.hpp"
+#include "support/room/traffic.hpp"
 #include "transport/ib/gpu_memory.hpp"
 #include <sys/mman.h>
 
 using namespace ccl;
 using namespace ccl::test;
+using room::graph_of_host;
+using room::moved_by;
+using room::small;
+using room::Ways;
 
 namespace {
-/// NVLink inside a host, RDMA between hosts.
-using Ways = AnyOf<P2pTransport, IbTransport>;
-
 constexpr double evenly = 0.05;
-
-constexpr Plan small(int channels) {
-  return {.channels = channels, .slot_count = 4, .slot_bytes = 8 << 10};
-}
-
-/// What `calls` move, printed for host 0.
-template <class F>
-std::vector<room::Traffic> moved_by(room::Room& hosts, const char* what, F calls) {
-  const auto moved = hosts.traffic_of(calls);
-  std::cout << hosts.shape().name << ", " << hosts.hosts() << " hosts, " << what
-            << ", KiB sent/received by the NICs of host 0: "
-            << room::text(moved, hosts.shape().nics) << "\n";
-  return moved;
-}
-
-topo::Graph graph_of_host(const room::Shape& shape) {
-  return graph_of(room::topology(
-      shape, 0, shape.gpus, [](int gpu) { return fmt::format("0000:{:02x}:00.0", 0x10 + gpu); }));
-}
 
 /// NICs of the rings and of the trees of a host among several.
 struct GraphNics {
@@ -268,165 +242,6 @@ TEST_CASE("choices between hosts go by the network that the topology found") {
   CHECK(reasons[0].find("NVLink of 371 GB/s inside a host") != std::string::npos);
   CHECK(reasons[0].find("RDMA of 360 GB/s between hosts") != std::string::npos);
   CHECK(reasons[15] == reasons[0]);
-}
-
-namespace {
-/// Bytes of each NIC, as [host * nics + nic], that the simulator counts.
-template <class Op, class Algo>
-std::vector<room::Traffic> simulated(const room::Shape& shape, int count, Index bytes,
-                                     const Plan& plan, int distance) {
-  const auto cluster = sim::Cluster::of(graph_of_host(shape), count);
-  if (!cluster) FAIL(cluster.error().what);
-  sim::Options options;
-  options.plan = plan;
-  options.distance = distance;
-  const auto folded = sim::simulate<Op, Algo, Simple>(*cluster, bytes, options);
-  options.every_node = true;
-  const auto report = sim::simulate<Op, Algo, Simple>(*cluster, bytes, options);
-  if (!report || !folded) FAIL((report ? folded : report).error().what);
-  std::vector<room::Traffic> moved(std::size_t(count * shape.nics));
-  const auto whole = [](double number) { return std::uint64_t(std::llround(number)); };
-  for (const sim::NicLoad& nic : report->nics) {
-    moved[std::size_t(nic.node * shape.nics + nic.device)] = {whole(nic.sent), whole(nic.received)};
-  }
-  // A node that stands for others has their bytes.
-  for (const sim::NicLoad& nic : folded->nics) {
-    const auto& same = moved[std::size_t(nic.node * shape.nics + nic.device)];
-    CHECK(whole(nic.sent) == same.sent);
-    CHECK(whole(nic.received) == same.received);
-  }
-  return moved;
-}
-}  // namespace
-
-TEST_CASE("the simulator moves the bytes by each NIC that hosts which are played move") {
-  const int count = GENERATE(2, 4);
-  for (const room::Shape& shape :
-       {room::dgx(), room::ndv4(), room::p5(), room::two_nics(), room::one_sided()}) {
-    if (count > 2 && shape.nics > 8) continue;
-    INFO(shape.name << ", " << count << " hosts");
-    room::Room hosts{shape, count};
-    auto ranks = hosts.create_ranks();
-    if (!ranks[0]) FAIL(ranks[0].error().message());
-    const int rings = ranks[0]->ring_count(), all = int(ranks.size());
-    const auto compare = [&]<class Op, class Algo>(Op, Algo, Index bytes, const Plan& plan,
-                                                   auto calls, int distance = 1) {
-      const auto moved =
-          moved_by(hosts, fmt::format("{} by {}", Op::name, Algo::name).c_str(), calls);
-      const auto counted = simulated<Op, Algo>(shape, count, bytes, plan, distance);
-      for (std::size_t n = 0; n < moved.size(); ++n) {
-        INFO(Op::name << ", " << Algo::name << ", host " << int(n) / shape.nics << ", NIC "
-                      << int(n) % shape.nics);
-        CHECK(counted[n].sent == moved[n].sent);
-        CHECK(counted[n].received == moved[n].received);
-      }
-    };
-    const Index share = 1024;  // a channel is worth 4 KiB
-    const Plan by_rings = small(rings), by_trees = small(2 * rings);
-    const Plan by_pairs = small(std::max(2, shape.nics / shape.gpus));
-    const Index block = rings * share, message = by_pairs.channels * share;
-    compare(AllReduce{}, Ring{}, block * all * 4, by_rings,
-            [&] { played::all_reduces<Ring, Simple, Ways>(ranks, block * all, by_rings, 1); });
-    compare(AllReduce{}, Tree{}, block * 32, by_trees,
-            [&] { played::all_reduces<Tree, Simple, Ways>(ranks, block * 8, by_trees, 1); });
-    compare(AllGather{}, Ring{}, block * all * 4, by_rings,
-            [&] { played::all_gathers<Ring, Simple, Ways>(ranks, block, by_rings, 1); });
-    compare(ReduceScatter{}, Ring{}, block * all * 4, by_rings,
-            [&] { played::reduce_scatters<Ring, Simple, Ways>(ranks, block, by_rings, 1); });
-    compare(AllToAll{}, Pairwise{}, message * all * 4, by_pairs,
-            [&] { played::all_to_alls<Pairwise, Simple, Ways>(ranks, message, by_pairs, 1); });
-    compare(
-        SendRecv{}, Pairwise{}, message * 4, by_pairs,
-        [&] {
-          played::send_recvs<Pairwise, Simple, Ways>(ranks, message, by_pairs, 1, shape.gpus);
-        },
-        shape.gpus);
-  }
-}
-
-TEST_CASE("the rings and trees that ccl_topo shows are those of the communicator") {
-  const int count = GENERATE(1, 2, 4);
-  for (const room::Shape& shape : {room::dgx(), room::ndv4(), room::one_sided()}) {
-    INFO(shape.name << ", " << count << " hosts");
-    room::Room hosts{shape, count};
-    const auto ranks = hosts.create_ranks();
-    if (!ranks[0]) FAIL(ranks[0].error().message());
-    const auto cluster = sim::Cluster::of(graph_of_host(shape), count);
-    if (!cluster) FAIL(cluster.error().what);
-    const topo::JoinedChannels shown = topo::channels_of(cluster->whole());
-    CHECK(topo::check(shown, int(ranks.size())) == "");
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      const topo::Arrangement& runs = detail::Access::state(*ranks[r])->identity.arrangement();
-      CHECK(int(shown.rings.size()) == runs.ring_count());
-      CHECK(int(shown.trees.size()) == 2 * runs.tree_count());
-      for (int c = 0; c < int(shown.rings.size()); ++c) {
-        CHECK(shown.rings[std::size_t(c)] == runs.ring(c));
-      }
-      for (int c = 0; c < int(shown.trees.size()); ++c) {
-        const TreePosition at = runs.tree(int(r), -1, c);
-        const topo::TreeLinks& links = shown.trees[std::size_t(c)][r];
-        CHECK(links.up == at.up);
-        CHECK(std::equal(links.down.begin(), links.down.end(), at.down));
-      }
-    }
-  }
-}
-
-TEST_CASE("the simulator and the chooser put compositions into one order") {
-  const int count = GENERATE(2, 4);
-  room::Room hosts{room::dgx(), count};
-  auto ranks = hosts.create_ranks();
-  if (!ranks[0]) FAIL(ranks[0].error().message());
-  const std::array facts{detail::facts_of<AllReduce, Candidate<Ring, LL>, Ways>(),
-                         detail::facts_of<AllReduce, Candidate<Ring, LL128>, Ways>(),
-                         detail::facts_of<AllReduce, Candidate<Ring, Simple>, Ways>(),
-                         detail::facts_of<AllReduce, Candidate<Tree, LL>, Ways>(),
-                         detail::facts_of<AllReduce, Candidate<Tree, LL128>, Ways>(),
-                         detail::facts_of<AllReduce, Candidate<Tree, Simple>, Ways>()};
-  std::vector<Index> sizes;
-  for (Index bytes = 1 << 10; bytes <= 1 << 30; bytes *= 4) sizes.push_back(bytes);
-  std::vector<std::vector<double>> predicted(sizes.size());
-  played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
-    const auto made = detail::Chooser::create(rank.comm, {AllReduce::name, facts, false, true});
-    if (!made) return made.error().message();
-    if (rank.rank != 0) return {};
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      for (int c = 0; c < int(facts.size()); ++c)
-        predicted[i].push_back(made->predict(c, sizes[i]));
-    }
-    return {};
-  });
-  const auto cluster = sim::Cluster::of(graph_of_host(hosts.shape()), count);
-  if (!cluster) FAIL(cluster.error().what);
-  // The replay has the fill of a tree's slots, which the chooser's closed form has not.
-  constexpr double apart = 2, worst_choice = 1.25;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    std::vector<double> us;
-    for (const detail::CandidateFacts& one : facts) {
-      sim::Options options;
-      options.budget = 200'000;
-      const auto report =
-          sim::simulate(*cluster, {AllReduce::name, one.algo, one.proto}, sizes[i], options);
-      if (!report) FAIL(report.error().what);
-      us.push_back(report->us);
-    }
-    std::string text =
-        fmt::format("{} hosts, {} bytes, us of the chooser and the simulator:", count, sizes[i]);
-    for (std::size_t c = 0; c < facts.size(); ++c) {
-      text += fmt::format(" {} {:.0f} {:.0f},", facts[c].name(), predicted[i][c], us[c]);
-    }
-    INFO(text);
-    for (std::size_t a = 0; a < facts.size(); ++a) {
-      for (std::size_t b = 0; b < facts.size(); ++b) {
-        if (us[a] * apart >= us[b]) continue;
-        INFO(facts[a].name() << " before " << facts[b].name() << " " << us[b] / us[a]);
-        CHECK(predicted[i][a] < predicted[i][b]);
-      }
-    }
-    const auto best =
-        std::min_element(predicted[i].begin(), predicted[i].end()) - predicted[i].begin();
-    CHECK(us[std::size_t(best)] < worst_choice * *std::min_element(us.begin(), us.end()));
-  }
 }
 
 namespace {

@@ -90,10 +90,15 @@ TEST_CASE("rules for NICs are read with NCCL's values") {
     if (!nets) FAIL(nets.error().what);
     CHECK(nets->cross_nic == 0);
     CHECK(nets->policy.most == 2);
+    CHECK(nets->relays_messages);
     const auto rules = topo::configured_rules();
     if (!rules) FAIL(rules.error().what);
     CHECK(rules->gdr_level == topo::PathType::phb);
     CHECK(rules->gdr_read == false);
+  }
+  {
+    const Environment none("NCCL_P2P_PXN_LEVEL", "0");
+    CHECK_FALSE(topo::configured_nets()->relays_messages);
   }
   {
     const Environment beyond("NCCL_NET_GDR_LEVEL", "9");

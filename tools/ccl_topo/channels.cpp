@@ -41,7 +41,7 @@ ccl::Result<void> channels(bool rings, const ChannelsOptions& options) {
   const int nodes = machine.machines;
   report_ranks(machine.graph());
   CCL_TRY(const ccl::sim::Cluster cluster, timed(options.source, "search and joining", [&] {
-            return ccl::sim::Cluster::of(machine.graph(), nodes, machine.rules);
+            return ccl::sim::Cluster::of(machine.graph(), nodes, machine.rules, machine.nets);
           }));
   const topo::ChannelPlan& plan = cluster.plan();
   const topo::ChannelGraph& wanted = rings ? plan.ring : plan.tree;

@@ -38,7 +38,7 @@ ccl::Result<void> simulate(const SimulateOptions& options) {
   CCL_TRY(const Machine machine, look_at(options.source));
   CCL_TRY(const auto all, ccl::sim::compositions(options.what));
   CCL_TRY(const auto cluster,
-          ccl::sim::Cluster::of(machine.graph(), machine.machines, machine.rules));
+          ccl::sim::Cluster::of(machine.graph(), machine.machines, machine.rules, machine.nets));
   ccl::sim::Options how = options.simulation;
   if (options.channels > 0) {
     how.plan.emplace();

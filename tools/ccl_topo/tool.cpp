@@ -61,7 +61,9 @@ ccl::Result<Machine> look_at(const Source& source) {
   if (machine.graph().of(NodeType::gpu).empty()) {
     topo::add_cpu_ranks(machine.loaded.graph, source.ranks > 0 ? source.ranks : 4);
   }
-  machine.rules.p2p_disabled = source.no_p2p;
+  CCL_TRY(machine.rules, topo::configured_rules());
+  CCL_TRY(machine.nets, topo::configured_nets());
+  if (source.no_p2p) machine.rules.p2p_disabled = true;
   machine.paths =
       timed(source, "paths", [&] { return topo::compute_paths(machine.graph(), machine.rules); });
   return machine;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/topo/configured.hpp>
 #include <ccl/topo/path.hpp>
 #include <ccl/topo/xml.hpp>
 #include <ccl/types/result.hpp>
@@ -35,6 +36,7 @@ struct Source {
 struct Machine {
   ccl::topo::LoadedGraph loaded;
   ccl::topo::PathRules rules;
+  ccl::topo::NetRules nets;
   ccl::topo::Paths paths;
   int machines = 1;  // number of such machines
 

@@ -84,6 +84,12 @@ struct NetworkFacts {
 /// bandwidth of the network, at most that inside `host`; else those of `rates_inside`.
 Rates rates_between(Path path, Mover mover, Packing packing, const NetworkFacts& network,
                     const HostFacts& host = {});
+/// Returns the number of channels, 1, 2 or 4, that each of `ways` rings or trees between hosts
+/// takes on GPUs. With fewer, the blocks that run them are slower than the NICs over RDMA. More
+/// than `max_blocks` blocks run at no time. The plans of the runtime, the chooser and the simulator
+/// ask this function.
+int channels_of_way(Packing packing, int ways, const NetworkFacts& network, const HostFacts& host,
+                    int max_blocks);
 
 /// Returns the predicted us of a message of `bytes` on a GPU with `blocks` blocks.
 double predict_us(const Rates& rates, const CostTerms& cost_terms, double bytes, int blocks);
@@ -113,7 +119,8 @@ struct LevelStep {
   bool (*takes_ranks)(int ranks) = nullptr;
   CostTerms (*cost_terms)(int ranks) = nullptr;
   // Blocks of a message over a network; null: all.
-  int (*blocks_over_network)(Index bytes, int rings, int max_blocks) = nullptr;
+  int (*blocks_over_network)(Index bytes, const NetworkFacts& network, const HostFacts& host,
+                             int max_blocks) = nullptr;
 };
 
 /// Returns the fraction of its hops that an algorithm makes between hosts; 1 by default.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/topo/arrange.hpp>
+#include <ccl/topo/configured.hpp>
 #include <ccl/topo/path.hpp>
 #include <ccl/topo/search.hpp>
 
@@ -15,9 +16,9 @@ namespace ccl::sim {
 class Cluster {
  public:
   /// Returns a cluster of `nodes` copies of `machine`. Searches the channels of the machine and
-  /// joins them over the nodes, as a communicator does.
+  /// joins them over the nodes, as a communicator with these rules does.
   static Result<Cluster> of(const topo::Graph& machine, int nodes,
-                            const topo::PathRules& rules = {});
+                            const topo::PathRules& rules = {}, const topo::NetRules& nets = {});
 
   int nodes() const { return nodes_; }
   int locals() const { return int(gpus_.size()); }

@@ -29,8 +29,9 @@ namespace ccl::topo {
 struct NetRules {
   int cross_nic = 2;  ///< 0: rings and messages stay on one rail; see `SearchOptions`
   NetDevsPolicy policy{};
+  bool relays_messages = true;  ///< messages leave by NICs that only PXN reaches, too
 };
-/// Returns the rules of CCL_CROSS_NIC and CCL_NETDEVS_POLICY.
+/// Returns the rules of CCL_CROSS_NIC, CCL_NETDEVS_POLICY and CCL_P2P_PXN_LEVEL.
 [[nodiscard]] Result<NetRules> configured_nets();
 
 /// Returns the result of a search. Graphs in the file of CCL_GRAPH_FILE replace those of the

@@ -36,6 +36,15 @@ class SimTransport {
 
   /// Returns the time in us at which the last of `bytes` arrives that start at `start_us`.
   double carry(int route, double bytes, double start_us) {
+    return pass(route, bytes, start_us).arrives_us;
+  }
+  /// Times of a piece on a route.
+  struct Passage {
+    double head_us;     ///< the first byte leaves the route
+    double arrives_us;  ///< the last byte has passed it
+  };
+  /// As `carry`, for a piece that goes on over another route from `head_us` on.
+  Passage pass(int route, double bytes, double start_us) {
     double head = start_us, over = start_us;
     for (int i = begins_[std::size_t(route)]; i < begins_[std::size_t(route) + 1]; ++i) {
       const auto link = std::size_t(links_[std::size_t(i)]);
@@ -43,7 +52,7 @@ class SimTransport {
       free_at_[link] = head + bytes * us_per_byte_[link];
       over = std::max(over, free_at_[link]);
     }
-    return over;
+    return {head, over};
   }
 
   /// Returns the number of links.

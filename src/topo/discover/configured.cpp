@@ -125,6 +125,8 @@ Result<NetRules> configured_nets() {
   CCL_TRY(const Index cross, ccl::detail::setting_integer("CROSS_NIC"));
   CCL_TRY(const std::string policy, ccl::detail::setting_text("NETDEVS_POLICY"));
   rules.cross_nic = static_cast<int>(cross);
+  CCL_TRY(const Index pxn_level, ccl::detail::setting_integer("P2P_PXN_LEVEL"));
+  rules.relays_messages = pxn_level > 0;
   if (parse(policy, rules.policy)) return rules;
   const std::string variable = variable_of("NETDEVS_POLICY");
   const std::string text = fmt::format(

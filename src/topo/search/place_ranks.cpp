@@ -309,7 +309,7 @@ Result<std::vector<HostNic>> nics_of(const RankPlacement& placement, int gpu) {
     nics.push_back({n.dev, one ? fmt::format("{}:{}", n.name, n.port) : n.name, {}, {}});
   }
   if (gpu < 0 || nics.empty()) return nics;
-  CCL_TRY(const Index level, ccl::detail::setting_integer("P2P_PXN_LEVEL"));
+  CCL_TRY(const NetRules rules, configured_nets());
   PathRules own_way = placement.rules;
   own_way.pxn = false;
   const Paths paths = compute_paths(graph, own_way);
@@ -320,9 +320,17 @@ Result<std::vector<HostNic>> nics_of(const RankPlacement& placement, int gpu) {
     if (!write.allowed) nics[n].no_write = fmt::format("{}: {}", nics[n].name, write.why);
     if (placement.paths.at(gpu, nets[n]).type != PathType::pxn) continue;
     nics[n].relay = graph.nodes[local_gpu(graph, placement.paths, nets[n])].id;
-    nics[n].relays_messages = level > 0;
+    nics[n].relays_messages = rules.relays_messages;
   }
   return nics;
+}
+
+MessageNets message_nets(const Graph& graph, const Paths& paths, int gpu, const NetRules& rules) {
+  MessageNets found;
+  if (gpu < 0) return found;
+  found.near = net_devices(graph, local_nets(graph, paths, gpu, rules.policy));
+  if (rules.relays_messages) found.rails = net_devices(graph, rail_nets(graph, paths, gpu));
+  return found;
 }
 
 Result<Machine> channels_of(const RankPlacement& placement, const std::vector<SearchPlace>& places,
@@ -345,14 +353,9 @@ Result<Machine> channels_of(const RankPlacement& placement, const std::vector<Se
   Machine machine;
   bool on_cpu = true;
   CCL_TRY(const NetRules nets, configured_nets());
-  CCL_TRY(const Index pxn_level, ccl::detail::setting_integer("P2P_PXN_LEVEL"));
-  struct Nets {
-    std::vector<int> near, rails;
-  };
-  std::map<int, Nets> own;  // by rank
+  std::map<int, MessageNets> own;  // by rank
   for (const int gpu : graph.of(NodeType::gpu)) {
-    Nets found{net_devices(graph, local_nets(graph, paths, gpu, nets.policy)), {}};
-    if (pxn_level > 0) found.rails = net_devices(graph, rail_nets(graph, paths, gpu));
+    const MessageNets found = message_nets(graph, paths, gpu, nets);
     for (const int there : places[graph.nodes[gpu].gpu.rank].ranks) own[there] = found;
     on_cpu = on_cpu && graph.nodes[gpu].gpu.on_cpu;
   }

@@ -69,6 +69,13 @@ struct RankPlacement {
 /// out.
 std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets);
 
+/// Device numbers of the NETs by which messages of a GPU may leave: see `Machine::nets` and
+/// `Machine::rails`. -1: there is no GPU, and none are known.
+struct MessageNets {
+  std::vector<int> near, rails;
+};
+MessageNets message_nets(const Graph& graph, const Paths& paths, int gpu, const NetRules& rules);
+
 /// NICs of the machine, in file order, whether they may access the memory of GPU node `gpu`, and
 /// the GPU over which it sends by them. -1: the rank has none.
 [[nodiscard]] Result<std::vector<HostNic>> nics_of(const RankPlacement& placement, int gpu);

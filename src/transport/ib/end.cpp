@@ -7,10 +7,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -88,13 +90,17 @@ void IbLink::stage(const std::string& why) const {
            edge.side == EdgeSide::sender ? "to" : "from", edge.peer.rank, why);
 }
 
-std::string IbLink::trial(const IbPort& port) {
+std::string IbLink::trial(const IbPort& port, double& left_s) {
   const bool remotely = edge.side == EdgeSide::receiver && tuning.flush;
   const std::int64_t gpu = edge.nics.relay >= 0 ? edge.nics.relay : edge.self.bus_id;
   if (auto known = GpuMemoryProofs::get().find(port.device, gpu, remotely)) return *known;
-  std::string why =
-      prove_gpu_slots(*gpu_slots, port, remotely, tuning, std::min(context.deadline_s, 5.0));
-  GpuMemoryProofs::get().add(port.device, gpu, remotely, why);
+  if (left_s <= 0) return "the trials of others took all of the time";
+  const bool whole = left_s >= trial_limit_s();
+  const auto began = std::chrono::steady_clock::now();
+  std::string why = prove_gpu_slots(*gpu_slots, port, remotely, tuning, left_s);
+  left_s -= std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  // One that was cut short by the trials before it says nothing of the device.
+  if (why.empty() || whole) GpuMemoryProofs::get().add(port.device, gpu, remotely, why);
   return why;
 }
 
@@ -109,7 +115,8 @@ Result<void> IbLink::place_on_gpu() {
   CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, edge.nics.relay, bytes,
                                       {chosen.ports.begin(), standby}, slot_access(true), why));
   for (auto port = chosen.ports.begin(); gpu_slots && port != standby; ++port) {
-    why = trial(*port);
+    double left_s = trial_limit_s();
+    why = trial(*port, left_s);
     if (why.empty()) continue;
     gpu_slots.reset();
     tried.push_back(port->device);
@@ -118,16 +125,7 @@ Result<void> IbLink::place_on_gpu() {
     stage(why);
     return {};
   }
-  // Ports that only stand by do not decide. Those that cannot serve this memory are left out.
-  for (auto port = standby; port != chosen.ports.end(); ++port) {
-    const auto registered = gpu_slots->with(port->device);
-    why = registered ? trial(*port) : registered.error().what;
-    if (why.empty()) continue;
-    tried.push_back(port->device);
-    unfit.push_back(port->device);
-    log_info(LogPart::net, "{} does not stand by for rank {} ({})", port->text(), edge.peer.rank,
-             why);
-  }
+  try_standby({standby, chosen.ports.end()});
   slots_elsewhere = gpu_slots->base();
   log_info(LogPart::net, "slots {} rank {} lie in memory of GPU {}, by {}; GDRCopy is {}",
            edge.side == EdgeSide::sender ? "to" : "from", edge.peer.rank,
@@ -135,6 +133,19 @@ Result<void> IbLink::place_on_gpu() {
            gpu_slots->scope() == GpuReach::dma_buf ? "DMA-BUF" : "nvidia-peermem",
            gpu_calls().has_gdrcopy() ? "there, and not used" : "not there");
   return {};
+}
+
+void IbLink::try_standby(std::span<const IbPort> ports) {
+  double left_s = trial_limit_s();
+  for (const IbPort& port : ports) {
+    const auto registered = gpu_slots->with(port.device);
+    const std::string why = registered ? trial(port, left_s) : registered.error().what;
+    if (why.empty()) continue;
+    tried.push_back(port.device);
+    unfit.push_back(port.device);
+    log_info(LogPart::net, "{} does not stand by for rank {} ({})", port.text(), edge.peer.rank,
+             why);
+  }
 }
 
 unsigned IbLink::slot_access(bool of_gpu) const {

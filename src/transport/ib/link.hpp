@@ -2,10 +2,13 @@
 
 #include <ccl/detail/runtime/proxy_engine.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/io/mapping.hpp"
@@ -97,8 +100,13 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
 
  private:
   Result<void> place_on_gpu();
-  /// Lets a port read or write `gpu_slots`, once for each device and GPU. Returns what went wrong.
-  std::string trial(const IbPort& port);
+  /// Lets a port read or write `gpu_slots`, once for each device and GPU, in at most `left_s`,
+  /// which becomes less. Returns what went wrong.
+  std::string trial(const IbPort& port, double& left_s);
+  double trial_limit_s() const { return std::min(context.deadline_s, 5.0); }
+  /// Tries ports that only stand by, which do not decide. Those that cannot serve `gpu_slots` are
+  /// left out, and those for whose trials no time is left.
+  void try_standby(std::span<const IbPort> ports);
   /// Logs why the slots lie in host memory.
   void stage(const std::string& why) const;
   std::atomic<State> state_{State::connecting};

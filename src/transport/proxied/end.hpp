@@ -20,10 +20,10 @@
 #include "gpu/host_pin.hpp"
 #include "gpu/memory.hpp"
 #include "net/auth.hpp"
-#include "net/engine.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/proof.hpp"
+#include "transport/proxied/edge_listener.hpp"
 #include "transport/proxied/link.hpp"
 #include "transport/wire_layout.hpp"
 
@@ -75,14 +75,11 @@ struct ProxiedBody {
   HostPin pin;              // on a GPU rank; only lanes need it, so it may end before the link
   std::vector<Wire> wires;  // for the lanes
   Nonce nonce{};            // the receiver's
-  std::vector<std::shared_ptr<net::Acceptor>> acceptors;
+  std::vector<EdgeListener> listeners;  // at which sockets arrive
   bool connected = false;
 
   ~ProxiedBody() {
-    if (!acceptors.empty()) {
-      const std::lock_guard lock{net::Engine::get().mutex()};
-      for (const auto& acceptor : acceptors) acceptor->close();  // no more sockets arrive
-    }
+    listeners.clear();  // no more sockets arrive
     link->closing.store(true, std::memory_order_release);
     if (link->context.proxy != nullptr) link->wake();
   }
@@ -124,7 +121,6 @@ struct ProxiedBody {
 
   /// Handles a socket of the sender, in the network thread.
   static void accept(const std::shared_ptr<Link>& link, const Nonce& nonce, net::Accepted caller) {
-    if (!caller.differs.empty()) return;  // its rank fails
     SocketHello hello{};
     if (caller.hello.size() == sizeof hello) {
       std::memcpy(&hello, caller.hello.data(), sizeof hello);
@@ -151,17 +147,16 @@ struct ProxiedBody {
 
   Result<void> listen() {
     CCL_CHECK(fill_random(&nonce, sizeof nonce));
-    CCL_TRY(const auto listeners, link->listeners());
+    CCL_TRY(const auto addresses, link->listeners());
     link->arriving.resize(link->lines());
     const auto accept = [link = link, nonce = nonce](net::Accepted caller) {
       const auto done = completion_of([&] { ProxiedBody::accept(link, nonce, std::move(caller)); });
       if (!done && link->context.status != nullptr) link->context.status->set(done.error());
     };
-    acceptors.reserve(listeners.size());
-    const std::lock_guard lock{net::Engine::get().mutex()};
-    for (const net::Address& where : listeners) {
-      CCL_TRY(auto acceptor, net::Acceptor::open(where, link->context.secret, accept));
-      acceptors.push_back(std::move(acceptor));
+    listeners.reserve(addresses.size());
+    for (const net::Address& where : addresses) {
+      CCL_TRY(auto one, EdgeListener::open(where, link->context.secret, nonce, accept));
+      listeners.push_back(std::move(one));
     }
     return {};
   }
@@ -231,11 +226,11 @@ Result<ProxiedEnd<Link>> ProxiedEnd<Link>::make(TransportContext& context, const
 template <class Link>
 Handshake ProxiedEnd<Link>::handshake() const {
   Handshake mine{};
-  if (body_->acceptors.empty()) return mine;
+  if (body_->listeners.empty()) return mine;
   HandshakeCursor cursor;
   cursor.put(mine, body_->nonce);
-  cursor.put(mine, body_->acceptors.size());
-  for (const auto& acceptor : body_->acceptors) cursor.put(mine, acceptor->address().wire());
+  cursor.put(mine, body_->listeners.size());
+  for (const EdgeListener& one : body_->listeners) cursor.put(mine, one.address().wire());
   body_->link->write_fields(mine, cursor);
   return mine;
 }

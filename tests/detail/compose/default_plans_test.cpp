@@ -35,3 +35,42 @@ TEST_CASE("plans of Simple on a GPU have four groups a block in the same memory"
   CHECK(detail::default_device_plan<Neighbors, LL128>(8) ==
         detail::default_device_plan<Neighbors, LL128>(128));
 }
+
+namespace {
+template <class Algo, class Proto>
+Plan between_hosts(const detail::NetworkFacts& network, int blocks = 32,
+                   int compute_capability = 90) {
+  const detail::HostFacts machine{370.8, true, compute_capability};
+  return detail::default_device_plans<Algo, Proto>(network, machine, blocks)
+      .by_medium[std::size_t(Medium::network)];
+}
+}  // namespace
+
+TEST_CASE("rings between hosts have the channels that keep up with their NICs over RDMA") {
+  using detail::NetworkFacts;
+  const NetworkFacts tcp{false, 384, 8}, slow{true, 8 * 12, 8}, fast{true, 8 * 48, 8};
+  const Plan by_tcp = between_hosts<Neighbors, Simple>(tcp);
+  CHECK(by_tcp.channels == 8);
+  // A block moves 22 GB/s of Simple, so that one is enough for a NIC of 100 Gb/s.
+  CHECK(between_hosts<Neighbors, Simple>(slow) == by_tcp);
+  CHECK(between_hosts<Neighbors, Simple>({true, 0, 8}) == by_tcp);  // unknown
+  const Plan by_rdma = between_hosts<Neighbors, Simple>(fast);
+  CHECK(by_rdma.channels == 32);
+  CHECK(between_hosts<Neighbors, Simple>({true, 8 * 24, 8}).channels == 16);
+  CHECK(by_rdma.channels * by_rdma.slot_bytes == by_tcp.channels * by_tcp.slot_bytes);
+  // A block of Ampere moves 12 GB/s.
+  CHECK(between_hosts<Neighbors, Simple>(fast, 32, 80).channels == 32);
+  CHECK(between_hosts<Neighbors, Simple>(fast, 16, 80).channels == 16);
+  CHECK(between_hosts<Neighbors, Simple>(fast, 4, 80).channels == 8);
+  // Four warps share a block.
+  CHECK(between_hosts<Neighbors, LL128>(tcp).channels == 8);
+  CHECK(between_hosts<Neighbors, LL128>(fast).channels == 32);
+  CHECK(between_hosts<Neighbors, LL128>(fast, 4).channels == 16);
+  // Two trees for each ring.
+  CHECK(between_hosts<Tree, Simple>(slow).channels == 16);
+  CHECK(between_hosts<Tree, Simple>(fast).channels == 32);
+  // A lone ring has eight channels anyway.
+  CHECK(between_hosts<Neighbors, Simple>({true, 48, 1}).channels == 8);
+  // Messages have channels by peers.
+  CHECK(between_hosts<Pairwise, Simple>(fast) == between_hosts<Pairwise, Simple>(tcp));
+}

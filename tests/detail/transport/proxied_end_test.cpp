@@ -2,8 +2,13 @@
 // channel.
 #include <ccl/detail/transport/proxied_end.hpp>
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "support/driver.hpp"
 #include "support/lent.hpp"
+#include "support/processes.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/proxied/end.hpp"
 #include <poll.h>
@@ -170,4 +175,61 @@ TEST_CASE("what an end cannot do without is said with the edge's name") {
   REQUIRE(!foreign.has_value());
   CHECK(foreign.error().code == Errc::mismatch);
   CHECK(foreign.error().what.find("not one of the line transport") != foreign.error().what.npos);
+}
+
+namespace {
+/// Addresses at which a receiver listens, as its handshake says.
+std::vector<std::string> listens_at(const Handshake& handshake) {
+  detail::HandshakeCursor cursor;
+  (void)cursor.get<detail::Nonce>(handshake);
+  std::vector<std::string> all(cursor.get<std::size_t>(handshake));
+  for (std::string& one : all) {
+    one = detail::net::Address{cursor.get<detail::net::WireAddress>(handshake)}.to_string();
+  }
+  return all;
+}
+}  // namespace
+
+TEST_CASE("edges of a communicator share a port and a descriptor, and each gets its own callers") {
+  Lent lent;
+  const PeerInfo a = info_of(0), b = info_of(1);
+  const WireShape shape{1, 2, 128};
+  constexpr int edges = 40;
+  const auto receiver_of = [&](TransportContext& context, unsigned long long id) {
+    auto end = LineTransport::setup(context, edge_of(a, b, EdgeSide::receiver, shape, id));
+    REQUIRE(end.has_value());
+    return std::move(*end);
+  };
+  std::optional<LineTransport::End> first{receiver_of(lent.context, 0)};
+  const std::size_t files = Holdings::of_this_process().files;
+  std::vector<LineTransport::End> receivers;
+  for (int n = 1; n < edges; ++n) receivers.push_back(receiver_of(lent.context, unsigned(n)));
+  CHECK(Holdings::of_this_process().files == files);
+  const auto place = listens_at(first->handshake());
+  for (const auto& end : receivers) CHECK(listens_at(end.handshake()) == place);
+  // The socket stays until its last edge ends. Another secret has its own.
+  first.reset();
+  Lent other;
+  other.context.secret[3] = std::byte{1};
+  CHECK(listens_at(receiver_of(other.context, 1).handshake()) != place);
+  // An edge takes no caller of another one, although both have one port.
+  std::vector<LineTransport::End> senders;
+  for (int n = 1; n < edges; n += 13) {
+    auto sender =
+        LineTransport::setup(lent.context, edge_of(a, b, EdgeSide::sender, shape, unsigned(n)));
+    REQUIRE(sender.has_value());
+    auto out = sender->connect(receivers[std::size_t(n - 1)].handshake());
+    if (!out) FAIL(out.error().what);
+    auto in = receivers[std::size_t(n - 1)].connect(Handshake{});
+    REQUIRE(in.has_value());
+    Wire &to = out->wires[0], &from = in->wires[0];
+    to.sizes[0] = 8;
+    *reinterpret_cast<Word*>(to.slot(0)) = Word(n);
+    detail::HostMemory::store_release(to.posted, Word{1});
+    lent.proxy.wake();
+    REQUIRE(wait_until([&] { return detail::HostMemory::load_acquire(from.posted) == 1; }));
+    CHECK(*reinterpret_cast<Word*>(from.slot(0)) == Word(n));
+    senders.push_back(std::move(*sender));
+  }
+  CHECK(lent.status.ok());
 }

@@ -1,9 +1,14 @@
 #include "net/address.hpp"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include "base/io/fd.hpp"
 #include "support/catch.hpp"
@@ -19,6 +24,7 @@
 using namespace ccl;
 using namespace ccl::detail::net;
 using ccl::detail::Fd;
+namespace fs = std::filesystem;
 
 TEST_CASE("addresses are read and written") {
   for (const char* text : {"10.0.0.1:80", "[::1]:4711", "unix:ccl42", "[fd00::2]:1"}) {
@@ -128,4 +134,33 @@ TEST_CASE("a process that may have no netlink socket finds the interfaces with I
     return;
   }
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("the fastest interface is the one whose speed the kernel says to be higher") {
+  const fs::path root = fs::temp_directory_path() / fmt::format("ccl-speeds-{}", ::getpid());
+  const auto add = [&](const std::string& name, const std::string& speed) {
+    fs::create_directories(root / "class/net" / name);
+    std::ofstream{root / "class/net" / name / "speed"} << speed << "\n";
+  };
+  add("eth0", "10000");
+  add("eth1", "25000");
+  add("ib0", "200000");
+  add("down0", "400000");
+  add("veth0", "-1");
+  std::vector<Interface> all;
+  for (const char* name : {"eth0", "eth1", "ib0", "down0", "veth0", "lo"}) {
+    all.push_back({name, *Address::parse(fmt::format("10.0.0.{}:0", all.size() + 1)),
+                   std::string_view{name} != "down0"});
+  }
+  all.push_back({"ib6", *Address::parse("[fd00::1]:0"), true});
+  add("ib6", "800000");
+  const auto faster = [&](std::size_t chosen) {
+    const Interface* const found = faster_interface(all[chosen], all, root.string());
+    return found == nullptr ? std::string{} : found->name;
+  };
+  CHECK(faster(0) == "ib0");
+  CHECK(faster(1) == "ib0");
+  CHECK(faster(2) == "");
+  CHECK(faster(4) == "ib0");  // its own speed is unknown
+  fs::remove_all(root);
 }

@@ -43,7 +43,8 @@ struct CandidateFacts {
   double (*inter_node_volume)(int ranks,
                               int hosts) = nullptr;  // between hosts; null: as `cost_terms`
   // Blocks of a message over a network; null: all.
-  int (*blocks_over_network)(Index bytes, int rings, int max_blocks) = nullptr;
+  int (*blocks_over_network)(Index bytes, const NetworkFacts& network, const HostFacts& host,
+                             int max_blocks) = nullptr;
   std::array<LevelStep, 3> steps{};  // steps of a candidate that runs others on levels, in order
   int step_count = 0;
   bool by_rail = false;  // needs the same number of ranks on every host,

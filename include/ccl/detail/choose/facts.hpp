@@ -58,10 +58,11 @@ inline constexpr bool writes_windows = [] {
 }();
 /// Blocks of a message over wires between hosts, with the plan of a communicator.
 template <class Op, class Algo, class Proto>
-int blocks_over_network(Index bytes, int rings, int max_blocks) {
-  const Plan plan =
-      default_device_plans<Algo, Proto>(rings, max_blocks).by_medium[std::size_t(Medium::network)];
-  constexpr int lanes = Proto::carries_flags ? 32 : 128;
+int blocks_over_network(Index bytes, const NetworkFacts& network, const HostFacts& host,
+                        int max_blocks) {
+  const Plan plan = default_device_plans<Algo, Proto>(network, host, max_blocks)
+                        .by_medium[std::size_t(Medium::network)];
+  constexpr int lanes = group_lanes(Proto::carries_flags);
   constexpr int max_lanes = WireBody<Op, Algo, Proto, 16, Bytes>::max_lanes;
   return launch_shape(bytes, plan.channels, plan.channel_bytes, lanes, max_lanes, max_blocks)
       .blocks;
@@ -176,7 +177,7 @@ CandidateFacts facts_of() {
     }
   } else {
     facts.blocks_over_network = &blocks_over_network<Op, Algo, Proto>;
-    if constexpr (!Proto::carries_flags) facts.gpu_lanes = 128;
+    facts.gpu_lanes = group_lanes(Proto::carries_flags);
   }
   return facts;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/cost.hpp>
 #include <ccl/algo/traits.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/base/selection.hpp>
@@ -69,10 +70,12 @@ Plan default_device_plan(int blocks) {
 /// blocks of a launch.
 ///
 /// With packets (LL, LL128), another channel, and so another thread, pays off from 8 KiB on. For
-/// GPUs over TCP, send_recv of 16 KiB takes 21 us, and 27 us with 32 KiB. `ring_count` is the
-/// number of rings of the topology.
+/// GPUs over TCP, send_recv of 16 KiB takes 21 us, and 27 us with 32 KiB.
+///
+/// Over RDMA, a ring or tree gets the channels that keep up with its NICs (`channels_of_way`). They
+/// share the memory of the others.
 template <class Algo, class Proto>
-Plans default_device_plans(int ring_count, int blocks) {
+Plans default_device_plans(const NetworkFacts& between, const HostFacts& machine, int blocks) {
   Plan host = default_device_plan<Algo, Proto>(blocks);
   host.slot_count = 8;
   host.chunk_steps = Algo::wires > 2 && !Proto::carries_flags ? 1 : 2;
@@ -99,9 +102,16 @@ Plans default_device_plans(int ring_count, int blocks) {
   }
   // Each ring and tree of the topology has its own NICs. The plan uses each once, or all equally
   // often. Every tree has two channels, of which one is its twin.
-  const int rings = ring_count < 32 ? ring_count : 32;
+  const int rings = between.rings < 32 ? between.rings : 32;
   const int ways = Algo::wires > 2 ? 2 * rings : rings;
-  if (!to_many<Algo>) network.channels = (network.channels + ways - 1) / ways * ways;
+  if (!to_many<Algo>) {
+    network.channels = (network.channels + ways - 1) / ways * ways;
+    const int wide = ways * channels_of_way(packing_of<Proto>(), ways, between, machine, blocks);
+    if (wide > network.channels) {
+      network.slot_bytes = network.slot_bytes * network.channels / wide / 128 * 128;
+      network.channels = wide;
+    }
+  }
   return {{default_device_plan<Algo, Proto>(blocks), host, network}};
 }
 
@@ -110,7 +120,7 @@ struct WirePlansOf {
   const char* proto;
   bool carries_flags, to_many, serves_pairs;
   Plans (*on_host)(int neighbors);
-  Plans (*on_device)(int ring_count, int blocks);
+  Plans (*on_device)(const NetworkFacts& between, const HostFacts& machine, int blocks);
 };
 /// Returns `given`, or a plan that suits the communicator, the transport and the settings.
 Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm, const TransportTable& by,

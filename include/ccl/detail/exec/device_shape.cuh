@@ -13,7 +13,8 @@ namespace ccl::detail {
 /// the block go on. On 32 blocks of 2 H100, all-reduce of 256 MiB by Ring takes 825 us in 128
 /// groups of 128 lanes, and 1030 us in 32 groups of 512 (docs/validation/kernels.md).
 template <class Proto>
-using LanesOf = cuda::std::conditional_t<Proto::carries_flags, WarpLanes, BlockLanes<128>>;
+using LanesOf =
+    cuda::std::conditional_t<Proto::carries_flags, WarpLanes, BlockLanes<group_lanes(false)>>;
 
 /// Minimum bytes of a channel.
 template <class Group>

@@ -197,7 +197,7 @@ class SimExchangeLaunch {
     return all;
   }
 
-  static constexpr int lanes = group_lanes<Proto>;
+  static constexpr int lanes = group_lanes(Proto::carries_flags);
   static constexpr int max_lanes = ExchangeBody<Op, Algo, Proto, 16>::max_lanes;
 
   const sim::Cluster& cluster_;

@@ -56,7 +56,9 @@ Plan sim_plan(const sim::Cluster& cluster, const SimTeams& teams) {
     return default_host_plans<Proto>(teams.rank_stride > 1 ? 1 : cluster.locals())
         .by_medium[std::size_t(medium)];
   }
-  return default_device_plans<Algo, Proto>(teams.arrangement->ring_count(), default_max_blocks)
+  const topo::Arrangement& of = *teams.arrangement;
+  const NetworkFacts between{true, of.between_gbs(), of.ring_count()};
+  return default_device_plans<Algo, Proto>(between, host_facts(cluster), default_max_blocks)
       .by_medium[std::size_t(medium)];
 }
 
@@ -75,15 +77,12 @@ SimStage sim_stage(Plan plan, Wire& wire) {
   return stage;
 }
 
-/// Lanes of a group that works on a channel.
-template <class Proto>
-inline constexpr int group_lanes = Proto::carries_flags ? 32 : 128;
-
 /// Channels of a message on a GPU, and their share of a block, as in the launch of a kernel.
 template <class Proto>
 void use_channels(SimStage& stage, Index bytes, int max_lanes) {
-  const LaunchShape shape = launch_shape(bytes, stage.plan.channels, stage.plan.channel_bytes,
-                                         group_lanes<Proto>, max_lanes, default_max_blocks);
+  const LaunchShape shape =
+      launch_shape(bytes, stage.plan.channels, stage.plan.channel_bytes,
+                   group_lanes(Proto::carries_flags), max_lanes, default_max_blocks);
   stage.channels = shape.channels;
   stage.channels_per_block = double(shape.channels) / shape.blocks;
 }
@@ -276,6 +275,7 @@ class SimLaunch {
     record.measures = measures;
     SimContext<Op, Proto, R> context{work, channel, record};
     Algo::run(Op{}, context);
+    if (measures) record.sum_up();
     return record;
   }
 

@@ -54,6 +54,8 @@ struct SimOutcome {
   std::vector<sim::LinkLoad> links;
   std::vector<sim::NicLoad> nics;
 };
+/// Bandwidth inside a node of the cluster, and the generation of its GPUs.
+HostFacts host_facts(const sim::Cluster& cluster);
 Result<SimOutcome> replay(const sim::Cluster& cluster, const SimProgram& program,
                           const sim::Options& options);
 Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& program,

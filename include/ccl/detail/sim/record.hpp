@@ -22,9 +22,10 @@ struct SimStep {
 /// Steps of one class of positions.
 struct SimTrace {
   std::vector<SimStep> steps;
-  double rounds = 0;      // recorded rounds
-  double all_rounds = 0;  // all rounds
-  int near = 0, far = 0;  // see `TreePosition`; they set the pace of later rounds
+  double rounds = 0;                // recorded rounds
+  double all_rounds = 0;            // all rounds
+  std::vector<double> out_bytes{};  // of all rounds, by each wire out
+  int near = 0, far = 0;            // see `TreePosition`; they set the pace of later rounds
   friend bool operator==(const SimTrace&, const SimTrace&) = default;
 };
 inline bool operator==(const SimStep& a, const SimStep& b) {
@@ -41,6 +42,17 @@ struct SimRecord {
   double counted = 1;
   Index limit = 0;        // maximum number of recorded rounds
   bool measures = false;  // counts the rounds
+  double more = 1;        // bytes of all rounds beside those of the recorded ones
+
+  /// Sums up the bytes of the wires out, if all go on as in the recorded rounds.
+  void sum_up() {
+    trace.out_bytes.assign(out.size(), 0);
+    for (const SimStep& step : trace.steps) {
+      for (const int o : step.out) {
+        if (o >= 0) trace.out_bytes[std::size_t(o)] += double(step.bytes) * step.counted * more;
+      }
+    }
+  }
 
   static std::int16_t index(int rank, std::vector<int>& peers,
                             std::unordered_map<int, std::int16_t>& at) {
@@ -71,23 +83,31 @@ class SimChunks {
   Part all() const { return share(0); }
 
  private:
-  double counted() const {
-    if (real_.share(shares_ - 1).count == count_) return 1;
-    Index sum = 0;
-    for (int s = 0; s < shares_; ++s) sum += real_.share(s).count;
-    return double(sum) / (double(count_) * shares_);
+  double counted() const { return double(sum(real_)) / (double(count_) * shares_); }
+  /// Elements of all shares of a round.
+  Index sum(const Chunks& round) const {
+    const Index first = round.share(0).count;
+    if (round.share(shares_ - 1).count == first) return first * shares_;
+    Index all = 0;
+    for (int s = 0; s < shares_; ++s) all += round.share(s).count;
+    return all;
   }
   void measure() {
     Chunks all = real_;
     double first = 0, rounds = 0, recorded = 0;
+    Index elements = 0, recorded_elements = 0;
     for (Index n = 0; all.next(); ++n) {
       const auto count = double(all.share(0).count);
       if (n == 0) first = count;
       rounds += count / first;
-      if (n < record_->limit) recorded = rounds;
+      elements += sum(all);
+      if (n >= record_->limit) continue;
+      recorded = rounds;
+      recorded_elements = elements;
     }
     record_->trace.all_rounds = rounds;
     record_->trace.rounds = recorded;
+    if (recorded_elements > 0) record_->more = double(elements) / double(recorded_elements);
   }
 
   Chunks real_;
@@ -164,6 +184,9 @@ class SimExchange {
     SimStep step;
     if (sends) {
       step.out[0] = SimRecord::index(peer, record_.out, record_.out_at);
+      std::vector<double>& bytes = record_.trace.out_bytes;
+      bytes.resize(record_.out.size());
+      bytes[std::size_t(step.out[0])] = double(all);
     } else {
       step.in[0] = SimRecord::index(peer, record_.in, record_.in_at);
     }

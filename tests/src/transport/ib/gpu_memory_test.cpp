@@ -327,6 +327,33 @@ TEST_CASE("a device that failed its trial is not tried again while it is open") 
   CHECK(fabric.connected.size() == 1);
 }
 
+TEST_CASE("ports that stand by share the time of one trial") {
+  const Environment apart{"CCL_IB_MERGE_NICS", "0"};
+  FakeVerbs fabric{6};
+  const OnGpus gpus{fabric};
+  fabric.faults.mute_reads_from = 1;
+  detail::ProxyEngine proxy{nullptr};
+  TransportContext context;
+  context.proxy = &proxy;
+  context.deadline_s = 0.2;
+  Edge edge;
+  edge.shape = {1, 4, 1024};
+  for (int n = 0; n < 6; ++n) edge.nics.names.push_back(fmt::format("fake_{}:1", n));
+  edge.nics.of_wire = {0};
+  const auto first = IbTransport::setup(context, edge);
+  REQUIRE(first);
+  // The queue pairs of trials: of the port in use, and of one that takes all of the time.
+  CHECK(fabric.connected.size() == 2);
+  // Those that were not tried are tried for a later edge, which stops at the next one.
+  const auto second = IbTransport::setup(context, edge);
+  REQUIRE(second);
+  CHECK(fabric.connected.size() == 3);
+  fabric.faults.mute_reads_from = -1;
+  const auto third = IbTransport::setup(context, edge);
+  REQUIRE(third);
+  CHECK(fabric.connected.size() == 6);  // the other three work
+}
+
 TEST_CASE("nvidia-peermem is found by its files") {
   const auto root = std::filesystem::temp_directory_path() / fmt::format("ccl-{}", ::getpid());
   for (const char* const path : {"sys/module/nvidia_peermem", "sys/kernel/mm/memory_peers/nv_mem",
