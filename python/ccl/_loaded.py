@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import re
 
-_NAME = re.compile(r"libnccl(?!-net|-tuner|-profiler|-env)[^/]*\.so")
+_PLUGINS = ("libnccl-net", "libnccl-tuner", "libnccl-profiler", "libnccl-env")
 
 
 def paths() -> list[str]:
@@ -15,13 +13,16 @@ def paths() -> list[str]:
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
             fields = line.rstrip("\n").split(maxsplit=5)
-            if len(fields) == 6 and _NAME.search(os.path.basename(fields[5])):
+            name = os.path.basename(fields[5]) if len(fields) == 6 else ""
+            if name.startswith("libnccl") and ".so" in name and not name.startswith(_PLUGINS):
                 found[fields[5]] = None
     return list(found)
 
 
 def version(path: str) -> str | None:
     """Returns the version that a loaded library reports, such as "2.32.3"; None if it has none."""
+    import ctypes
+
     try:
         number = ctypes.c_int()
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_NOLOAD)

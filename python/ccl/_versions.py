@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
-import platform
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +13,8 @@ __all__ = ["show_versions", "versions"]
 
 
 def _driver() -> str | None:
+    import ctypes
+
     try:
         number = ctypes.c_int()
         if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number)) != 0:
@@ -27,6 +25,8 @@ def _driver() -> str | None:
 
 
 def _installed(name: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -35,6 +35,8 @@ def _installed(name: str) -> str | None:
 
 def versions() -> dict[str, Any]:
     """Returns what `show_versions` prints, as a dictionary that JSON can hold."""
+    import platform
+
     try:
         library: str | None = str(nccl.library())
     except NotSupportedError:
@@ -75,6 +77,8 @@ def show_versions(*, as_json: bool = False, file: TextIO | None = None) -> None:
     found = versions()
     out = file or sys.stdout
     if as_json:
+        import json
+
         print(json.dumps(found, indent=2), file=out)
         return
     for key, value in found.items():

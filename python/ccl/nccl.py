@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from . import _loaded
 from ._errors import InvalidUsageError, NotSupportedError
@@ -13,7 +13,7 @@ from ._errors import InvalidUsageError, NotSupportedError
 __all__ = ["enable", "is_enabled", "library"]
 
 _library = Path(__file__).parent / "lib" / "ccl" / "libnccl.so.2"
-_handle: ctypes.CDLL | None = None
+_handle: Any = None  # ctypes.CDLL, once loaded
 
 
 def library() -> Path:
@@ -79,6 +79,8 @@ def enable() -> Path:
             "before the framework is imported, or start the program with ccl_run"
         )
     if _handle is None:
+        import ctypes
+
         _handle = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
     return path
 

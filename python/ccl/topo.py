@@ -5,7 +5,6 @@ Arguments are those of ``ccl_topo``: docs/reference/ccl_topo.md.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 from . import _tools
@@ -22,6 +21,8 @@ def text(command: str = "show", *arguments: str) -> str:
     >>> import ccl.topo
     >>> picture = ccl.topo.text("show", "--format", "svg")
     """
+    import subprocess
+
     done = subprocess.run(
         [_tools.path("ccl_topo"), command, *arguments], capture_output=True, text=True
     )

@@ -89,10 +89,11 @@ def late(comm):
 
 def dead(comm):
     """Rank 3 is killed; the others continue without it."""
-    comm.all_reduce(np.ones(10))
     if comm.rank == 3:
+        comm.all_reduce(np.ones(10))
         os.kill(os.getpid(), signal.SIGKILL)
-    error = raises(ccl.PeerLostError, lambda: [comm.all_reduce(np.ones(10)) for _ in range(100)], peer=3)
+    calls = lambda: [comm.all_reduce(np.ones(10)) for _ in range(100)]  # noqa: E731
+    error = raises(ccl.PeerLostError, calls, peer=3)
     assert isinstance(error, ConnectionError)
     rest = comm.shrink([3])
     assert rest.ranks == comm.ranks - 1
@@ -102,11 +103,14 @@ def dead(comm):
 
 def abort(comm):
     """A thread of rank 0 aborts a call in which all ranks wait: the interpreter's lock is free."""
-    comm.all_reduce(np.ones(10))
-    if comm.rank == 0:
-        threading.Timer(0.3, comm.abort, ["a test wants it"]).start()
-    call = (lambda: comm.recv(np.empty(1), 1)) if comm.rank != 1 else (lambda: comm.recv(np.empty(1), 0))
-    raises(ccl.AbortedError, call, "a test wants it")
+
+    def calls():
+        comm.all_reduce(np.ones(10))
+        if comm.rank == 0:
+            threading.Timer(0.3, comm.abort, ["a test wants it"]).start()
+        comm.recv(np.empty(1), 0 if comm.rank == 1 else 1)
+
+    raises(ccl.AbortedError, calls, "a test wants it")
 
 
 def leave(comm):
