@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -38,12 +39,27 @@ def step(title, *command, **options):
     return done.stdout
 
 
-def build_wheel(given, wheels):
-    """Returns the wheel's path."""
+def unpack_sources(work, environment):
+    """Makes the source distribution, and returns the folder that it unpacks to."""
+    shutil.rmtree(work / "sdist", ignore_errors=True)
+    code = "import sys, scikit_build_core.build as b; b.build_sdist(sys.argv[1])"
+    step("sources", sys.executable, "-c", code, work / "sdist", cwd=ROOT, env=environment)
+    (archive,) = (work / "sdist").glob("ccl-*.tar.gz")
+    shutil.rmtree(work / "sources", ignore_errors=True)
+    with tarfile.open(archive) as tar:
+        tar.extractall(work / "sources")
+    print(f"{archive.name}: {archive.stat().st_size / 1e6:.1f} MB")
+    (folder,) = (work / "sources").iterdir()
+    return folder
+
+
+def build_wheel(given):
+    """Returns the path of the wheel, which is built from the source distribution."""
     packages = ROOT / ".deps/python/site"
     if not (packages / "scikit_build_core").is_dir() or not (packages / "nanobind").is_dir():
         skip("scikit-build-core and nanobind are not in .deps/python (cmake/setup.sh --docs)")
     work = given.work
+    environment = os.environ | {"PYTHONPATH": str(packages)}
     shutil.rmtree(work / "dist", ignore_errors=True)
     defines = {
         "CCL_RUNTIME_FROM": given.build,
@@ -61,8 +77,8 @@ def build_wheel(given, wheels):
     settings = [f"-Ccmake.define.{name}={value}" for name, value in defines.items()]
     step(
         "wheel", sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps",
-        "--no-index", "--wheel-dir", work / "dist", f"-Cbuild-dir={work / 'cmake'}", *settings, ROOT,
-        env=os.environ | {"PYTHONPATH": str(packages)},
+        "--no-index", "--wheel-dir", work / "dist", f"-Cbuild-dir={work / 'cmake'}", *settings,
+        unpack_sources(work, environment), env=environment,
     )  # fmt: skip
     (wheel,) = (work / "dist").glob("ccl-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
@@ -99,7 +115,7 @@ def main():
     given = parser.parse_args()
     given.work = given.work or given.build / "python-wheel"
     wheels = ROOT / ".deps/python/wheels"
-    wheel = build_wheel(given, wheels)
+    wheel = build_wheel(given)
     python = install(wheel, given.work / "venv", wheels)
     # Not the repository's folder, in which the package would be found uncompiled.
     for test in ("test_package.py", "test_ranks.py", "test_page.py"):
