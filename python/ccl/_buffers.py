@@ -36,7 +36,7 @@ class Buffer(NamedTuple):
 
     address: int
     shape: tuple[int, ...]
-    count: int  # elements
+    elements: int
     type: int  # number of the type in _core.types
     device: int  # CUDA device, or CPU
     readonly: bool
@@ -45,7 +45,7 @@ class Buffer(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return self.count * SIZES[self.type]
+        return self.elements * SIZES[self.type]
 
 
 def _type_of_name(name: str, what: str) -> int:
@@ -189,7 +189,7 @@ def _from_view(array: Any, what: str) -> Buffer:
     name = "bool" if kind == "bool" else f"{kind}{8 * view.itemsize}" if kind else view.format
     number = _type_of_name(name, what)
     address, keep = _core.address_of(view)
-    shape = tuple(view.shape)
+    shape = tuple(view.shape or ())
     return Buffer(address, shape, math.prod(shape), number, CPU, view.readonly, keep)
 
 
@@ -211,7 +211,7 @@ def empty(like: Any, buffer: Buffer, shape: tuple[int, ...], what: str) -> Any:
     if module == "torch":
         return like.new_empty(shape)
     if module == "cupy":
-        import cupy
+        import cupy  # type: ignore[import-not-found]
 
         with like.device:
             return cupy.empty(shape, dtype=like.dtype)

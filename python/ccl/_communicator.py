@@ -209,7 +209,7 @@ class Communicator:
         given = _engine_options(options)
         ids = [id] if isinstance(id, UniqueId) else list(id)
         if device is None:
-            self._core = _core.Core.create([one.bytes for one in ids], rank, ranks, _options(given))
+            self._core: Any = _core.Core.create([one.bytes for one in ids], rank, ranks, _options(given))
             self._device = CPU
         else:
             from ._gpu import GpuCore
@@ -238,8 +238,11 @@ class Communicator:
         given = _engine_options(options)
         if device is None:
             return cls._wrap(_core.Core.from_env(_options(given)), CPU, given)
+        if isinstance(device, str) and device != "local":
+            raise InvalidArgumentError(f'there is no device "{device}"; take a number or "local"')
         data, rank, ranks, local, _ = _core.launched()
-        return cls(UniqueId(data), rank, ranks, device=local if device == "local" else device, **options)
+        chosen = local if isinstance(device, str) else device
+        return cls(UniqueId(data), rank, ranks, device=chosen, **options)
 
     @classmethod
     def create_all(cls, ranks: int, **options: Any) -> list[Communicator]:
@@ -398,7 +401,7 @@ class Communicator:
         send = self._read(data, "data")
         out, recv = self._result(out, data, send, send.shape)
         self._check_op(op)
-        self._reduce(self._core.all_reduce, send, recv, send.count, op, 0, stream)
+        self._reduce(self._core.all_reduce, send, recv, send.elements, op, 0, stream)
         return out
 
     def reduce_scatter(
@@ -419,7 +422,7 @@ class Communicator:
         send = self._read(data, "data")
         out, recv = self._result(out, data, send, self._part(send, out))
         self._check_op(op)
-        self._reduce(self._core.reduce_scatter, send, recv, send.count // self.ranks, op, 0, stream)
+        self._reduce(self._core.reduce_scatter, send, recv, send.elements // self.ranks, op, 0, stream)
         return out
 
     def reduce(
@@ -436,7 +439,7 @@ class Communicator:
         recv = None
         if self.rank == root:
             out, recv = self._result(out, data, send, send.shape)
-        self._reduce(self._core.reduce, send, recv, send.count, op, root, stream)
+        self._reduce(self._core.reduce, send, recv, send.elements, op, root, stream)
         return out if self.rank == root else None
 
     # Movements.
@@ -450,7 +453,7 @@ class Communicator:
         """
         send = self._read(data, "data")
         out, recv = self._result(out, data, send, (self.ranks, *send.shape))
-        self._move(self._core.all_gather, send, recv, send.count, 0, stream)
+        self._move(self._core.all_gather, send, recv, send.elements, 0, stream)
         return out
 
     def broadcast(self, data: Any, *, root: int = 0, stream: Any = None) -> Any:
@@ -459,7 +462,7 @@ class Communicator:
         mine = self._read(data, "data")
         if self.rank != root:
             mine = self._write(data, "data")
-        self._move(self._core.broadcast, mine, mine, mine.count, root, stream)
+        self._move(self._core.broadcast, mine, mine, mine.elements, root, stream)
         return data
 
     def gather(self, data: Any, *, root: int = 0, out: Any = None, stream: Any = None) -> Any:
@@ -473,7 +476,7 @@ class Communicator:
         recv = None
         if self.rank == root:
             out, recv = self._result(out, data, send, (self.ranks, *send.shape))
-        self._move(self._core.gather, send, recv, send.count, root, stream)
+        self._move(self._core.gather, send, recv, send.elements, root, stream)
         return out if self.rank == root else None
 
     def scatter(
@@ -502,7 +505,7 @@ class Communicator:
             )
         else:
             recv = self._write(out, "out")
-        self._move(self._core.scatter, send, recv, recv.count, root, stream)
+        self._move(self._core.scatter, send, recv, recv.elements, root, stream)
         return out
 
     def all_to_all(self, data: Any, *, out: Any = None, stream: Any = None) -> Any:
@@ -550,18 +553,18 @@ class Communicator:
         for name, values in zip(names, counts + offsets):
             self._check_counts(name, values)
         needed = [max(map(sum, zip(o, c))) for o, c in zip(offsets, counts)]
-        if send.count < needed[0]:
+        if send.elements < needed[0]:
             raise InvalidArgumentError(
-                f"data has {send.count} elements, and send_counts and send_offsets reach to "
+                f"data has {send.elements} elements, and send_counts and send_offsets reach to "
                 f"{needed[0]}"
             )
         if out is None:
             out = _buffers.empty(data, send, (needed[1],), "out")
         recv = self._write(out, "out")
         self._check_type(send, recv, "out")
-        if recv.count < needed[1]:
+        if recv.elements < needed[1]:
             raise InvalidArgumentError(
-                f"out has {recv.count} elements, and recv_counts and recv_offsets reach to "
+                f"out has {recv.elements} elements, and recv_counts and recv_offsets reach to "
                 f"{needed[1]}"
             )
         self._core.all_to_all_v(
@@ -606,7 +609,7 @@ class Communicator:
             buffer = self._read(array, kind) if sends else self._write(array, kind)
             self._check_rank(peer, "to" if sends else "source")
             buffers.append(buffer)
-            given.append((sends, buffer.address, buffer.count, buffer.type, peer))
+            given.append((sends, buffer.address, buffer.elements, buffer.type, peer))
         self._core.messages(given, self._stream(stream, *buffers))
 
     # Checks.
@@ -637,10 +640,10 @@ class Communicator:
         recv = self._write(out, "out")
         self._check_type(send, recv, "out")
         count = math.prod(shape)
-        if recv.count != count:
+        if recv.elements != count:
             raise InvalidArgumentError(
-                f"out has {recv.count} elements on rank {self.rank}, and the call writes {count} "
-                f"(data has {send.count}, and there are {self.ranks} ranks)"
+                f"out has {recv.elements} elements on rank {self.rank}, and the call writes {count} "
+                f"(data has {send.elements}, and there are {self.ranks} ranks)"
             )
         return out, recv
 
@@ -657,8 +660,8 @@ class Communicator:
         extent = send.shape[0] if send.shape else 1
         if extent % self.ranks == 0 and send.shape:
             return (extent // self.ranks, *send.shape[1:])
-        if out is not None and send.count % self.ranks == 0:
-            return (send.count // self.ranks,)
+        if out is not None and send.elements % self.ranks == 0:
+            return (send.elements // self.ranks,)
         raise InvalidArgumentError(
             f"data of shape {send.shape} cannot be divided among {self.ranks} ranks; its first "
             "extent must be a multiple of that number"

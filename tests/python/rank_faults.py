@@ -50,6 +50,7 @@ def arguments(comm):
     raises(bad, lambda: comm.exchange([("put", data, 0)]), "put")
     raises(bad, lambda: ccl.UniqueId(b"x"), "128 bytes", "1")
     raises(TypeError, lambda: ccl.Communicator.from_env(time_out=1), "time_out", "timeout")
+    raises(bad, lambda: ccl.Communicator.from_env(device="gpu"), '"gpu"', '"local"')
     raises(ccl.InvalidUsageError, lambda: comm.all_reduce(data, stream=3), "int", "ccl.Stream")
     raises(ccl.NotSupportedError if not has_library() else ccl.Error,
            lambda: ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=0, timeout=1))  # fmt: skip
