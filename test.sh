@@ -15,7 +15,9 @@ fi
 jobs=$(nproc)
 builds=(test)
 notes=()
-cmake --preset test -DCCL_TEST_LONG=$long
+python_types="float;double;std::int64_t;bfloat16"
+if [ $long = ON ]; then python_types=all; fi
+cmake --preset test -DCCL_TEST_LONG=$long "-DCCL_TEST_PYTHON_TYPES=$python_types"
 cmake --build --preset test -j "$jobs"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
 notes+=("ccl_perf: compiled with sum only (no test of it calls max; the tests collective.* and element.* run the others)")
@@ -26,6 +28,7 @@ declare -A sanitized=(
 if [ $long = ON ]; then
   sanitized[asan]+='|^(collective\.collective_simple|element\.types_0)$'
 else
+  notes+=("Python wheel: compiled with reductions of float, double, int64 and bfloat16 (all types with --long)")
   notes+=("asan: collective.collective_simple and element.types_0 (only with --long)")
   notes+=("consume.add_subdirectory: it compiles the runtime again, every source alone and without precompiled headers: includes that one lacks are found there (only with --long)")
   notes+=("ib.vm: the rarer of its cases (only with --long)")

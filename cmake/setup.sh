@@ -40,6 +40,8 @@ missing_packages() {
       clang-format-16:clang-format-16; do
       command -v "${tool%%:*}" >/dev/null || echo "${tool##*:}"
     done
+    python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+    python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || echo python3-dev
     mkdocs build --help 2>/dev/null | grep "material" >/dev/null || echo mkdocs-material
   fi
 }
@@ -76,6 +78,21 @@ if [ -n "$packages" ]; then
     die "apt-get install failed; install these by hand:" $packages
   packages=$(missing_packages)
   [ -z "$packages" ] || die "still missing after the installation:" $packages
+fi
+# What builds the Python package, and what its tests use: as wheels, which need no network later.
+python_tag=$(python3 -c 'import sys; print("cp%d%d" % sys.version_info[:2])' 2>/dev/null)
+if [ -n "$setup_docs" ] && [ "$(cat .deps/python/tag 2>/dev/null)" != "$python_tag" ] &&
+  python3 -m pip --version >/dev/null 2>&1; then
+  say "installing what builds and tests the Python package into .deps/python"
+  rm -rf .deps/python
+  if python3 -m pip download --quiet --disable-pip-version-check --dest .deps/python/wheels \
+    scikit-build-core nanobind numpy ml_dtypes &&
+    python3 -m pip install --quiet --disable-pip-version-check --no-index --find-links .deps/python/wheels \
+      --target .deps/python/site scikit-build-core nanobind; then
+    echo "$python_tag" >.deps/python/tag
+  else
+    say "pip could not fetch them"
+  fi
 fi
 # The headers of the oldest toolkit that the runtime compiles with. Without them one test is skipped.
 if [ -n "$setup_docs" ] && [ ! -e .deps/cuda-12.4/nvidia/cuda_runtime/include/cuda.h ] &&

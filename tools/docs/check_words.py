@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pages
 
-FOLDERS = ("include", "src", "tests", "examples", "benchmarks", "docs", "cmake", "tools", ".github")
+FOLDERS = ("include", "src", "tests", "examples", "benchmarks", "docs", "cmake", "tools", "python", ".github")
 CPP = (".hpp", ".cuh", ".cpp", ".cu", ".hpp.in", ".cpp.in")
 HASH = (".py", ".sh", ".cmake", ".txt", ".yml", ".yaml")
 # The list itself, and the page of changes, which names old settings.

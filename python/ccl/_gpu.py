@@ -1,0 +1,272 @@
+"""Communicators of GPUs, through the C interface of ccl's own ``libnccl.so.2``.
+
+`GpuCore` has the methods of `_core.Core`. Its streams are handles of CUDA streams.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from typing import Any, Sequence
+
+from . import _core, _errors, nccl
+
+# Numbers of NCCL's interface for those of _core.types.
+_TYPES = {
+    "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "half": 6, "float": 7,
+    "double": 8, "bfloat16": 9, "f8e4m3": 10, "f8e5m2": 11,
+}  # fmt: skip
+_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+_CODES = {1: "cuda", 2: "system", 3: "internal", 4: "invalid_argument", 5: "invalid_usage", 6: "peer_lost"}
+
+_Pointer = ctypes.c_void_p
+_Size = ctypes.c_size_t
+_Int = ctypes.c_int
+
+
+class _Id(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 128)]
+
+
+_ARGUMENTS = {
+    "ncclCommInitRank": (ctypes.POINTER(_Pointer), _Int, _Id, _Int),
+    "ncclCommSplit": (_Pointer, _Int, _Int, ctypes.POINTER(_Pointer), _Pointer),
+    "ncclCommShrink": (_Pointer, ctypes.POINTER(_Int), _Int, ctypes.POINTER(_Pointer), _Pointer, _Int),
+    "ncclCommFinalize": (_Pointer,),
+    "ncclCommDestroy": (_Pointer,),
+    "ncclCommAbort": (_Pointer,),
+    "ncclCommGetAsyncError": (_Pointer, ctypes.POINTER(_Int)),
+    "ncclCommUserRank": (_Pointer, ctypes.POINTER(_Int)),
+    "ncclCommCount": (_Pointer, ctypes.POINTER(_Int)),
+    "ncclAllReduce": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
+    "ncclReduceScatter": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
+    "ncclReduce": (_Pointer, _Pointer, _Size, _Int, _Int, _Int, _Pointer, _Pointer),
+    "ncclAllGather": (_Pointer, _Pointer, _Size, _Int, _Pointer, _Pointer),
+    "ncclAlltoAll": (_Pointer, _Pointer, _Size, _Int, _Pointer, _Pointer),
+    "ncclBroadcast": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
+    "ncclGather": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
+    "ncclScatter": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
+    "ncclSend": (_Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
+    "ncclRecv": (_Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
+    "ncclGroupStart": (),
+    "ncclGroupEnd": (),
+}
+
+_library: ctypes.CDLL | None = None
+
+
+def _load() -> ctypes.CDLL:
+    global _library
+    if _library is None:
+        # Its own handle, by its path: NVIDIA's library may serve a framework of this process.
+        loaded = ctypes.CDLL(str(nccl.library()))
+        for name, arguments in _ARGUMENTS.items():
+            getattr(loaded, name).argtypes = arguments
+        loaded.ncclGetLastError.restype = ctypes.c_char_p
+        loaded.ncclGetLastError.argtypes = (_Pointer,)
+        _library = loaded
+    return _library
+
+
+def _error(number: int, text: str) -> _errors.Error:
+    """Returns the exception for a result of NCCL's interface and the text of ccl."""
+    found = re.search(r"rank (\d+)(?: on (\S+))?: (\w+): ", text)
+    code = found[3] if found and found[3] in _errors._by_code else _CODES.get(number, "internal")
+    peer = re.search(r"\((?:.*, )?peer (\d+)", text)
+    return _errors.create(
+        code,
+        text,
+        int(found[1]) if found else -1,
+        int(peer[1]) if peer else -1,
+        0,
+        (found[2] or "") if found else "",
+        "",
+    )
+
+
+def _call(name: str, *arguments: Any) -> None:
+    library = _load()
+    number = getattr(library, name)(*arguments)
+    if number not in (0, 7):  # success, in progress
+        text = library.ncclGetLastError(None) or b"no text"
+        raise _error(number, f"{text.decode(errors='replace')} ({name})")
+
+
+def _reduced(number: int) -> int:
+    """Returns NCCL's number of a type that is reduced."""
+    name = _core.types[number][0]
+    if name not in _TYPES:
+        raise _errors.NotSupportedError(
+            f"GPUs reduce no elements of {name} (they have {', '.join(_TYPES)}); convert them"
+        )
+    return _TYPES[name]
+
+
+def _moved(number: int) -> int:
+    """Returns NCCL's number of a type of the same size, for data that only moves."""
+    name, size = _core.types[number]
+    return _TYPES.get(name, _TYPES["half" if size == 2 else "int8"])
+
+
+def _use_device(device: int) -> None:
+    """Makes the device's primary context that of this thread."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return  # the library says what is missing
+    context, handle = _Pointer(), _Int()
+    for result in (
+        driver.cuInit(0),
+        driver.cuDeviceGet(ctypes.byref(handle), device),
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle),
+        driver.cuCtxSetCurrent(context),
+    ):
+        if result != 0:
+            raise _errors.create(
+                "cuda",
+                f"CUDA device {device} cannot be used (CUresult {result}); check the number and "
+                "CUDA_VISIBLE_DEVICES",
+                -1, -1, result, "", "",
+            )  # fmt: skip
+
+
+def _check_options(given: dict) -> None:
+    used = [k for k in ("timeout", "init_timeout", "check", "memory_budget", "channels", "tune_file")
+            if given[k]]  # fmt: skip
+    if used:
+        settings = {"timeout": "CCL_TIMEOUT", "init_timeout": "CCL_INIT_TIMEOUT", "check": "CCL_CHECK",
+                    "memory_budget": "CCL_MEMORY_BUDGET", "channels": "CCL_MAX_CTAS",
+                    "tune_file": "CCL_TUNE_FILE"}  # fmt: skip
+        raise _errors.NotSupportedError(
+            f"a communicator of GPUs takes no {used[0]}= (NCCL's interface has no such option); set "
+            f"{settings[used[0]]} in the environment"
+        )
+
+
+class GpuCore:
+    """Rank of a communicator of GPUs."""
+
+    def __init__(self, handle: int | None, device: int) -> None:
+        self._handle = handle
+        self._device = device
+        self.rank = self._number("ncclCommUserRank")
+        self.ranks = self._number("ncclCommCount")
+
+    @classmethod
+    def create(cls, ids: Sequence[bytes], rank: int, ranks: int, device: int, given: dict) -> GpuCore:
+        _check_options(given)
+        _load()
+        _use_device(device)
+        id = _Id()
+        ctypes.memmove(ctypes.byref(id), ids[0], 128)
+        made = _Pointer()
+        _call("ncclCommInitRank", ctypes.byref(made), ranks, id, rank)
+        return cls(made.value, device)
+
+    def _number(self, name: str) -> int:
+        found = _Int()
+        _call(name, self._handle, ctypes.byref(found))
+        return found.value
+
+    def _comm(self) -> int:
+        if self._handle is None:
+            raise _errors.InvalidUsageError(
+                f"rank {self.rank}'s communicator of CUDA device {self._device} has ended"
+            )
+        return self._handle
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.abort("the handle was dropped")
+
+    @property
+    def memory_used(self) -> int:
+        raise _errors.NotSupportedError("communicators of GPUs do not say what memory they use")
+
+    def host(self, rank: int) -> str:
+        raise _errors.NotSupportedError("communicators of GPUs do not say the hosts of ranks")
+
+    def report(self) -> str:
+        raise _errors.NotSupportedError(
+            "communicators of GPUs give no report; errors hold it, and CCL_DEBUG=INFO"
+        )
+
+    def split(self, color: int, key: int, options: Any) -> GpuCore | None:
+        made = _Pointer()
+        _call("ncclCommSplit", self._comm(), color, key, ctypes.byref(made), None)
+        return GpuCore(made.value, self._device) if made.value else None
+
+    def shrink(self, excluded: list[int], abort_parent: bool, options: Any) -> GpuCore:
+        made = _Pointer()
+        ranks = (_Int * len(excluded))(*excluded)
+        _call("ncclCommShrink", self._comm(), ranks, len(excluded), ctypes.byref(made), None,
+              int(abort_parent))  # fmt: skip
+        return GpuCore(made.value, self._device)
+
+    def barrier(self) -> None:
+        raise _errors.NotSupportedError(
+            "a communicator of GPUs has no barrier of its own; all_reduce one element and "
+            "synchronize the stream, or use a communicator of CPU ranks"
+        )
+
+    def finalize(self) -> None:
+        handle = self._comm()
+        _call("ncclCommFinalize", handle)
+        _call("ncclCommDestroy", handle)
+        self._handle = None
+
+    def abort(self, why: str) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            _call("ncclCommAbort", handle)
+
+    def status(self) -> None:
+        state = _Int()
+        _call("ncclCommGetAsyncError", self._comm(), ctypes.byref(state))
+        if state.value not in (0, 7):
+            text = _load().ncclGetLastError(self._handle) or b""
+            raise _error(state.value, text.decode(errors="replace"))
+
+    def all_reduce(self, send, recv, count, type, op, root, stream) -> None:
+        _call("ncclAllReduce", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
+
+    def reduce_scatter(self, send, recv, count, type, op, root, stream) -> None:
+        _call("ncclReduceScatter", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
+
+    def reduce(self, send, recv, count, type, op, root, stream) -> None:
+        _call("ncclReduce", send, recv, count, _reduced(type), _OPS[op], root, self._comm(), stream)
+
+    def all_gather(self, send, recv, count, type, root, stream) -> None:
+        _call("ncclAllGather", send, recv, count, _moved(type), self._comm(), stream)
+
+    def all_to_all(self, send, recv, count, type, root, stream) -> None:
+        _call("ncclAlltoAll", send, recv, count, _moved(type), self._comm(), stream)
+
+    def broadcast(self, send, recv, count, type, root, stream) -> None:
+        _call("ncclBroadcast", send, recv, count, _moved(type), root, self._comm(), stream)
+
+    def gather(self, send, recv, count, type, root, stream) -> None:
+        _call("ncclGather", send, recv, count, _moved(type), root, self._comm(), stream)
+
+    def scatter(self, send, recv, count, type, root, stream) -> None:
+        _call("ncclScatter", send, recv, count, _moved(type), root, self._comm(), stream)
+
+    def all_to_all_v(
+        self, send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type, stream
+    ) -> None:
+        size = _core.types[type][1]
+        messages = []
+        for peer in range(self.ranks):
+            messages.append((True, send + size * send_offsets[peer], send_counts[peer], type, peer))
+            messages.append((False, recv + size * recv_offsets[peer], recv_counts[peer], type, peer))
+        self.messages(messages, stream)
+
+    def messages(self, messages, stream) -> None:
+        comm = self._comm()
+        _call("ncclGroupStart")
+        try:
+            for sends, address, count, number, peer in messages:
+                name = "ncclSend" if sends else "ncclRecv"
+                _call(name, address, count, _moved(number), peer, comm, stream)
+        finally:
+            _call("ncclGroupEnd")

@@ -1,0 +1,316 @@
+// Module ccl._core: the compiled part of the Python package. Buffers are addresses here; the
+// package's Python code checks them.
+#include <ccl/comm/launcher.hpp>
+#include <ccl/version.hpp>
+
+#include <cstring>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "collectives.hpp"
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace ccl::python {
+namespace {
+
+/// Throws the Python exception of `error`, which ccl._errors creates.
+[[noreturn]] void raise(const Error& error) {
+  const nb::object made =
+      nb::module_::import_("ccl._errors")
+          .attr("create")(std::string{name(error.code)}, error.message(), error.rank, error.peer,
+                          error.os_code, error.host, error.transport);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+  throw nb::python_error();
+}
+
+/// Calls `f` without the GIL, and returns its value or throws its error.
+template <class F>
+auto released(F&& f) {
+  auto result = [&] {
+    const nb::gil_scoped_release unlocked;
+    return f();
+  }();
+  if (!result) raise(result.error());
+  if constexpr (!std::is_same_v<decltype(result), Result<void>>) return std::move(*result);
+}
+
+/// Options of a communicator as Python gives them; see `Config`.
+struct Options {
+  std::optional<double> timeout_s, init_timeout_s;
+  std::optional<bool> check;
+  std::optional<Index> memory_budget_bytes;
+  std::optional<int> channels;
+  std::string name, tune_file;
+
+  Config config() const {
+    Config config;
+    config.device = Config::cpu;
+    config.timeout_s = timeout_s;
+    config.init_timeout_s = init_timeout_s;
+    config.check = check;
+    config.memory_budget_bytes = memory_budget_bytes;
+    config.channels = channels;
+    config.name = name;
+    config.tune_file = tune_file;
+    return config;
+  }
+};
+
+UniqueId id_of(const nb::bytes& given) {
+  UniqueId id;
+  if (given.size() != id.bytes.size()) {
+    raise({Errc::invalid_argument, "an id has 128 bytes (" + std::to_string(given.size()) +
+                                       " were given); pass UniqueId.bytes as it is"});
+  }
+  std::memcpy(id.bytes.data(), given.c_str(), id.bytes.size());
+  return id;
+}
+nb::bytes bytes_of(const UniqueId& id) {
+  return nb::bytes{id.bytes.data(), id.bytes.size()};
+}
+
+using Core = Collectives;
+/// A communicator that Python is to own.
+using Made = Core*;
+Made made(Communicator comm) {
+  return new Core(std::move(comm));
+}
+
+Stream stream_of(HostStream* stream) {
+  return stream != nullptr ? Stream{stream} : Stream{};
+}
+const void* sent(std::uintptr_t at) {
+  return reinterpret_cast<const void*>(at);
+}
+void* received(std::uintptr_t at) {
+  return reinterpret_cast<void*>(at);
+}
+
+using Address = std::uintptr_t;
+using Counts = std::vector<Index>;
+
+Result<void> wait_for(const Core& core) {
+  return core.comm().barrier();
+}
+
+Made create(const std::vector<nb::bytes>& given, int rank, int ranks, const Options& options) {
+  std::vector<UniqueId> ids;
+  for (const nb::bytes& id : given) ids.push_back(id_of(id));
+  return made(released([&] { return Communicator::create(ids, rank, ranks, options.config()); }));
+}
+std::vector<Made> create_all(int ranks, const Options& options) {
+  std::vector<Made> all;
+  for (auto& one : released([&] { return Communicator::create_all(ranks, options.config()); })) {
+    all.push_back(made(std::move(one)));
+  }
+  return all;
+}
+/// Returns (id, rank, ranks, local rank, launcher) of the launch that this process belongs to.
+nb::tuple launched() {
+  LaunchEnvironment launch;
+  const UniqueId id = released([&]() -> Result<UniqueId> {
+    CCL_TRY(launch, detect_launch());
+    return launch_id(launch);
+  });
+  return nb::make_tuple(bytes_of(id), launch.rank, launch.ranks, launch.local_rank,
+                        launch.launcher);
+}
+
+void bind_communicator(nb::module_& m) {
+  nb::class_<Core>(m, "Core")
+      .def_static("create", create, "ids"_a, "rank"_a, "ranks"_a, "options"_a)
+      .def_static("create_all", create_all, "ranks"_a, "options"_a)
+      .def_static(
+          "from_env",
+          [](const Options& options) {
+            return made(released([&] { return Communicator::from_env(options.config()); }));
+          },
+          "options"_a)
+      .def_prop_ro("rank", [](const Core& c) { return c.comm().rank(); })
+      .def_prop_ro("ranks", [](const Core& c) { return c.comm().ranks(); })
+      .def_prop_ro("name", [](const Core& c) { return c.comm().name(); })
+      .def(
+          "host", [](const Core& c, int rank) { return c.comm().peer(rank).host; }, "rank"_a)
+      .def_prop_ro("memory_used", [](const Core& c) { return c.comm().memory_used(); })
+      .def(
+          "split",
+          [](const Core& c, int color, int key, const Options& options) -> Made {
+            auto part = released([&] { return c.comm().split(color, key, options.config()); });
+            return part ? made(std::move(*part)) : nullptr;
+          },
+          "color"_a, "key"_a, "options"_a)
+      .def(
+          "shrink",
+          [](const Core& c, const std::vector<int>& excluded, bool abort_parent,
+             const Options& options) {
+            const Shrink parent = abort_parent ? Shrink::abort_parent : Shrink::keep_parent;
+            return made(
+                released([&] { return c.comm().shrink(excluded, parent, options.config()); }));
+          },
+          "excluded"_a, "abort_parent"_a, "options"_a)
+      .def("barrier", [](const Core& c) { released([&] { return wait_for(c); }); })
+      .def("finalize", [](const Core& c) { released([&] { return c.comm().finalize(); }); })
+      .def("status", [](const Core& c) { released([&] { return c.comm().status(); }); })
+      .def("report",
+           [](const Core& c) {
+             return released([&]() -> Result<std::string> { return c.comm().report().text(); });
+           })
+      .def(
+          "abort",
+          [](const Core& c, const std::string& why) {
+            const nb::gil_scoped_release unlocked;
+            c.comm().abort(why);
+          },
+          "why"_a);
+}
+
+template <class F>
+auto reducing(F run) {
+  return [run](Core& c, Address send, Address recv, Index count, int type, const std::string& op,
+               int root, HostStream* stream) {
+    released([&] {
+      return run(
+          c, Call{sent(send), received(recv), count, DataType(type), op, root, stream_of(stream)});
+    });
+  };
+}
+template <class F>
+auto moving(F run) {
+  return [run](Core& c, Address send, Address recv, Index count, int type, int root,
+               HostStream* stream) {
+    released([&] {
+      return run(c, Move{sent(send), received(recv), count, DataType(type), stream_of(stream)},
+                 root);
+    });
+  };
+}
+
+void bind_collectives(nb::object& core) {
+  auto c = nb::borrow<nb::class_<Core>>(core);
+  const auto reduces = [&](const char* name, auto run) {
+    c.def(name, reducing(run), "send"_a, "recv"_a, "count"_a, "type"_a, "op"_a, "root"_a,
+          "stream"_a.none());
+  };
+  const auto moves = [&](const char* name, auto run) {
+    c.def(name, moving(run), "send"_a, "recv"_a, "count"_a, "type"_a, "root"_a, "stream"_a.none());
+  };
+  reduces("all_reduce", [](Core& c, const Call& call) { return c.all_reduce(call); });
+  reduces("reduce_scatter", [](Core& c, const Call& call) { return c.reduce_scatter(call); });
+  reduces("reduce", [](Core& c, const Call& call) { return c.reduce(call); });
+  moves("all_gather", [](Core& c, const Move& m, int) { return c.all_gather(m); });
+  moves("all_to_all", [](Core& c, const Move& m, int) { return c.all_to_all(m); });
+  moves("broadcast", [](Core& c, const Move& m, int root) { return c.broadcast(m, root); });
+  moves("gather", [](Core& c, const Move& m, int root) { return c.gather(m, root); });
+  moves("scatter", [](Core& c, const Move& m, int root) { return c.scatter(m, root); });
+  c.def(
+      "all_to_all_v",
+      [](Core& c, Address send, const Counts& send_counts, const Counts& send_offsets, Address recv,
+         const Counts& recv_counts, const Counts& recv_offsets, int type, HostStream* stream) {
+        released([&] {
+          return c.all_to_all_v({sent(send), received(recv), 0, DataType(type), stream_of(stream)},
+                                send_counts, send_offsets, recv_counts, recv_offsets);
+        });
+      },
+      "send"_a, "send_counts"_a, "send_offsets"_a, "recv"_a, "recv_counts"_a, "recv_offsets"_a,
+      "type"_a, "stream"_a.none());
+  c.def(
+      "messages",
+      [](Core& c, const std::vector<std::tuple<bool, Address, Index, int, int>>& given,
+         HostStream* stream) {
+        std::vector<AnyMessage> all;
+        for (const auto& [sends, at, count, type, peer] : given) {
+          all.push_back({sends, received(at), count, DataType(type), peer});
+        }
+        released([&] { return c.messages(all, stream_of(stream)); });
+      },
+      "messages"_a, "stream"_a.none());
+}
+
+/// Returns (address, shape, strides in elements or None, DLPack type code, bits, device type,
+/// device id, object that keeps the memory) of anything with `__dlpack__` or the buffer protocol.
+nb::tuple read_dlpack(const nb::ndarray<nb::ro>& array) {
+  nb::list shape, strides;
+  for (std::size_t i = 0; i < array.ndim(); ++i) {
+    shape.append(array.shape(i));
+    strides.append(array.stride(i));
+  }
+  const nb::dlpack::dtype type = array.dtype();
+  return nb::make_tuple(reinterpret_cast<Address>(array.data()), nb::tuple(shape),
+                        nb::tuple(strides), int(type.code), int(type.bits),
+                        int(array.device_type()), int(array.device_id()), nb::cast(array));
+}
+
+/// Returns (address, object that keeps the memory) of an object with the buffer protocol.
+nb::tuple address_of(nb::handle object) {
+  auto view = std::make_unique<Py_buffer>();
+  if (PyObject_GetBuffer(object.ptr(), view.get(), PyBUF_FULL_RO) != 0) throw nb::python_error();
+  const auto at = reinterpret_cast<Address>(view->buf);
+  const nb::capsule keep{view.release(), [](void* held) noexcept {
+                           const std::unique_ptr<Py_buffer> mine{static_cast<Py_buffer*>(held)};
+                           PyBuffer_Release(mine.get());
+                         }};
+  return nb::make_tuple(at, keep);
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.attr("version") = ccl::version;
+  m.attr("reduced_types") = Collectives::reduced_types();
+  nb::list types;
+  for (int i = 0; i < data_type_count; ++i) {
+    types.append(nb::make_tuple(std::string{name(DataType(i))}, int(size_of(DataType(i)))));
+  }
+  m.attr("types") = types;
+
+  nb::class_<Options>(m, "Options")
+      .def(nb::init<>())
+      .def_rw("timeout_s", &Options::timeout_s, nb::arg().none())
+      .def_rw("init_timeout_s", &Options::init_timeout_s, nb::arg().none())
+      .def_rw("check", &Options::check, nb::arg().none())
+      .def_rw("memory_budget_bytes", &Options::memory_budget_bytes, nb::arg().none())
+      .def_rw("channels", &Options::channels, nb::arg().none())
+      .def_rw("name", &Options::name)
+      .def_rw("tune_file", &Options::tune_file);
+  nb::class_<HostStream>(m, "HostStream")
+      .def(nb::init<>())
+      .def(
+          "synchronize",
+          [](HostStream& stream, double limit_s) {
+            released([&] { return stream.synchronize(limit_s); });
+          },
+          "limit_s"_a);
+  m.def("create_unique_id", [] { return bytes_of(released([] { return create_unique_id(); })); });
+  m.def(
+      "unique_id_at",
+      [](const std::string& address, const std::string& key) {
+        return bytes_of(released([&] { return unique_id_at(address, key); }));
+      },
+      "address"_a, "key"_a);
+  m.def(
+      "start_root",
+      [](const nb::bytes& given, int rank) {
+        const UniqueId id = id_of(given);
+        released([&] { return start_root(id, rank); });
+      },
+      "id"_a, "rank"_a);
+  m.def("launched", launched);
+  m.def("read_dlpack", read_dlpack, "array"_a);
+  m.def("address_of", address_of, "object"_a);
+  bind_communicator(m);
+  nb::object core = m.attr("Core");
+  bind_collectives(core);
+}
+
+}  // namespace ccl::python

@@ -1,0 +1,47 @@
+"""Tests with four processes on NumPy buffers."""
+
+import unittest
+
+import launch
+
+
+class Ranks(unittest.TestCase):
+    def test_all_operations_types_and_reductions(self):
+        said = launch.run("rank_collectives.py", 4)
+        print(said[0], end="")
+
+    def test_one_rank_and_three(self):
+        for ranks in (1, 3):
+            launch.run("rank_few.py", ranks)
+
+    def test_bad_arguments_are_refused_before_a_rank_waits(self):
+        launch.run("rank_faults.py", 4, "arguments")
+
+    def test_ranks_that_disagree(self):
+        launch.run("rank_faults.py", 4, "mismatch")
+
+    def test_a_late_rank_is_named(self):
+        launch.run("rank_faults.py", 4, "late")
+
+    def test_a_dead_rank_is_named_and_the_others_continue(self):
+        results = launch.wait(launch.start("rank_faults.py", 4, "dead"))
+        self.assertEqual([code for code, _ in results], [0, 0, 0, -9], results)
+
+    def test_abort_from_a_thread_ends_waits(self):
+        launch.run("rank_faults.py", 4, "abort")
+
+    def test_leaving_a_block_with_an_exception_aborts(self):
+        launch.run("rank_faults.py", 4, "leave")
+
+    def test_a_missing_rank_ends_the_creation(self):
+        results = launch.wait(
+            launch.start("rank_few.py", 3, environment={"CCL_INIT_TIMEOUT": "2"}, skip=(1,))
+        )
+        for code, output in results:
+            self.assertNotEqual(code, 0)
+            self.assertIn("TimedOutError", output)
+            self.assertIn("rank 1", output)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
