@@ -61,7 +61,8 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
     choice.why = fmt::format(
         "{} ranks over {}: {:.1f} us for {:.3g} hops, {:.1f} us for {:.3g} "
         "times the message",
-        ranks_, name(path_), start, cost_terms_[c].hops, choice.us - start, cost_terms_[c].volume);
+        ranks_, name(path_), start, cost_terms_[c].hops, choice.us - start,
+        cost_terms_[c].volume_on(blocks_));
   }
   if (ranks_ > 1 && !choice.measured && host_.gpu_gbs > 0 &&
       (inner_path_ == Path::nvlink || path_ == Path::nvlink) == host_.nvlink) {

@@ -135,6 +135,26 @@ TEST_CASE("the model meets what was measured on 4 H200, within a third") {
   }
 }
 
+TEST_CASE("on 4 H200 an all-gather on 32 blocks goes by the ring where that was faster") {
+  const auto us = [](Mover mover, const CostTerms& cost_terms, double bytes, int blocks) {
+    return predict_us(rates(Path::nvlink, mover, Packing::simple), cost_terms, bytes, blocks);
+  };
+  const CostTerms ring = cost_terms_of<AllGather, Ring>(4),
+                  direct = cost_terms_of<AllGather, Direct>(4);
+  // ccl_perf all_gather --ctas 32 --proto Simple (docs/validation/performance.md)
+  const struct {
+    double bytes, ring, direct;
+  } measured[] = {{16 << 20, 47.2, 51.3}, {64 << 20, 165.8, 185.3}, {256 << 20, 599, 702}};
+  for (const auto& one : measured) {
+    INFO(one.bytes);
+    CHECK(us(Mover::wires, ring, one.bytes, 32) == Approx(one.ring).epsilon(0.06));
+    CHECK(us(Mover::peers, direct, one.bytes, 32) == Approx(one.direct).epsilon(0.06));
+    CHECK(us(Mover::wires, ring, one.bytes, 32) < us(Mover::peers, direct, one.bytes, 32));
+  }
+  // 16 MiB on 48 blocks: 46.9 us by Direct, 47.6 by the ring.
+  CHECK(us(Mover::peers, direct, 16 << 20, 48) < us(Mover::wires, ring, 16 << 20, 48));
+}
+
 TEST_CASE("what goes without flags is faster where it was: two-shot on 8 H200, by a bare kernel") {
   const auto us = [](Packing packing, Index bytes) {
     const CostTerms cost_terms = cost_terms_of<AllReduce, TwoShot>(8);
