@@ -393,6 +393,12 @@ table("between_h200x2", lambda: by_size("h200x2", {"all_reduce": "between_all_re
 table("five_rounds_h200x2", lambda: all_of("h200x2", "five_rounds_{}"))
 table("small_h200x2", lambda: all_of("h200x2", "small_{}"))
 table("sweep_h200x2", lambda: sweep("h200x2"))
+for machine in ("h200x2", "h200x4"):
+    for limit in ("default", "all"):
+        table(
+            f"{limit}_blocks_{machine}",
+            lambda machine=machine, limit=limit: all_of(machine, limit + "_blocks_{}"),
+        )
 table("windows_h200x2", lambda: by_size("h200x2", {"all_gather": "all_gather_windows"}))
 table(
     "types_h200x2",
