@@ -57,7 +57,8 @@ struct Launched {
     fake.never = true;
     member = owner->join(gpu, {blocks, 1, 0, false}, reinterpret_cast<CUevent>(&fake));
     detail::Residency::LaunchWaits waits;
-    (void)owner->begin(*member, 0, [] { return false; }, waits);
+    (void)owner->begin(
+        *member, 0, [] { return false; }, waits);
     waits.lock.unlock();
     (void)member->share.take(blocks);
     owner->end(*member);
