@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,6 +55,9 @@ class GpuOrder {
     return before(stream, {&keep, [](const void* of) -> std::shared_ptr<void> {
                              return *static_cast<const std::shared_ptr<T>*>(of);
                            }});
+  }
+  Result<void> before(CUstream stream, std::nullptr_t) {
+    return before(stream, std::shared_ptr<void>{});
   }
   Result<void> after(CUstream stream);
   void give_up();  // instead of `after` if nothing was launched
