@@ -171,6 +171,8 @@ Result<Launch> Launch::begin_on_device(std::shared_ptr<Connections> of, const Ca
                                        Stream stream, Lock lock, std::shared_ptr<void> keep) {
   if (stream.host() != nullptr) return fail(given_host_stream(*of));
   if (Access::state(of->comm())->limits.check) CCL_CHECK(check_may_wait());
+  // Before the call gets its number, so that calls are numbered as they are launched.
+  if (lock.mutex() == nullptr) lock = Lock{of->calls().mutex};
   Result<Launch> launch = begin({std::move(of), info}, std::move(lock));
   if (!launch) return launch;
   if (auto done = launch->on_device(stream, std::move(keep)); !done) {

@@ -268,6 +268,7 @@ long speed_of(const std::string& name, const std::string& sysfs) {
 
 const Interface* faster_interface(const Interface& chosen, const std::vector<Interface>& all,
                                   const std::string& sysfs) {
+  if (chosen.address.loopback()) return nullptr;  // memory of the host
   const Interface* best = nullptr;
   long most = speed_of(chosen.name, sysfs);
   for (const Interface& one : all) {
@@ -285,8 +286,9 @@ namespace {
 /// Logs once in a process that data does not take the fastest interface.
 void say_what_is_faster(const Interface& chosen, const std::vector<Interface>& all) {
   static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;  // every edge asks, and the kernel's files are slow
   const Interface* const faster = faster_interface(chosen, all);
-  if (faster == nullptr || said.exchange(true)) return;
+  if (faster == nullptr) return;
   log_info(
       LogPart::net,
       "data goes by {} ({}), which has reached the root; {} ({}) is faster, and {}={} takes it "

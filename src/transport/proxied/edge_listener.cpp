@@ -31,8 +31,11 @@ struct EdgeListener::Shared {
     }
     const auto edge = edges.find(nonce);
     if (edge != edges.end()) return edge->second(std::move(caller));
-    log_warn(LogPart::net, "refused a connection from {} (it is for no edge that listens at {})",
-             caller.from.to_string(), acceptor->address().to_string());
+    log_info(
+        LogPart::net,
+        "refused a connection from {} (it is for no edge that listens at {}; the edge may have "
+        "ended)",
+        caller.from.to_string(), acceptor->address().to_string());
   }
 
   /// Sockets of the process, by what shares them. A lock of the engine comes first.
@@ -54,16 +57,21 @@ Result<EdgeListener> EdgeListener::open(const net::Address& where, const net::Se
   const Key key{where.to_string(), secret};
   const auto known = table.sockets.find(key);
   std::shared_ptr<Shared> shared = known == table.sockets.end() ? nullptr : known->second.lock();
-  if (!shared) {
+  // A forked child has closed the socket of its parent, whose edges it leaves alone.
+  if (shared && shared->acceptor->fd() < 0) shared = nullptr;
+  if (shared) {
+    shared->edges.emplace(nonce, std::move(take));
+  } else {
     shared = std::make_shared<Shared>();
     shared->key = key;
+    shared->edges.emplace(nonce, std::move(take));
+    std::weak_ptr<Shared>& place = table.sockets[key];  // before the socket: may need memory
     const auto route = [to = std::weak_ptr{shared}](net::Accepted caller) {
       if (const auto alive = to.lock()) alive->route(std::move(caller));
     };
     CCL_TRY(shared->acceptor, net::Acceptor::open(where, secret, route));
-    table.sockets[key] = shared;
+    place = shared;
   }
-  shared->edges.emplace(nonce, std::move(take));
   return EdgeListener{std::move(shared), nonce};
 }
 

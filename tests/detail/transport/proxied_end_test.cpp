@@ -12,6 +12,8 @@
 #include "transport/handshake_fields.hpp"
 #include "transport/proxied/end.hpp"
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace ccl;
 using namespace ccl::test;
@@ -207,6 +209,15 @@ TEST_CASE("edges of a communicator share a port and a descriptor, and each gets 
   CHECK(Holdings::of_this_process().files == files);
   const auto place = listens_at(first->handshake());
   for (const auto& end : receivers) CHECK(listens_at(end.handshake()) == place);
+  // A forked child has a socket of its own.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Lent own;
+    std::_Exit(listens_at(receiver_of(own.context, 0).handshake()) != place ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
   // The socket stays until its last edge ends. Another secret has its own.
   first.reset();
   Lent other;

@@ -149,7 +149,9 @@ TEST_CASE("the fastest interface is the one whose speed the kernel says to be hi
   add("veth0", "-1");
   std::vector<Interface> all;
   for (const char* name : {"eth0", "eth1", "ib0", "down0", "veth0", "lo"}) {
-    all.push_back({name, *Address::parse(fmt::format("10.0.0.{}:0", all.size() + 1)),
+    const bool own = std::string_view{name} == "lo";
+    all.push_back({name,
+                   *Address::parse(fmt::format("{}.0.0.{}:0", own ? 127 : 10, all.size() + 1)),
                    std::string_view{name} != "down0"});
   }
   all.push_back({"ib6", *Address::parse("[fd00::1]:0"), true});
@@ -162,5 +164,6 @@ TEST_CASE("the fastest interface is the one whose speed the kernel says to be hi
   CHECK(faster(1) == "ib0");
   CHECK(faster(2) == "");
   CHECK(faster(4) == "ib0");  // its own speed is unknown
+  CHECK(faster(5) == "");     // memory of the host
   fs::remove_all(root);
 }

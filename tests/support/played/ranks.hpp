@@ -71,6 +71,7 @@ std::vector<Result<Communicator>> create_ranks(int ranks, HostOf host_of) {
       host_of_thread = host_of(r);
       Config config;
       config.device = r;
+      config.init_timeout_s = 300;  // many ranks share the cores of the machine
       comms[std::size_t(r)] = Communicator::create(*id, r, ranks, config);
     });
   }
