@@ -67,7 +67,7 @@ cuda_wheels="nvidia-cuda-nvcc==13.0.* nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.
 
 packages=$(missing_packages)
 cuda_root=$(find_cuda)
-if [ -z "$cuda_root" ] && ! python3 -m pip --version >/dev/null 2>&1; then
+if { [ -z "$cuda_root" ] || [ -n "$setup_docs" ]; } && ! python3 -m pip --version >/dev/null 2>&1; then
   packages="$packages python3-pip"
 fi
 if [ -n "$packages" ]; then
@@ -80,16 +80,22 @@ if [ -n "$packages" ]; then
   [ -z "$packages" ] || die "still missing after the installation:" $packages
 fi
 # What builds the Python package, and what its tests use: as wheels, which need no network later.
-python_tag=$(python3 -c 'import sys; print("cp%d%d" % sys.version_info[:2])' 2>/dev/null)
-if [ -n "$setup_docs" ] && [ "$(cat .deps/python/tag 2>/dev/null)" != "$python_tag" ] &&
+# They go to their place when all are there: a fetch that ends early leaves nothing half done.
+python_tag=
+if [ -n "$setup_docs" ]; then
+  python_tag=$(python3 -c 'import sys; print("cp%d%d" % sys.version_info[:2])' 2>/dev/null || true)
+fi
+if [ -n "$python_tag" ] && [ "$(cat .deps/python/tag 2>/dev/null)" != "$python_tag" ] &&
   python3 -m pip --version >/dev/null 2>&1; then
   say "installing what builds and tests the Python package into .deps/python"
-  rm -rf .deps/python
-  if python3 -m pip download --quiet --disable-pip-version-check --dest .deps/python/wheels \
+  rm -rf .deps/python.new
+  if python3 -m pip download --quiet --disable-pip-version-check --dest .deps/python.new/wheels \
     scikit-build-core nanobind numpy ml_dtypes &&
-    python3 -m pip install --quiet --disable-pip-version-check --no-index --find-links .deps/python/wheels \
-      --target .deps/python/site scikit-build-core nanobind; then
-    echo "$python_tag" >.deps/python/tag
+    python3 -m pip install --quiet --disable-pip-version-check --no-index --find-links .deps/python.new/wheels \
+      --target .deps/python.new/site scikit-build-core nanobind; then
+    echo "$python_tag" >.deps/python.new/tag
+    rm -rf .deps/python
+    mv .deps/python.new .deps/python
   else
     say "pip could not fetch them"
   fi

@@ -9,6 +9,7 @@ from . import _core
 from ._errors import InvalidArgumentError
 
 CPU = -1  # device of a buffer in CPU memory
+ANYWHERE = -2  # device of a buffer without elements that names none
 
 # Names of the types as the C++ library has them, and their numbers and sizes.
 _NUMBERS = {name: number for number, (name, _) in enumerate(_core.types)}
@@ -41,7 +42,9 @@ class Buffer(NamedTuple):
     device: int  # CUDA device, or CPU
     readonly: bool
     owner: Any
+    boolean: bool = False  # of bool, whose type here is that of bytes
     stream: int | None = None  # CUDA stream that writes it, if its owner says so
+    tensor: Any = None  # of PyTorch, which is told of the streams that use its memory
 
     @property
     def bytes(self) -> int:
@@ -85,10 +88,10 @@ def _from_interface(interface: dict, name: str, device: int, owner: Any, what: s
         else:
             strides = tuple(stride // size for stride in strides)
     _check_strides(shape, strides, what)
-    stream = interface.get("stream")
     return Buffer(
-        address or 0, shape, math.prod(shape), number, device, bool(readonly), owner, stream
-    )
+        address or 0, shape, math.prod(shape), number, device, bool(readonly), owner, name == "bool",
+        interface.get("stream"),
+    )  # fmt: skip
 
 
 def _name_of_typestr(typestr: str, what: str) -> str:
@@ -104,36 +107,65 @@ def _name_of_typestr(typestr: str, what: str) -> str:
 
 def _from_cuda(array: Any, what: str) -> Buffer:
     interface = array.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        raise InvalidArgumentError(
+            f"{what} has a mask, which ccl does not apply; pass an array without one, such as the "
+            "filled data"
+        )
     typestr = interface["typestr"]
     # torch has no typestr for bfloat16 and float8 and raises; CuPy gives ml_dtypes' as raw bytes
     name = _name_of_typestr(typestr, what)
     if name.startswith(("<V", "|V")):
         name = str(getattr(array, "dtype", name))
-    return _from_interface(interface, name, _device_of(array, interface), array, what)
+    return _from_interface(interface, name, _device_of(array, interface, what), array, what)
 
 
-def _device_of(array: Any, interface: dict) -> int:
+def _device_of(array: Any, interface: dict, what: str) -> int:
+    """Returns the number of the CUDA device that has the array's memory."""
     device = getattr(array, "device", None)
     for attribute in ("index", "id"):  # torch, CuPy
         found = getattr(device, attribute, None)
         if isinstance(found, int):
             return found
-    return 0
+    if 0 in interface["shape"]:
+        return ANYWHERE
+    from ._gpu import device_at
+
+    address = interface["data"][0]
+    number = device_at(address)
+    if number is None:
+        raise InvalidArgumentError(
+            f"{what} is a {type(array).__name__} at {address:#x}, which no CUDA device of this "
+            "process has; pass an array of CUDA memory, or one with device.id"
+        )
+    return number
 
 
 def _from_numpy(array: Any, what: str) -> Buffer:
-    dtype = array.dtype
+    try:
+        import numpy
+    except ImportError:  # an array of another library with NumPy's interface
+        held, fixed = array, False
+    else:
+        if isinstance(array, numpy.ma.MaskedArray):
+            raise InvalidArgumentError(
+                f"{what} is a masked array, whose mask ccl does not apply; pass its filled()"
+            )
+        # A scalar has no memory of its own, so it is copied.
+        held, fixed = numpy.asarray(array), isinstance(array, numpy.generic)
+    dtype = held.dtype
     if dtype.hasobject or not (dtype.isnative or dtype.kind == "V"):
         raise InvalidArgumentError(
             f"{what} has elements of type {dtype.str} ({dtype}), which ccl cannot move (it has "
             f"{_KNOWN}); convert it first"
         )
-    return _from_interface(array.__array_interface__, dtype.name, CPU, array, what)
+    buffer = _from_interface(held.__array_interface__, dtype.name, CPU, held, what)
+    return buffer._replace(readonly=True) if fixed else buffer
 
 
 def _from_dlpack(array: Any, what: str) -> Buffer:
     try:
-        address, shape, strides, code, bits, kind, device, keep = _core.read_dlpack(array)
+        address, shape, strides, code, bits, kind, device, fixed, keep = _core.read_dlpack(array)
     except TypeError:
         raise InvalidArgumentError(
             f"{what} is a {type(array).__name__}, which is no array (no __array_interface__, "
@@ -150,24 +182,31 @@ def _from_dlpack(array: Any, what: str) -> Buffer:
     _check_strides(shape, strides, what)
     number = _type_of_name(name, what)
     on = device if kind in (2, 13) else CPU
-    immutable = type(array).__module__.startswith("jax")
-    return Buffer(address, shape, math.prod(shape), number, on, immutable, keep)
+    fixed = fixed or _is_of(array, "jax", "jaxlib")
+    return Buffer(address, shape, math.prod(shape), number, on, fixed, keep, name == "bool")
+
+
+def _is_of(array: Any, *modules: str) -> bool:
+    """True if the class of `array`, or a base of it, is one of these modules'."""
+    return any(base.__module__.partition(".")[0] in modules for base in type(array).__mro__)
 
 
 def read(array: Any, what: str) -> Buffer:
     """Returns the memory of `array`, which is only read. `what` names it in errors."""
     if isinstance(array, Buffer):
         return array
-    kind = type(array)
-    if kind.__module__ == "numpy":
+    if _is_of(array, "numpy"):
         return _from_numpy(array, what)
-    if kind.__module__.startswith("torch"):  # without a gradient, which DLPack refuses
-        array = array.detach()
-    elif hasattr(kind, "__cuda_array_interface__"):
+    if _is_of(array, "torch"):  # without a gradient, which DLPack refuses
+        return _from_dlpack(array.detach(), what)._replace(tensor=array)
+    if _is_of(array, "jax", "jaxlib"):
+        return _from_dlpack(array, what)
+    # Not of the class: a class of arrays on both the CPU and GPUs has the attribute on GPUs alone.
+    if hasattr(array, "__cuda_array_interface__"):
         return _from_cuda(array, what)
-    elif hasattr(kind, "__array_interface__") and hasattr(array, "dtype"):
+    if hasattr(array, "__array_interface__") and hasattr(array, "dtype"):
         return _from_numpy(array, what)
-    elif not hasattr(kind, "__dlpack__"):
+    if not hasattr(array, "__dlpack__"):
         return _from_view(array, what)
     return _from_dlpack(array, what)
 
@@ -190,7 +229,8 @@ def _from_view(array: Any, what: str) -> Buffer:
     number = _type_of_name(name, what)
     address, keep = _core.address_of(view)
     shape = tuple(view.shape or ())
-    return Buffer(address, shape, math.prod(shape), number, CPU, view.readonly, keep)
+    fixed, boolean = view.readonly, kind == "bool"
+    return Buffer(address, shape, math.prod(shape), number, CPU, fixed, keep, boolean)
 
 
 def write(array: Any, what: str) -> Buffer:
@@ -203,14 +243,13 @@ def write(array: Any, what: str) -> Buffer:
 
 def empty(like: Any, buffer: Buffer, shape: tuple[int, ...], what: str) -> Any:
     """Returns a new array of the kind and type of `like`, on the same device."""
-    module = type(like).__module__.partition(".")[0]
-    if module == "numpy":
+    if _is_of(like, "numpy"):
         import numpy
 
         return numpy.empty(shape, dtype=like.dtype)
-    if module == "torch":
+    if _is_of(like, "torch"):
         return like.new_empty(shape)
-    if module == "cupy":
+    if _is_of(like, "cupy"):
         import cupy  # type: ignore[import-not-found]
 
         with like.device:

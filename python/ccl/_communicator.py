@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, Sequence
 
 from . import _buffers, _core
@@ -11,6 +12,7 @@ from ._errors import InvalidArgumentError, InvalidUsageError, NotSupportedError
 
 __all__ = ["Communicator", "Stream", "UniqueId"]
 
+_NO_LIMIT = 1e9  # seconds; a longer limit is none
 _REDUCTIONS = ("sum", "prod", "min", "max", "avg")
 
 
@@ -87,16 +89,21 @@ class Stream:
         Parameters
         ----------
         timeout : float, optional
-            Limit in seconds.
+            Limit in seconds. Default, 0 or infinity: none.
 
         Raises
         ------
         TimedOutError
             Calls have not run within `timeout`. They stay queued.
         """
+        limit = 0.0 if timeout is None else float(timeout)
+        if math.isnan(limit) or limit < 0:
+            raise InvalidArgumentError(
+                f"timeout is {limit}; give seconds, or None to wait without limit"
+            )
         kept = len(self._kept)
         try:
-            self._queue.synchronize(timeout or 0.0)
+            self._queue.synchronize(0.0 if limit > _NO_LIMIT else limit)
         except TimeoutError:
             raise
         except Exception:
@@ -154,9 +161,10 @@ class Communicator:
 
     Arrays are those of NumPy, anything with the buffer protocol, ``__dlpack__`` (PyTorch, JAX) or
     ``__cuda_array_interface__`` (CuPy, Numba). They must be contiguous. Element types are int8 to
-    int64, uint8 to uint64, bool (moved as bytes), float16, bfloat16, float32, float64 and the two
+    int64, uint8 to uint64, bool (only moved), float16, bfloat16, float32, float64 and the two
     float8 types. ccl borrows an array for the time of the call, or until the stream has run it, and
-    owns none.
+    owns none. A `Stream` keeps its arrays, and PyTorch keeps tensors that a CUDA stream uses; keep
+    other arrays of GPUs, `out` too, until the CUDA stream has run the call.
 
     Parameters
     ----------
@@ -208,6 +216,11 @@ class Communicator:
     ) -> None:
         given = _engine_options(options)
         ids = [id] if isinstance(id, UniqueId) else list(id)
+        if not ids:
+            raise InvalidArgumentError(
+                "a communicator needs the id that all ranks hold, and none was given; pass one of "
+                "UniqueId.create"
+            )
         if device is None:
             self._core: Any = _core.Core.create([one.bytes for one in ids], rank, ranks, _options(given))
             self._device = CPU
@@ -309,7 +322,7 @@ class Communicator:
         """
         given = self._given | _only_known(options)
         made = self._core.split(
-            -1 if color is None else color, self.rank if key is None else key, _options(given)
+            -1 if color is None else color, self.rank if key is None else key, self._taken(given)
         )
         return None if made is None else self._wrap(made, self._device, given)
 
@@ -328,7 +341,7 @@ class Communicator:
             Ends operations of this communicator that wait for an excluded rank.
         """
         given = self._given | _only_known(options)
-        made = self._core.shrink(list(excluded), abort_parent, _options(given))
+        made = self._core.shrink(list(excluded), abort_parent, self._taken(given))
         return self._wrap(made, self._device, given)
 
     def barrier(self) -> None:
@@ -399,8 +412,8 @@ class Communicator:
             The call could not complete. The message names the rank at fault.
         """
         send = self._read(data, "data")
+        self._check_op(op, send)
         out, recv = self._result(out, data, send, send.shape)
-        self._check_op(op)
         self._reduce(self._core.all_reduce, send, recv, send.elements, op, 0, stream)
         return out
 
@@ -409,6 +422,8 @@ class Communicator:
     ) -> Any:
         """Combines the arrays of all ranks; rank i gets part i of the result.
 
+        See `all_reduce` for the other parameters, the result and the errors.
+
         Parameters
         ----------
         data : array
@@ -416,12 +431,10 @@ class Communicator:
         out : array, optional
             ``1 / ranks`` of the elements. In place: a view of part `rank` of `data`. Default: a new
             array whose first extent is that of `data` divided by the number of ranks.
-
-        See `all_reduce` for the other parameters, the result and the errors.
         """
         send = self._read(data, "data")
+        self._check_op(op, send)
         out, recv = self._result(out, data, send, self._part(send, out))
-        self._check_op(op)
         self._reduce(self._core.reduce_scatter, send, recv, send.elements // self.ranks, op, 0, stream)
         return out
 
@@ -434,8 +447,8 @@ class Communicator:
         `all_reduce` for the other parameters and the errors.
         """
         send = self._read(data, "data")
+        self._check_op(op, send)
         self._check_rank(root, "root")
-        self._check_op(op)
         recv = None
         if self.rank == root:
             out, recv = self._result(out, data, send, send.shape)
@@ -544,9 +557,9 @@ class Communicator:
             Default: a new array of one dimension that holds all parts.
         """
         send = self._read(data, "data")
-        counts = [list(map(int, c)) for c in (send_counts, recv_counts)]
+        counts = [list(map(operator.index, c)) for c in (send_counts, recv_counts)]
         offsets = [
-            _offsets(c) if given is None else list(map(int, given))
+            _offsets(c) if given is None else list(map(operator.index, given))
             for c, given in zip(counts, (send_offsets, recv_offsets))
         ]
         names = ("send_counts", "recv_counts", "send_offsets", "recv_offsets")
@@ -571,6 +584,7 @@ class Communicator:
             send.address, counts[0], offsets[0], recv.address, counts[1], offsets[1], send.type,
             self._stream(stream, send, recv),
         )  # fmt: skip
+        self._keep(stream, send, recv)
         return out
 
     # Messages between two ranks.
@@ -611,8 +625,13 @@ class Communicator:
             buffers.append(buffer)
             given.append((sends, buffer.address, buffer.elements, buffer.type, peer))
         self._core.messages(given, self._stream(stream, *buffers))
+        self._keep(stream, *buffers)
 
     # Checks.
+
+    def _taken(self, given: dict) -> Any:
+        """Returns the options as the engine takes them."""
+        return _options(given) if self._device == CPU else given
 
     def _read(self, array: Any, what: str) -> Buffer:
         return self._on_device(_buffers.read(array, what), what)
@@ -621,7 +640,7 @@ class Communicator:
         return self._on_device(_buffers.write(array, what), what)
 
     def _on_device(self, buffer: Buffer, what: str) -> Buffer:
-        if buffer.device != self._device:
+        if buffer.device not in (self._device, _buffers.ANYWHERE):
             where = ["in CPU memory" if d == CPU else f"on CUDA device {d}"
                      for d in (buffer.device, self._device)]  # fmt: skip
             raise InvalidArgumentError(
@@ -667,7 +686,12 @@ class Communicator:
             "extent must be a multiple of that number"
         )
 
-    def _check_op(self, op: str) -> None:
+    def _check_op(self, op: str, send: Buffer) -> None:
+        if send.boolean:
+            raise InvalidArgumentError(
+                f"data has elements of bool on rank {self.rank}, which only move; view them as uint8 "
+                "and take max (or) or min (and)"
+            )
         if op not in _REDUCTIONS:
             raise InvalidArgumentError(
                 f"there is no reduction {op!r}; take {', '.join(_REDUCTIONS)}"
@@ -690,6 +714,7 @@ class Communicator:
     def _reduce(self, run, send, recv, count, op, root, stream) -> None:
         at = recv.address if recv is not None else 0
         run(send.address, at, count, send.type, op, root, self._stream(stream, send, recv))
+        self._keep(stream, send, recv)
 
     def _move(self, run, send, recv, count, root, stream) -> None:
         some = send if send is not None else recv
@@ -698,21 +723,45 @@ class Communicator:
             recv.address if recv is not None else 0,
             count, some.type, root, self._stream(stream, send, recv),
         )  # fmt: skip
+        self._keep(stream, send, recv)
 
     def _stream(self, stream: Any, *buffers: Buffer | None) -> Any:
-        """Returns what the engine takes for `stream`, and lets a `Stream` keep the buffers."""
+        """Returns what the engine takes for `stream`, which waits for what writes the buffers."""
         if self._device != CPU:
             if isinstance(stream, Stream):
                 raise InvalidUsageError("ccl.Stream is for CPU ranks; pass a CUDA stream")
-            return _cuda_stream(stream)
+            from ._gpu import wait_for_producer
+
+            handle = _cuda_stream(stream)
+            for producer in {b.stream for b in buffers if b is not None and b.stream is not None}:
+                wait_for_producer(self._device, producer, handle)
+            return handle
         if stream is None:
             return None
         if not isinstance(stream, Stream):
             raise InvalidUsageError(
                 f"rank {self.rank} is a CPU rank, and a {type(stream).__name__} is no ccl.Stream"
             )
-        stream._kept.append(buffers)
         return stream._queue
+
+    def _keep(self, stream: Any, *buffers: Buffer | None) -> None:
+        """Keeps the memory of a queued call until the stream has run it."""
+        if isinstance(stream, Stream):
+            stream._kept.append(buffers)
+        elif self._device != CPU:
+            tensors = [b.tensor for b in buffers if b is not None and b.tensor is not None]
+            if tensors:
+                _record(tensors, _cuda_stream(stream), self._device)
+
+
+def _record(tensors: list[Any], handle: int, device: int) -> None:
+    """Tells PyTorch's allocator that the stream uses the tensors."""
+    import torch  # type: ignore[import-not-found]
+
+    if torch.cuda.current_stream(device).cuda_stream != handle:
+        stream = torch.cuda.ExternalStream(handle, device=device)
+        for tensor in tensors:
+            tensor.record_stream(stream)
 
 
 def _cuda_stream(stream: Any) -> int:

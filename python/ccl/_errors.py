@@ -63,11 +63,13 @@ class Error(RuntimeError):
 
     def __reduce__(self):  # pickles, as multiprocessing sends exceptions
         state = {k: getattr(self, k) for k in ("rank", "peer", "os_code", "host", "transport")}
-        return (_rebuild, (type(self), self.args[0], state))
+        return (_rebuild, (type(self), self.args[0], state, self.code))
 
 
-def _rebuild(kind, message, state):
-    return kind(message, **state)
+def _rebuild(kind, message, state, code):
+    made = kind(message, **state)
+    made.code = code
+    return made
 
 
 class InvalidArgumentError(Error, ValueError):

@@ -108,31 +108,79 @@ def _moved(number: int) -> int:
     return _TYPES.get(name, _TYPES["half" if size == 2 else "int8"])
 
 
+_POINTER_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+_EVENT_DISABLE_TIMING = 2
+_LEGACY_STREAM = 1  # 0 means it too
+
+
+def _driver() -> ctypes.CDLL | None:
+    """Returns CUDA's driver; None if there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def device_at(address: int) -> int | None:
+    """Returns the number of the CUDA device that has the memory; None if none has it."""
+    driver = _driver()
+    found = _Int()
+    if driver is None or driver.cuInit(0) != 0:
+        return None
+    result = driver.cuPointerGetAttribute(
+        ctypes.byref(found), _POINTER_DEVICE_ORDINAL, ctypes.c_uint64(address)
+    )
+    return found.value if result == 0 and found.value >= 0 else None
+
+
+def _check(result: int, text: str) -> None:
+    if result != 0:
+        raise _errors.create("cuda", text.format(f"CUresult {result}"), -1, -1, result, "", "")
+
+
+def wait_for_producer(device: int, producer: int, consumer: int) -> None:
+    """Lets the stream `consumer` wait for what the stream `producer` has been given so far."""
+    if (producer or _LEGACY_STREAM) == (consumer or _LEGACY_STREAM):
+        return
+    _use_device(device)
+    driver = _driver()
+    if driver is None:
+        raise _errors.create(
+            "cuda",
+            f"an array names CUDA stream {producer}, and CUDA's driver (libcuda.so.1) is not there",
+            -1, -1, 0, "", "",
+        )  # fmt: skip
+    text = f"CUDA stream {consumer} cannot wait for stream {producer} of an array ({{}})"
+    event = _Pointer()
+    _check(driver.cuEventCreate(ctypes.byref(event), _EVENT_DISABLE_TIMING), text)
+    try:
+        _check(driver.cuEventRecord(event, _Pointer(producer)), text)
+        _check(driver.cuStreamWaitEvent(_Pointer(consumer), event, 0), text)
+    finally:
+        driver.cuEventDestroy_v2(event)
+
+
+_contexts: dict[int, ctypes.c_void_p] = {}  # primary contexts, by device
+
+
 def _use_device(device: int) -> None:
     """Makes the device's primary context that of this thread."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    driver = _driver()
+    if driver is None:
         return  # the library says what is missing
-    context, handle = _Pointer(), _Int()
-    for result in (
-        driver.cuInit(0),
-        driver.cuDeviceGet(ctypes.byref(handle), device),
-        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle),
-        driver.cuCtxSetCurrent(context),
-    ):
-        if result != 0:
-            raise _errors.create(
-                "cuda",
-                f"CUDA device {device} cannot be used (CUresult {result}); check the number and "
-                "CUDA_VISIBLE_DEVICES",
-                -1, -1, result, "", "",
-            )  # fmt: skip
+    text = f"CUDA device {device} cannot be used ({{}}); check the number and CUDA_VISIBLE_DEVICES"
+    if device not in _contexts:
+        context, handle = _Pointer(), _Int()
+        _check(driver.cuInit(0), text)
+        _check(driver.cuDeviceGet(ctypes.byref(handle), device), text)
+        _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), text)
+        _contexts[device] = context
+    _check(driver.cuCtxSetCurrent(_contexts[device]), text)
 
 
 def _check_options(given: dict) -> None:
     used = [k for k in ("timeout", "init_timeout", "check", "memory_budget", "channels", "tune_file")
-            if given[k]]  # fmt: skip
+            if given[k] not in (None, "")]  # fmt: skip
     if used:
         settings = {"timeout": "CCL_TIMEOUT", "init_timeout": "CCL_INIT_TIMEOUT", "check": "CCL_CHECK",
                     "memory_budget": "CCL_MEMORY_BUDGET", "channels": "CCL_MAX_CTAS",
@@ -155,6 +203,10 @@ class GpuCore:
     @classmethod
     def create(cls, ids: Sequence[bytes], rank: int, ranks: int, device: int, given: dict) -> GpuCore:
         _check_options(given)
+        if len(ids) != 1:
+            raise _errors.NotSupportedError(
+                f"a communicator of GPUs takes one id ({len(ids)} were given); pass the first"
+            )
         _load()
         _use_device(device)
         id = _Id()
@@ -192,11 +244,13 @@ class GpuCore:
         )
 
     def split(self, color: int, key: int, options: Any) -> GpuCore | None:
+        _check_options(options)
         made = _Pointer()
         _call("ncclCommSplit", self._comm(), color, key, ctypes.byref(made), None)
         return GpuCore(made.value, self._device) if made.value else None
 
     def shrink(self, excluded: list[int], abort_parent: bool, options: Any) -> GpuCore:
+        _check_options(options)
         made = _Pointer()
         ranks = (_Int * len(excluded))(*excluded)
         _call("ncclCommShrink", self._comm(), ranks, len(excluded), ctypes.byref(made), None,

@@ -19,6 +19,18 @@ def paths() -> list[str]:
     return list(found)
 
 
+def is_ccl(path: str) -> bool:
+    """True if a loaded library is ccl's, which its texts of errors say."""
+    import ctypes
+
+    try:
+        text = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_NOLOAD).ncclGetErrorString
+    except (AttributeError, OSError):
+        return False
+    text.restype = ctypes.c_char_p
+    return b"of ccl" in (text(3) or b"")  # ncclInternalError
+
+
 def version(path: str) -> str | None:
     """Returns the version that a loaded library reports, such as "2.32.3"; None if it has none."""
     import ctypes

@@ -45,7 +45,9 @@ def is_enabled() -> bool:
     """True if this process has ccl's library and no other libnccl."""
     mapped = _loaded.paths()
     try:
-        return bool(mapped) and all(os.path.samefile(path, library()) for path in mapped)
+        return bool(mapped) and all(
+            os.path.samefile(path, library()) and _loaded.is_ccl(path) for path in mapped
+        )
     except (NotSupportedError, FileNotFoundError):
         return False
 
@@ -102,6 +104,13 @@ def main() -> int:
         path = library()
     except NotSupportedError as error:
         print(f"ccl_run: {error}", file=sys.stderr)
+        return 1
+    if any(character in ":" or character.isspace() for character in str(path)):
+        print(
+            f"ccl_run: {path}: LD_PRELOAD cannot name a path with a space or a colon; make a link to "
+            "the library without them, and name it by CCL_NCCL_LIBRARY",
+            file=sys.stderr,
+        )
         return 1
     loaded_before = os.environ.get("LD_PRELOAD")
     os.environ["LD_PRELOAD"] = f"{path}:{loaded_before}" if loaded_before else str(path)

@@ -1,8 +1,10 @@
 // Module ccl._core: the compiled part of the Python package. Buffers are addresses here; the
 // package's Python code checks them.
 #include <ccl/comm/launcher.hpp>
+#include <ccl/comm/stream.hpp>
 #include <ccl/version.hpp>
 
+#include <concepts>
 #include <cstring>
 #include <memory>
 #include <tuple>
@@ -80,15 +82,37 @@ nb::bytes bytes_of(const UniqueId& id) {
   return nb::bytes{id.bytes.data(), id.bytes.size()};
 }
 
-using Core = Collectives;
+/// A `T` that ends without the GIL: its end may wait for threads that need it, as those of other
+/// ranks in this process do.
+template <class T>
+class Unlocked {
+ public:
+  template <class... Args>
+    requires std::constructible_from<T, Args...>
+  explicit Unlocked(Args&&... args) : held_{std::make_unique<T>(std::forward<Args>(args)...)} {}
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() {
+    const nb::gil_scoped_release unlocked;
+    held_.reset();
+  }
+  T& operator*() const { return *held_; }
+  T* operator->() const { return held_.get(); }
+
+ private:
+  std::unique_ptr<T> held_;
+};
+using Core = Unlocked<Collectives>;
+using Queue = Unlocked<HostStream>;
+
 /// A communicator that Python is to own.
 using Made = Core*;
 Made made(Communicator comm) {
   return new Core(std::move(comm));
 }
 
-Stream stream_of(HostStream* stream) {
-  return stream != nullptr ? Stream{stream} : Stream{};
+Stream stream_of(const Queue* queue) {
+  return queue != nullptr ? Stream{&**queue} : Stream{};
 }
 const void* sent(std::uintptr_t at) {
   return reinterpret_cast<const void*>(at);
@@ -101,7 +125,7 @@ using Address = std::uintptr_t;
 using Counts = std::vector<Index>;
 
 Result<void> wait_for(const Core& core) {
-  return core.comm().barrier();
+  return core->comm().barrier();
 }
 
 Made create(const std::vector<nb::bytes>& given, int rank, int ranks, const Options& options) {
@@ -137,16 +161,16 @@ void bind_communicator(nb::module_& m) {
             return made(released([&] { return Communicator::from_env(options.config()); }));
           },
           "options"_a)
-      .def_prop_ro("rank", [](const Core& c) { return c.comm().rank(); })
-      .def_prop_ro("ranks", [](const Core& c) { return c.comm().ranks(); })
-      .def_prop_ro("name", [](const Core& c) { return c.comm().name(); })
+      .def_prop_ro("rank", [](const Core& c) { return c->comm().rank(); })
+      .def_prop_ro("ranks", [](const Core& c) { return c->comm().ranks(); })
+      .def_prop_ro("name", [](const Core& c) { return c->comm().name(); })
       .def(
-          "host", [](const Core& c, int rank) { return c.comm().peer(rank).host; }, "rank"_a)
-      .def_prop_ro("memory_used", [](const Core& c) { return c.comm().memory_used(); })
+          "host", [](const Core& c, int rank) { return c->comm().peer(rank).host; }, "rank"_a)
+      .def_prop_ro("memory_used", [](const Core& c) { return c->comm().memory_used(); })
       .def(
           "split",
           [](const Core& c, int color, int key, const Options& options) -> Made {
-            auto part = released([&] { return c.comm().split(color, key, options.config()); });
+            auto part = released([&] { return c->comm().split(color, key, options.config()); });
             return part ? made(std::move(*part)) : nullptr;
           },
           "color"_a, "key"_a, "options"_a)
@@ -156,21 +180,21 @@ void bind_communicator(nb::module_& m) {
              const Options& options) {
             const Shrink parent = abort_parent ? Shrink::abort_parent : Shrink::keep_parent;
             return made(
-                released([&] { return c.comm().shrink(excluded, parent, options.config()); }));
+                released([&] { return c->comm().shrink(excluded, parent, options.config()); }));
           },
           "excluded"_a, "abort_parent"_a, "options"_a)
       .def("barrier", [](const Core& c) { released([&] { return wait_for(c); }); })
-      .def("finalize", [](const Core& c) { released([&] { return c.comm().finalize(); }); })
-      .def("status", [](const Core& c) { released([&] { return c.comm().status(); }); })
+      .def("finalize", [](const Core& c) { released([&] { return c->comm().finalize(); }); })
+      .def("status", [](const Core& c) { released([&] { return c->comm().status(); }); })
       .def("report",
            [](const Core& c) {
-             return released([&]() -> Result<std::string> { return c.comm().report().text(); });
+             return released([&]() -> Result<std::string> { return c->comm().report().text(); });
            })
       .def(
           "abort",
           [](const Core& c, const std::string& why) {
             const nb::gil_scoped_release unlocked;
-            c.comm().abort(why);
+            c->comm().abort(why);
           },
           "why"_a);
 }
@@ -178,19 +202,19 @@ void bind_communicator(nb::module_& m) {
 template <class F>
 auto reducing(F run) {
   return [run](Core& c, Address send, Address recv, Index count, int type, const std::string& op,
-               int root, HostStream* stream) {
+               int root, const Queue* stream) {
     released([&] {
       return run(
-          c, Call{sent(send), received(recv), count, DataType(type), op, root, stream_of(stream)});
+          *c, Call{sent(send), received(recv), count, DataType(type), op, root, stream_of(stream)});
     });
   };
 }
 template <class F>
 auto moving(F run) {
   return [run](Core& c, Address send, Address recv, Index count, int type, int root,
-               HostStream* stream) {
+               const Queue* stream) {
     released([&] {
-      return run(c, Move{sent(send), received(recv), count, DataType(type), stream_of(stream)},
+      return run(*c, Move{sent(send), received(recv), count, DataType(type), stream_of(stream)},
                  root);
     });
   };
@@ -205,21 +229,22 @@ void bind_collectives(nb::object& core) {
   const auto moves = [&](const char* name, auto run) {
     c.def(name, moving(run), "send"_a, "recv"_a, "count"_a, "type"_a, "root"_a, "stream"_a.none());
   };
-  reduces("all_reduce", [](Core& c, const Call& call) { return c.all_reduce(call); });
-  reduces("reduce_scatter", [](Core& c, const Call& call) { return c.reduce_scatter(call); });
-  reduces("reduce", [](Core& c, const Call& call) { return c.reduce(call); });
-  moves("all_gather", [](Core& c, const Move& m, int) { return c.all_gather(m); });
-  moves("all_to_all", [](Core& c, const Move& m, int) { return c.all_to_all(m); });
-  moves("broadcast", [](Core& c, const Move& m, int root) { return c.broadcast(m, root); });
-  moves("gather", [](Core& c, const Move& m, int root) { return c.gather(m, root); });
-  moves("scatter", [](Core& c, const Move& m, int root) { return c.scatter(m, root); });
+  reduces("all_reduce", [](Collectives& c, const Call& call) { return c.all_reduce(call); });
+  reduces("reduce_scatter",
+          [](Collectives& c, const Call& call) { return c.reduce_scatter(call); });
+  reduces("reduce", [](Collectives& c, const Call& call) { return c.reduce(call); });
+  moves("all_gather", [](Collectives& c, const Move& m, int) { return c.all_gather(m); });
+  moves("all_to_all", [](Collectives& c, const Move& m, int) { return c.all_to_all(m); });
+  moves("broadcast", [](Collectives& c, const Move& m, int root) { return c.broadcast(m, root); });
+  moves("gather", [](Collectives& c, const Move& m, int root) { return c.gather(m, root); });
+  moves("scatter", [](Collectives& c, const Move& m, int root) { return c.scatter(m, root); });
   c.def(
       "all_to_all_v",
       [](Core& c, Address send, const Counts& send_counts, const Counts& send_offsets, Address recv,
-         const Counts& recv_counts, const Counts& recv_offsets, int type, HostStream* stream) {
+         const Counts& recv_counts, const Counts& recv_offsets, int type, const Queue* stream) {
         released([&] {
-          return c.all_to_all_v({sent(send), received(recv), 0, DataType(type), stream_of(stream)},
-                                send_counts, send_offsets, recv_counts, recv_offsets);
+          return c->all_to_all_v({sent(send), received(recv), 0, DataType(type), stream_of(stream)},
+                                 send_counts, send_offsets, recv_counts, recv_offsets);
         });
       },
       "send"_a, "send_counts"_a, "send_offsets"_a, "recv"_a, "recv_counts"_a, "recv_offsets"_a,
@@ -227,19 +252,34 @@ void bind_collectives(nb::object& core) {
   c.def(
       "messages",
       [](Core& c, const std::vector<std::tuple<bool, Address, Index, int, int>>& given,
-         HostStream* stream) {
+         const Queue* stream) {
         std::vector<AnyMessage> all;
         for (const auto& [sends, at, count, type, peer] : given) {
           all.push_back({sends, received(at), count, DataType(type), peer});
         }
-        released([&] { return c.messages(all, stream_of(stream)); });
+        released([&] { return c->messages(all, stream_of(stream)); });
       },
       "messages"_a, "stream"_a.none());
 }
 
 /// Returns (address, shape, strides in elements or None, DLPack type code, bits, device type,
-/// device id, object that keeps the memory) of anything with `__dlpack__` or the buffer protocol.
-nb::tuple read_dlpack(const nb::ndarray<nb::ro>& array) {
+/// device id, whether it is read-only, object that keeps the memory) of anything with `__dlpack__`
+/// or the buffer protocol.
+nb::tuple read_dlpack(nb::handle object) {
+  // A writable view is refused where the exporter says that its memory is read-only.
+  nb::ndarray<> writable;
+  nb::ndarray<nb::ro> array;
+  const bool readonly = !nb::try_cast(object, writable, false);
+  if (!readonly) {
+    array = nb::ndarray<nb::ro>{writable};
+  } else if (!nb::try_cast(object, array, false)) {
+    throw nb::type_error("no array");
+  }
+  // The memory belongs to what was exported, which may outlive its exporter.
+  const nb::capsule keep{
+      new nb::ndarray<nb::ro>(array), [](void* held) noexcept {
+        const std::unique_ptr<nb::ndarray<nb::ro>> mine{static_cast<nb::ndarray<nb::ro>*>(held)};
+      }};
   nb::list shape, strides;
   for (std::size_t i = 0; i < array.ndim(); ++i) {
     shape.append(array.shape(i));
@@ -248,7 +288,7 @@ nb::tuple read_dlpack(const nb::ndarray<nb::ro>& array) {
   const nb::dlpack::dtype type = array.dtype();
   return nb::make_tuple(reinterpret_cast<Address>(array.data()), nb::tuple(shape),
                         nb::tuple(strides), int(type.code), int(type.bits),
-                        int(array.device_type()), int(array.device_id()), nb::cast(array));
+                        int(array.device_type()), int(array.device_id()), readonly, keep);
 }
 
 /// Returns (address, object that keeps the memory) of an object with the buffer protocol.
@@ -266,6 +306,9 @@ nb::tuple address_of(nb::handle object) {
 }  // namespace
 
 NB_MODULE(_core, m) {
+#ifdef NDEBUG
+  nb::set_leak_warnings(false);  // threads and modules may hold objects at the interpreter's end
+#endif
   m.attr("version") = ccl::version;
   m.attr("reduced_types") = Collectives::reduced_types();
   nb::list types;
@@ -283,12 +326,12 @@ NB_MODULE(_core, m) {
       .def_rw("channels", &Options::channels, nb::arg().none())
       .def_rw("name", &Options::name)
       .def_rw("tune_file", &Options::tune_file);
-  nb::class_<HostStream>(m, "HostStream")
+  nb::class_<Queue>(m, "HostStream")
       .def(nb::init<>())
       .def(
           "synchronize",
-          [](HostStream& stream, double limit_s) {
-            released([&] { return stream.synchronize(limit_s); });
+          [](const Queue& queue, double limit_s) {
+            released([&] { return queue->synchronize(limit_s); });
           },
           "limit_s"_a);
   m.def("create_unique_id", [] { return bytes_of(released([] { return create_unique_id(); })); });
@@ -306,7 +349,7 @@ NB_MODULE(_core, m) {
       },
       "id"_a, "rank"_a);
   m.def("launched", launched);
-  m.def("read_dlpack", read_dlpack, "array"_a);
+  m.def("read_dlpack", read_dlpack, "object"_a);
   m.def("address_of", address_of, "object"_a);
   bind_communicator(m);
   nb::object core = m.attr("Core");

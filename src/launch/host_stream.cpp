@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -81,9 +82,14 @@ Result<void> HostStream::synchronize(double limit_s) {
                 "a function that runs on a stream waits for that stream, which waits for it to "
                 "return; synchronize from another thread");
   }
+  if (std::isnan(limit_s)) {
+    return fail(Errc::invalid_argument,
+                "the limit of a stream's synchronize is not a number; give seconds, or 0 for none");
+  }
+  constexpr double no_limit_s = 1e9;  // above it, the clock's count of nanoseconds may overflow
   std::unique_lock lock{of.mutex};
   const auto is_idle = [&of] { return of.first == nullptr && !of.busy; };
-  if (limit_s <= 0) {
+  if (limit_s <= 0 || limit_s > no_limit_s) {
     of.idle.wait(lock, is_idle);
   } else if (!of.idle.wait_for(lock, std::chrono::duration<double>(limit_s), is_idle)) {
     return fail(

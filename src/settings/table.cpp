@@ -151,6 +151,9 @@ constexpr std::array table{
     Setting{"MNNVL_UUID", integer, "-1", nccl,
             "the NVLink domain over several hosts that a GPU counts to; -1: as NVML says", -1, any},
     Setting{"MULTI_RANK_GPU_ENABLE", flag, "0", nccl, "1: several ranks may share one GPU"},
+    Setting{"NCCL_LIBRARY", text, "", false,
+            "the libnccl.so.2 that the Python package and ccl_run load; by default the one in the "
+            "package"},
     Setting{
         "NCHANNELS_PER_NET_PEER", integer, "", nccl,
         "channels, each with connections of its own, of Pairwise (send and receive, all-to-all, "

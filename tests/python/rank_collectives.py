@@ -152,7 +152,11 @@ def check_others(comm):
     assert half.ranks == (n + 1 - me % 2) // 2
     same(half.all_gather(np.array([me])).ravel(), np.arange(n)[::-1][(n - 1 - me) % 2 :: 2], "split")
     half.finalize()
-    assert comm.split(None if me else 0) is None or me == 0
+    alone = comm.split(None if me else 0)
+    assert (alone is None) == (me != 0)
+    if alone is not None:
+        assert (alone.rank, alone.ranks) == (0, 1)
+        alone.finalize()
     box = bytearray([me] * 4)
     comm.broadcast(box, root=2)
     assert box == bytearray([2] * 4)

@@ -11,6 +11,17 @@ import numpy as np
 import ccl
 
 
+class OnlyDLPack:
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **given):
+        return self.array.__dlpack__(**given)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
 def raises(kind, call, *words, peer=None):
     try:
         call()
@@ -35,6 +46,19 @@ def arguments(comm):
     fixed.flags.writeable = False
     raises(bad, lambda: comm.all_reduce(data, out=fixed), "read-only")
     raises(bad, lambda: comm.recv(bytes(4), 0), "read-only")
+    raises(bad, lambda: comm.all_reduce(data, out=OnlyDLPack(fixed)), "read-only")
+    assert (fixed == 1).all()
+    raises(bad, lambda: comm.recv(np.float64(1), 0), "read-only")
+    raises(bad, lambda: comm.all_reduce(np.ma.masked_array([1.0], [True])), "mask", "filled()")
+    for run in (comm.all_reduce, comm.reduce, comm.reduce_scatter):
+        raises(bad, lambda: run(np.ones(n, bool)), "bool", "uint8", f"rank {me}")
+        raises(bad, lambda: run(OnlyDLPack(np.ones(n, bool))), "bool")
+        raises(bad, lambda: run(memoryview(np.ones(n, bool))), "bool")
+    stream = ccl.Stream()
+    raises(bad, lambda: stream.synchronize(float("nan")), "nan")
+    raises(bad, lambda: stream.synchronize(-1), "-1")
+    raises(TypeError, lambda: comm.all_to_all_v(data, [2.9] * n, [2] * n))
+    raises(bad, lambda: ccl.Communicator([], 0, 1), "none was given")
     raises(bad, lambda: comm.all_reduce(np.ones(3, "complex64")), "complex64", "bfloat16")
     raises(bad, lambda: comm.all_reduce(np.ones(3, ">f4")), ">f4")
     raises(bad, lambda: comm.all_reduce(np.array(["a"])), "cannot move")

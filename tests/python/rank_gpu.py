@@ -1,21 +1,95 @@
 """One of two ranks with a device. The wheel's library is one for CPU ranks, which takes host memory
 in place of a GPU's: the calls of the package are tried, not the kernels."""
 
+import sys
+import types
+
 import numpy as np
 
 import ccl
+from ccl import _gpu
 
 
 class Played:
     """An array that says it is on CUDA device 0."""
 
-    def __init__(self, array):
+    def __init__(self, array, stream=None, mask=None):
         self.array = array
         self.dtype = array.dtype
+        self.more = {"version": 3, "stream": stream, "mask": mask}
+        self.device = types.SimpleNamespace(id=0)
 
     @property
     def __cuda_array_interface__(self):
-        return self.array.__array_interface__ | {"version": 3, "stream": None}
+        return self.array.__array_interface__ | self.more
+
+
+class Unnamed(Played):
+    """An array that does not say its device."""
+
+    def __init__(self, array):
+        super().__init__(array)
+        self.device = None
+
+
+class Driver:
+    """Takes the place of CUDA's driver, and records the calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattr__(self, name):
+        def call(*given):
+            values = [getattr(one, "value", None) for one in given]
+            if not name.startswith("cuInit"):
+                self.calls.append((name, values[0] if name == "cuStreamWaitEvent" else values[-1]))
+            return 0
+
+        return call
+
+
+def check_producer_streams(comm):
+    """The call's stream waits for the stream that the array names."""
+    data, out = np.ones(4, "float32"), Played(np.empty(4, "float32"))
+    real, driver = _gpu._driver, Driver()
+    _gpu._driver = lambda: driver
+    try:
+        comm.all_reduce(Played(data, stream=0), out=out, stream=0)
+        assert driver.calls == [], driver.calls
+        comm.all_reduce(Played(data, stream=1), out=out, stream=0)  # both the legacy default stream
+        assert driver.calls == [], driver.calls
+        comm.all_reduce(Played(data, stream=5), out=out, stream=0)
+        names = [name for name, _ in driver.calls]
+        assert names[-4:] == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent",
+                              "cuEventDestroy_v2"], names  # fmt: skip
+        assert driver.calls[-3] == ("cuEventRecord", 5), driver.calls
+    finally:
+        _gpu._driver = real
+        _gpu._contexts.clear()
+
+
+def check_tensors_are_recorded():
+    """PyTorch is told of streams other than its current one."""
+    from ccl import _communicator
+
+    told = []
+    tensor = types.SimpleNamespace(record_stream=told.append)
+    cuda = types.SimpleNamespace(
+        current_stream=lambda device: types.SimpleNamespace(cuda_stream=7),
+        ExternalStream=lambda handle, device: (handle, device),
+    )
+    before = sys.modules.get("torch")
+    sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+    try:
+        _communicator._record([tensor], 7, 0)
+        assert told == [], told
+        _communicator._record([tensor], 9, 0)
+        assert told == [(9, 0)], told
+    finally:
+        if before is None:
+            del sys.modules["torch"]
+        else:
+            sys.modules["torch"] = before
 
 
 def main():
@@ -39,10 +113,16 @@ def main():
     got = np.empty_like(table)
     comm.all_to_all(Played(table), out=Played(got))
     assert list(got) == [2 * me, 2 * me + 1, 10 + 2 * me, 11 + 2 * me], got
-    got[:] = -1
-    comm.all_to_all_v(Played(table), [1, 3], [1, 1] if me == 0 else [3, 3], out=Played(np.empty(6, int)))
+    parts = np.full(6, -1)
+    counts = [1, 1] if me == 0 else [3, 3]  # from each
+    comm.all_to_all_v(Played(np.arange(4) + 10 * me), [1, 3], counts, out=Played(parts))
+    assert list(parts) == ([0, 10, -1, -1, -1, -1] if me == 0 else [1, 2, 3, 11, 12, 13]), parts
+    mine[:], rows[:] = me + 5, 0
     comm.gather(Played(mine), root=0, out=Played(rows))
+    assert (rows == ([[5] * 3, [6] * 3] if me == 0 else 0)).all(), rows
+    rows += 10
     comm.scatter(Played(rows), root=0, out=Played(mine))
+    assert (mine == 15 + me).all(), mine
     comm.send_recv(Played(data), 1 - me, Played(out), 1 - me)
     assert (out == 2 - me).all(), out
     for call, kind in (
@@ -52,12 +132,24 @@ def main():
         (lambda: comm.all_reduce(Played(data), out=Played(out), stream=ccl.Stream()),
          ccl.InvalidUsageError),
         (lambda: comm.barrier(), ccl.NotSupportedError),
+        (lambda: comm.all_reduce(Played(data, mask=Played(data)), out=Played(out)),
+         ccl.InvalidArgumentError),
+        (lambda: comm.all_reduce(Unnamed(data), out=Played(out)), ccl.InvalidArgumentError),
+        (lambda: comm.all_reduce(Played(data > 0), out=Played(out > 0)), ccl.InvalidArgumentError),
+        (lambda: comm.split(0, timeout=3), ccl.NotSupportedError),
+        (lambda: comm.split(0, check=False), ccl.NotSupportedError),
+        (lambda: comm.shrink([0], channels=2), ccl.NotSupportedError),
+        (lambda: ccl.Communicator([ccl.UniqueId.create()] * 2, 0, 1, device=0),
+         ccl.NotSupportedError),
+        (lambda: ccl.Communicator([], 0, 1, device=0), ccl.InvalidArgumentError),
     ):  # fmt: skip
         try:
             call()
         except kind:
             continue
         raise AssertionError(kind)
+    check_producer_streams(comm)
+    check_tensors_are_recorded()
     half = comm.split(0, -me)
     assert half.rank == n - 1 - me
     half.finalize()

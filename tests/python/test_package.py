@@ -9,13 +9,16 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import weakref
 from pathlib import Path
 
 import launch
+import numpy as np
 
 import ccl
 
-
+# Set by the suite, where every part must be there.
+REQUIRED = bool(os.environ.get("CCL_REQUIRE_PYTHON"))
 
 def has_library():
     try:
@@ -26,7 +29,7 @@ def has_library():
 
 def in_process(code, **environment):
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30,
         env=os.environ | environment,
     )  # fmt: skip
 
@@ -55,6 +58,7 @@ class Package(unittest.TestCase):
             self.assertTrue(type(made) is not ccl.InternalError or code == "internal", code)
             again = pickle.loads(pickle.dumps(made))
             self.assertEqual((str(again), again.peer, again.host), (str(made), 2, "h"))
+            self.assertEqual(again.code, code)
 
     def test_ids(self):
         id = ccl.UniqueId.create()
@@ -111,7 +115,109 @@ def cmake_version():
     return (folder / "cclConfigVersion.cmake").read_text().replace("PACKAGE_VERSION", "VERSION")
 
 
-@unittest.skipUnless(has_library(), "this wheel has no libnccl.so.2")
+class Memory(unittest.TestCase):
+    """What keeps the memory of a call."""
+
+    def test_scalars_are_kept(self):
+        from ccl import _buffers
+
+        for value in range(1000):
+            buffer = _buffers.read(np.float64(value), "data")
+            others = [np.full((), -1.0) for _ in range(3)]  # take memory that was freed
+            self.assertEqual(ctypes.c_double.from_address(buffer.address).value, value)
+            self.assertTrue(buffer.readonly and others)
+
+    def test_an_exporter_may_be_gone(self):
+        from ccl import _buffers
+
+        freed = []
+
+        class Array(np.ndarray):
+            pass
+
+        class Exporter:
+            def __dlpack__(self, **given):
+                made = np.arange(1 << 10, dtype="f8").view(Array)
+                weakref.finalize(made, freed.append, True)
+                return made.__dlpack__()
+
+            def __dlpack_device__(self):
+                return (1, 0)
+
+        buffer = _buffers.read(Exporter(), "data")
+        self.assertEqual(freed, [])
+        self.assertEqual(ctypes.c_double.from_address(buffer.address + 8).value, 1)
+        del buffer
+        self.assertEqual(freed, [True])
+
+    def test_the_interface_is_the_instance_s(self):
+        from ccl import _buffers
+
+        class Array:  # on the CPU; others of its class are on GPUs
+            def __init__(self):
+                self.array = np.ones(3)
+
+            @property
+            def __cuda_array_interface__(self):
+                raise AttributeError("in CPU memory")
+
+            def __dlpack__(self, **given):
+                return self.array.__dlpack__(**given)
+
+            def __dlpack_device__(self):
+                return (1, 0)
+
+        array = Array()
+        buffer = _buffers.read(array, "data")
+        self.assertEqual((buffer.address, buffer.device), (array.array.ctypes.data, _buffers.CPU))
+
+
+# Two ranks, a and b, whose first call has been made, and a stream on which a receives from b.
+TWO_RANKS = """
+import ccl, numpy as np, threading
+a, b = ccl.Communicator.create_all(2, init_timeout=30)
+first = threading.Thread(target=b.send, args=(np.ones(1), 0))
+first.start()
+a.recv(np.zeros(1), 1)
+first.join()
+stream, box, go = ccl.Stream(), np.zeros(1), threading.Event()
+def other():
+    go.wait()
+    b.send(np.ones(1), 0)
+thread = threading.Thread(target=other, daemon=True)
+thread.start()
+a.recv(box, 1, stream=stream)
+"""
+
+
+class Streams(unittest.TestCase):
+    def test_a_long_limit_is_none(self):
+        for limit in ("inf", 1e300, 1e10):
+            code = f"threading.Timer(0.3, go.set).start(); stream.synchronize(float('{limit}'))"
+            done = in_process(f"{TWO_RANKS}{code}; assert box[0] == 1; print('done')")
+            self.assertEqual(done.stdout, "done\n", done.stderr)
+
+    def test_a_refused_call_keeps_nothing(self):
+        stream = ccl.Stream()
+        with ccl.Communicator.create_all(1)[0] as comm:
+            data = np.ones(2, "int16")
+            if "int16" not in ccl.versions()["reductions on CPU ranks"]:
+                with self.assertRaises(ccl.NotSupportedError):
+                    comm.all_reduce(data, stream=stream)
+                self.assertEqual(stream._kept, [])
+            comm.all_gather(data, stream=stream)
+            self.assertEqual(len(stream._kept), 1)
+            stream.synchronize()
+            self.assertEqual(stream._kept, [])
+
+    def test_a_dropped_stream_leaves_the_lock_to_other_ranks(self):
+        """Its end waits for its call, which waits for a thread that needs the interpreter's lock."""
+        code = "go.set(); del stream; assert box[0] == 1; thread.join(); print('done')"
+        done = in_process(TWO_RANKS + code)
+        self.assertEqual(done.stdout, "done\n", done.stderr)
+
+
+@unittest.skipUnless(has_library() or REQUIRED, "this wheel has no libnccl.so.2")
 class Library(unittest.TestCase):
     def test_enable_comes_first(self):
         code = (
@@ -148,6 +254,22 @@ class Library(unittest.TestCase):
         self.assertEqual(done.stdout, "enabled\n", done.stderr)
         missing = subprocess.run([run, "no-such-program"], capture_output=True, text=True)
         self.assertEqual(missing.returncode, 127)
+        with tempfile.TemporaryDirectory(prefix="with space") as folder:
+            link = Path(folder) / "libnccl.so.2"
+            link.symlink_to(ccl.nccl.library())
+            done = subprocess.run([run, "true"], capture_output=True, text=True,
+                                  env=os.environ | {"CCL_NCCL_LIBRARY": str(link)})  # fmt: skip
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("a space or a colon", done.stderr)
+
+    def test_another_file_that_is_named_is_not_ccl_s(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = Path(folder) / "libnccl.so.2"
+            shutil.copy(ccl._core.__file__, other)
+            code = (f"import ctypes, ccl; ctypes.CDLL({str(other)!r})\n"
+                    "print(ccl.nccl.is_enabled())")  # fmt: skip
+            done = in_process(code, CCL_NCCL_LIBRARY=str(other))
+            self.assertEqual(done.stdout, "False\n", done.stderr)
 
     def test_a_wheel_without_it_says_so(self):
         done = in_process(
