@@ -39,15 +39,35 @@ def step(title, *command, **options):
     return done.stdout
 
 
+def keep_times(new, old):
+    """Gives files that have changed the present time, and the others that of before.
+
+    All files of the archive have one time, by which no build would see a change.
+    """
+    for file in new.rglob("*"):
+        if not file.is_file():
+            continue
+        before = old / file.relative_to(new)
+        if before.is_file() and before.read_bytes() == file.read_bytes():
+            shutil.copystat(before, file)
+        else:
+            os.utime(file)
+
+
 def unpack_sources(work, environment):
     """Makes the source distribution, and returns the folder that it unpacks to."""
     shutil.rmtree(work / "sdist", ignore_errors=True)
     code = "import sys, scikit_build_core.build as b; b.build_sdist(sys.argv[1])"
     step("sources", sys.executable, "-c", code, work / "sdist", cwd=ROOT, env=environment)
     (archive,) = (work / "sdist").glob("ccl-*.tar.gz")
-    shutil.rmtree(work / "sources", ignore_errors=True)
+    old = work / "sources.old"
+    shutil.rmtree(old, ignore_errors=True)
+    if (work / "sources").exists():
+        (work / "sources").rename(old)
     with tarfile.open(archive) as tar:
         tar.extractall(work / "sources")
+    keep_times(work / "sources", old)
+    shutil.rmtree(old, ignore_errors=True)
     print(f"{archive.name}: {archive.stat().st_size / 1e6:.1f} MB")
     (folder,) = (work / "sources").iterdir()
     return folder
