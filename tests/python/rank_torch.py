@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 import warnings
 from datetime import timedelta
 
@@ -20,6 +19,7 @@ NAMES = {torch.int8: "int8", torch.uint8: "uint8", torch.int16: "int16", torch.i
 BUILT = ccl.versions()["reductions on CPU ranks"].split(", ")
 REDUCED = [dtype for dtype, name in NAMES.items() if name in BUILT]
 MOVED = [*NAMES, torch.bool, torch.complex64]
+LATE_S = 6  # deadline of the cases in which a rank is late; also that of the creation
 COUNTS = [0, 1, 7, 1000, 70001]
 
 
@@ -344,38 +344,43 @@ def late(n, me):
     """Rank 2 comes only when the others have given up; they name it."""
     dist.all_reduce(torch.ones(1))
     if me == 2:
-        time.sleep(5)
+        wait_for_others(n, me)
         return
     error = raises(ccl.TimedOutError, lambda: dist.all_reduce(torch.ones(1)), "rank 2")
     assert error.rank == me, error.rank
     raises(ccl.Error, lambda: dist.all_reduce(torch.ones(1)))
+    wait_for_others(n, me)
+
+
+def wait_for_others(n, me):
+    """Returns when all ranks are here; the ranks of a group that has failed still share a store."""
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"here/{me}", "1")
+    store.wait([f"here/{r}" for r in range(n)], timedelta(seconds=120))
 
 
 def late_message(n, me):
     if me == 0:
         raises(ccl.TimedOutError, lambda: dist.recv(torch.ones(1), 1, tag=4), "rank 1", "tag 4")
-    store = dist.distributed_c10d._get_default_store()
-    if me == 0:
-        store.set("seen", "1")
-    store.wait(["seen"])
+    wait_for_others(n, me)
 
 
 def late_barrier(n, me):
     dist.all_reduce(torch.ones(1))
     if me == 1:
-        time.sleep(4)
+        wait_for_others(n, me)
         return
     call = lambda: dist.monitored_barrier(timeout=timedelta(seconds=1))  # noqa: E731
     raises(ccl.TimedOutError, call, "monitored_barrier", "rank 1")
+    wait_for_others(n, me)
 
 
 def late_gradients(n, me):
     """The error of a rank that does not come reaches a backward pass, through the future."""
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
-    if me == 2:
-        time.sleep(5)
-        return
-    raises(RuntimeError, lambda: model(torch.ones(1, 4)).sum().backward(), "rank 2")
+    if me != 2:
+        raises(RuntimeError, lambda: model(torch.ones(1, 4)).sum().backward(), "rank 2")
+    wait_for_others(n, me)
 
 
 def abort(n, me):
@@ -390,8 +395,8 @@ def abort(n, me):
 
 
 def main():
-    seconds = 2 if sys.argv[1].startswith("late") else 60
-    dist.init_process_group("ccl_comm", timeout=timedelta(seconds=seconds))
+    limit = LATE_S if sys.argv[1].startswith("late") else 60
+    dist.init_process_group("ccl_comm", timeout=timedelta(seconds=limit))
     for case in sys.argv[1:]:
         globals()[case](dist.get_world_size(), dist.get_rank())
         print(f"rank {dist.get_rank()}: {case} is right", flush=True)
