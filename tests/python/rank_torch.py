@@ -357,6 +357,9 @@ def wait_for_others(n, me):
     store = dist.distributed_c10d._get_default_store()
     store.set(f"here/{me}", "1")
     store.wait([f"here/{r}" for r in range(n)], timedelta(seconds=120))
+    store.set(f"leaves/{me}", "1")
+    if me == 0:  # its process holds the store
+        store.wait([f"leaves/{r}" for r in range(n)], timedelta(seconds=120))
 
 
 def late_message(n, me):
