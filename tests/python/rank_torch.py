@@ -67,8 +67,8 @@ def reductions(n, me):
                 dist.all_reduce(data, op)
                 same(data, expected, what)
                 data = values(me, count, dtype)
-                dist.reduce(data, 1, op)
-                same(data, expected if me == 1 else values(me, count, dtype), "reduce, " + what)
+                dist.reduce(data, 1 % n, op)
+                same(data, expected if me == 1 % n else values(me, count, dtype), "reduce, " + what)
             count = 5 * n
             expected = reduced(op, n, count, dtype)[5 * me : 5 * me + 5]
             out = torch.empty(5, dtype=dtype)
@@ -130,8 +130,8 @@ def movements(n, me):
             flat = torch.empty(n * count, dtype=dtype)
             dist.all_gather_into_tensor(flat, mine)
             same(flat, torch.cat(all), "all_gather_into_tensor " + what)
-            rows = [torch.empty(count, dtype=dtype) for _ in range(n)] if me == 1 else None
-            dist.gather(mine, rows, 1)
+            rows = [torch.empty(count, dtype=dtype) for _ in range(n)] if me == 1 % n else None
+            dist.gather(mine, rows, 1 % n)
             for row, expected in zip(rows or [], all):
                 same(row, expected, "gather " + what)
             out = torch.empty(count, dtype=dtype)
