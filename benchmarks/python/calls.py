@@ -3,9 +3,9 @@
 
     calls.py [--ranks 2] [--bytes 8 4096 1048576] [--rival gloo]
 
-ccl takes a NumPy array, or a tensor with --rival gloo, which times torch.distributed with gloo in
-the same processes, in turns. Prints the median of the rounds, of the slowest rank. Checks the result
-of each size.
+ccl takes a NumPy array. With --rival gloo it takes tensors too, alone and as torch.distributed's
+backend ccl_comm, beside gloo in the same processes, in turns. Prints the median of the rounds, of
+the slowest rank. Checks the result of each size.
 """
 
 import argparse
@@ -49,12 +49,19 @@ def rank(given):
         torch.set_num_threads(1)
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{os.environ['GLOO_PORT']}",
                                 rank=comm.rank, world_size=comm.ranks)  # fmt: skip
+        import ccl.torch
+
+        ours_in_torch = dist.new_group(backend=ccl.torch.NAME)
     for bytes in given.bytes:
         ours = np.ones(bytes // 4, "float32")
         calls = {"ccl, NumPy": lambda: comm.all_reduce(ours, "max", out=ours)}
         if dist:
             tensor = torch.ones(bytes // 4)
             calls["ccl, torch"] = lambda: comm.all_reduce(tensor, "max", out=tensor)
+            calls["ccl_comm"] = lambda: dist.all_reduce(tensor, dist.ReduceOp.MAX, ours_in_torch)
+            calls["ccl_comm, async_op"] = lambda: dist.all_reduce(
+                tensor, dist.ReduceOp.MAX, ours_in_torch, async_op=True
+            ).wait()
             calls["gloo, torch"] = lambda: dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         counts = {}
         for name, call in calls.items():

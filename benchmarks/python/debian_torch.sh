@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Makes a folder with Debian's newest CPU build of PyTorch, into which `chroot` works. It installs
 # nothing on this machine. Needs root, apt and 1.2 GB; downloads 250 MB.
-#   debian_torch.sh FOLDER
+#   debian_torch.sh FOLDER [PACKAGE...]     # packages of Debian beside PyTorch and NumPy
 #   chroot FOLDER /bin/bash -c '. /opt/env.sh; python3 -c "import torch; print(torch.__version__)"'
 set -euo pipefail
 root=$(realpath -m "$1")
+shift
 work=$root.apt
 mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/parts" "$root"
 : >"$work/state/status"
@@ -16,7 +17,7 @@ apt=(apt-get -q -o "Dir::State=$work/state" -o "Dir::State::status=$work/state/s
   -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$work/parts" -o APT::Sandbox::User=root
   -o APT::Install-Recommends=false)
 "${apt[@]}" update
-"${apt[@]}" install -y --download-only python3-torch python3-numpy bash coreutils
+"${apt[@]}" install -y --download-only python3-torch python3-numpy libpugixml1v5 bash coreutils "$@"
 for package in "$work"/cache/archives/*.deb; do dpkg-deb -x "$package" "$root"; done
 for name in bin lib lib64 sbin; do
   if [ ! -e "$root/$name" ] && [ -e "$root/usr/$name" ]; then ln -s "usr/$name" "$root/$name"; fi

@@ -132,10 +132,13 @@ def main():
     parser.add_argument("--compiler", default="c++")
     parser.add_argument("--flags", default="-O2 -DNDEBUG")
     parser.add_argument("--cuda-root", default="")
+    parser.add_argument("--wheel-only", action="store_true", help="build it, without the tests")
     given = parser.parse_args()
     given.work = given.work or given.build / "python-wheel"
     wheels = ROOT / ".deps/python/wheels"
     wheel = build_wheel(given)
+    if given.wheel_only:
+        return
     python = install(wheel, given.work / "venv", wheels)
     # Not the repository's folder, in which the package would be found uncompiled.
     for test in ("test_package.py", "test_ranks.py", "test_page.py"):

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Runs torch.distributed's own test suite with this backend, on CPU ranks, and counts the results.
+
+    torch_suite.py [--ranks 3] [--backend ccl_comm] [--limit 120] [--all] [PATTERN ...]
+
+The suite is distributed_test.py of the installed PyTorch. Its tests are open to any backend, except
+those that name another one: they are skipped. With --all, tests for gloo or MPI on CPU tensors run
+too. PATTERN is a part of a test's name.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import tempfile
+import types
+import unittest
+from pathlib import Path
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--ranks", type=int, default=3)
+parser.add_argument("--backend", default="ccl_comm")
+parser.add_argument("--limit", type=int, default=120, help="seconds for one test")
+parser.add_argument("--all", action="store_true", help="also tests that name gloo or MPI")
+parser.add_argument("patterns", nargs="*")
+given = parser.parse_args()
+
+folder = tempfile.mkdtemp(prefix="torch_suite")
+for name in ("barrier", "test_dir", "init_dir"):
+    os.mkdir(os.path.join(folder, name))
+os.environ |= {"BACKEND": given.backend, "WORLD_SIZE": str(given.ranks), "TEMP_DIR": folder,
+               "INIT_METHOD": "file://" + os.path.join(folder, "init"),
+               "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(given.limit)}  # fmt: skip
+
+import torch  # noqa: E402
+import torch.testing._internal.common_distributed as common  # noqa: E402
+
+common.DistTestCases.backend_feature["ddp"].add(given.backend)
+common.DistTestCases.backend_feature["subgroup"].add(given.backend)
+common.DistTestCases.backend_feature["plugin"].add(given.backend)
+
+if given.backend == "ccl_comm":
+    import ccl.torch  # noqa: E402, F401
+NAME = "torch.testing._internal.distributed.distributed_test"
+# Conditions of the suite that admit named backends, and what stands for them with --all.
+OPENED = {
+    'BACKEND != "gloo"': "False",
+    'BACKEND != "mpi"': "False",
+    "if BACKEND not in backends:": 'if BACKEND not in backends and "gloo" not in backends:',
+}
+
+
+def load():
+    """Returns the module of the suite."""
+    if not given.all:
+        return importlib.import_module(NAME)
+    spec = importlib.util.find_spec(NAME)
+    text = Path(spec.origin).read_text()
+    for old, new in OPENED.items():
+        text = text.replace(old, new)
+    module = sys.modules[NAME] = types.ModuleType(NAME)
+    module.__file__ = spec.origin
+    exec(compile(text, spec.origin, "exec"), module.__dict__)
+    return module
+
+
+suite = load()
+
+class Suite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
+    def setUp(self):
+        super().setUp()
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
+        # A new interpreter for each rank would take some seconds.
+
+
+class Results(unittest.TextTestResult):
+    """Prints one line for each test, at once."""
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.stream.flush()
+
+
+def main():
+    names = unittest.TestLoader().getTestCaseNames(Suite)
+    if given.patterns:
+        names = [n for n in names if any(p in n for p in given.patterns)]
+    runner = unittest.TextTestRunner(sys.stdout, verbosity=2, resultclass=Results)
+    results = runner.run(unittest.TestSuite(Suite(n) for n in names))
+    bad = [str(test).split()[0] for test, _ in results.failures + results.errors]
+    skipped = len(results.skipped)
+    print(f"{given.backend}, {given.ranks} ranks: {results.testsRun - skipped - len(bad)} passed, "
+          f"{len(bad)} failed, {skipped} skipped")  # fmt: skip
+    for name in bad:
+        print(f"failed: {name}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""Work objects, and the thread that runs queued calls in order."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any, Callable
+
+import torch
+from torch._C._distributed_c10d import Work as _Work
+
+from .._errors import AbortedError, TimedOutError
+
+_changes = threading.Lock()  # guards the futures of all works; held for some instructions
+
+
+class Work(_Work):
+    """One call of a collective or a message: pending, done or failed.
+
+    `wait` raises the error of the call, and returns True otherwise.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[], Any] | None,
+        tensors: list[torch.Tensor],
+        limit: float | None = None,
+        expired: Callable[[str, float, bool], Exception] | None = None,
+    ) -> None:
+        super().__init__()
+        self._name, self._run, self._tensors = name, run, tensors
+        self._limit, self._expired = limit, expired
+        self._done, self._error, self._source = False, None, -1
+        self._event: threading.Event | None = None
+        self._trigger: torch.futures.Future | None = None
+
+    def _execute(self) -> None:
+        error = None
+        try:
+            with torch.no_grad():
+                self._run()
+        except BaseException as raised:  # noqa: BLE001  `wait` raises it
+            error = raised
+        self._finish(error)
+
+    def _finish(self, error: BaseException | None) -> None:
+        self._run = None  # with the tensors that it kept
+        with _changes:
+            if self._done:
+                return
+            self._error, self._done = error, True
+            trigger = self._trigger
+        if self._event is not None:
+            self._event.set()
+        if trigger is not None:
+            trigger.set_result(None)
+
+    def _queued(self) -> None:
+        self._event = threading.Event()
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Blocks until the call is done, and raises its error.
+
+        `timeout` is a timedelta; without it the limit is that of the group. After it, `TimedOutError`
+        names the rank that is behind.
+        """
+        if not self._done:
+            own = timeout.total_seconds() if timeout else 0.0
+            limit = own if own > 0 else self._limit
+            if not self._event.wait(limit):
+                error = self._expired(self._name, limit, own <= 0)
+                if own > 0:
+                    raise error  # the call continues
+                self._finish(error)
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return self._done
+
+    def is_success(self) -> bool:
+        return self._done and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._tensors
+
+    def source_rank(self) -> int:
+        return self._source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> torch.futures.Future:
+        with _changes:
+            done = self._done
+            if not done and self._trigger is None:
+                self._trigger = torch.futures.Future()
+            trigger = self._trigger
+        if trigger is None:
+            trigger = torch.futures.Future()
+            trigger.set_result(None)
+        return trigger.then(lambda _: self.result())  # an error of C++, where the call failed
+
+
+def joined(name: str, works: list[Work]) -> Work:
+    """Returns a work that is done when all `works` are."""
+    whole = Work(name, None, [t for work in works for t in work._tensors])
+
+    def wait_for_all() -> None:
+        for work in works:
+            work.wait()
+
+    whole._run = wait_for_all
+    whole._queued()
+    threading.Thread(target=whole._execute, name=f"ccl {name}", daemon=True).start()
+    return whole
+
+
+class Line:
+    """Runs works one after the other: in a thread of its own, or at once in the caller's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = threading.Condition()
+        self._queue: deque[Work] = deque()
+        self._running = threading.Lock()  # held while a work runs
+        self._pending = 0  # works that were queued and have not ended
+        self._thread: threading.Thread | None = None
+        self._closed: str | None = None
+
+    def submit(self, work: Work, *, inline: bool) -> None:
+        """Runs `work` here if `inline` and nothing is queued. Otherwise it is queued."""
+        with self._changed:
+            if self._closed is not None:
+                work._finish(AbortedError(f"{work._name} ({self._closed})"))
+                return
+            mine = inline and self._pending == 0 and self._running.acquire(blocking=False)
+            if not mine:
+                work._queued()
+                self._pending += 1
+                self._queue.append(work)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+                    self._thread.start()
+                self._changed.notify()
+        if mine:
+            try:
+                work._execute()
+            finally:
+                self._running.release()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                while not self._queue:
+                    if self._closed is not None:
+                        return
+                    self._changed.wait()
+                work = self._queue.popleft()
+            with self._running:
+                work._execute()
+            del work
+            with self._changed:
+                self._pending -= 1
+                self._changed.notify_all()
+
+    def drain(self, limit: float) -> bool:
+        """Blocks until nothing is queued. Returns False after `limit` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._pending == 0, limit)
+
+    def close(self, why: str) -> None:
+        """Ends the thread. Works that have not begun fail with `why`."""
+        with self._changed:
+            self._closed = self._closed or why
+            left, self._queue = list(self._queue), deque()
+            self._pending -= len(left)
+            self._changed.notify_all()
+        for work in left:
+            work._finish(AbortedError(f"{work._name} has not begun ({why})"))
+
+
+def timed_out(text: str, rank: int, peer: int = -1) -> TimedOutError:
+    return TimedOutError(text, rank=rank, peer=peer)

@@ -1,0 +1,410 @@
+"""One of the ranks of test_torch.py. The arguments name the cases. Results are computed here."""
+
+import sys
+import threading
+import warnings
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import ccl
+import ccl.torch
+
+warnings.filterwarnings("ignore", category=FutureWarning)  # newer names of operations
+OPS = dist.ReduceOp
+NAMES = {torch.int8: "int8", torch.uint8: "uint8", torch.int16: "int16", torch.int32: "int32",
+         torch.int64: "int64", torch.float16: "half", torch.bfloat16: "bfloat16",
+         torch.float32: "float", torch.float64: "double"}  # fmt: skip
+BUILT = ccl.versions()["reductions on CPU ranks"].split(", ")
+REDUCED = [dtype for dtype, name in NAMES.items() if name in BUILT]
+MOVED = [*NAMES, torch.bool, torch.complex64]
+LATE_S = 6  # deadline of the cases in which a rank is late; also that of the creation
+COUNTS = [0, 1, 7, 1000, 70001]
+
+
+def raises(kind, call, *words):
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in: {error}"
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def same(got, expected, what):
+    assert got.dtype == expected.dtype and got.shape == expected.shape, (what, got, expected)
+    assert torch.equal(got, expected), f"{what}: {got} is not {expected}"
+
+
+def values(rank, count, dtype):
+    """Small numbers, whose sums and products are exact in every type."""
+    return (1 + (torch.arange(count) + rank) % 2).to(dtype)
+
+
+def moved(rank, count, dtype):
+    return (torch.arange(count) * (rank + 1) % 97).to(dtype)
+
+
+def reduced(op, ranks, count, dtype):
+    all = torch.stack([values(r, count, torch.float64) for r in range(ranks)])
+    if op is OPS.AVG:
+        sums = all.sum(0) / ranks
+        return (sums if dtype.is_floating_point else sums.trunc()).to(dtype)
+    how = {OPS.SUM: all.sum, OPS.PRODUCT: all.prod, OPS.MIN: all.amin, OPS.MAX: all.amax}
+    return how[op](0).to(dtype)
+
+
+def reductions(n, me):
+    assert torch.float32 in REDUCED
+    for dtype in REDUCED:
+        for op in (OPS.SUM, OPS.AVG, OPS.PRODUCT, OPS.MIN, OPS.MAX):
+            for count in COUNTS:
+                what = f"{op} of {count} {dtype}"
+                expected = reduced(op, n, count, dtype)
+                data = values(me, count, dtype)
+                dist.all_reduce(data, op)
+                same(data, expected, what)
+                data = values(me, count, dtype)
+                dist.reduce(data, 1 % n, op)
+                same(data, expected if me == 1 % n else values(me, count, dtype), "reduce, " + what)
+            count = 5 * n
+            expected = reduced(op, n, count, dtype)[5 * me : 5 * me + 5]
+            out = torch.empty(5, dtype=dtype)
+            dist.reduce_scatter_tensor(out, values(me, count, dtype), op)
+            same(out, expected, f"reduce_scatter_tensor, {op} {dtype}")
+            out = torch.empty(5, dtype=dtype)
+            dist.reduce_scatter(out, [t.clone() for t in values(me, count, dtype).chunk(n)], op)
+            same(out, expected, f"reduce_scatter, {op} {dtype}")
+    check_other_reductions(n, me)
+
+
+def check_other_reductions(n, me):
+    data = torch.tensor([me == 0, True, False])
+    dist.all_reduce(data, OPS.SUM)
+    same(data, torch.tensor([True, True, False]), "sum of bool")
+    data = torch.tensor([me == 0, True, False])
+    dist.all_reduce(data, OPS.PRODUCT)
+    same(data, torch.tensor([n == 1, True, False]), "product of bool")
+    data = torch.tensor([me == 0, True, False])
+    dist.all_reduce(data, OPS.BXOR)
+    same(data, torch.tensor([True, n % 2 == 1, False]), "xor of bool")
+    bits = torch.tensor([1 << me, 3 + me], dtype=torch.int32)
+    for op, how in ((OPS.BAND, torch.bitwise_and), (OPS.BOR, torch.bitwise_or), (OPS.BXOR, torch.bitwise_xor)):
+        expected = torch.tensor([1, 3], dtype=torch.int32)
+        for r in range(1, n):
+            expected = how(expected, torch.tensor([1 << r, 3 + r], dtype=torch.int32))
+        data = bits.clone()
+        dist.all_reduce(data, op)
+        same(data, expected, str(op))
+        out = torch.empty(2, dtype=torch.int32)
+        dist.reduce_scatter_tensor(out, bits.repeat(n), op)
+        same(out, expected, f"reduce_scatter, {op}")
+    raises(ccl.InvalidArgumentError, lambda: dist.all_reduce(torch.ones(2), OPS.BAND), "BAND")
+    data = torch.full((3,), 1 + 1j * me)
+    dist.all_reduce(data)
+    same(data, torch.full((3,), n + 1j * (n * (n - 1) // 2)), "sum of complex")
+    data = torch.full((3,), me + 1.0)
+    dist.all_reduce(data, dist._make_nccl_premul_sum(2.0))
+    same(data, torch.full((3,), float(n * (n + 1))), "premultiplied sum")
+    parts = [torch.full((r + 1,), float(me)) for r in range(n)]  # sizes that differ
+    out = torch.empty(me + 1)
+    dist.reduce_scatter(out, parts)
+    same(out, torch.full((me + 1,), float(n * (n - 1) // 2)), "uneven reduce_scatter")
+
+
+def movements(n, me):
+    for dtype in MOVED:
+        for count in COUNTS:
+            what = f"{count} {dtype}"
+            mine = moved(me, count, dtype)
+            all = [moved(r, count, dtype) for r in range(n)]
+            data = mine.clone()
+            dist.broadcast(data, n - 1)
+            same(data, all[n - 1], "broadcast " + what)
+            rows = [torch.empty(count, dtype=dtype) for _ in range(n)]
+            dist.all_gather(rows, mine)
+            for row, expected in zip(rows, all):
+                same(row, expected, "all_gather " + what)
+            flat = torch.empty(n * count, dtype=dtype)
+            dist.all_gather_into_tensor(flat, mine)
+            same(flat, torch.cat(all), "all_gather_into_tensor " + what)
+            rows = [torch.empty(count, dtype=dtype) for _ in range(n)] if me == 1 % n else None
+            dist.gather(mine, rows, 1 % n)
+            for row, expected in zip(rows or [], all):
+                same(row, expected, "gather " + what)
+            out = torch.empty(count, dtype=dtype)
+            dist.scatter(out, all if me == 2 % n else None, 2 % n)
+            same(out, mine, "scatter " + what)
+            rows = [torch.empty(count, dtype=dtype) for _ in range(n)]
+            dist.all_to_all(rows, [mine.clone() for _ in range(n)])
+            same(torch.cat(rows), torch.cat(all), "all_to_all " + what)
+            flat = torch.empty(n * count, dtype=dtype)
+            dist.all_to_all_single(flat, mine.repeat(n))
+            same(flat, torch.cat(all), "all_to_all_single " + what)
+    counts = [[(3 * i + 5 * j) % 4 for j in range(n)] for i in range(n)]  # rows of i for j
+    mine = torch.arange(2.0 * sum(counts[me])).view(-1, 2) + 1000 * me
+    received = [counts[r][me] for r in range(n)]
+    expected = [
+        (torch.arange(2.0 * sum(counts[r])).view(-1, 2) + 1000 * r).split(counts[r])[me] for r in range(n)
+    ]
+    out = torch.empty(sum(received), 2)
+    dist.all_to_all_single(out, mine, received, counts[me])
+    same(out, torch.cat(expected), "uneven all_to_all_single")
+    rows = [torch.empty(c, 2) for c in received]
+    dist.all_to_all(rows, list(mine.split(counts[me])))
+    same(torch.cat(rows), torch.cat(expected), "uneven all_to_all")
+    rows = [torch.empty(r + 1) for r in range(n)]
+    dist.all_gather(rows, torch.full((me + 1,), float(me)))
+    for r, row in enumerate(rows):
+        same(row, torch.full((r + 1,), float(r)), "uneven all_gather")
+    objects = [None] * n
+    dist.all_gather_object(objects, {"rank": me})
+    assert objects == [{"rank": r} for r in range(n)], objects
+
+
+def layouts(n, me):
+    """Tensors that are not contiguous."""
+    bad = ccl.InvalidArgumentError
+    data = torch.full((4, 6), float(me)).t()  # dense in another order
+    dist.all_reduce(data)
+    same(data, torch.full((6, 4), n * (n - 1) / 2), "transposed")
+    image = torch.full((2, 3, 4, 4), 1.0).contiguous(memory_format=torch.channels_last)
+    dist.all_reduce(image)
+    same(image, torch.full((2, 3, 4, 4), float(n)), "channels last")
+    raises(bad, lambda: dist.all_reduce(torch.ones(4, 6)[:, :3]), "not contiguous", "strides")
+    raises(bad, lambda: dist.send(torch.ones(8)[::2], (me + 1) % n), "not contiguous")
+    raises(bad, lambda: dist.all_to_all_single(torch.ones(n, n), torch.ones(n, n).t()), "not contiguous")
+    table = torch.zeros(5, n)
+    dist.all_gather(list(table.t()), torch.full((5,), float(me)))  # columns
+    same(table, torch.arange(float(n)).repeat(5, 1), "columns")
+    part = torch.empty(5)
+    dist.scatter(part, list(table.t()) if me == 0 else None, 0)
+    same(part, torch.full((5,), float(me)), "scatter of columns")
+    raises(NotImplementedError, lambda: dist.all_reduce(torch.ones(3).to_sparse()), "sparse")
+    raises(NotImplementedError, lambda: dist.all_reduce(torch.ones(3, device="meta")), "meta")
+    raises(bad, lambda: dist.all_gather_into_tensor(torch.ones(n + 1), torch.ones(1)), f"{n + 1} elements")
+    raises(bad, lambda: dist.reduce_scatter_tensor(torch.ones(2), torch.ones(2 * n + 1)), f"{2 * n + 1}")
+    group = dist.group.WORLD
+    raises(bad, lambda: group.alltoall_base(torch.ones(n), torch.ones(n), [1], [1] * n), "[1]", str(n))
+    raises(bad, lambda: group.allgather([[torch.ones(1)]], [torch.ones(1)]), "1 tensors", f"{n} ranks")
+    raises(bad, lambda: group.send([torch.ones(1)], n, 0), f"rank {n}")
+    dist.barrier()  # nothing of this has harmed the group
+
+
+def messages(n, me):
+    to, source = (me + 1) % n, (me - 1) % n
+    out = torch.zeros(70001)
+    receive = dist.irecv(out, source)  # every rank receives first
+    send = dist.isend(torch.full((70001,), float(me)), to)
+    receive.wait(), send.wait()
+    same(out, torch.full((70001,), float(source)), "crossing messages")
+    boxes = [torch.zeros(2), torch.zeros(3, dtype=torch.int64)]
+    works = [dist.isend(torch.full((3,), me), to, tag=7), dist.isend(torch.full((2,), 0.5), to, tag=3)]
+    works += [dist.irecv(boxes[0], source, tag=3), dist.irecv(boxes[1], source, tag=7)]
+    for work in works:
+        work.wait()
+    same(boxes[0], torch.full((2,), 0.5), "tag 3")
+    same(boxes[1], torch.full((3,), source), "tag 7")
+    check_any_source(n, me)
+    dist.barrier()  # the next messages have a tag that rank 0 has received from any rank
+    both = [dist.P2POp(dist.isend, torch.tensor([me]), to), dist.P2POp(dist.irecv, boxes[1][:1], source)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+    assert boxes[1][0] == source
+    if me == 0:
+        dist.send(torch.ones(3), 1)
+    elif me == 1:
+        raises(ccl.MismatchError, lambda: dist.recv(torch.ones(4), 0), "16 bytes", "12", "rank 0")
+    empty = torch.empty(0)
+    works = [dist.isend(empty, to), dist.irecv(torch.empty(0), source)]
+    for work in works:
+        work.wait()
+
+
+def check_any_source(n, me):
+    if me:
+        dist.send(torch.tensor([me, me * me]), 0, tag=me % 2)
+        return
+    seen, box = [], torch.zeros(2, dtype=torch.int64)
+    for i in range(1, n):
+        seen.append(dist.recv(box, tag=i % 2))
+        same(box, torch.tensor([seen[-1], seen[-1] ** 2]), "any source")
+    assert sorted(seen) == list(range(1, n)), seen
+
+
+def works(n, me):
+    group = dist.group.WORLD
+    data = [torch.full((1000,), float(me)) for _ in range(5)]
+    queued = [dist.all_reduce(t, async_op=True) for t in data]
+    done = queued[-1].get_future().then(lambda f: f.value()[0].sum().item()).wait()
+    assert done == 1000 * n * (n - 1) / 2, done
+    for work in queued:
+        assert work.wait() and work.is_completed() and work.is_success() and work.exception() is None
+    late = torch.zeros(1)
+    if me == 0:
+        work = dist.irecv(late, 1)
+        assert not work.is_completed()
+        raises(ccl.TimedOutError, lambda: work.wait(timedelta(seconds=0.2)), "rank 1 is late", "0.2 s")
+        dist.barrier()
+        work.wait()
+        assert late[0] == 5
+    else:
+        dist.barrier()
+        if me == 1:
+            dist.send(torch.tensor([5.0]), 0)
+    with dist._coalescing_manager(group, async_ops=True) as manager:
+        for tensor in data:
+            dist.all_reduce(tensor, OPS.MAX)
+    manager.wait()
+    with dist._coalescing_manager(group, torch.device("cpu"), async_ops=True) as manager:
+        outs = [torch.empty(n), torch.empty(2 * n)]
+        for i, out in enumerate(outs):
+            dist.all_gather_into_tensor(out, torch.full((i + 1,), float(me)))
+    manager.wait()
+    same(outs[0], torch.arange(float(n)), "coalesced all_gather")
+    same(outs[1], torch.arange(float(n)).repeat_interleave(2), "coalesced all_gather")
+    works = group.reduce_scatter_tensor_coalesced([torch.empty(1)], [torch.ones(n)], dist.ReduceScatterOptions())
+    assert works.result()[0][0] == n
+    assert dist.get_backend() == "ccl_comm" and group.name() == "ccl_comm"
+
+
+def groups(n, me):
+    pairs = [dist.new_group([a, b]) for a in range(n) for b in range(a + 1, n)]
+    for group in pairs:  # groups that overlap
+        if dist.get_rank(group) >= 0:
+            data = torch.ones(3)
+            dist.all_reduce(data, group=group)
+            same(data, torch.full((3,), 2.0), "pair")
+    evens = dist.new_group(list(range(0, n, 2)))
+    if me % 2 == 0:
+        ranks = dist.get_process_group_ranks(evens)
+        data = torch.tensor([me])
+        dist.broadcast(data, ranks[-1], group=evens)
+        assert data[0] == ranks[-1]
+        if len(ranks) > 1 and me in ranks[:2]:
+            other = ranks[1] if me == ranks[0] else ranks[0]
+            box = torch.zeros(1, dtype=torch.int64)
+            works = [dist.irecv(box, other, group=evens), dist.isend(torch.tensor([me]), other, group=evens)]
+            for work in works:
+                work.wait()
+            assert box[0] == other
+        dist.destroy_process_group(evens)
+        raises(ccl.AbortedError, lambda: evens.allreduce([data]).wait(), "ended")
+    alone = dist.new_group([me], use_local_synchronization=True)
+    data = torch.tensor([3.0])
+    dist.all_reduce(data, group=alone)
+    assert data[0] == 3
+    cpu = torch.device("cpu")
+    raises(Exception, lambda: dist.split_group(split_ranks=[[0], [1]]), "split")
+    assert dist.group.WORLD._get_backend(cpu) is not None
+
+
+def functional(n, me):
+    import torch.distributed._functional_collectives as collectives
+
+    world = dist.group.WORLD
+    mine = torch.full((2, 2), float(me))
+    total = n * (n - 1) / 2
+    same(collectives.all_reduce(mine, "sum", world) + 0, torch.full((2, 2), total), "all_reduce")
+    rows = collectives.all_gather_tensor(mine, 0, world) + 0
+    same(rows, torch.arange(float(n)).repeat_interleave(4).view(-1, 2), "all_gather_tensor")
+    part = collectives.reduce_scatter_tensor(torch.full((n, 2), float(me)), "sum", 0, world) + 0
+    same(part, torch.full((1, 2), total), "reduce_scatter_tensor")
+    out = collectives.all_to_all_single(torch.full((n,), float(me)), None, None, world) + 0
+    same(out, torch.arange(float(n)), "all_to_all_single")
+    same(collectives.broadcast(mine, n - 1, world) + 0, torch.full((2, 2), n - 1.0), "broadcast")
+    both = collectives.all_reduce_coalesced([mine, mine + 1], "sum", world)
+    same(both[0] + n, both[1] + 0, "all_reduce_coalesced")
+    same(both[1] + 0, torch.full((2, 2), total + n), "all_reduce_coalesced")
+    both = collectives.all_gather_into_tensor_coalesced([mine[0], mine[1]], world)
+    same(both[0] + both[1], 2 * torch.arange(float(n)).repeat_interleave(2), "all_gather_coalesced")
+    both = collectives.reduce_scatter_tensor_coalesced([torch.ones(n)], "sum", [0], world)
+    same(both[0] + 0, torch.full((1,), float(n)), "reduce_scatter_coalesced")
+
+
+def training(n, me):
+    """Gradients of data-parallel training are those of all data in one process."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).double()
+    alone = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).double()
+    alone.load_state_dict(model.state_dict())
+    torch.manual_seed(2)
+    data = torch.randn(4 * n, 8, dtype=torch.float64)
+    parallel = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0001)
+    for _ in range(3):
+        parallel(data[4 * me : 4 * me + 4]).square().mean().backward()
+        alone(data).square().mean().backward()
+    for got, expected in zip(model.parameters(), alone.parameters()):
+        torch.testing.assert_close(got.grad, expected.grad)
+
+
+def late(n, me):
+    """Rank 2 comes only when the others have given up; they name it."""
+    dist.all_reduce(torch.ones(1))
+    if me == 2:
+        wait_for_others(n, me)
+        return
+    error = raises(ccl.TimedOutError, lambda: dist.all_reduce(torch.ones(1)), "rank 2")
+    assert error.rank == me, error.rank
+    raises(ccl.Error, lambda: dist.all_reduce(torch.ones(1)))
+    wait_for_others(n, me)
+
+
+def wait_for_others(n, me):
+    """Returns when all ranks are here; the ranks of a group that has failed still share a store."""
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"here/{me}", "1")
+    store.wait([f"here/{r}" for r in range(n)], timedelta(seconds=120))
+    store.set(f"leaves/{me}", "1")
+    if me == 0:  # its process holds the store
+        store.wait([f"leaves/{r}" for r in range(n)], timedelta(seconds=120))
+
+
+def late_message(n, me):
+    if me == 0:
+        raises(ccl.TimedOutError, lambda: dist.recv(torch.ones(1), 1, tag=4), "rank 1", "tag 4")
+    wait_for_others(n, me)
+
+
+def late_barrier(n, me):
+    dist.all_reduce(torch.ones(1))
+    if me == 1:
+        wait_for_others(n, me)
+        return
+    call = lambda: dist.monitored_barrier(timeout=timedelta(seconds=1))  # noqa: E731
+    raises(ccl.TimedOutError, call, "monitored_barrier", "rank 1")
+    wait_for_others(n, me)
+
+
+def late_gradients(n, me):
+    """The error of a rank that does not come reaches a backward pass, through the future."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    if me != 2:
+        raises(RuntimeError, lambda: model(torch.ones(1, 4)).sum().backward(), "rank 2")
+    wait_for_others(n, me)
+
+
+def abort(n, me):
+    """A thread aborts while all ranks wait."""
+    dist.all_reduce(torch.ones(1))
+    group = dist.group.WORLD
+    if me == 0:
+        threading.Timer(0.3, group.abort).start()
+        raises(ccl.AbortedError, lambda: dist.recv(torch.ones(1), 1), "aborted the group")
+        return
+    raises(ccl.AbortedError, lambda: dist.all_reduce(torch.ones(1)), "rank 0")
+
+
+def main():
+    limit = LATE_S if sys.argv[1].startswith("late") else 60
+    dist.init_process_group("ccl_comm", timeout=timedelta(seconds=limit))
+    for case in sys.argv[1:]:
+        globals()[case](dist.get_world_size(), dist.get_rank())
+        print(f"rank {dist.get_rank()}: {case} is right", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Tests of the backend of torch.distributed, with four processes on the CPU."""
+
+import atexit
+import multiprocessing
+import os
+import re
+import runpy
+import sys
+import tempfile
+import time
+import traceback
+import unittest
+from pathlib import Path
+
+import launch
+
+try:
+    import torch.distributed as dist
+except ImportError:
+    dist = None
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs/guide/pytorch.md"
+
+
+def one_rank(script, arguments, environment, output):
+    """Runs `script` as a program, in a process that has PyTorch loaded already."""
+    os.environ |= environment
+    with open(output, "w") as file:
+        os.dup2(file.fileno(), 1), os.dup2(file.fileno(), 2)
+    sys.argv = [str(script), *arguments]
+    code = 0
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def run(script, *arguments, ranks=4, limit=300):
+    """Runs all ranks, forked from this process, and raises AssertionError with their outputs."""
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(launch.free_port()),
+              "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}  # fmt: skip
+    script = Path(__file__).parent / script
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [Path(folder) / str(rank) for rank in range(ranks)]
+        processes = [
+            multiprocessing.get_context("fork").Process(
+                target=one_rank, args=(script, arguments, shared | {"RANK": str(rank)}, outputs[rank])
+            )
+            for rank in range(ranks)
+        ]
+        for process in processes:
+            process.start()
+        end = time.monotonic() + limit
+        for process in processes:
+            process.join(max(0.1, end - time.monotonic()))
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+        bad = [f"rank {i}: exit {process.exitcode}\n{outputs[i].read_text()}"
+               for i, process in enumerate(processes) if process.exitcode]  # fmt: skip
+    assert not bad, "\n".join(bad)
+
+
+@unittest.skipUnless(dist, "PyTorch is not installed")
+class Torch(unittest.TestCase):
+    def test_reductions_and_movements(self):
+        run("rank_torch.py", "reductions", "movements")
+
+    def test_one_rank_and_three(self):
+        for ranks in (1, 3):
+            run("rank_torch.py", "reductions", "movements", ranks=ranks)
+
+    def test_layouts_and_bad_arguments(self):
+        run("rank_torch.py", "layouts")
+
+    def test_messages_tags_and_any_source(self):
+        run("rank_torch.py", "messages")
+
+    def test_works_futures_and_coalescing(self):
+        run("rank_torch.py", "works")
+
+    def test_groups(self):
+        run("rank_torch.py", "groups")
+
+    def test_functional_collectives(self):
+        run("rank_torch.py", "functional")
+
+    def test_gradients_of_training(self):
+        run("rank_torch.py", "training")
+
+    def test_a_late_rank_is_named(self):
+        for case in ("late", "late_message", "late_barrier", "late_gradients"):
+            with self.subTest(case=case):
+                run("rank_torch.py", case)
+
+    def test_abort_ends_waits(self):
+        run("rank_torch.py", "abort")
+
+    def test_name_of_another_vendor_is_left_alone(self):
+        import ccl.torch
+
+        self.assertIn("ccl_comm", dist.Backend.backend_list)
+        self.assertNotIn("ccl", dist.Backend.backend_list)
+        ccl.torch.register()  # a second time
+
+    def test_examples(self):
+        for example in sorted((ROOT / "examples/python").glob("*.py")):
+            with self.subTest(example=example.name):
+                run(example)
+
+    def test_blocks_of_the_page_run(self):
+        blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+        self.assertGreater(len(blocks), 2)
+        for number, block in enumerate(blocks, 1):
+            with self.subTest(block=number), tempfile.TemporaryDirectory() as folder:
+                script = Path(folder) / "block.py"
+                script.write_text(block)
+                run(script)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Runs the tests of the PyTorch backend under Debian's CPU build of PyTorch, in a root of its own.
+
+Test ccl.python.torch of the long suite. It needs root, apt and the network for the first run, and a
+Python 3.12 or later with headers for a wheel that Debian's Python takes.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from wheel import ROOT, skip, step
+
+TESTED = ("tests/python", "examples/python", "docs/guide")
+PROBE = (
+    "import os, sys, sysconfig, pip; assert sys.version_info >= (3, 12);"
+    "assert os.path.exists(sysconfig.get_path('include') + '/Python.h')"
+)
+
+
+def newer_python():
+    for name in ("python3.14", "python3.13", "python3.12", "python3"):
+        found = shutil.which(name)
+        if found and subprocess.run([found, "-c", PROBE], capture_output=True).returncode == 0:
+            return found
+    skip("no Python 3.12 or later with headers and pip, which the wheel for Debian's Python needs")
+
+
+def build_wheel(given):
+    """Returns a wheel with the stable ABI, built beside that of ccl.python.wheel."""
+    work = given.root.parent / "torch-wheel"
+    options = ["--build", given.build, "--work", work, "--types", given.types, "--compiler",
+               given.compiler, f"--flags={given.flags}", f"--cuda-root={given.cuda_root}"]  # fmt: skip
+    print(step("wheel", newer_python(), Path(__file__).parent / "wheel.py", *options, "--wheel-only"), end="")
+    (wheel,) = (work / "dist").glob("ccl-*.whl")
+    return wheel
+
+
+def make_root(root):
+    """Makes the folder with PyTorch, if it is not there."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0 or not shutil.which("apt-get"):
+        skip("a root of its own for PyTorch needs root and apt")
+    if not (root / "opt/env.sh").exists():
+        script = ROOT / "benchmarks/python/debian_torch.sh"
+        done = subprocess.run(["bash", script, root, "python3-expecttest"], capture_output=True, text=True)
+        if done.returncode != 0:
+            skip(f"Debian's PyTorch could not be installed: {(done.stdout + done.stderr)[-300:]}")
+    for kind, place in (("proc", root / "proc"), ("tmpfs", root / "dev/shm")):
+        if not os.path.ismount(place):
+            subprocess.run(["mount", "-t", kind, kind, place], check=True)
+
+
+def fill(root, wheel):
+    """Puts the wheel and the tests into the root."""
+    site, sources = root / "opt/site", root / "opt/src"
+    for folder in (site, sources):
+        shutil.rmtree(folder, ignore_errors=True)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    for folder in TESTED:
+        shutil.copytree(ROOT / folder, sources / folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--wheel", type=Path, help="a wheel that is there; default: it is built")
+    parser.add_argument("--build", type=Path, help="the finished build that a wheel is made from")
+    parser.add_argument("--types", default="all")
+    parser.add_argument("--compiler", default="c++")
+    parser.add_argument("--flags", default="-O2 -DNDEBUG")
+    parser.add_argument("--cuda-root", default="")
+    given = parser.parse_args()
+    make_root(given.root)
+    try:
+        fill(given.root, given.wheel or build_wheel(given))
+        run = ". /opt/env.sh; export PYTHONDONTWRITEBYTECODE=1; exec python3 -X faulthandler "
+        run += "/opt/src/tests/python/run_test.py test_torch.py"
+        print(step("test_torch.py", "chroot", given.root, "/bin/bash", "-c", run), end="")
+    finally:
+        for place in (given.root / "proc", given.root / "dev/shm"):
+            subprocess.run(["umount", place])
+
+
+if __name__ == "__main__":
+    main()
