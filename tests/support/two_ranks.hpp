@@ -88,6 +88,12 @@ struct OneEdge {
     out = std::move(*connected);
     in = *receiver->connect(sender->handshake());
   }
+  /// Sends `steps` on a wire, which has room for them. The proxy may sleep meanwhile, and is woken.
+  Outcome push(int wire, Word steps, Word seed) {
+    Outcome sent = test::push(out->wires[std::size_t(wire)], steps, seed);
+    from.proxy.wake();
+    return sent;
+  }
 };
 /// Each task of the engine has had a turn since.
 inline void await_turns(const detail::ProxyEngine& engine) {

@@ -289,7 +289,7 @@ TEST_CASE("what was sent before the sender left arrives, though queue pairs had 
       const Hold hold{edge.from.proxy};
       REQUIRE(fabric.break_one());  // of the receiver's channel 0: it requests others
       await_turns(edge.to.proxy);
-      CHECK(push(edge.out->wires[1], 3, 1).problem == "");
+      CHECK(edge.push(1, 3, 1).problem == "");
       edge.out.reset();
     }
     CHECK(pull(edge.in->wires[1], 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
@@ -386,7 +386,7 @@ TEST_CASE("a peer that has left is not named if the communicator learns why it l
   const int before = fabric.held();
   fabric.take_down(0);
   REQUIRE(wait_until([&] { return fabric.held() < before; }));
-  CHECK(push(edge.out->wires[0], 1, 1).problem == "");
+  CHECK(edge.push(0, 1, 1).problem == "");
   edge.from.proxy.wake();  // its own thread finds the loss
   std::this_thread::sleep_for(std::chrono::milliseconds{100});
   CHECK(edge.from.status.ok());

@@ -160,7 +160,7 @@ TEST_CASE("what was sent to GPU memory before the sender left is flushed, whatev
     const Hold hold{edge.from.proxy};
     REQUIRE(fabric.break_one(devices));  // after those that flush, one of the receiver's channel 0
     await_turns(edge.to.proxy);
-    CHECK(push(edge.out->wires[1], 3, 1).problem == "");
+    CHECK(edge.push(1, 3, 1).problem == "");
     edge.out.reset();
   }
   CHECK(pull(edge.in->wires[1], 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
@@ -176,7 +176,7 @@ TEST_CASE("a flush that fails under way ends it and says so") {
     const std::lock_guard lock{fabric.mutex};
     fabric.faults.refuse_flush = true;
   }
-  CHECK(push(edge.out->wires[0], 1, 1).problem == "");
+  CHECK(edge.push(0, 1, 1).problem == "");
   (void)pull(edge.in->wires[0], 1, 1, &edge.to.status, &edge.to.proxy);
   const auto failed = edge.to.status.result();
   REQUIRE_FALSE(failed);
@@ -216,7 +216,7 @@ TEST_CASE("only the port that wrote a step flushes it") {
   constexpr int steps = 20;
   const int before = fabric.faults.flushes;
   for (Word step = 1; step <= steps; ++step) {
-    CHECK(push(edge.out->wires[0], 1, step).problem == "");
+    CHECK(edge.push(0, 1, step).problem == "");
     CHECK(pull(edge.in->wires[0], 1, step, &edge.to.status, &edge.to.proxy).problem == "");
   }
   CHECK(fabric.faults.flushes - before == steps);
@@ -231,7 +231,7 @@ TEST_CASE("a port that only stands by does not keep slots from GPU memory") {
   const bool serves = fabric.faults.refuse_dma_buf_of == 1;
   {
     OneEdge edge{{1, 4, 1024}, first_of_two};
-    CHECK(push(edge.out->wires[0], 3, 1).problem == "");
+    CHECK(edge.push(0, 3, 1).problem == "");
     CHECK(pull(edge.in->wires[0], 3, 1, &edge.to.status, &edge.to.proxy).problem == "");
   }
   CHECK((fabric.faults.flushes > 2) == serves);  // more than of trials
