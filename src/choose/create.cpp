@@ -304,9 +304,8 @@ void Chooser::Creator::add_model() {
         one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.identity.ranks());
     if (one.inter_node_volume != nullptr && made.hosts_ > 1) {
       cost_terms.volume = one.inter_node_volume(state.identity.ranks(), made.hosts_);
-      cost_terms.volume_of_few_blocks = 0;
     }
-    if (one.packing != Packing::simple) cost_terms.volume_of_few_blocks = 0;  // measured of Simple
+    if (one.packing != Packing::simple || made.hosts_ > 1) cost_terms.volume_of_few_blocks = 0;
     made.cost_terms_.push_back(cost_terms);
   }
 }

@@ -11,7 +11,7 @@ namespace ccl {
 struct CostTerms {
   double hops = 0;    ///< sequential hops on the longest route
   double volume = 0;  ///< messages that cross the busiest direction of the busiest rank
-  /// The same by Simple in a host on up to 32 blocks of a GPU, whose copies to several peers are
+  /// Volume by Simple in one host on up to 32 blocks of a GPU, whose copies to several peers are
   /// slower than their wires; 0: `volume`.
   double volume_of_few_blocks = 0;
 
