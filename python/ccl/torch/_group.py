@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _errors
-from .._communicator import Communicator, UniqueId
+from .._communicator import Communicator, UniqueId, _offsets
 from ._messages import Messages
 from ._tensors import (
     BITWISE, Reduction, adjacent, check_bitwise, check_sizes, dense, extent, operation, splits,
@@ -339,7 +339,7 @@ class ProcessGroup(dist.ProcessGroup):
                 count, number = extent(given)
                 counts = into.counts()
                 self._core.all_to_all_v(given.data_ptr(), [count] * self.size_, [0] * self.size_,
-                                        into.flat.data_ptr(), counts, _starts(counts), number, None)  # fmt: skip
+                                        into.flat.data_ptr(), counts, _offsets(counts), number, None)  # fmt: skip
             into.write_back()
 
         return run
@@ -428,8 +428,8 @@ class ProcessGroup(dist.ProcessGroup):
         count, number = extent(input)
         width = count // input.numel() if input.numel() else 1
         send, recv = [n * width for n in send], [n * width for n in recv]
-        self._core.all_to_all_v(input.data_ptr(), send, _starts(send), output.data_ptr(), recv,
-                                _starts(recv), number, None)  # fmt: skip
+        self._core.all_to_all_v(input.data_ptr(), send, _offsets(send), output.data_ptr(), recv,
+                                _offsets(recv), number, None)  # fmt: skip
 
     def alltoall(self, outputs: list, inputs: list, opts: Any = None) -> Work:
         _count(outputs, self.size_, "all_to_all")
@@ -570,14 +570,6 @@ def _same_type(one: Any, other: Any, what: str) -> None:
         raise _errors.InvalidArgumentError(
             f"{what} has tensors of {one.dtype} and {other.dtype}; all must have one type"
         )
-
-
-def _starts(counts: list[int]) -> list[int]:
-    starts, at = [], 0
-    for count in counts:
-        starts.append(at)
-        at += count
-    return starts
 
 
 def _flat(tensor: Any) -> Any:
