@@ -216,6 +216,7 @@ ssize_t SecureSocket::open_records(std::span<const iovec> parts) {
   Records& r = *records_;
   PartsCursor to{parts};
   size_t given = 0;
+  drained_ = false;  // more may have arrived since the system was asked
   while (!to.at_end() && r.broken == 0) {
     if (r.body_bytes > 0) {
       const size_t bytes = std::min(to.contiguous().size(), r.body_bytes);

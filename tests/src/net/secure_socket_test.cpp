@@ -117,6 +117,23 @@ TEST_CASE("a protected connection carries bytes of any length") {
   }
 }
 
+TEST_CASE("a receive that asks the system for nothing does not call it empty") {
+  for (const Kind kind : kinds()) {
+    INFO(name(kind.encryption) << (kind.aes ? " AES" : " ChaCha20"));
+    Path path{kind.encryption, kind.aes};
+    std::vector<std::byte> some(60);
+    path.give(path.record(std::string(100, 'a')));
+    CHECK(path.receiver.recv(some) == 60);
+    CHECK_FALSE(path.receiver.drained());  // the rest is here
+    path.give(path.record("later"));
+    CHECK(path.receiver.recv(some) == 40);  // of the first record
+    CHECK_FALSE(path.receiver.buffered());
+    CHECK_FALSE(path.receiver.drained());
+    CHECK(path.receive() == "later");
+    CHECK(path.receiver.drained());
+  }
+}
+
 TEST_CASE("full hides what it carries, and integrity shows it") {
   for (const Kind kind : kinds()) {
     Path path{kind.encryption, kind.aes};
