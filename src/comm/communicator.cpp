@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
+#include "comm/failure_dump.hpp"
 #include "comm/state.hpp"
+#include "dump/flight_dump.hpp"
 
 namespace ccl {
 
@@ -102,6 +104,15 @@ Result<void> Communicator::barrier() const {
 Report Communicator::report() const {
   if (!state_->was_up()) return {};  // no rank answers
   return state_->observers.report(detail::report_limit_s);
+}
+
+Result<void> Communicator::dump(const std::string& folder) const {
+  return detail::without_exceptions([&]() -> Result<void> {
+    if (!state_->identity.is_own() || state_->creation.running()) return state_->ready();
+    auto written = detail::write_flight_record(detail::flight_record(*state_), folder);
+    if (!written) return fail(state_->annotate(std::move(written).error()));
+    return {};
+  });
 }
 
 Result<void> Communicator::finalize() const {

@@ -9,8 +9,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -18,10 +21,12 @@
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
 #include "base/thread.hpp"
+#include "comm/failure_dump.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/report_signal.hpp"
 #include "comm/state.hpp"
 #include "gpu/devices.hpp"
+#include "net/crypto/sha256.hpp"
 #include "net/rendezvous.hpp"
 #include "settings/report.hpp"
 #include "topo/graph/p2p_path.hpp"
@@ -95,6 +100,15 @@ Result<void> take_place_on_gpu(CommState& state) {
                                    state.limits.timeout_s});
 }
 
+/// Returns a number that shows nothing of the secret.
+Word public_id(const net::Secret& secret) {
+  const std::string_view purpose{"id of a communicator"};
+  const net::Digest digest = net::hmac_sha256(secret, std::as_bytes(std::span{purpose}));
+  Word id = 0;
+  std::memcpy(&id, digest.data(), sizeof id);
+  return id;
+}
+
 Result<void> exchange_peer_info(CommState& state) {
   CCL_TRY(auto mine, local_peer_info(state.identity.rank(), state.identity.config().device));
   if (state.identity.config().device >= 0) {
@@ -110,6 +124,7 @@ Result<void> exchange_peer_info(CommState& state) {
     CCL_CHECK(bootstrap->all_gather(state.identity.gathered_peers(), Index{sizeof(PeerInfo)}));
     state.identity.forget_ways();
     CCL_CHECK(check_gathered(state, state.identity.peers(), wrong_peer_info));
+    state.identity.set_id(public_id(bootstrap->secret()));
     CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
     state.observers.start_recorder(int(size));
     // `state` destroys the bootstrap first, so no such call outlives it.
@@ -119,6 +134,7 @@ Result<void> exchange_peer_info(CommState& state) {
       return pack(mine);
     });
     CCL_CHECK(report_on_signal(state.weak_from_this()));
+    CCL_CHECK(dump_on_failure(state));
   }
   const auto elsewhere = [&mine](const PeerInfo& peer) {
     return peer.host_hash != mine.host_hash && same_fabric(peer, mine);

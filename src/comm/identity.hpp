@@ -20,6 +20,9 @@ class Identity {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  /// Number that all ranks of this communicator have, and other communicators have not.
+  Word id() const { return id_; }
+  void set_id(Word id) { id_ = id; }
   const Config& config() const { return config_; }
   /// One element for each rank.
   const std::vector<PeerInfo>& peers() const { return peers_; }
@@ -50,6 +53,7 @@ class Identity {
 
  private:
   int rank_, ranks_;
+  Word id_ = 0;
   Config config_;
   const int process_ = forks_before();
   std::vector<PeerInfo> peers_;

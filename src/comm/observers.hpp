@@ -5,8 +5,12 @@
 #include <ccl/detail/runtime/flight_recorder.hpp>
 #include <ccl/types/result.hpp>
 
+#include <atomic>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace ccl::detail {
@@ -39,14 +43,23 @@ class Observers {
   std::unique_lock<std::mutex> lock_windows() { return std::unique_lock{windows_mutex_}; }
   const std::vector<std::weak_ptr<const WindowState>>& windows() const { return windows_; }
 
-  /// Status of this rank. Any thread; takes short locks only.
-  RankStatus status();
+  /// Status of this rank, with at most `ended` operations that have ended. Any thread; takes short
+  /// locks only.
+  RankStatus status(int ended = reported_operations);
+  static constexpr int all_operations = std::numeric_limits<int>::max();
   /// Statuses of all ranks that answer within `limit_s` seconds, and the diagnosis.
   Report report(double limit_s);
   /// Asks all ranks for a status, logs the report, and returns `error` with the diagnosis added.
   /// `error` describes a wait without progress, and its peer is the rank that is waited for.
   Error overdue(Error error);
   static void log_report(const Report& report, LogLevel level);
+
+  /// Folder for flight records; empty: none. Set once, during creation.
+  const std::string& dump_folder() const { return dump_folder_; }
+  void set_dump_folder(std::string folder) { dump_folder_ = std::move(folder); }
+  bool dumped() const { return dumped_.load(std::memory_order_relaxed); }
+  /// True for the first caller, who must write the record of the failure.
+  bool claims_dump() { return !dump_folder_.empty() && !dumped_.exchange(true); }
 
  private:
   CommState& state_;
@@ -55,6 +68,8 @@ class Observers {
   std::vector<Connections*> compositions_;
   std::mutex windows_mutex_;
   std::vector<std::weak_ptr<const WindowState>> windows_;
+  std::string dump_folder_;
+  std::atomic<bool> dumped_{false};
 };
 
 }  // namespace ccl::detail

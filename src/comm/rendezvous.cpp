@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
+#include "comm/failure_dump.hpp"
 #include "comm/state.hpp"
 #include "net/message_rules.hpp"
 
@@ -57,6 +58,7 @@ Result<void> Rendezvous::after_rendezvous(Result<void> result) {
   // The flight recorders name a rank that is behind, not only ranks that are missing.
   Error error = state_.annotate(state_.observers.overdue(std::move(result).error()));
   fail_all(error);
+  dump_failure(state_);
   return fail(std::move(error));
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/thread.hpp"
+#include "comm/failure_dump.hpp"
 #include "comm/state.hpp"
 #include "net/engine.hpp"
 #include <unistd.h>
@@ -40,6 +41,7 @@ void log_reports(const std::vector<std::weak_ptr<CommState>>& states) {
     if (!state || !state->was_up()) continue;
     const LogRank named{state->identity.rank()};
     Observers::log_report(state->observers.report(report_limit_s), LogLevel::warn);
+    dump_on_signal(*state);
   }
 }
 

@@ -20,6 +20,7 @@
 #include "base/forks.hpp"
 #include "base/io/os_error.hpp"
 #include "base/made_once.hpp"
+#include "comm/failure_dump.hpp"
 
 namespace ccl::detail {
 
@@ -37,6 +38,7 @@ std::shared_ptr<CommState> CommState::make(int rank, int ranks, Config config) {
 bool CommState::end() {
   // Ends the bootstrap first. The other ranks then release the wires that they still use.
   rendezvous.set_bootstrap(nullptr);
+  end_failure_dump(*this);
   if (!device.gpu || !device.order) return true;
   const Error gone{Errc::aborted, "the communicator was destroyed"};
   status.set(gone);                           // ends kernels that wait
@@ -148,6 +150,7 @@ Result<void> CommState::ready() {
   }
   if (auto well = status.result(); !well) {
     if (parts) LevelCache::fail(*parts, well.error());
+    dump_failure(*this);
     return fail(annotate(std::move(well).error()));
   }
   if (rendezvous.finalized()) {

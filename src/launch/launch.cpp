@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/failure_dump.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
@@ -259,6 +260,7 @@ Result<void> Launch::end_lanes() {
   if (error.what.find(call_.info().what) == std::string::npos) {
     error.what += fmt::format(" [while in {}]", call_text(connections()));
   }
+  dump_failure(state);  // while the record says that the operation runs
   return fail(state.annotate(std::move(error)));
 }
 

@@ -54,7 +54,7 @@ void Observers::add(const std::shared_ptr<WindowState>& made) {
   windows_.push_back(made);
 }
 
-RankStatus Observers::status() {
+RankStatus Observers::status(int ended) {
   const Identity& identity = state_.identity;
   RankStatus mine;
   mine.rank = identity.rank();
@@ -75,9 +75,9 @@ RankStatus Observers::status() {
     const WaitRecord& waits = state_.device.gpu->watched().waits;
     mine.waits = read(waits);
     mine.operations = recorder_->latest_on_device(
-        reported_operations, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
+        ended, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
   } else {
-    mine.operations = recorder_->latest(reported_operations);
+    mine.operations = recorder_->latest(ended);
   }
   const Operation* running = mine.running();
   if (running == nullptr) return mine;

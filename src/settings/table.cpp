@@ -59,6 +59,9 @@ constexpr std::array table{
             "0: peers never map buffers of this rank, which Direct does with those of "
             "cudaMalloc; messages then go through scratch memory, except into windows"},
     Setting{"DMABUF_ENABLE", flag, "1", nccl, "0: RDMA devices do not reach GPU memory by DMA-BUF"},
+    Setting{"DUMP_DIR", text, "", false,
+            "folder in which each rank writes its flight record when its communicator fails, and "
+            "on the signal of CCL_REPORT_SIGNAL; empty: none"},
     Setting{"ENCRYPTION", word, "OFF", false,
             "protection of messages between ranks and of TCP data, the same on all ranks: "
             "integrity: what is altered, repeated or left out on the way ends the connection; "

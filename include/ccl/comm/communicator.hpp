@@ -102,6 +102,15 @@ class Communicator {
   /// time. It is empty during creation, after a failed creation or `finalize`, and in a forked
   /// child.
   Report report() const;
+  /// Writes the operations that this rank remembers to an existing folder, as two files:
+  /// - `ccl_<id>_rank_<rank>`, which PyTorch's `torchfrtrace` reads, without groups of sends and
+  ///   receives;
+  /// - `ccl_<id>.<rank>.json`, which `read_flight_record` reads.
+  ///
+  /// `<id>` is `FlightRecord::communicator`. Not collective. Any thread may call it at any time.
+  /// Fails with `Errc::system` if the folder cannot be written, and with `Errc::invalid_usage`
+  /// during creation and in a forked child. A communicator of one rank remembers no operations.
+  Result<void> dump(const std::string& folder) const;
   /// Ends all running and waiting operations on all ranks in bounded time, including a `shrink` of
   /// this rank. It takes effect at once, or within 2 s if operations run, to report the rank that
   /// delays them. Any thread may call it. It does nothing in a forked child.

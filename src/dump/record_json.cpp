@@ -1,0 +1,210 @@
+#include "dump/record_json.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ccl {
+
+using namespace detail;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr const char* format_name = "ccl flight record 1";
+constexpr std::size_t max_items = std::size_t{1} << 20;  // CCL_FLIGHT_RECORDER_SIZE at most
+
+constexpr std::array states{OpState::queued, OpState::launched, OpState::running, OpState::done,
+                            OpState::failed};
+
+Json operation_json(const Operation& op) {
+  return {{"number", op.number},
+          {"what", op.what},
+          {"type", op.type},
+          {"redop", op.redop},
+          {"count", op.count},
+          {"root", op.root},
+          {"composition", op.composition},
+          {"call", op.call},
+          {"state", name(op.state)},
+          {"queued_ns", op.queued_ns},
+          {"started_ns", op.started_ns},
+          {"ended_ns", op.ended_ns}};
+}
+
+Json steps_json(const WireSteps& of) {
+  return {{"peer", of.peer},
+          {"channel", of.channel},
+          {"sends", of.sends},
+          {"filled", of.filled},
+          {"drained", of.drained}};
+}
+
+/// Reads the members of an object. Keeps the first thing that is wrong.
+class Reader {
+ public:
+  explicit Reader(std::string& wrong) : wrong_{wrong} {}
+
+  template <class T>
+  void take(const Json& from, const char* key, T& into) {
+    const auto found = from.is_object() ? from.find(key) : from.end();
+    if (found == from.end() || !reads(*found, into)) {
+      if (wrong_.empty()) wrong_ = fmt::format("\"{}\" is missing or of the wrong kind", key);
+    }
+  }
+  /// Reads an array of objects by `read`.
+  template <class T, class Read>
+  void take_all(const Json& from, const char* key, std::vector<T>& into, Read read) {
+    const auto found = from.is_object() ? from.find(key) : from.end();
+    if (found == from.end() || !found->is_array() || found->size() > max_items) {
+      if (wrong_.empty()) wrong_ = fmt::format("\"{}\" is missing or of the wrong kind", key);
+      return;
+    }
+    for (const Json& one : *found) read(*this, one, into.emplace_back());
+  }
+
+ private:
+  template <std::integral T>
+  static bool reads(const Json& from, T& into) {
+    if constexpr (std::same_as<T, bool>) {
+      if (!from.is_boolean()) return false;
+    } else {
+      if (!from.is_number_integer()) return false;
+      const bool fits = from.is_number_unsigned() ? std::in_range<T>(from.get<std::uint64_t>())
+                                                  : std::in_range<T>(from.get<std::int64_t>());
+      if (!fits) return false;
+    }
+    into = from.get<T>();
+    return true;
+  }
+  static bool reads(const Json& from, std::string& into) {
+    if (!from.is_string()) return false;
+    into = from.get<std::string>();
+    return true;
+  }
+  template <std::size_t bytes>
+  static bool reads(const Json& from, char (&into)[bytes]) {
+    if (!from.is_string()) return false;
+    const std::string& text = from.get_ref<const std::string&>();
+    if (text.size() >= bytes) return false;
+    std::memcpy(into, text.c_str(), text.size() + 1);
+    return true;
+  }
+  static bool reads(const Json& from, OpState& into) {
+    for (const OpState state : states) {
+      if (from != name(state)) continue;
+      into = state;
+      return true;
+    }
+    return false;
+  }
+
+  std::string& wrong_;
+};
+
+void read_operation(Reader& reader, const Json& from, Operation& op) {
+  reader.take(from, "number", op.number);
+  reader.take(from, "what", op.what);
+  reader.take(from, "type", op.type);
+  reader.take(from, "redop", op.redop);
+  reader.take(from, "count", op.count);
+  reader.take(from, "root", op.root);
+  reader.take(from, "composition", op.composition);
+  reader.take(from, "call", op.call);
+  reader.take(from, "state", op.state);
+  reader.take(from, "queued_ns", op.queued_ns);
+  reader.take(from, "started_ns", op.started_ns);
+  reader.take(from, "ended_ns", op.ended_ns);
+}
+
+void read_steps(Reader& reader, const Json& from, WireSteps& steps) {
+  reader.take(from, "peer", steps.peer);
+  reader.take(from, "channel", steps.channel);
+  reader.take(from, "sends", steps.sends);
+  reader.take(from, "filled", steps.filled);
+  reader.take(from, "drained", steps.drained);
+}
+
+FlightRecord read(const Json& from, std::string& wrong) {
+  Reader reader{wrong};
+  FlightRecord record;
+  std::string format;
+  reader.take(from, "format", format);
+  if (wrong.empty() && format != format_name) {
+    wrong = fmt::format("\"format\" is \"{}\", not \"{}\"", format, format_name);
+  }
+  if (!wrong.empty()) return record;
+  reader.take(from, "communicator", record.communicator);
+  reader.take(from, "name", record.name);
+  reader.take(from, "ranks", record.ranks);
+  reader.take(from, "failure", record.failure);
+  RankStatus& status = record.status;
+  status.answered = true;
+  reader.take(from, "rank", status.rank);
+  reader.take(from, "host", status.host);
+  reader.take(from, "pid", status.pid);
+  reader.take(from, "now_ns", status.now_ns);
+  reader.take(from, "called", status.called);
+  reader.take(from, "rendezvous", status.rendezvous);
+  reader.take(from, "shortage", status.shortage);
+  reader.take(from, "waits_peer", status.waits.peer);
+  reader.take(from, "waits_step", status.waits.step);
+  reader.take_all(from, "operations", status.operations, read_operation);
+  reader.take_all(from, "steps", status.steps, read_steps);
+  if (!wrong.empty()) return record;
+  const auto is_rank = [&](int rank) { return rank >= -1 && rank < record.ranks; };
+  bool valid =
+      record.ranks > 0 && status.rank >= 0 && is_rank(status.rank) && is_rank(status.waits.peer);
+  for (const WireSteps& of : status.steps) valid = valid && is_rank(of.peer);
+  if (!valid) wrong = fmt::format("it names ranks that are none of {}", record.ranks);
+  return record;
+}
+
+}  // namespace
+
+nlohmann::ordered_json detail::record_json(const FlightRecord& record) {
+  const RankStatus& status = record.status;
+  Json out{{"format", format_name},
+           {"communicator", record.communicator},
+           {"name", record.name},
+           {"ranks", record.ranks},
+           {"failure", record.failure},
+           {"rank", status.rank},
+           {"host", status.host},
+           {"pid", status.pid},
+           {"now_ns", status.now_ns},
+           {"called", status.called},
+           {"rendezvous", status.rendezvous},
+           {"shortage", status.shortage},
+           {"waits_peer", status.waits.peer},
+           {"waits_step", status.waits.step}};
+  Json& operations = out["operations"] = Json::array();
+  for (const Operation& op : status.operations) operations.push_back(operation_json(op));
+  Json& steps = out["steps"] = Json::array();
+  for (const WireSteps& of : status.steps) steps.push_back(steps_json(of));
+  return out;
+}
+
+Result<FlightRecord> read_flight_record(std::string_view json) {
+  const Json file = Json::parse(json, nullptr, false);
+  std::string wrong;
+  if (file.is_discarded() || !file.is_object() || !file.contains("ccl")) {
+    wrong = "it is no JSON object with a member \"ccl\"";
+  }
+  FlightRecord record;
+  if (wrong.empty()) record = read(file["ccl"], wrong);
+  if (wrong.empty()) return record;
+  return fail(Errc::invalid_argument,
+              fmt::format("this is no flight record of ccl ({}); name a file that "
+                          "Communicator::dump has written",
+                          wrong));
+}
+
+}  // namespace ccl
