@@ -80,9 +80,9 @@ mkdir -p build-test/all
 for name in "${builds[@]}"; do
   echo "subdirs(\"$PWD/build-$name\")" >>build-test/all/CTestTestfile.cmake
 done
-# Of the tests that need a core (cmake/ccl_test_cores.cmake) as many at once as there are cores, and one that waits.
+# Of the tests that need a core (cmake/ccl_test_cores.cmake) as many at once as there are cores, and four that wait.
 cat >build-test/all/cores.json <<JSON
-{"version": {"major": 1, "minor": 0}, "local": [{"cores": [{"id": "all", "slots": $jobs}]}]}
+{"version": {"major": 1, "minor": 0}, "local": [{"cores": [{"id": "all", "slots": $((jobs < 2 ? 2 : jobs))}]}]}
 JSON
 skipped() {
   echo
@@ -97,7 +97,7 @@ skipped() {
 # CTest's closing lines are held back until the skips are listed.
 status=0
 set +e
-ctest --test-dir build-test/all --output-on-failure --no-tests=error -j $((jobs + 1)) --resource-spec-file "$PWD/build-test/all/cores.json" "$@" | {
+ctest --test-dir build-test/all --output-on-failure --no-tests=error -j $((jobs + 4)) --resource-spec-file "$PWD/build-test/all/cores.json" "$@" | {
   closing=
   while IFS= read -r line; do
     if [[ $line =~ ^[0-9]+%\ tests\ passed ]]; then closing=1; fi
