@@ -16,6 +16,7 @@
 #include "nccl/api.hpp"
 #include "nccl/creation.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/plug_in/env.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
@@ -102,6 +103,7 @@ using namespace ccl::detail::nccl;
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(id, "id"));
+    load_env_plug_in();
     CCL_TRY(const auto made, ccl::create_unique_id());
     std::memcpy(id->internal, made.bytes.data(), sizeof id->internal);
     return {};
@@ -128,6 +130,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
       return ccl::fail(ccl::Errc::invalid_argument,
                        fmt::format("ndev is {}; pass how many ranks there are to be", ranks));
     }
+    load_env_plug_in();
     CCL_TRY(const auto made, ccl::create_unique_id());
     ncclUniqueId id;
     std::memcpy(id.internal, made.bytes.data(), sizeof id.internal);

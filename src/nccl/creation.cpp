@@ -14,6 +14,7 @@
 
 #include "nccl/api.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/plug_in/env.hpp"
 
 namespace ccl::detail::nccl {
 
@@ -67,6 +68,7 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
                   const ncclConfig_t* config) {
   CCL_CHECK(check_given(comm, "comm"));
   *comm = nullptr;
+  load_env_plug_in();
   CCL_TRY(MemberConfig wanted, read_config(config));
   CCL_CHECK(check_rank(rank, ranks));
   log_version(rank);

@@ -15,6 +15,7 @@
 #include "base/thread.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/errors.hpp"
+#include "nccl/plug_in/profiler.hpp"
 
 /// Target of NCCL's handle. Handles are small and never freed, so a late use is detected.
 struct ncclComm {
@@ -97,7 +98,9 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
       return fail(std::move(operations).error());
     }
     const std::lock_guard lock{mutex_};
-    if (operations) operations_ = *std::move(operations);
+    if (operations) {
+      operations_ = profiled(*std::move(operations), comm, family_, config.name);
+    }
     return {};
   };
   Result<void> done = without_exceptions([&]() -> Result<void> {

@@ -85,6 +85,31 @@ class Made : public Operations {
     return record(call.options->started, call.stream);
   }
 
+  Result<Choice> choice(const Call& call) override {
+    switch (call.kind) {
+      case Kind::all_reduce:
+        return choice_of_reduction<AllReduce>(call);
+      case Kind::reduce_scatter:
+        return choice_of_reduction<ReduceScatter>(call, comm_.ranks());
+      case Kind::reduce:
+        return choice_of_reduction<Reduce>(call);
+      case Kind::all_gather:
+        return choice_by<AllGather, Auto>(call, comm_.ranks());
+      case Kind::broadcast:
+        return choice_by<Broadcast, Auto>(call);
+      case Kind::all_to_all:
+        return choice_by<AllToAll, Auto>(call, comm_.ranks());
+      case Kind::gather:
+        return choice_by<Gather, Auto>(call, comm_.ranks());
+      case Kind::scatter:
+        return choice_by<Scatter, Auto>(call, comm_.ranks());
+      case Kind::send:
+      case Kind::recv:
+        break;
+    }
+    return fail(Errc::internal, "messages have no choice");
+  }
+
   Result<double> predict(const Call& call) const override {
     switch (call.kind) {
       case Kind::all_reduce:
@@ -199,11 +224,23 @@ class Made : public Operations {
     return fail(std::move(why));
   }
 
+  template <class Op, class Algo>
+  Result<Choice> choice_by(const Call& call, int times = 1) {
+    CCL_TRY(const auto* one, (selected<Op, Algo>(call)));
+    return one->plan(call.count * size_of(call.type) * times);
+  }
+  template <class Op>
+  Result<Choice> choice_of_reduction(const Call& call, int times = 1) {
+    return one_order(call) ? choice_by<Op, Deterministic>(call, times)
+                           : choice_by<Op, Auto>(call, times);
+  }
+
+  bool one_order(const Call& call) const {
+    return deterministic_ || (call.options != nullptr && call.options->deterministic);
+  }
   template <class Op>
   Result<void> reduce(const Call& call) {
-    const bool one_order =
-        deterministic_ || (call.options != nullptr && call.options->deterministic);
-    return one_order ? reduce_by<Op, Deterministic>(call) : reduce_by<Op, Auto>(call);
+    return one_order(call) ? reduce_by<Op, Deterministic>(call) : reduce_by<Op, Auto>(call);
   }
   template <class Op, class Algo>
   Result<void> reduce_by(const Call& call) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/choose/choice.hpp>
 #include <ccl/comm/communicator.hpp>
 
 #include <memory>
@@ -17,6 +18,8 @@ class Operations {
   static Result<std::unique_ptr<Operations>> create(const Communicator& comm);
   virtual ~Operations() = default;
   virtual Result<void> run(const Call& call) = 0;
+  /// Returns what a call runs, which is not a message. Creates it if need be, as `run` does.
+  virtual Result<Choice> choice(const Call& call) = 0;
   /// Predicted time of a call in us. Not collective, and runs nothing.
   virtual Result<double> predict(const Call& call) const = 0;
   /// Runs sends and receives at the same time.

@@ -6,6 +6,7 @@
 
 #include "base/io/file.hpp"
 #include "base/made_once.hpp"
+#include "settings/environment.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -60,7 +61,7 @@ const std::vector<FileValue>& values_of_files() {
 }
 
 std::optional<std::string> value_of_variable(const std::string& variable) {
-  if (const char* const value = std::getenv(variable.c_str()); value != nullptr) return value;
+  if (const char* const value = environment_value(variable); value != nullptr) return value;
   for (const FileValue& one : values_of_files()) {
     if (one.variable == variable) return one.value;
   }

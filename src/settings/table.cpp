@@ -67,6 +67,9 @@ constexpr std::array table{
             "integrity: what is altered, repeated or left out on the way ends the connection; "
             "full: encrypted, too; needs libsodium",
             any, any, "OFF INTEGRITY FULL"},
+    Setting{"ENV_PLUGIN", text, "", nccl,
+            "in libnccl.so.2, libraries that may have an env plug-in, which gives the values of "
+            "all NCCL_ variables; none: no plug-in. Read from the environment"},
     Setting{"FLIGHT_RECORDER_SIZE", integer, "256", false,
             "operations that each communicator remembers, for diagnosis", 1, 1 << 20},
     Setting{
@@ -209,6 +212,9 @@ constexpr std::array table{
         "P2P_READ_ENABLE", flag, "0", nccl,
         "1: in Simple, what goes from GPU to GPU stays in the sender's memory, and the receiver "
         "reads it there (read mode), unless a third GPU is in between; the same on all ranks"},
+    Setting{"PROFILER_PLUGIN", text, "", nccl,
+            "in libnccl.so.2, libraries that may have a profiler plug-in (version 5 to 7), which "
+            "is told of calls; none: no plug-in"},
     Setting{"PROTO", text, "", nccl,
             "protocols to choose from: Simple, LL, LL128, written as CCL_ALGO is"},
     Setting{

@@ -4,6 +4,7 @@
 #include <ccl/element/red_op.hpp>
 #include <ccl/types/word.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -29,6 +30,7 @@ struct CallOptions {
   std::string algorithms;   // prefixes of names such as RING_LL, or ^ and such a list; empty: all
   bool must_select = true;  // a list that leaves nothing is an error, else it is left out
   bool deterministic = false;
+  std::uint64_t profiler_tag = 0;  // for a profiler plug-in
   cudaEvent_t started = nullptr;  // recorded behind the call
 };
 

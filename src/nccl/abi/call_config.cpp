@@ -52,7 +52,6 @@ void log_unused(const ncclCollConfig_t& all) {
   log(all.nvlsCTAs != unset, "nvlsCTAs", own_plan);
   log(all.cgaClusterSize != unset, "cgaClusterSize", no_clusters);
   log(all.CTAPolicy != unset, "CTAPolicy", own_plan);
-  log(all.userProfilerTag != 0, "userProfilerTag", "profiler plug-ins are not loaded");
 }
 
 /// Reads ccl's own options. Those of other vendors are theirs.
@@ -82,6 +81,7 @@ Result<void> read_call_config(const ncclCollConfig_t* given, Call& call) {
   if (all.algSelection != nullptr) options->algorithms = upper(all.algSelection);
   options->must_select = all.forceAlgSelection == 1;
   options->started = all.launchCompletionEvent;
+  options->profiler_tag = all.userProfilerTag;
   log_unused(all);
   call.options = std::move(options);
   return {};

@@ -56,6 +56,7 @@ class Recorded : public Operations {
     if (call.kind == Kind::gather) return fail(Errc::invalid_argument, "no gather");
     return {};
   }
+  Result<Choice> choice(const Call&) override { return Choice{}; }
   Result<double> predict(const Call&) const override { return 0.0; }
   Result<void> exchange(std::span<const Call> messages) override {
     for (const Call& one : messages) note(one);

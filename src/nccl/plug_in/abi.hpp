@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "nccl/abi/abi.hpp"
+
+// Interfaces of NCCL's plug-ins, as its programs define them: order and types of all members are
+// those of NCCL 2.32 (src/include/plugin of its sources).
+namespace ccl::detail::nccl {
+
+/// Writes a line to the log. `level`: see `PlugInLevel`; `parts`: subsystems as bits.
+using PlugInLogger = void (*)(int level, unsigned long parts, const char* file, int line,
+                              const char* format, ...);
+enum PlugInLevel : int {
+  plug_in_none,
+  plug_in_version,
+  plug_in_warn,
+  plug_in_info,
+  plug_in_abort,
+  plug_in_trace,
+  plug_in_attn  // between WARN and INFO
+};
+
+/// Kinds of a profiler's events, as bits of its mask.
+enum EventKind : std::uint64_t {
+  event_group = 1u << 0,
+  event_coll = 1u << 1,
+  event_p2p = 1u << 2,
+  event_proxy_op = 1u << 3,
+  event_proxy_step = 1u << 4,
+  event_proxy_ctrl = 1u << 5,
+  event_kernel_ch = 1u << 6,
+  event_net = 1u << 7,
+  event_group_api = 1u << 8,
+  event_coll_api = 1u << 9,
+  event_p2p_api = 1u << 10,
+  event_kernel_launch = 1u << 11
+};
+/// States of an event that ccl reports.
+enum EventState : int {
+  state_kernel_ch_stop = 22,
+  state_group_start_api_stop = 23,
+  state_group_end_api_start = 24
+};
+
+/// What is told of an event as it begins. Versions 5 to 7 differ in the members at the end of each
+/// part, which an older plug-in does not read.
+struct EventDescription {
+  std::uint64_t kind;
+  void* parent;  // handle of another event, or null
+  int rank;
+  union {
+    struct {
+      bool captured;
+      int depth;
+    } group_api;
+    struct {
+      const char* func;
+      std::size_t count;
+      const char* type;
+      int root;
+      void* stream;
+      bool captured;
+      std::uint64_t tag;  // since version 7
+    } coll_api;
+    struct {
+      const char* func;
+      std::size_t count;
+      const char* type;
+      void* stream;
+      bool captured;
+      std::uint64_t tag;  // since version 7
+    } p2p_api;
+    struct {
+      void* stream;
+    } kernel_launch;
+    struct {
+      std::uint64_t number;  // of this function's calls on the communicator, from 0
+      const char* func;
+      const void* send;
+      void* recv;
+      std::size_t count;
+      int root;
+      const char* type;
+      std::uint8_t channels;
+      std::uint8_t warps;
+      const char* algo;
+      const char* proto;
+      void* group;          // the group's event, for version 4
+      const char* variant;  // this and the others: since version 7
+      bool symmetric;
+      std::uint64_t tag;
+    } coll;
+    struct {
+      const char* func;
+      void* buffer;
+      const char* type;
+      std::size_t count;
+      int peer;
+      std::uint8_t channels;
+      void* group;
+      std::uint64_t tag;  // since version 7
+    } p2p;
+    struct {
+      std::uint8_t channel;
+      std::uint64_t timer;  // ns
+    } kernel_ch;
+    // The largest part, of copy engines: ccl has no such events.
+    struct {
+      std::uint64_t words[14];
+    } reserved;
+  };
+};
+static_assert(offsetof(EventDescription, coll) == 24 && sizeof(EventDescription) == 136);
+
+/// Further data of a state.
+union EventStateArguments {
+  std::size_t bytes;
+  int proxy_ops;
+  void* data;
+  std::uint64_t timer;
+};
+
+/// Versions 5 to 7. All functions may fail without effect on the program.
+struct ProfilerPlugIn {
+  const char* name;
+  ncclResult_t (*init)(void** context, std::uint64_t communicator, int* mask, const char* name,
+                       int hosts, int ranks, int rank, PlugInLogger log);
+  ncclResult_t (*start)(void* context, void** handle, EventDescription* what);
+  ncclResult_t (*stop)(void* handle);
+  ncclResult_t (*record)(void* handle, EventState state, EventStateArguments* more);
+  ncclResult_t (*finalize)(void* context);
+};
+
+/// Version 2; version 1 has no logger.
+struct EnvPlugIn {
+  const char* name;
+  ncclResult_t (*init)(std::uint8_t major, std::uint8_t minor, std::uint8_t patch,
+                       const char* suffix, PlugInLogger log);
+  ncclResult_t (*finalize)();
+  const char* (*get)(const char* variable);
+};
+
+}  // namespace ccl::detail::nccl

@@ -1,0 +1,82 @@
+#include "nccl/plug_in/library.hpp"
+
+#include <ccl/comm/log.hpp>
+
+#include <fmt/format.h>
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "base/exceptions.hpp"
+#include <dlfcn.h>
+
+namespace ccl::detail::nccl {
+namespace {
+
+/// Returns the symbols of a library or of the program; null if it cannot be opened.
+void* open(std::string_view kind, const std::string& name) {
+  if (name == "STATIC_PLUGIN") return ::dlopen(nullptr, RTLD_NOW | RTLD_LOCAL);
+  if (void* const found = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return found;
+  const bool whole =
+      name.find('/') != name.npos || (name.starts_with("lib") && name.ends_with(".so"));
+  if (whole) return nullptr;
+  return ::dlopen(fmt::format("libnccl-{}-{}.so", kind, name).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+PlugInSymbol first_of(void* library, std::span<const std::string_view> symbols) {
+  for (const std::string_view symbol : symbols) {
+    if (const void* const object = ::dlsym(library, std::string{symbol}.c_str())) {
+      return {object, symbol};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+PlugInSymbol find_plug_in(std::string_view kind, const std::string& setting,
+                          std::span<const std::string_view> symbols) {
+  if (setting == "none") return {};
+  const std::string names = setting.empty() ? fmt::format("libnccl-{}.so", kind) : setting;
+  for (std::size_t at = 0; at <= names.size();) {
+    const auto end = std::min(names.find(',', at), names.size());
+    const std::string name = names.substr(at, end - at);
+    at = end + 1;
+    if (name.empty()) continue;
+    void* const library = open(kind, name);
+    if (library == nullptr) {
+      const char* const why = ::dlerror();
+      const std::string text = fmt::format("{} plug-in {}: cannot be loaded ({})", kind, name,
+                                           why == nullptr ? "no reason given" : why);
+      setting.empty() ? log_info(LogPart::init, "{}", text) : log_warn(LogPart::init, "{}", text);
+      continue;
+    }
+    if (const PlugInSymbol found = first_of(library, symbols); found.object != nullptr) {
+      log_info(LogPart::init, "{} plug-in {}: {}", kind, name, found.symbol);
+      return found;
+    }
+    ::dlclose(library);
+    if (setting.empty()) continue;
+    log_warn(LogPart::init, "{} plug-in {}: it has none of {}", kind, name,
+             fmt::join(symbols, ", "));
+  }
+  return {};
+}
+
+void log_of_plug_in(int level, unsigned long, const char* file, int line, const char* format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  if (length < 0) return;
+  const LogLevel as = level == plug_in_warn || level == plug_in_attn ? LogLevel::warn
+                      : level == plug_in_trace                       ? LogLevel::trace
+                                                                     : LogLevel::info;
+  const auto write = [&] {
+    log(as, LogPart::init, "plug-in: {} ({}:{})", text, file == nullptr ? "?" : file, line);
+  };
+  if (!completes(write)) lose_log_line();
+}
+
+}  // namespace ccl::detail::nccl

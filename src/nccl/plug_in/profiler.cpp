@@ -1,0 +1,272 @@
+#include "nccl/plug_in/profiler.hpp"
+
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <array>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "base/text.hpp"
+#include "nccl/plug_in/abi.hpp"
+#include "nccl/plug_in/library.hpp"
+
+namespace ccl::detail::nccl {
+namespace {
+
+// From version 5 on, the members that ccl sets have the same places.
+constexpr std::array<std::string_view, 3> symbols{"ncclProfiler_v7", "ncclProfiler_v6",
+                                                  "ncclProfiler_v5"};
+constexpr int kinds = int(Kind::recv) + 1;
+
+/// Kinds of events that the plug-in wants. One for all communicators, as in NCCL: a plug-in may set
+/// it in its first `init` only, and may change it at any time.
+int wanted_kinds = 0;
+/// True if events of one of these kinds are wanted.
+bool wants(std::uint64_t any_of) {
+  return (std::uint64_t(unsigned(__atomic_load_n(&wanted_kinds, __ATOMIC_RELAXED))) & any_of) != 0;
+}
+
+/// The process's plug-in, or null. It is looked for once.
+const ProfilerPlugIn* plug_in() {
+  static const auto* const found = [] {
+    const auto setting = setting_text("PROFILER_PLUGIN");
+    return static_cast<const ProfilerPlugIn*>(
+        find_plug_in("profiler", setting ? *setting : "none", symbols).object);
+  }();
+  return found;
+}
+
+const char* function_name(Kind kind) {
+  constexpr std::array<const char*, kinds> names{
+      "AllReduce", "ReduceScatter", "Reduce",  "AllGather", "Broadcast",
+      "AlltoAll",  "Gather",        "Scatter", "Send",      "Recv"};
+  return names[std::size_t(kind)];
+}
+
+const char* type_name(DataType type) {
+  constexpr const char* names[data_type_count] = {
+      "ncclInt8",    "ncclInt16",   "ncclInt32",      "ncclInt64",     "ncclUint8",
+      "ncclUint16",  "ncclUint32",  "ncclUint64",     "ncclFloat16",   "ncclBfloat16",
+      "ncclFloat32", "ncclFloat64", "ncclFloat8e4m3", "ncclFloat8e5m2"};
+  return names[int(type)];
+}
+
+std::uint64_t tag_of(const Call& call) {
+  return call.options == nullptr ? 0 : call.options->profiler_tag;
+}
+
+/// Communicator of the plug-in. Each function is one thread's at a time, as the operations are.
+class Profile {
+ public:
+  Profile(const ProfilerPlugIn& plug_in, void* context, int rank)
+      : plug_in_{plug_in}, context_{context}, rank_{rank} {}
+  ~Profile() { (void)plug_in_.finalize(context_); }
+  Profile(const Profile&) = delete;
+  Profile& operator=(const Profile&) = delete;
+
+  EventDescription description(EventKind kind, void* parent) const {
+    EventDescription what{};
+    what.kind = kind;
+    what.parent = parent;
+    what.rank = rank_;
+    return what;
+  }
+
+  /// An event, from its construction on. Without a handle of the plug-in it does nothing.
+  class Event {
+   public:
+    Event() = default;
+    Event(Profile& of, EventDescription what) : of_{&of} {
+      if (of.plug_in_.start(of.context_, &handle_, &what) != ncclSuccess) handle_ = nullptr;
+    }
+    ~Event() {
+      if (handle_ != nullptr) (void)of_->plug_in_.stop(handle_);
+    }
+    Event(Event&& other) noexcept
+        : of_{other.of_}, handle_{std::exchange(other.handle_, nullptr)} {}
+    Event& operator=(Event&& other) noexcept {
+      std::swap(of_, other.of_);
+      std::swap(handle_, other.handle_);
+      return *this;
+    }
+    void* handle() const { return handle_; }
+    void record(EventState state, EventStateArguments more = {}) const {
+      if (handle_ != nullptr) (void)of_->plug_in_.record(handle_, state, &more);
+    }
+
+   private:
+    Profile* of_ = nullptr;
+    void* handle_ = nullptr;
+  };
+
+ private:
+  const ProfilerPlugIn& plug_in_;
+  void* const context_;
+  const int rank_;
+};
+using Event = Profile::Event;
+
+constexpr std::uint64_t of_collectives =
+    event_coll_api | event_coll | event_kernel_ch | event_kernel_launch;
+constexpr std::uint64_t of_messages =
+    event_p2p_api | event_p2p | event_kernel_ch | event_kernel_launch;
+
+class Profiled final : public Operations {
+ public:
+  Profiled(std::unique_ptr<Operations> inner, std::unique_ptr<Profile> profile, bool on_cpu)
+      : inner_{std::move(inner)}, profile_{std::move(profile)}, on_cpu_{on_cpu} {}
+
+  Result<void> run(const Call& call) override {
+    if (call.is_message()) return exchange({&call, 1});
+    if (!wants(of_collectives | event_group_api)) return inner_->run(call);
+    // First of all, because it may create what the call runs.
+    CCL_TRY(const Choice choice, inner_->choice(call));
+    const Event group = begin_group();
+    const Event api = begin_api(call, group);
+    const Event runs = begin_collective(call, choice, api, group);
+    const Event launch = begin_launch(call, api);
+    return timed(runs, [&] { return inner_->run(call); });
+  }
+
+  Result<double> predict(const Call& call) const override { return inner_->predict(call); }
+  Result<Choice> choice(const Call& call) override { return inner_->choice(call); }
+
+  Result<void> exchange(std::span<const Call> messages) override {
+    if (!wants(of_messages | event_group_api)) return inner_->exchange(messages);
+    const Event group = begin_group();
+    std::vector<Event> apis, runs;
+    for (const Call& one : messages) {
+      apis.push_back(begin_api(one, group));
+      runs.push_back(begin_message(one, apis.back(), group));
+    }
+    const Event launch = begin_launch(messages.front(), apis.front());
+    return timed(runs.front(), [&] { return inner_->exchange(messages); });
+  }
+
+ private:
+  Event begin_group() {
+    EventDescription what = profile_->description(event_group_api, nullptr);
+    what.group_api = {false, 1};
+    Event group{*profile_, what};
+    group.record(state_group_start_api_stop);
+    group.record(state_group_end_api_start);
+    return group;
+  }
+
+  Event begin_api(const Call& call, const Event& group) {
+    const auto count = std::size_t(call.count);
+    if (call.is_message()) {
+      EventDescription what = profile_->description(event_p2p_api, group.handle());
+      what.p2p_api = {
+          function_name(call.kind), count, type_name(call.type), call.stream, false, tag_of(call)};
+      return {*profile_, what};
+    }
+    EventDescription what = profile_->description(event_coll_api, group.handle());
+    what.coll_api = {function_name(call.kind),
+                     count,
+                     type_name(call.type),
+                     call.root,
+                     call.stream,
+                     false,
+                     tag_of(call)};
+    return {*profile_, what};
+  }
+
+  /// `algo` and `proto` must live as long as the process: the plug-in may keep them.
+  static const char* kept(std::string_view text) {
+    static thread_local std::set<std::string, std::less<>>* const all =
+        new std::set<std::string, std::less<>>;
+    std::string name;
+    for (const char c : text) name += upper(c);
+    return all->insert(std::move(name)).first->c_str();
+  }
+
+  Event begin_collective(const Call& call, const Choice& choice, const Event& api,
+                         const Event& group) {
+    if (!wants(event_coll | event_kernel_ch)) return {};
+    const std::string_view all = choice.composition;
+    const auto slash = std::min(all.find('/'), all.size());
+    EventDescription what = profile_->description(event_coll, api.handle());
+    what.coll = {};
+    what.coll.number = calls_[std::size_t(call.kind)]++;
+    what.coll.func = function_name(call.kind);
+    what.coll.send = call.send;
+    what.coll.recv = call.recv;
+    what.coll.count = std::size_t(call.count);
+    what.coll.root = call.root;
+    what.coll.type = type_name(call.type);
+    what.coll.channels = std::uint8_t(std::min(choice.channels, 255));
+    what.coll.warps = std::uint8_t(std::min((choice.lanes + 31) / 32, 255));
+    what.coll.algo = kept(all.substr(0, slash));
+    what.coll.proto = kept(all.substr(std::min(slash + 1, all.size())));
+    what.coll.group = group.handle();
+    what.coll.tag = tag_of(call);
+    return {*profile_, what};
+  }
+
+  Event begin_message(const Call& call, const Event& api, const Event& group) {
+    if (!wants(event_p2p | event_kernel_ch)) return {};
+    EventDescription what = profile_->description(event_p2p, api.handle());
+    void* const buffer = call.kind == Kind::send ? const_cast<void*>(call.send) : call.recv;
+    what.p2p = {function_name(call.kind), buffer,      type_name(call.type),
+                std::size_t(call.count),  call.root,   1,
+                group.handle(),           tag_of(call)};
+    return {*profile_, what};
+  }
+
+  Event begin_launch(const Call& call, const Event& api) {
+    if (on_cpu_ || !wants(event_kernel_launch)) return {};
+    EventDescription what = profile_->description(event_kernel_launch, api.handle());
+    what.kernel_launch.stream = call.stream;
+    return {*profile_, what};
+  }
+
+  /// Runs the call, and tells its time if it has run when `run` returns.
+  template <class Run>
+  Result<void> timed(const Event& runs, Run&& run) {
+    if (!on_cpu_ || !wants(event_kernel_ch)) return run();
+    EventDescription what = profile_->description(event_kernel_ch, runs.handle());
+    what.kernel_ch = {0, HostMemory::now_ns()};
+    const Event channel{*profile_, what};
+    auto done = run();
+    EventStateArguments end;
+    end.timer = HostMemory::now_ns();
+    channel.record(state_kernel_ch_stop, end);
+    return done;
+  }
+
+  const std::unique_ptr<Operations> inner_;
+  const std::unique_ptr<Profile> profile_;
+  const bool on_cpu_;
+  std::array<std::uint64_t, kinds> calls_{};
+};
+
+int hosts_of(const Communicator& comm) {
+  std::set<std::uint64_t> hosts;
+  for (int r = 0; r < comm.ranks(); ++r) hosts.insert(comm.peer(r).host_hash);
+  return int(hosts.size());
+}
+
+}  // namespace
+
+std::unique_ptr<Operations> profiled(std::unique_ptr<Operations> operations,
+                                     const Communicator& comm, std::string_view family,
+                                     const std::string& name) {
+  const ProfilerPlugIn* const with = plug_in();
+  if (with == nullptr) return operations;
+  void* context = nullptr;
+  const auto id = std::hash<std::string_view>{}(family);
+  if (with->init(&context, id, &wanted_kinds, name.empty() ? nullptr : name.c_str(), hosts_of(comm),
+                 comm.ranks(), comm.rank(), log_of_plug_in) != ncclSuccess) {
+    log_info(LogPart::init, "the profiler plug-in refuses this communicator");
+    return operations;
+  }
+  const bool on_cpu = comm.peer(comm.rank()).device < 0;
+  return std::make_unique<Profiled>(std::move(operations),
+                                    std::make_unique<Profile>(*with, context, comm.rank()), on_cpu);
+}
+
+}  // namespace ccl::detail::nccl

@@ -1,0 +1,97 @@
+#include "nccl/plug_in/profiler.hpp"
+
+#include "support/catch.hpp"
+#include "support/error_matchers.hpp"
+#include "support/told.hpp"
+
+using namespace ccl::test;
+
+namespace {
+
+constexpr const char* path = CCL_TEST_PROFILER_PLUG_IN;
+using Lines = std::vector<std::string>;
+
+bool sum_and_send() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.commName = "named";
+  const NcclRanks all{2, &config};
+  ncclCollConfig_t tagged = NCCL_COLLCONFIG_INITIALIZER;
+  tagged.userProfilerTag = 42;
+  float in[2] = {1, 2}, out[2] = {};
+  bool good = true;
+  for (int call = 0; call < 2; ++call) {
+    good = good && all.group([&](int r, ncclComm_t comm) {
+      return ncclAllReduceConfig(&in[r], &out[r], 1, ncclFloat, ncclSum, comm, nullptr, &tagged);
+    }) == ncclSuccess;
+  }
+  good = good && out[0] == 3 && out[1] == 3;
+  good = good && all.group([&](int r, ncclComm_t comm) {
+    return ncclBroadcast(&in[r], &out[r], 1, ncclInt32, 1, comm, nullptr);
+  }) == ncclSuccess;
+  return good && all.group([&](int r, ncclComm_t comm) {
+    return r == 0 ? ncclSend(in, 2, ncclInt8, 1, comm, nullptr)
+                  : ncclRecv(out, 2, ncclInt8, 0, comm, nullptr);
+  }) == ncclSuccess;
+}
+
+}  // namespace
+
+TEST_CASE("a profiler plug-in is told of groups, calls, what runs, and its time") {
+  const std::string all = told(path, {{"NCCL_PROFILER_PLUGIN", path}}, sum_and_send);
+  INFO(all);
+  const Lines lines = lines_of(all, 0);
+  REQUIRE(lines.size() == 1 + 3 * 9 + 9 + 1);
+  CHECK(lines[0] == "init named 1/2");
+  const auto sum = [&](std::size_t at, const char* number) {
+    CHECK(lines[at] == "start group");
+    CHECK(lines[at + 1] == "start api AllReduce tag 42 in 256");
+    CHECK(mentions(
+        lines[at + 2],
+        ("start coll AllReduce " + std::string{number} + " 1 ncclFloat32 root 0 ").c_str()));
+    CHECK(mentions(lines[at + 2], " in 512"));
+    CHECK(lines[at + 3] == "start channel in 2");
+    CHECK(lines[at + 4] == "timed");
+    CHECK(Lines(lines.begin() + long(at) + 5, lines.begin() + long(at) + 9) ==
+          Lines{"stop 64", "stop 2", "stop 512", "stop 256"});
+  };
+  sum(1, "0");
+  sum(10, "1");
+  CHECK(mentions(lines[21], "start coll Broadcast 0 1 ncclInt32 root 1 "));
+  CHECK(lines[29] == "start api Send in 256");
+  CHECK(lines[30] == "start p2p Send 2 ncclInt8 peer 1 in 1024");
+  CHECK(lines.back().starts_with("end, open "));
+  CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
+  CHECK(lines_of(all, 1).size() == lines.size());
+}
+
+TEST_CASE("algorithms and protocols have NCCL's names") {
+  const std::string all =
+      told(path, {{"NCCL_PROFILER_PLUGIN", path}, {"NCCL_ALGO", "allreduce:tree"}}, sum_and_send);
+  INFO(all);
+  const auto at = all.find("coll AllReduce 0 1 ncclFloat32 root 0 TREE ");
+  REQUIRE(at != all.npos);
+  const auto line = all.substr(at, all.find('\n', at) - at);
+  CHECK((mentions(line, " LL in 512") || mentions(line, " SIMPLE in 512")));
+}
+
+TEST_CASE("a profiler plug-in that refuses fails no call") {
+  const auto with = [&](const char* what) {
+    return told(path, {{"NCCL_PROFILER_PLUGIN", path}, {"CCL_TEST_PROFILER", what}}, sum_and_send);
+  };
+  CHECK(with("init").empty());
+  const std::string beginning_and_end = with("start");
+  CHECK(lines_of(beginning_and_end, 1).size() == 2);
+  CHECK(lines_of(with("events"), 0) == lines_of(beginning_and_end, 0));
+  CHECK(mentions(with("events"), "0 init named 1/2\n"));
+  CHECK_FALSE(mentions(with("events"), "start"));
+}
+
+TEST_CASE("without a plug-in of that name there is none") {
+  CHECK(told(path, {{"NCCL_PROFILER_PLUGIN", "none"}}, sum_and_send) == "not loaded");
+  CHECK(told(path, {{"NCCL_PROFILER_PLUGIN", "no-such"}}, sum_and_send) == "not loaded");
+  CHECK(told(path, {}, sum_and_send) == "not loaded");
+  // The first of a list that can be loaded.
+  CHECK(
+      mentions(told(path, {{"NCCL_PROFILER_PLUGIN", std::string{"no-such,"} + path}}, sum_and_send),
+               "init"));
+}

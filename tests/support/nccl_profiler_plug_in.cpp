@@ -1,0 +1,118 @@
+// A profiler plug-in, as a program for NCCL would have it. It keeps what it is told as lines of
+// text. CCL_TEST_PROFILER selects what it refuses.
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "nccl/plug_in/abi.hpp"
+
+using namespace ccl::detail::nccl;
+
+namespace {
+
+std::mutex mutex;
+std::string lines;
+int open_events = 0, inits = 0;
+
+bool refuses(const char* what) {
+  const char* const set = std::getenv("CCL_TEST_PROFILER");
+  return set != nullptr && std::strcmp(set, what) == 0;
+}
+std::string text_of(const char* text) {
+  return text == nullptr ? "none" : text;
+}
+
+struct Event {
+  EventKind kind;
+  int rank;
+  Event* parent;
+};
+
+ncclResult_t init(void** context, std::uint64_t communicator, int* mask, const char* name,
+                  int hosts, int ranks, int rank, PlugInLogger log) {
+  if (refuses("init")) return ncclSystemError;
+  const std::lock_guard lock{mutex};
+  *context = new int{rank};
+  // Once for all communicators, as NCCL's example does.
+  if (inits++ == 0 && !refuses("events")) *mask = event_coll | event_p2p | event_kernel_ch;
+  lines += std::to_string(rank) + " init " + text_of(name) + " " + std::to_string(hosts) + "/" +
+           std::to_string(ranks) + (communicator != 0 ? "" : " without id") + "\n";
+  log(plug_in_warn, 1, "test.cc", 7, "rank %d", rank);
+  return ncclSuccess;
+}
+
+ncclResult_t start(void*, void** handle, EventDescription* what) {
+  if (refuses("start")) return ncclInternalError;
+  const std::lock_guard lock{mutex};
+  auto* const parent = static_cast<Event*>(what->parent);
+  auto* const event = new Event{EventKind(what->kind), what->rank, parent};
+  ++open_events;
+  lines += std::to_string(what->rank) + " start ";
+  switch (what->kind) {
+    case event_group_api:
+      lines += "group";
+      break;
+    case event_coll_api:
+      lines += "api " + text_of(what->coll_api.func) + " tag " + std::to_string(what->coll_api.tag);
+      break;
+    case event_p2p_api:
+      lines += "api " + text_of(what->p2p_api.func);
+      break;
+    case event_coll:
+      lines += "coll " + text_of(what->coll.func) + " " + std::to_string(what->coll.number) + " " +
+               std::to_string(what->coll.count) + " " + text_of(what->coll.type) + " root " +
+               std::to_string(what->coll.root) + " " + text_of(what->coll.algo) + " " +
+               text_of(what->coll.proto);
+      break;
+    case event_p2p:
+      lines += "p2p " + text_of(what->p2p.func) + " " + std::to_string(what->p2p.count) + " " +
+               text_of(what->p2p.type) + " peer " + std::to_string(what->p2p.peer);
+      break;
+    case event_kernel_ch:
+      lines += "channel";
+      break;
+    default:
+      lines += "something else";
+  }
+  if (parent != nullptr) lines += " in " + std::to_string(std::uint64_t(parent->kind));
+  lines += "\n";
+  *handle = event;
+  return ncclSuccess;
+}
+
+ncclResult_t stop(void* handle) {
+  const std::lock_guard lock{mutex};
+  --open_events;
+  auto* const event = static_cast<Event*>(handle);
+  lines +=
+      std::to_string(event->rank) + " stop " + std::to_string(std::uint64_t(event->kind)) + "\n";
+  return ncclSuccess;  // the event stays: others may name it
+}
+
+ncclResult_t record(void* handle, EventState state, EventStateArguments* more) {
+  const std::lock_guard lock{mutex};
+  auto* const event = static_cast<Event*>(handle);
+  if (state != state_kernel_ch_stop) return ncclSuccess;
+  lines += std::to_string(event->rank) + (more->timer != 0 ? " timed\n" : " not timed\n");
+  return ncclSuccess;
+}
+
+ncclResult_t finalize(void* context) {
+  const std::lock_guard lock{mutex};
+  lines += std::to_string(*static_cast<int*>(context)) + " end, open " +
+           std::to_string(open_events) + "\n";
+  delete static_cast<int*>(context);
+  return ncclSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+__attribute__((visibility("default")))
+ProfilerPlugIn ncclProfiler_v6{"old", init, start, stop, record, finalize};
+__attribute__((visibility("default"))) const char* ccl_test_lines() {
+  const std::lock_guard lock{mutex};
+  return lines.c_str();
+}
+}

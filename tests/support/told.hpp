@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/nccl_ranks.hpp"
+#include "support/processes.hpp"
+#include <dlfcn.h>
+
+namespace ccl::test {
+
+/// Runs `calls` in a process of its own with these variables, because a process looks for plug-ins
+/// once. `calls` returns false if one of them failed. Returns what the profiler plug-in at `path` was told; "not loaded" if it was not loaded.
+template <class Calls>
+std::string told(const char* path, std::vector<std::pair<const char*, std::string>> variables,
+                 Calls&& calls) {
+  struct Text {
+    char of[1 << 16] = {};
+  };
+  Shared<Text> text;
+  const pid_t pid = start_process([&]() -> int {
+    for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
+    if (!calls()) return 1;
+    void* const library = ::dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    std::string all = "not loaded";
+    if (library != nullptr) {
+      all = reinterpret_cast<const char* (*)()>(::dlsym(library, "ccl_test_lines"))();
+    }
+    all.copy(text->of, sizeof text->of - 1);
+    return 0;
+  });
+  return reap({pid}, 60) ? std::string{text->of} : "the process failed";
+}
+
+/// The lines of a rank, without its number.
+inline std::vector<std::string> lines_of(const std::string& told, int rank) {
+  std::vector<std::string> lines;
+  const std::string begin = std::to_string(rank) + " ";
+  for (std::size_t at = 0; at < told.size();) {
+    const auto end = std::min(told.find('\n', at), told.size());
+    if (told.compare(at, begin.size(), begin) == 0) {
+      lines.push_back(told.substr(at + begin.size(), end - at - begin.size()));
+    }
+    at = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace ccl::test
