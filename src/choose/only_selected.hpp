@@ -6,7 +6,8 @@ namespace ccl::detail {
 
 /// While one exists, compositions that this thread creates are limited to a list, beside CCL_ALGO
 /// and CCL_PROTO. The list holds beginnings of ALGORITHM_PROTOCOL in capitals, such as RING_LL or
-/// TREE, parted by commas; ^ before it: all but these.
+/// TREE, parted by commas; ^ before it: all but these. A blank at the end of a name ends it:
+/// "RING_LL " is not RING_LL128.
 class OnlySelected {
  public:
   explicit OnlySelected(std::string_view list);

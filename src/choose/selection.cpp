@@ -62,7 +62,7 @@ bool OnlySelected::leaves(std::string_view algo, std::string_view proto) {
   const bool others = list.starts_with('^');
   if (others) list.remove_prefix(1);
   if (list.empty()) return true;
-  const std::string name = fmt::format("{}_{}", upper(algo), upper(proto));
+  const std::string name = fmt::format("{}_{} ", upper(algo), upper(proto));
   bool listed = false;
   each_part(list, ',', [&](std::string_view part) {
     listed = listed || (!part.empty() && name.starts_with(part));

@@ -16,6 +16,7 @@
 #include "nccl/device/devices.hpp"
 #include "nccl/errors.hpp"
 #include "nccl/plug_in/profiler.hpp"
+#include "nccl/plug_in/tuner.hpp"
 
 /// Target of NCCL's handle. Handles are small and never freed, so a late use is detected.
 struct ncclComm {
@@ -99,7 +100,8 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
     }
     const std::lock_guard lock{mutex_};
     if (operations) {
-      operations_ = profiled(*std::move(operations), comm, family_, config.name);
+      operations_ =
+          profiled(tuned(*std::move(operations), comm, family_), comm, family_, config.name);
     }
     return {};
   };

@@ -262,6 +262,9 @@ constexpr std::array table{
             "XML file with a topology, in NCCL's schema; %h becomes the host's name"},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
+    Setting{"TUNER_PLUGIN", text, "", nccl,
+            "in libnccl.so.2, libraries that may have a tuner plug-in (version 5 to 7), which may "
+            "choose Ring or Tree and a protocol; none: no plug-in"},
     Setting{"TUNE_FILE", text, "", false,
             "JSON file of measurements by ccl_perf --tune, which Auto chooses by; the same on all "
             "ranks"},

@@ -133,6 +133,40 @@ struct ProfilerPlugIn {
   ncclResult_t (*finalize)(void* context);
 };
 
+/// Functions whose algorithm a tuner may choose, by NCCL's numbers.
+enum TunedFunction : int {
+  tuned_broadcast,
+  tuned_reduce,
+  tuned_all_gather,
+  tuned_reduce_scatter,
+  tuned_all_reduce
+};
+constexpr int tuner_algorithms = 7, tuner_protocols = 3;
+/// Times in us of algorithms and protocols, by NCCL's numbers: Tree 0, Ring 1; LL 0, LL128 1,
+/// Simple
+/// 2. Negative: it cannot run.
+using TunerTable = float[tuner_algorithms][tuner_protocols];
+struct NvlinkDomains {
+  int count, least_ranks, most_ranks;
+};
+/// Constants of NCCL's cost model, which ccl does not have: zeros, as many as the newest version
+/// has.
+struct TunerConstants {
+  double values[7 * 3 + 3 * 7 * 3 + 5 * 5 * 3];
+};
+
+/// Versions 5 to 7; a version from 6 on has another function at the end.
+struct TunerPlugIn {
+  const char* name;
+  ncclResult_t (*init)(void** context, std::uint64_t communicator, std::size_t ranks,
+                       std::size_t hosts, PlugInLogger log, NvlinkDomains* domains,
+                       TunerConstants* constants);
+  ncclResult_t (*choose)(void* context, TunedFunction function, std::size_t bytes, int calls,
+                         float** table, int algorithms, int protocols, int registered,
+                         int* channels);
+  ncclResult_t (*finalize)(void* context);
+};
+
 /// Version 2; version 1 has no logger.
 struct EnvPlugIn {
   const char* name;

@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "nccl/plug_in/abi.hpp"
+#include "nccl/plug_in/hosts.hpp"
 #include "nccl/plug_in/library.hpp"
 
 namespace ccl::detail::nccl {
@@ -243,12 +244,6 @@ class Profiled final : public Operations {
   const bool on_cpu_;
   std::array<std::uint64_t, kinds> calls_{};
 };
-
-int hosts_of(const Communicator& comm) {
-  std::set<std::uint64_t> hosts;
-  for (int r = 0; r < comm.ranks(); ++r) hosts.insert(comm.peer(r).host_hash);
-  return int(hosts.size());
-}
 
 }  // namespace
 
