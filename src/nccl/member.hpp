@@ -18,8 +18,8 @@
 
 #include "nccl/abi/abi.hpp"
 #include "nccl/abi/config.hpp"
+#include "nccl/abi/operations.hpp"
 #include "nccl/device/signals.hpp"
-#include "nccl/operations.hpp"
 
 namespace ccl::detail::nccl {
 

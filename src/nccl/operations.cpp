@@ -1,4 +1,4 @@
-#include "nccl/operations.hpp"
+#include "nccl/abi/operations.hpp"
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/base/spare.hpp>

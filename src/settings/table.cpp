@@ -214,7 +214,7 @@ constexpr std::array table{
         "reads it there (read mode), unless a third GPU is in between; the same on all ranks"},
     Setting{"PROFILER_PLUGIN", text, "", nccl,
             "in libnccl.so.2, libraries that may have a profiler plug-in (version 5 to 7), which "
-            "is told of calls; none: no plug-in"},
+            "gets events of calls; none: no plug-in"},
     Setting{"PROTO", text, "", nccl,
             "protocols to choose from: Simple, LL, LL128, written as CCL_ALGO is"},
     Setting{

@@ -3,7 +3,7 @@
 
 #include "fuzz/fuzz.hpp"
 #include "nccl/abi/abi.hpp"
-#include "nccl/operations.hpp"
+#include "nccl/abi/operations.hpp"
 
 namespace ccl::detail::nccl {
 // The collectives are not part of this target.

@@ -1,5 +1,5 @@
-// A profiler plug-in, as a program for NCCL would have it. It keeps what it is told as lines of
-// text. CCL_TEST_PROFILER selects what it refuses.
+// A profiler plug-in, as a program for NCCL would have it. It keeps what it is called with as lines
+// of text. CCL_TEST_PROFILER selects what it refuses.
 #include <cstdlib>
 #include <cstring>
 #include <mutex>

@@ -1,5 +1,5 @@
 // A tuner plug-in: it makes what CCL_TEST_TUNER says (ALGORITHM:PROTOCOL, by NCCL's numbers) the
-// fastest, and keeps what it is told as lines of text.
+// fastest, and keeps what it is called with as lines of text.
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>

@@ -31,7 +31,7 @@ struct CallOptions {
   bool must_select = true;  // a list that leaves nothing is an error, else it is left out
   bool deterministic = false;
   std::uint64_t profiler_tag = 0;  // for a profiler plug-in
-  cudaEvent_t started = nullptr;  // recorded behind the call
+  cudaEvent_t started = nullptr;   // recorded behind the call
 };
 
 /// Arguments of one function of NCCL.

@@ -44,7 +44,7 @@ enum EventState : int {
   state_group_end_api_start = 24
 };
 
-/// What is told of an event as it begins. Versions 5 to 7 differ in the members at the end of each
+/// Description of an event that begins. Versions 5 to 7 differ in the members at the end of each
 /// part, which an older plug-in does not read.
 struct EventDescription {
   std::uint64_t kind;
@@ -147,7 +147,7 @@ constexpr int tuner_algorithms = 7, tuner_protocols = 3;
 /// 2. Negative: it cannot run.
 using TunerTable = float[tuner_algorithms][tuner_protocols];
 struct NvlinkDomains {
-  int count, least_ranks, most_ranks;
+  int count, min_ranks, max_ranks;
 };
 /// Constants of NCCL's cost model, which ccl does not have: zeros, as many as the newest version
 /// has.

@@ -6,11 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include "nccl/operations.hpp"
+#include "nccl/abi/operations.hpp"
 
 namespace ccl::detail::nccl {
 
-/// Returns `operations`, whose calls are told to the profiler plug-in of NCCL_PROFILER_PLUGIN: an
+/// Returns `operations`, whose calls report to the profiler plug-in of NCCL_PROFILER_PLUGIN: an
 /// event for the group, for the call, and for what runs. Returns `operations` as they are if there
 /// is no plug-in, or if it refuses this communicator. `family` is equal on all ranks.
 ///

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "nccl/operations.hpp"
+#include "nccl/abi/operations.hpp"
 
 namespace ccl::detail::nccl {
 

@@ -2,7 +2,7 @@
 
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
-#include "support/told.hpp"
+#include "support/plug_in_lines.hpp"
 
 using namespace ccl::test;
 
@@ -36,8 +36,8 @@ bool sum_and_send() {
 
 }  // namespace
 
-TEST_CASE("a profiler plug-in is told of groups, calls, what runs, and its time") {
-  const std::string all = told(path, {{"NCCL_PROFILER_PLUGIN", path}}, sum_and_send);
+TEST_CASE("a profiler plug-in gets events of groups, calls, what runs, and its time") {
+  const std::string all = plug_in_lines(path, {{"NCCL_PROFILER_PLUGIN", path}}, sum_and_send);
   INFO(all);
   const Lines lines = lines_of(all, 0);
   REQUIRE(lines.size() == 1 + 3 * 9 + 9 + 1);
@@ -65,8 +65,8 @@ TEST_CASE("a profiler plug-in is told of groups, calls, what runs, and its time"
 }
 
 TEST_CASE("algorithms and protocols have NCCL's names") {
-  const std::string all =
-      told(path, {{"NCCL_PROFILER_PLUGIN", path}, {"NCCL_ALGO", "allreduce:tree"}}, sum_and_send);
+  const std::string all = plug_in_lines(
+      path, {{"NCCL_PROFILER_PLUGIN", path}, {"NCCL_ALGO", "allreduce:tree"}}, sum_and_send);
   INFO(all);
   const auto at = all.find("coll AllReduce 0 1 ncclFloat32 root 0 TREE ");
   REQUIRE(at != all.npos);
@@ -76,7 +76,8 @@ TEST_CASE("algorithms and protocols have NCCL's names") {
 
 TEST_CASE("a profiler plug-in that refuses fails no call") {
   const auto with = [&](const char* what) {
-    return told(path, {{"NCCL_PROFILER_PLUGIN", path}, {"CCL_TEST_PROFILER", what}}, sum_and_send);
+    return plug_in_lines(path, {{"NCCL_PROFILER_PLUGIN", path}, {"CCL_TEST_PROFILER", what}},
+                         sum_and_send);
   };
   CHECK(with("init").empty());
   const std::string beginning_and_end = with("start");
@@ -87,11 +88,11 @@ TEST_CASE("a profiler plug-in that refuses fails no call") {
 }
 
 TEST_CASE("without a plug-in of that name there is none") {
-  CHECK(told(path, {{"NCCL_PROFILER_PLUGIN", "none"}}, sum_and_send) == "not loaded");
-  CHECK(told(path, {{"NCCL_PROFILER_PLUGIN", "no-such"}}, sum_and_send) == "not loaded");
-  CHECK(told(path, {}, sum_and_send) == "not loaded");
+  CHECK(plug_in_lines(path, {{"NCCL_PROFILER_PLUGIN", "none"}}, sum_and_send) == "not loaded");
+  CHECK(plug_in_lines(path, {{"NCCL_PROFILER_PLUGIN", "no-such"}}, sum_and_send) == "not loaded");
+  CHECK(plug_in_lines(path, {}, sum_and_send) == "not loaded");
   // The first of a list that can be loaded.
-  CHECK(
-      mentions(told(path, {{"NCCL_PROFILER_PLUGIN", std::string{"no-such,"} + path}}, sum_and_send),
-               "init"));
+  CHECK(mentions(
+      plug_in_lines(path, {{"NCCL_PROFILER_PLUGIN", std::string{"no-such,"} + path}}, sum_and_send),
+      "init"));
 }

@@ -4,7 +4,7 @@
 
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
-#include "support/told.hpp"
+#include "support/plug_in_lines.hpp"
 
 using namespace ccl::test;
 
@@ -30,17 +30,17 @@ bool sum_and_gather() {
 
 /// What runs, by the profiler plug-in.
 std::string runs(const char* wanted) {
-  return told(profiler,
-              {{"NCCL_TUNER_PLUGIN", tuner},
-               {"NCCL_PROFILER_PLUGIN", profiler},
-               {"CCL_TEST_TUNER", wanted}},
-              sum_and_gather);
+  return plug_in_lines(profiler,
+                       {{"NCCL_TUNER_PLUGIN", tuner},
+                        {"NCCL_PROFILER_PLUGIN", profiler},
+                        {"CCL_TEST_TUNER", wanted}},
+                       sum_and_gather);
 }
 
 }  // namespace
 
 TEST_CASE("a tuner plug-in is asked once for a size, with what can run") {
-  const std::string all = told(tuner, {{"NCCL_TUNER_PLUGIN", tuner}}, sum_and_gather);
+  const std::string all = plug_in_lines(tuner, {{"NCCL_TUNER_PLUGIN", tuner}}, sum_and_gather);
   INFO(all);
   CHECK(mentions(all, "init 1/2\n"));
   CHECK(mentions(all, "choose 4 4000 of 7x3 0:"));  // Tree
@@ -58,7 +58,8 @@ TEST_CASE("what a tuner plug-in makes the fastest runs") {
 }
 
 TEST_CASE("if a tuner plug-in changes nothing or refuses, ccl chooses") {
-  const std::string own = told(profiler, {{"NCCL_PROFILER_PLUGIN", profiler}}, sum_and_gather);
+  const std::string own =
+      plug_in_lines(profiler, {{"NCCL_PROFILER_PLUGIN", profiler}}, sum_and_gather);
   const auto line = [](const std::string& all) {
     const auto at = all.find("coll AllReduce 0");
     return at == all.npos ? "no call" : all.substr(at, all.find('\n', at) - at);
@@ -66,11 +67,11 @@ TEST_CASE("if a tuner plug-in changes nothing or refuses, ccl chooses") {
   REQUIRE(mentions(line(own), "ncclFloat32"));
   CHECK(line(runs("")) == line(own));
   CHECK(line(runs("5:1")) == line(own));  // NVLSTree, which cannot run
-  const std::string refused = told(profiler,
-                                   {{"NCCL_TUNER_PLUGIN", tuner},
-                                    {"NCCL_PROFILER_PLUGIN", profiler},
-                                    {"CCL_TEST_TUNER_REFUSES", "1"},
-                                    {"CCL_TEST_TUNER", "0:2"}},
-                                   sum_and_gather);
+  const std::string refused = plug_in_lines(profiler,
+                                            {{"NCCL_TUNER_PLUGIN", tuner},
+                                             {"NCCL_PROFILER_PLUGIN", profiler},
+                                             {"CCL_TEST_TUNER_REFUSES", "1"},
+                                             {"CCL_TEST_TUNER", "0:2"}},
+                                            sum_and_gather);
   CHECK(line(refused) == line(own));
 }

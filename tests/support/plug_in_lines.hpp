@@ -12,10 +12,12 @@
 namespace ccl::test {
 
 /// Runs `calls` in a process of its own with these variables, because a process looks for plug-ins
-/// once. `calls` returns false if one of them failed. Returns what the profiler plug-in at `path` was told; "not loaded" if it was not loaded.
+/// once. `calls` returns false if one of them failed. Returns the lines of the plug-in at `path`;
+/// "not loaded" if it was not loaded.
 template <class Calls>
-std::string told(const char* path, std::vector<std::pair<const char*, std::string>> variables,
-                 Calls&& calls) {
+std::string plug_in_lines(const char* path,
+                          std::vector<std::pair<const char*, std::string>> variables,
+                          Calls&& calls) {
   struct Text {
     char of[1 << 16] = {};
   };
@@ -35,13 +37,13 @@ std::string told(const char* path, std::vector<std::pair<const char*, std::strin
 }
 
 /// The lines of a rank, without its number.
-inline std::vector<std::string> lines_of(const std::string& told, int rank) {
+inline std::vector<std::string> lines_of(const std::string& all, int rank) {
   std::vector<std::string> lines;
   const std::string begin = std::to_string(rank) + " ";
-  for (std::size_t at = 0; at < told.size();) {
-    const auto end = std::min(told.find('\n', at), told.size());
-    if (told.compare(at, begin.size(), begin) == 0) {
-      lines.push_back(told.substr(at + begin.size(), end - at - begin.size()));
+  for (std::size_t at = 0; at < all.size();) {
+    const auto end = std::min(all.find('\n', at), all.size());
+    if (all.compare(at, begin.size(), begin) == 0) {
+      lines.push_back(all.substr(at + begin.size(), end - at - begin.size()));
     }
     at = end + 1;
   }
