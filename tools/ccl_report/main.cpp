@@ -15,11 +15,12 @@
 #include <system_error>
 #include <vector>
 
+#include "timeline.hpp"
 #include <CLI/CLI.hpp>
 
 namespace {
 
-using Records = std::map<std::string, std::vector<ccl::FlightRecord>>;  // by communicator
+using report::Records;
 
 ccl::Result<void> read_file(const std::string& path, Records& into) {
   std::ifstream in{path};
@@ -69,31 +70,56 @@ std::string text_of(const std::vector<ccl::FlightRecord>& records) {
   return text;
 }
 
+ccl::Result<void> write(const std::string& path, const std::string& text) {
+  std::ofstream out{path};
+  out << text;
+  out.close();
+  if (out) return {};
+  return ccl::fail(ccl::Errc::system, fmt::format("cannot write {} ({}); name another file", path,
+                                                  std::strerror(errno)));
+}
+
+/// Options of the command line.
+struct Wanted {
+  std::vector<std::string> paths;
+  std::string trace, page;
+};
+
+ccl::Result<void> run(const Wanted& wanted) {
+  Records records;
+  for (const std::string& path : wanted.paths) {
+    for (const std::string& file : files_of(path)) CCL_CHECK(read_file(file, records));
+  }
+  if (records.empty()) {
+    return ccl::fail(ccl::Errc::invalid_argument,
+                     fmt::format("no file ccl_*.json is in {}; set CCL_DUMP_DIR for the job",
+                                 wanted.paths.front()));
+  }
+  std::string text;
+  for (const auto& [communicator, of] : records) text += text_of(of);
+  fmt::print("{}", text);
+  const auto rows = report::timeline_of(records);
+  if (!wanted.trace.empty()) CCL_CHECK(write(wanted.trace, report::trace_of(rows)));
+  if (!wanted.page.empty()) CCL_CHECK(write(wanted.page, report::page_of(rows, text)));
+  return {};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"Who was behind, by the flight records that ranks have written", "ccl_report"};
-  std::vector<std::string> paths;
-  app.add_option("path", paths, "folders of CCL_DUMP_DIR, or files ccl_*.json in them")->required();
+  Wanted wanted;
+  app.add_option("path", wanted.paths, "folders of CCL_DUMP_DIR, or files ccl_*.json in them")
+      ->required();
+  app.add_option("--trace", wanted.trace, "write the operations as a trace for Perfetto");
+  app.add_option("--page", wanted.page, "write an HTML page with the operations on a time line");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 1;
   }
-  Records records;
-  for (const std::string& path : paths) {
-    for (const std::string& file : files_of(path)) {
-      const auto read = read_file(file, records);
-      if (read) continue;
-      fmt::print(stderr, "ccl_report: {}\n", read.error().what);
-      return 1;
-    }
-  }
-  if (records.empty()) {
-    fmt::print(stderr, "ccl_report: no file ccl_*.json is in {}; set CCL_DUMP_DIR for the job\n",
-               paths.front());
-    return 1;
-  }
-  for (const auto& [communicator, of] : records) fmt::print("{}", text_of(of));
-  return 0;
+  const auto done = run(wanted);
+  if (done) return 0;
+  fmt::print(stderr, "ccl_report: {}\n", done.error().what);
+  return 1;
 }
