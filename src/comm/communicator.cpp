@@ -108,7 +108,8 @@ Report Communicator::report() const {
 
 Result<void> Communicator::dump(const std::string& folder) const {
   return detail::without_exceptions([&]() -> Result<void> {
-    if (!state_->identity.is_own() || state_->creation.running()) return state_->ready();
+    const bool none = state_->identity.ranks() == 0;  // the handle was moved from
+    if (none || !state_->identity.is_own() || state_->creation.running()) return state_->ready();
     auto written = detail::write_flight_record(detail::flight_record(*state_), folder);
     if (!written) return fail(state_->annotate(std::move(written).error()));
     return {};

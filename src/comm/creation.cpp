@@ -136,6 +136,11 @@ Result<void> exchange_peer_info(CommState& state) {
     CCL_CHECK(report_on_signal(state.weak_from_this()));
     CCL_CHECK(dump_on_failure(state));
   }
+  if (!state.rendezvous.bootstrap()) {
+    Word id = 0;
+    net::fill_random(std::as_writable_bytes(std::span{&id, 1}));
+    state.identity.set_id(id);
+  }
   const auto elsewhere = [&mine](const PeerInfo& peer) {
     return peer.host_hash != mine.host_hash && same_fabric(peer, mine);
   };

@@ -19,6 +19,8 @@ Result<void> dump_on_failure(CommState& state);
 void dump_failure(CommState& state) noexcept;
 /// Writes the record now, if CCL_DUMP_DIR names a folder.
 void dump_on_signal(CommState& state);
+/// Ends the observation of a level of another communicator, which shares its failures.
+void leave_dump_to_whole(CommState& level);
 /// Ends the observation of `state`, and writes the record of a failure that nobody has seen.
 void end_failure_dump(CommState& state) noexcept;
 

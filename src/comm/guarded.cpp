@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
+#include "comm/failure_dump.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {
@@ -11,7 +12,7 @@ Result<void> guarded_call(const Communicator& comm, Result<void> (*run)(void* ca
   auto result =
       without_exceptions([&] { return run(call); },
                          [&comm](Error error) { return fail_thrown(comm, std::move(error)); });
-  if (!result) share_failure_of_memory(comm);
+  if (!result) after_failed_call(comm);
   return result;
 }
 Error fail_thrown(const Communicator& comm, Error error) noexcept {
@@ -27,10 +28,12 @@ Error fail_thrown(const Communicator& comm, Error error) noexcept {
   return own;
 }
 
-void share_failure_of_memory(const Communicator& comm) noexcept {
+void after_failed_call(const Communicator& comm) noexcept {
   CommState& state = *Access::state(comm);
-  if (Errc(state.status.word().load()) != Errc::out_of_memory) return;
-  state.rendezvous.fail_all(brief_error(Errc::out_of_memory));
+  if (Errc(state.status.word().load()) == Errc::out_of_memory) {
+    state.rendezvous.fail_all(brief_error(Errc::out_of_memory));
+  }
+  dump_failure(state);
 }
 
 }  // namespace ccl::detail

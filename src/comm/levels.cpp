@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "comm/failure_dump.hpp"
 #include "comm/host_shape.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
@@ -75,7 +76,9 @@ Result<std::shared_ptr<CommState>> part_of(const Communicator& comm, int color, 
                                            Config config) {
   auto made = comm.split(color, key, std::move(config));
   if (!made) return fail(std::move(made).error());
-  return *made ? Access::state(**made) : nullptr;
+  if (!*made) return nullptr;
+  leave_dump_to_whole(*Access::state(**made));
+  return Access::state(**made);
 }
 
 /// Makes the launches of a level part of those of the whole communicator, whose calls they are.

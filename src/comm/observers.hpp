@@ -57,9 +57,11 @@ class Observers {
   /// Folder for flight records; empty: none. Set once, during creation.
   const std::string& dump_folder() const { return dump_folder_; }
   void set_dump_folder(std::string folder) { dump_folder_ = std::move(folder); }
-  bool dumped() const { return dumped_.load(std::memory_order_relaxed); }
-  /// True for the first caller, who must write the record of the failure.
-  bool claims_dump() { return !dump_folder_.empty() && !dumped_.exchange(true); }
+  /// True once the record of the failure is written.
+  bool dumped() const { return dumped_.load(std::memory_order_acquire); }
+  void set_dumped() { dumped_.store(true, std::memory_order_release); }
+  /// Held by a thread that writes a record.
+  std::mutex& dump_mutex() { return dump_mutex_; }
 
  private:
   CommState& state_;
@@ -69,6 +71,7 @@ class Observers {
   std::mutex windows_mutex_;
   std::vector<std::weak_ptr<const WindowState>> windows_;
   std::string dump_folder_;
+  std::mutex dump_mutex_;
   std::atomic<bool> dumped_{false};
 };
 

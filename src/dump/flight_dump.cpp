@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -18,6 +19,7 @@
 #include "base/io/os_error.hpp"
 #include "dump/pickle.hpp"
 #include "dump/record_json.hpp"
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -53,12 +55,13 @@ constexpr std::array kinds{
     Kind{"reduce", "reduce", false, false},
     Kind{"gather", "gather", false, true},
     Kind{"scatter", "scatter", true, false},
-    Kind{"all_to_all", "all_to_all_single", true, true},
-    Kind{"all_to_all_v", "all_to_all_v_single", false, false},
-    Kind{"barrier", "barrier", false, false},
+    Kind{"all_to_all", "all_to_all", true, true},
+    Kind{"all_to_all_v", "all_to_all", false, false},
+    Kind{"barrier", "all_reduce_barrier", false, false},
 };
-/// The analyzer knows no other names: an operation that a program has composed is of this kind.
-constexpr Kind composed{"", "all_to_all_v_single", false, false};
+/// The analyzer knows no other names, and its older versions fewer. An operation that a program has
+/// composed is of this kind.
+constexpr Kind composed{"", "all_to_all", false, false};
 
 Kind kind_of(const Operation& op) {
   const std::string_view what = op.what;
@@ -95,7 +98,7 @@ Json entry_of(const FlightRecord& record, const Operation& op) {
   const Json types = Json::array({c10_name(op.type)});
   Json entry{{"record_id", op.number},
              {"pg_id", 0},
-             {"process_group", Json::array({record.communicator, record.name})},
+             {"process_group", Json::array({record.communicator, "undefined"})},
              {"collective_seq_id", op.number},
              {"p2p_seq_id", 0},
              {"op_id", op.number},
@@ -143,7 +146,7 @@ Json pytorch_record(const FlightRecord& record) {
           {"pg_config",
            {{record.communicator,
              {{"name", record.communicator},
-              {"desc", record.name},
+              {"desc", "undefined"},
               {"ranks", fmt::format("[{}]", fmt::join(ranks, ", "))}}}}},
           {"pg_status", {{"0", progress_of(record.status)}}},
           {"entries", std::move(entries)},
@@ -154,11 +157,19 @@ Json pytorch_record(const FlightRecord& record) {
               {"failure", record.failure}}}}}};
 }
 
-Result<void> replace_file(const std::string& path, std::string_view text) {
-  const std::string next = path + ".new";
-  CCL_CHECK(write_whole_file(next, text));
+/// Other threads and processes may write to the folder. An analyzer takes each name that has its
+/// prefix for a record.
+Result<void> replace_file(const std::string& folder, const std::string& path,
+                          std::string_view text) {
+  static std::atomic<unsigned> files{0};
+  const std::string next = fmt::format("{}/.{}.{}.new", folder, ::getpid(), files.fetch_add(1));
+  if (auto written = write_whole_file(next, text); !written) {
+    ::unlink(next.c_str());
+    return written;
+  }
   if (std::rename(next.c_str(), path.c_str()) == 0) return {};
   const int os_code = errno;
+  ::unlink(next.c_str());
   return fail(os_error(
       Errc::system,
       fmt::format("cannot write {} ({}); name another folder", path, std::strerror(os_code)),
@@ -187,8 +198,8 @@ std::string pickle_path(const FlightRecord& record, const std::string& folder) {
 }
 
 Result<void> write_flight_record(const FlightRecord& record, const std::string& folder) {
-  CCL_CHECK(replace_file(json_path(record, folder), json_of(record)));
-  return replace_file(pickle_path(record, folder), pickle_of(record));
+  CCL_CHECK(replace_file(folder, json_path(record, folder), json_of(record)));
+  return replace_file(folder, pickle_path(record, folder), pickle_of(record));
 }
 
 }  // namespace ccl::detail

@@ -21,6 +21,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* format_name = "ccl flight record 1";
 constexpr std::size_t max_items = std::size_t{1} << 20;  // CCL_FLIGHT_RECORDER_SIZE at most
 
+constexpr int max_ranks = 1 << 20;
+
 constexpr std::array states{OpState::queued, OpState::launched, OpState::running, OpState::done,
                             OpState::failed};
 
@@ -160,8 +162,8 @@ FlightRecord read(const Json& from, std::string& wrong) {
   reader.take_all(from, "steps", status.steps, read_steps);
   if (!wrong.empty()) return record;
   const auto is_rank = [&](int rank) { return rank >= -1 && rank < record.ranks; };
-  bool valid =
-      record.ranks > 0 && status.rank >= 0 && is_rank(status.rank) && is_rank(status.waits.peer);
+  bool valid = record.ranks > 0 && record.ranks <= max_ranks && status.rank >= 0 &&
+               is_rank(status.rank) && is_rank(status.waits.peer);
   for (const WireSteps& of : status.steps) valid = valid && is_rank(of.peer);
   if (!valid) wrong = fmt::format("it names ranks that are none of {}", record.ranks);
   return record;

@@ -16,7 +16,6 @@
 #include "nccl/device/devices.hpp"
 #include "nccl/errors.hpp"
 #include "nccl/plug_in/profiler.hpp"
-#include "nccl/plug_in/tuner.hpp"
 
 /// Target of NCCL's handle. Handles are small and never freed, so a late use is detected.
 struct ncclComm {
@@ -98,11 +97,10 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
     if (!operations && (comm.status() || !may_have_failed)) {
       return fail(std::move(operations).error());
     }
+    std::unique_ptr<Operations> around;
+    if (operations) around = profiled(*std::move(operations), comm, family_, config.name);
     const std::lock_guard lock{mutex_};
-    if (operations) {
-      operations_ =
-          profiled(tuned(*std::move(operations), comm, family_), comm, family_, config.name);
-    }
+    operations_ = std::move(around);
     return {};
   };
   Result<void> done = without_exceptions([&]() -> Result<void> {

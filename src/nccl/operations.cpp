@@ -17,6 +17,7 @@
 #include "nccl/abi/determinism.hpp"
 #include "nccl/contents.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/plug_in/tuner.hpp"
 #include "nccl/reduce.hpp"
 
 namespace ccl::detail::nccl {
@@ -200,7 +201,7 @@ class Made : public Operations {
       CCL_CHECK(check_may_wait());
       const OnlySelected only{options->algorithms};
       auto made = Collective<Op, Algo>::create(comm_);
-      if (!made && (made.error().code != Errc::bad_setting || options->must_select)) {
+      if (!made && (options->must_select || !may_run_by_any(made.error()))) {
         return no_selection(std::move(made).error(), options->algorithms);
       }
       known = all.try_emplace(options->algorithms).first;
@@ -212,6 +213,11 @@ class Made : public Operations {
     }
     if (known->second) return &*known->second;
     return get<Op, Algo>();
+  }
+  /// True if a call whose selection cannot be created may run by another algorithm, on all ranks.
+  static bool may_run_by_any(const Error& why) {
+    return why.code == Errc::bad_setting || why.code == Errc::over_budget ||
+           why.code == Errc::not_supported;
   }
   static cuda::std::unexpected<Error> no_selection(Error why, const std::string& list) {
     if (why.code == Errc::bad_setting) {
@@ -306,7 +312,7 @@ Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm)
   CCL_TRY(const bool deterministic, wants_one_order(comm));
   auto made = std::make_unique<Made>(comm, deterministic);
   CCL_CHECK(made->get<SendRecv>());
-  return std::unique_ptr<Operations>{std::move(made)};
+  return tuned(std::move(made), comm);
 }
 
 }  // namespace ccl::detail::nccl

@@ -42,12 +42,22 @@ void write_apart(std::weak_ptr<CommState> weak) {
 
 bool tick() {
   Observed& all = observed();
-  for (CommState* const state : all.states) {
-    if (!state->status.ok() && !state->observers.dumped()) write_apart(state->weak_from_this());
-  }
-  std::erase_if(all.states, [](const CommState* state) { return !state->status.ok(); });
+  std::erase_if(all.states, [](CommState* state) {
+    if (state->status.ok()) return false;
+    if (!state->observers.dumped()) write_apart(state->weak_from_this());
+    return true;
+  });
   if (all.states.empty()) all.pid = 0;
   return !all.states.empty();
+}
+
+/// Replaces what is not ASCII, because JSON and pickles hold valid UTF-8 only. The text keeps its
+/// length.
+template <class Text>
+void make_ascii(Text& text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+  }
 }
 
 void write_to(const std::string& folder, CommState& state) {
@@ -69,6 +79,15 @@ FlightRecord flight_record(CommState& state) {
   record.ranks = state.identity.ranks();
   if (auto well = state.status.result(); !well) record.failure = well.error().message();
   record.status = state.observers.status(Observers::all_operations);
+  make_ascii(record.name);
+  make_ascii(record.failure);
+  make_ascii(record.status.host);
+  make_ascii(record.status.rendezvous);
+  for (Operation& op : record.status.operations) {
+    make_ascii(op.what);
+    make_ascii(op.type);
+    make_ascii(op.redop);
+  }
   return record;
 }
 
@@ -88,21 +107,40 @@ Result<void> dump_on_failure(CommState& state) {
 }
 
 void dump_failure(CommState& state) noexcept {
-  if (state.status.ok() || !state.observers.claims_dump()) return;
-  if (!completes([&] { write_to(state.observers.dump_folder(), state); })) lose_log_line();
+  Observers& observers = state.observers;
+  if (state.status.ok() || observers.dump_folder().empty()) return;
+  // A second caller waits until the first has written.
+  const std::lock_guard lock{observers.dump_mutex()};
+  if (observers.dumped()) return;
+  if (!completes([&] { write_to(observers.dump_folder(), state); })) lose_log_line();
+  observers.set_dumped();
 }
 
 void dump_on_signal(CommState& state) {
-  if (!state.observers.dump_folder().empty()) write_to(state.observers.dump_folder(), state);
+  Observers& observers = state.observers;
+  const std::lock_guard lock{observers.dump_mutex()};
+  // The record of a failure stays: it shows what ran then.
+  if (observers.dump_folder().empty() || observers.dumped()) return;
+  write_to(observers.dump_folder(), state);
 }
+
+namespace {
+void end_observation(CommState& state) {
+  const std::lock_guard lock{net::Engine::get().mutex()};
+  std::erase(observed().states, &state);
+}
+}  // namespace
 
 void end_failure_dump(CommState& state) noexcept {
   if (state.observers.dump_folder().empty()) return;
-  {
-    const std::lock_guard lock{net::Engine::get().mutex()};
-    std::erase(observed().states, &state);
-  }
+  end_observation(state);
   dump_failure(state);
+}
+
+void leave_dump_to_whole(CommState& level) {
+  if (level.observers.dump_folder().empty()) return;
+  end_observation(level);
+  level.observers.set_dump_folder({});
 }
 
 }  // namespace ccl::detail

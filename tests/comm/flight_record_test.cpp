@@ -14,6 +14,7 @@
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
+#include "support/log_of.hpp"
 #include "support/processes.hpp"
 
 using namespace ccl;
@@ -168,10 +169,50 @@ TEST_CASE("on a signal, a process writes its record") {
 
 TEST_CASE("a folder that is not there fails no job") {
   const Environment dump{"CCL_DUMP_DIR", "/tmp/ccl-no-such-folder"};
+  const std::string log = log_of([] {
+    auto comms = Communicator::create_all(2);
+    REQUIRE(comms);
+    (*comms)[0].abort("for a test");
+    const auto status = (*comms)[0].status();
+    REQUIRE_FALSE(status);
+    CHECK(status.error().code == Errc::aborted);
+  });
+  CHECK(mentions(log, "no flight record (CCL_DUMP_DIR=/tmp/ccl-no-such-folder)"));
+}
+
+TEST_CASE("the record of a failure stays, and the communicator's end writes none") {
+  const Folder folder;
+  const Environment dump{"CCL_DUMP_DIR", folder.path};
+  {
+    auto comms = Communicator::create_all(2);
+    REQUIRE(comms);
+    std::vector<std::thread> ranks;
+    for (int r = 0; r < 2; ++r) {
+      ranks.emplace_back([&, r] { (void)(*comms)[r].finalize(); });
+    }
+    for (auto& rank : ranks) rank.join();
+  }
+  CHECK(folder.records().empty());
   auto comms = Communicator::create_all(2);
   REQUIRE(comms);
-  (*comms)[0].abort("for a test");
-  const auto status = (*comms)[0].status();
-  REQUIRE_FALSE(status);
-  CHECK(status.error().code == Errc::aborted);
+  (*comms)[1].abort("first");
+  REQUIRE_FALSE((*comms)[1].status());
+  (*comms)[1].abort("second");
+  CHECK(wait_until([&] { return folder.records().size() == 2; }, 30));
+  for (const auto& of : folder.records()) CHECK(mentions(of.failure, "first"));
+}
+
+TEST_CASE("a name that is no UTF-8 makes no record that cannot be read") {
+  const Folder folder;
+  Config config;
+  config.name = "caf\xe9";
+  auto comms = Communicator::create_all(2, config);
+  REQUIRE(comms);
+  REQUIRE((*comms)[0].dump(folder.path));
+  REQUIRE(folder.records().size() == 1);
+  CHECK(folder.records()[0].name == "caf?");
+  Communicator gone = std::move((*comms)[1]);
+  const auto moved = (*comms)[1].dump(folder.path);
+  REQUIRE_FALSE(moved);
+  CHECK(moved.error().code == Errc::invalid_usage);
 }

@@ -35,7 +35,13 @@ ccl::Result<void> read_file(const std::string& path, Records& into) {
     error.what = fmt::format("{}: {}", path, error.what);
     return ccl::fail(std::move(error));
   }
-  into[record->communicator].push_back(*std::move(record));
+  auto& known = into[record->communicator];
+  if (!known.empty() && known.front().ranks != record->ranks) {
+    return ccl::fail(ccl::Errc::mismatch,
+                     fmt::format("{}: it is of {} ranks, and others of the communicator are of {}",
+                                 path, record->ranks, known.front().ranks));
+  }
+  known.push_back(*std::move(record));
   return {};
 }
 
@@ -44,7 +50,8 @@ std::vector<std::string> files_of(const std::string& path) {
   std::error_code not_a_folder;
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator{path, not_a_folder}) {
-    if (entry.path().extension() == ".json") files.push_back(entry.path());
+    const std::string name = entry.path().filename();
+    if (name.starts_with("ccl_") && name.ends_with(".json")) files.push_back(entry.path());
   }
   if (not_a_folder) files.push_back(path);
   std::ranges::sort(files);
@@ -88,7 +95,10 @@ struct Wanted {
 ccl::Result<void> run(const Wanted& wanted) {
   Records records;
   for (const std::string& path : wanted.paths) {
-    for (const std::string& file : files_of(path)) CCL_CHECK(read_file(file, records));
+    for (const std::string& file : files_of(path)) {
+      const auto read = read_file(file, records);
+      if (!read) fmt::print(stderr, "ccl_report: {}\n", read.error().what);  // the others count
+    }
   }
   if (records.empty()) {
     return ccl::fail(ccl::Errc::invalid_argument,

@@ -6,8 +6,11 @@
 
 #include <array>
 #include <functional>
+#include <mutex>
 #include <set>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "nccl/plug_in/abi.hpp"
@@ -57,6 +60,14 @@ const char* type_name(DataType type) {
 
 std::uint64_t tag_of(const Call& call) {
   return call.options == nullptr ? 0 : call.options->profiler_tag;
+}
+
+/// Text in capitals that lives as long as the process: the plug-in may keep it.
+const char* kept(std::string_view text) {
+  static auto& mutex = *new std::mutex;
+  static auto& all = *new std::set<std::string, std::less<>>;
+  const std::lock_guard lock{mutex};
+  return all.insert(upper(text)).first->c_str();
 }
 
 /// Communicator of the plug-in. Each function is one thread's at a time, as the operations are.
@@ -122,14 +133,17 @@ class Profiled final : public Operations {
 
   Result<void> run(const Call& call) override {
     if (call.is_message()) return exchange({&call, 1});
-    if (!wants(of_collectives | event_group_api)) return inner_->run(call);
+    if (!wants(of_collectives | event_group_api)) {
+      ++calls_[std::size_t(call.kind)];  // the same numbers on all ranks, whatever each wants
+      return inner_->run(call);
+    }
     // First of all, because it may create what the call runs.
     CCL_TRY(const Choice choice, inner_->choice(call));
     const Event group = begin_group();
     const Event api = begin_api(call, group);
     const Event runs = begin_collective(call, choice, api, group);
     const Event launch = begin_launch(call, api);
-    return timed(runs, [&] { return inner_->run(call); });
+    return timed({&runs, 1}, [&] { return inner_->run(call); });
   }
 
   Result<double> predict(const Call& call) const override { return inner_->predict(call); }
@@ -144,7 +158,7 @@ class Profiled final : public Operations {
       runs.push_back(begin_message(one, apis.back(), group));
     }
     const Event launch = begin_launch(messages.front(), apis.front());
-    return timed(runs.front(), [&] { return inner_->exchange(messages); });
+    return timed(runs, [&] { return inner_->exchange(messages); });
   }
 
  private:
@@ -176,30 +190,22 @@ class Profiled final : public Operations {
     return {*profile_, what};
   }
 
-  /// `algo` and `proto` must live as long as the process: the plug-in may keep them.
-  static const char* kept(std::string_view text) {
-    static thread_local std::set<std::string, std::less<>>* const all =
-        new std::set<std::string, std::less<>>;
-    std::string name;
-    for (const char c : text) name += upper(c);
-    return all->insert(std::move(name)).first->c_str();
-  }
-
   Event begin_collective(const Call& call, const Choice& choice, const Event& api,
                          const Event& group) {
+    const std::uint64_t number = calls_[std::size_t(call.kind)]++;
     if (!wants(event_coll | event_kernel_ch)) return {};
     const std::string_view all = choice.composition;
     const auto slash = std::min(all.find('/'), all.size());
     EventDescription what = profile_->description(event_coll, api.handle());
     what.coll = {};
-    what.coll.number = calls_[std::size_t(call.kind)]++;
+    what.coll.number = number;
     what.coll.func = function_name(call.kind);
     what.coll.send = call.send;
     what.coll.recv = call.recv;
     what.coll.count = std::size_t(call.count);
     what.coll.root = call.root;
     what.coll.type = type_name(call.type);
-    what.coll.channels = std::uint8_t(std::min(choice.channels, 255));
+    what.coll.channels = channel_events();
     what.coll.warps = std::uint8_t(std::min((choice.lanes + 31) / 32, 255));
     what.coll.algo = kept(all.substr(0, slash));
     what.coll.proto = kept(all.substr(std::min(slash + 1, all.size())));
@@ -213,7 +219,7 @@ class Profiled final : public Operations {
     EventDescription what = profile_->description(event_p2p, api.handle());
     void* const buffer = call.kind == Kind::send ? const_cast<void*>(call.send) : call.recv;
     what.p2p = {function_name(call.kind), buffer,      type_name(call.type),
-                std::size_t(call.count),  call.root,   1,
+                std::size_t(call.count),  call.root,   channel_events(),
                 group.handle(),           tag_of(call)};
     return {*profile_, what};
   }
@@ -225,17 +231,25 @@ class Profiled final : public Operations {
     return {*profile_, what};
   }
 
-  /// Runs the call, and tells its time if it has run when `run` returns.
+  /// Number of channel events that follow, for which a plug-in waits. The time of GPU kernels is
+  /// not known.
+  std::uint8_t channel_events() const { return on_cpu_ && wants(event_kernel_ch) ? 1 : 0; }
+
+  /// Runs the call. If it has run when `run` returns, each of `runs` gets a channel event with its
+  /// time.
   template <class Run>
-  Result<void> timed(const Event& runs, Run&& run) {
-    if (!on_cpu_ || !wants(event_kernel_ch)) return run();
-    EventDescription what = profile_->description(event_kernel_ch, runs.handle());
-    what.kernel_ch = {0, HostMemory::now_ns()};
-    const Event channel{*profile_, what};
+  Result<void> timed(std::span<const Event> runs, Run&& run) {
+    if (channel_events() == 0) return run();
+    std::vector<Event> channels;
+    for (const Event& one : runs) {
+      EventDescription what = profile_->description(event_kernel_ch, one.handle());
+      what.kernel_ch = {0, HostMemory::now_ns()};
+      channels.emplace_back(*profile_, what);
+    }
     auto done = run();
     EventStateArguments end;
     end.timer = HostMemory::now_ns();
-    channel.record(state_kernel_ch_stop, end);
+    for (const Event& one : channels) one.record(state_kernel_ch_stop, end);
     return done;
   }
 
@@ -254,11 +268,13 @@ std::unique_ptr<Operations> profiled(std::unique_ptr<Operations> operations,
   if (with == nullptr) return operations;
   void* context = nullptr;
   const auto id = std::hash<std::string_view>{}(family);
+  // A plug-in may be switched off, and then leaves the context null.
   if (with->init(&context, id, &wanted_kinds, name.empty() ? nullptr : name.c_str(), hosts_of(comm),
                  comm.ranks(), comm.rank(), log_of_plug_in) != ncclSuccess) {
     log_info(LogPart::init, "the profiler plug-in refuses this communicator");
     return operations;
   }
+  if (context == nullptr) return operations;
   const bool on_cpu = comm.peer(comm.rank()).device < 0;
   return std::make_unique<Profiled>(std::move(operations),
                                     std::make_unique<Profile>(*with, context, comm.rank()), on_cpu);

@@ -7,14 +7,18 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
+#include <cstdint>
+#include <cstring>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "choose/only_selected.hpp"
+#include "comm/peer_waits.hpp"
+#include "comm/state.hpp"
 #include "nccl/plug_in/abi.hpp"
 #include "nccl/plug_in/hosts.hpp"
 #include "nccl/plug_in/library.hpp"
@@ -37,6 +41,15 @@ const TunerPlugIn* plug_in() {
   return found;
 }
 
+/// Gathers an element of each rank. Collective.
+Result<void> gather(const Communicator& comm, std::vector<std::int32_t>& all) {
+  CommState& state = *Access::state(comm);
+  if (!state.rendezvous.bootstrap()) return {};
+  const auto lock = state.rendezvous.lock();
+  return state.rendezvous.after_creation(
+      state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(std::int32_t)}));
+}
+
 std::optional<TunedFunction> function_of(Kind kind) {
   switch (kind) {
     case Kind::all_reduce:
@@ -54,29 +67,78 @@ std::optional<TunedFunction> function_of(Kind kind) {
   }
 }
 
-/// Name of the fastest entry; empty if there is none.
-std::string fastest(const TunerTable& table) {
-  std::string name;
-  float least = 0;
-  for (std::size_t a = 0; a < algorithms.size(); ++a) {
-    for (std::size_t p = 0; p < protocols.size(); ++p) {
-      const float us = table[a][p];
-      if (us < 0 || (!name.empty() && us >= least)) continue;
-      least = us;
-      name = fmt::format("{}_{} ", algorithms[a], protocols[p]);
-    }
-  }
-  return name;
+/// What a plug-in has chosen, as a number that ranks exchange: the place of an entry of the table,
+/// or `own` if ccl is to choose.
+using Answer = std::int32_t;
+constexpr Answer own = -1;
+
+/// Name of an answer's entry, which is a whole one: see `OnlySelected`.
+std::string name_of(Answer answer) {
+  return fmt::format("{}_{} ", algorithms[std::size_t(answer / tuner_protocols)],
+                     protocols[std::size_t(answer % tuner_protocols)]);
 }
+constexpr Answer answers = Answer(algorithms.size() * protocols.size());
+
+/// The fastest entry, or `own` if there is none.
+Answer fastest(const TunerTable& table) {
+  Answer best = own;
+  float least = 0;
+  for (Answer at = 0; at < answers; ++at) {
+    const float us = table[at / tuner_protocols][at % tuner_protocols];
+    if (us < 0 || (best != own && us >= least)) continue;
+    least = us;
+    best = at;
+  }
+  return best;
+}
+
+/// A plug-in's state for one communicator, on rank 0.
+class Tuner {
+ public:
+  Tuner(const TunerPlugIn& plug_in, void* context) : plug_in_{plug_in}, context_{context} {}
+  ~Tuner() {
+    if (context_ != nullptr) (void)plug_in_.finalize(context_);
+  }
+  Tuner(const Tuner&) = delete;
+  Tuner& operator=(const Tuner&) = delete;
+
+  Answer ask(TunedFunction function, Index bytes, TunerTable& table) {
+    TunerTable before;
+    std::memcpy(&before, &table, sizeof table);
+    int channels = 0;
+    // As NCCL passes it: the table itself, under the type of rows.
+    float** const rows = reinterpret_cast<float**>(&table);
+    const auto done = plug_in_.choose(context_, function, std::size_t(bytes), 1, rows,
+                                      tuner_algorithms, tuner_protocols, 0, &channels);
+    if (done != ncclSuccess || std::memcmp(&before, &table, sizeof table) == 0) return own;
+    if (channels > 0 && !std::exchange(said_channels_, true)) {
+      log_info(LogPart::tuning,
+               "the tuner plug-in's number of channels ({}) has no effect: ccl chooses the blocks "
+               "of a launch by its size",
+               channels);
+    }
+    return fastest(table);
+  }
+
+ private:
+  const TunerPlugIn& plug_in_;
+  void* const context_;
+  bool said_channels_ = false;
+};
 
 class Tuned final : public Operations {
  public:
-  Tuned(std::unique_ptr<Operations> inner, const TunerPlugIn& plug_in, void* context, int ranks)
-      : inner_{std::move(inner)}, plug_in_{plug_in}, context_{context}, ranks_{ranks} {}
-  ~Tuned() override { (void)plug_in_.finalize(context_); }
+  Tuned(std::unique_ptr<Operations> inner, std::unique_ptr<Tuner> tuner, const Communicator& comm)
+      : inner_{std::move(inner)}, tuner_{std::move(tuner)}, comm_{comm} {}
 
-  Result<void> run(const Call& call) override { return inner_->run(with_choice(call)); }
-  Result<Choice> choice(const Call& call) override { return inner_->choice(with_choice(call)); }
+  Result<void> run(const Call& call) override {
+    CCL_TRY(const Call chosen, with_choice(call));
+    return inner_->run(chosen);
+  }
+  Result<Choice> choice(const Call& call) override {
+    CCL_TRY(const Call chosen, with_choice(call));
+    return inner_->choice(chosen);
+  }
   Result<double> predict(const Call& call) const override { return inner_->predict(call); }
   Result<void> exchange(std::span<const Call> messages) override {
     return inner_->exchange(messages);
@@ -85,57 +147,49 @@ class Tuned final : public Operations {
  private:
   Index bytes_of(const Call& call) const {
     const bool shares = call.kind == Kind::all_gather || call.kind == Kind::reduce_scatter;
-    return call.count * size_of(call.type) * (shares ? ranks_ : 1);
+    return call.count * size_of(call.type) * (shares ? comm_.ranks() : 1);
   }
 
   void fill(TunerTable& table, const Call& call) const {
     for (auto& row : table) std::fill(std::begin(row), std::end(row), -1.f);
-    for (std::size_t a = 0; a < algorithms.size(); ++a) {
-      for (std::size_t p = 0; p < protocols.size(); ++p) {
-        const std::string name = fmt::format("{}_{} ", algorithms[a], protocols[p]);
-        const OnlySelected only{name};
-        if (const auto us = inner_->predict(call)) table[a][p] = float(*us);
-      }
+    for (Answer at = 0; at < answers; ++at) {
+      const std::string name = name_of(at);
+      const OnlySelected only{name};
+      const auto us = inner_->predict(call);
+      if (us) table[at / tuner_protocols][at % tuner_protocols] = float(*us);
     }
   }
 
-  /// What the plug-in makes the fastest; empty if it leaves the choice to ccl.
-  std::string ask(TunedFunction function, const Call& call) {
-    TunerTable table;
-    fill(table, call);
-    const std::string before = fastest(table);
-    if (before.empty()) return {};
-    int channels = 0;
-    // As NCCL passes it: the table itself, under the type of rows.
-    float** const rows = reinterpret_cast<float**>(&table);
-    const auto done = plug_in_.choose(context_, function, std::size_t(bytes_of(call)), 1, rows,
-                                      tuner_algorithms, tuner_protocols, 0, &channels);
-    if (done != ncclSuccess) return {};
-    if (channels > 0 && !std::exchange(said_channels_, true)) {
-      log_info(LogPart::tuning,
-               "the tuner plug-in's number of channels ({}) has no effect: ccl chooses the blocks "
-               "of a launch by its size",
-               channels);
+  /// Rank 0's answer. Collective: the data of which a rank predicts may differ, and its plug-in,
+  /// too.
+  Result<Answer> agree(TunedFunction function, const Call& call) {
+    CCL_CHECK(check_may_wait());
+    std::vector<Answer> all(static_cast<std::size_t>(comm_.ranks()), own);
+    if (tuner_ != nullptr) {
+      TunerTable table;
+      fill(table, call);
+      all[0] = tuner_->ask(function, bytes_of(call), table);
     }
-    std::string after = fastest(table);
-    return after == before ? std::string{} : after;
+    CCL_CHECK(gather(comm_, all));
+    return all[0] < answers ? all[0] : own;
   }
 
-  Call with_choice(const Call& call) {
+  Result<Call> with_choice(const Call& call) {
     const auto function = function_of(call.kind);
     const bool selects = call.options != nullptr && !call.options->algorithms.empty();
     if (!function || selects) return call;
     const auto key = std::make_pair(*function, bytes_of(call));
     auto known = answers_.find(key);
     if (known == answers_.end()) {
+      CCL_TRY(const Answer answer, agree(*function, call));
       if (answers_.size() == max_answers) answers_.clear();
-      known = answers_.emplace(key, ask(*function, call)).first;
+      known = answers_.emplace(key, answer).first;
     }
-    if (known->second.empty()) return call;
+    if (known->second == own) return call;
     Call chosen = call;
     auto options = call.options != nullptr ? std::make_shared<CallOptions>(*call.options)
                                            : std::make_shared<CallOptions>();
-    options->algorithms = known->second;
+    options->algorithms = name_of(known->second);
     options->must_select = false;
     chosen.options = std::move(options);
     return chosen;
@@ -143,30 +197,38 @@ class Tuned final : public Operations {
 
   static constexpr std::size_t max_answers = 4096;
   const std::unique_ptr<Operations> inner_;
-  const TunerPlugIn& plug_in_;
-  void* const context_;
-  const int ranks_;
-  bool said_channels_ = false;
-  std::map<std::pair<TunedFunction, Index>, std::string> answers_;  // each is asked once
+  const std::unique_ptr<Tuner> tuner_;  // on rank 0
+  const Communicator comm_;
+  std::map<std::pair<TunedFunction, Index>, Answer> answers_;  // each is asked once
 };
 
-}  // namespace
-
-std::unique_ptr<Operations> tuned(std::unique_ptr<Operations> operations, const Communicator& comm,
-                                  std::string_view family) {
+/// The plug-in's state on rank 0; null if there is none.
+std::unique_ptr<Tuner> begin(const Communicator& comm) {
   const TunerPlugIn* const with = plug_in();
-  if (with == nullptr) return operations;
+  if (with == nullptr || comm.rank() != 0) return nullptr;
   void* context = nullptr;
-  const auto id = std::hash<std::string_view>{}(family);
+  const Word id = Access::state(comm)->identity.id();
   const int hosts = hosts_of(comm);
   NvlinkDomains domains{hosts, comm.ranks() / hosts, comm.ranks() / hosts};
   TunerConstants constants{};
   if (with->init(&context, id, std::size_t(comm.ranks()), std::size_t(hosts), log_of_plug_in,
                  &domains, &constants) != ncclSuccess) {
     log_info(LogPart::tuning, "the tuner plug-in refuses this communicator");
-    return operations;
+    return nullptr;
   }
-  return std::make_unique<Tuned>(std::move(operations), *with, context, comm.ranks());
+  return std::make_unique<Tuner>(*with, context);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Operations>> tuned(std::unique_ptr<Operations> operations,
+                                          const Communicator& comm) {
+  auto tuner = begin(comm);
+  std::vector<Answer> has(static_cast<std::size_t>(comm.ranks()), 0);
+  if (tuner != nullptr) has[0] = 1;
+  CCL_CHECK(gather(comm, has));
+  if (has[0] == 0) return operations;
+  return std::make_unique<Tuned>(std::move(operations), std::move(tuner), comm);
 }
 
 }  // namespace ccl::detail::nccl

@@ -11,9 +11,10 @@ namespace ccl::detail {
 /// Fails the communicator on all ranks, because they may wait for the call that an exception has
 /// ended. Returns `error`, annotated with this rank.
 Error fail_thrown(const Communicator& comm, Error error) noexcept;
-/// Sends the failure of this rank to the others if another thread of the library has run out of
-/// memory. They may wait for the call that failed by it.
-void share_failure_of_memory(const Communicator& comm) noexcept;
+/// Follows a failed call. Sends the failure of this rank to the others if another thread of the
+/// library has run out of memory, because they may wait for the call that failed by it. Writes the
+/// flight record if the communicator has failed.
+void after_failed_call(const Communicator& comm) noexcept;
 
 /// `guarded` of a call without a value, once for all types of calls.
 Result<void> guarded_call(const Communicator& comm, Result<void> (*run)(void* call), void* call);
@@ -30,7 +31,7 @@ auto guarded(const Communicator& comm, F&& call) -> decltype(call()) {
   } else {
     auto result = without_exceptions(
         call, [&comm](Error error) { return fail_thrown(comm, std::move(error)); });
-    if (!result) share_failure_of_memory(comm);
+    if (!result) after_failed_call(comm);
     return result;
   }
 }

@@ -80,6 +80,7 @@ TEST_CASE("a profiler plug-in that refuses fails no call") {
                          sum_and_send);
   };
   CHECK(with("init").empty());
+  CHECK(with("context").empty());  // its `finalize` would fail without a context
   const std::string beginning_and_end = with("start");
   CHECK(lines_of(beginning_and_end, 1).size() == 2);
   CHECK(lines_of(with("events"), 0) == lines_of(beginning_and_end, 0));
