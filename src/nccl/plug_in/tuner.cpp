@@ -224,10 +224,10 @@ std::unique_ptr<Tuner> begin(const Communicator& comm) {
 Result<std::unique_ptr<Operations>> tuned(std::unique_ptr<Operations> operations,
                                           const Communicator& comm) {
   auto tuner = begin(comm);
-  std::vector<Answer> has(static_cast<std::size_t>(comm.ranks()), 0);
-  if (tuner != nullptr) has[0] = 1;
-  CCL_CHECK(gather(comm, has));
-  if (has[0] == 0) return operations;
+  std::vector<Answer> present(static_cast<std::size_t>(comm.ranks()), 0);
+  if (tuner != nullptr) present[0] = 1;
+  CCL_CHECK(gather(comm, present));
+  if (present[0] == 0) return operations;
   return std::make_unique<Tuned>(std::move(operations), std::move(tuner), comm);
 }
 
