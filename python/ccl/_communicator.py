@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from typing import Any, Sequence
 
 from . import _buffers, _core
@@ -366,6 +367,14 @@ class Communicator:
     def report(self) -> str:
         """Returns the state of all ranks, and the rank that is behind. Takes at most 2 s."""
         return self._core.report()
+
+    def dump(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the operations that this rank remembers to files in `folder`, which exists.
+
+        `ccl_report FOLDER` says who was behind, and PyTorch's `torchfrtrace` reads the files, too.
+        With `CCL_DUMP_DIR` a rank also writes them when its communicator fails.
+        """
+        self._core.dump(os.fspath(folder))
 
     def __enter__(self) -> Communicator:
         return self

@@ -243,6 +243,12 @@ class GpuCore:
             "communicators of GPUs give no report; errors hold it, and CCL_DEBUG=INFO"
         )
 
+    def dump(self, folder: str) -> None:
+        raise _errors.NotSupportedError(
+            "communicators of GPUs write no files on demand; with CCL_DUMP_DIR they write them when "
+            "they fail"
+        )
+
     def split(self, color: int, key: int, options: Any) -> GpuCore | None:
         _check_options(options)
         made = _Pointer()

@@ -191,6 +191,12 @@ void bind_communicator(nb::module_& m) {
              return released([&]() -> Result<std::string> { return c->comm().report().text(); });
            })
       .def(
+          "dump",
+          [](const Core& c, const std::string& folder) {
+            released([&] { return c->comm().dump(folder); });
+          },
+          "folder"_a)
+      .def(
           "abort",
           [](const Core& c, const std::string& why) {
             const nb::gil_scoped_release unlocked;

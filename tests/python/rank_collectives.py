@@ -2,6 +2,7 @@
 are computed here."""
 
 import sys
+import tempfile
 import warnings
 
 import numpy as np
@@ -178,6 +179,10 @@ def check_others(comm):
     comm.barrier()
     assert comm.host(0) and "rank" in comm.report() and comm.memory_used > 0
     comm.check_status()
+    with tempfile.TemporaryDirectory() as folder:
+        comm.dump(folder)
+        said = ccl.report.text(folder)
+        assert f"of {n} ranks, {n - 1} of which left no record" in said or n == 1, said
     return 6
 
 

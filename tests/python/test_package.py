@@ -39,7 +39,7 @@ class Package(unittest.TestCase):
         folder = Path(ccl.__file__).parent
         for file in ("py.typed", "_core.pyi", "include/ccl/ccl.hpp", "include/ccl/version.hpp",
                      "lib/libccl_runtime.a", "lib/cmake/ccl/cclConfig.cmake", "bin/ccl_perf",
-                     "bin/ccl_topo"):  # fmt: skip
+                     "bin/ccl_report", "bin/ccl_topo"):  # fmt: skip
             self.assertTrue((folder / file).exists(), file)
         stub = (folder / "_core.pyi").read_text()
         self.assertIn("class Core", stub)
@@ -90,8 +90,11 @@ class Package(unittest.TestCase):
         self.assertIn("cpu", ccl.topo.text("show").lower())
         with self.assertRaisesRegex(ccl.InvalidArgumentError, "there is no shwo"):
             ccl.topo.text("shwo")
+        with self.assertRaisesRegex(ccl.InvalidArgumentError, "no file ccl_.*json"):
+            ccl.report.text("/nowhere")
         bin = Path(sys.executable).parent
         for command in ([bin / "ccl_perf", "--help"], [bin / "ccl_topo", "--help"],
+                        [bin / "ccl_report", "--help"],
                         [sys.executable, "-m", "ccl.perf", "--help"]):  # fmt: skip
             self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0, command)
         from ccl import perf
