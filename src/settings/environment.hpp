@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace ccl::detail {
@@ -11,7 +12,7 @@ using VariableSource = const char* (*)(const char* variable);
 /// Replaces the environment for variables that begin with NCCL_. Call it before any setting is
 /// read.
 void set_nccl_variables(VariableSource source);
-/// Returns the value of a variable, or null.
-const char* environment_value(const std::string& variable);
+/// Returns the value of a variable. Any thread.
+std::optional<std::string> environment_value(const std::string& variable);
 
 }  // namespace ccl::detail

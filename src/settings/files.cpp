@@ -61,7 +61,7 @@ const std::vector<FileValue>& values_of_files() {
 }
 
 std::optional<std::string> value_of_variable(const std::string& variable) {
-  if (const char* const value = environment_value(variable); value != nullptr) return value;
+  if (auto value = environment_value(variable)) return value;
   for (const FileValue& one : values_of_files()) {
     if (one.variable == variable) return one.value;
   }

@@ -219,7 +219,7 @@ void report_given(const Setting& s) {
   const auto set = given(s);
   if (!set) return;
   const bool secret = s.name == "SECRET";
-  const bool by_file = environment_value(set->variable) == nullptr;
+  const bool by_file = !environment_value(set->variable);
   const std::string text = fmt::format("{} set by {} to {}", set->variable,
                                        by_file ? "a configuration file" : "environment",
                                        secret ? "a text that is not shown" : set->value);
