@@ -87,9 +87,12 @@ OnDemandConnect::~OnDemandConnect() {
 bool OnDemandConnect::IdleScope::idle() {
   OnDemandConnect& of = opening_;
   const int missing = of.missing_.load();
-  // The proxy has a thread of its own, and the connecting thread needs this core more.
   if (missing == 0) return before_.run != nullptr && before_.run(before_.context);
-  // At most 1 ms, because data on existing wires wakes no thread.
+  // Steps that lanes have posted wake no thread. The peer may need them before it can call the rank
+  // whose wire is missing, so this thread moves them. It never blocks on the proxy's descriptors.
+  if (Access::state(of.connections_.comm())->proxy.help(true)) return true;
+  // The connecting thread needs this core more. At most 1 ms, because data on existing wires wakes
+  // no thread.
   std::unique_lock lock{of.mutex_};
   return of.more_.wait_for(lock, std::chrono::milliseconds{1},
                            [&] { return of.missing_.load() < missing; });

@@ -131,7 +131,7 @@ class SendStream final : public SocketTask {
         return -1;
       }
     }
-    if (stream_ == 0 && step_ >= reported_) {  // pieces for the others
+    if (stream_ == 0 && last > reported_) {  // pieces for the others
       reported_ = last;
       wake_others();
     }

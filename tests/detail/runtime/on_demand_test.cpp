@@ -4,6 +4,7 @@
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/loopback.hpp>
+#include <ccl/transport/socket.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -11,13 +12,17 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "comm/state.hpp"
 #include "support/catch.hpp"
 #include "support/on_ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
+using ccl::detail::Access;
+using ccl::detail::ProxyEngine;
 
 namespace {
 
@@ -192,6 +197,37 @@ TEST_CASE("no order in which pairs are first used deadlocks") {
     };
     CCL_CHECK(all(pairs));
     return all(others);
+  }));
+}
+
+TEST_CASE("steps over a wire that exists leave while another wire is missing") {
+  // As above, but the wire from rank 0 to rank 1 is there already: no new task wakes the proxy,
+  // which must move the steps while rank 0 waits for the wire from rank 2.
+  using OverTcp = Collective<SendRecv, Pairwise, Simple, SocketTransport>;
+  check_well(on_ranks(3, patient(20), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto pairs, OverTcp::create(comm));
+    const int me = comm.rank();
+    int x = me, y = -1;
+    if (me < 2) CCL_CHECK(me == 0 ? pairs.send(&x, 1, 1) : pairs.recv(&y, 1, 0));
+    // Until the proxy of rank 0 has gone to sleep.
+    ProxyEngine& proxy = Access::state(comm)->proxy;
+    for (Word sleeps = proxy.counters().sleeps; me == 0;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+      if (std::exchange(sleeps, proxy.counters().sleeps) == proxy.counters().sleeps) break;
+    }
+    switch (me) {
+      case 0:
+        CCL_CHECK(pairs(&x, 1, 1, &y, 1, 2));
+        return expect(y == 2, "wrong message at 0");
+      case 1:
+        CCL_CHECK(pairs.recv(&y, 1, 0));
+        CCL_CHECK(pairs.send(&x, 1, 2));
+        return expect(y == 0, "wrong message at 1");
+      default:
+        CCL_CHECK(pairs.recv(&y, 1, 1));
+        CCL_CHECK(pairs.send(&x, 1, 0));
+        return expect(y == 1, "wrong message at 2");
+    }
   }));
 }
 
