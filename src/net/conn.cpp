@@ -13,6 +13,12 @@ namespace ccl::detail::net {
 namespace {
 constexpr double drain_s = 2;                             // limit of `drain`
 constexpr size_t max_unanswered_bytes = size_t{1} << 14;  // a fraction of a socket's buffer
+constexpr size_t kept_bytes = size_t{16} << 10;           // of an empty buffer
+
+/// Frees a buffer that a large frame has left empty: a rank of a large job has many connections.
+void let_go(std::vector<std::byte>& buffer) {
+  if (buffer.empty() && buffer.capacity() > kept_bytes) std::vector<std::byte>{}.swap(buffer);
+}
 }  // namespace
 
 Result<std::shared_ptr<Conn>> Conn::start(SecureSocket socket, OnFrame frame, OnClosed closed) {
@@ -84,6 +90,7 @@ void Conn::flush() {
   if (done) {
     out_.clear();
     sent_ = 0;
+    let_go(out_);
   }
   if (socket_ && writable_wanted_ == done) {
     writable_wanted_ = !done;
@@ -152,6 +159,7 @@ void Conn::receive() {
     take(header, payload);
   }
   in_.erase(in_.begin(), in_.begin() + std::ptrdiff_t(at));
+  let_go(in_);
 }
 
 void Conn::take(const FrameHeader& header, Bytes payload) {

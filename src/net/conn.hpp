@@ -72,6 +72,8 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   void flush() override;
   void forget() override { socket_.reset(); }
   void broke(int os_code) override { ended(os_code); }
+  /// Bytes of memory that the connection holds for frames.
+  size_t buffer_bytes() const { return in_.capacity() + out_.capacity(); }
   /// Bytes that wait for the other end to read. More of them end the connection with ENOBUFS, so
   /// a peer that never reads uses up no memory. One frame may be larger.
   static constexpr size_t max_unsent_bytes = size_t{1} << 28;

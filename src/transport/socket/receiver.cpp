@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <utility>
-#include <vector>
 
 #include "transport/edge_error.hpp"
 #include "transport/socket/task.hpp"
@@ -34,7 +34,8 @@ class ReceiveStream final : public SocketTask {
  public:
   ReceiveStream(std::shared_ptr<SocketLink> link, int channel, int stream)
       : SocketTask{std::move(link), channel, stream} {
-    if (stream == 0) staging_.resize(staging_bytes);
+    // Pages that no step needs stay untouched.
+    if (stream == 0) staging_ = std::make_unique_for_overwrite<std::byte[]>(staging_bytes);
   }
 
   Progress progress(ProxyCounters& counters) override {
@@ -106,7 +107,7 @@ class ReceiveStream final : public SocketTask {
   bool holds_large() const {
     if (wire_.zero_copy == nullptr || inside_ || staged() < sizeof(StepHeader)) return false;
     StepHeader header;
-    std::memcpy(&header, staging_.data() + begin_, sizeof header);
+    std::memcpy(&header, staging_.get() + begin_, sizeof header);
     return Index(header.bytes) >= ZeroCopy::min_bytes;
   }
   /// True while it waits for credit of the lanes, which arrives without a call.
@@ -138,10 +139,10 @@ class ReceiveStream final : public SocketTask {
   /// socket holds more.
   std::size_t room() {
     if (after_large_) return sizeof(StepHeader);
-    if (!converses() || step_ + 1 != wire_.zero_copy->wanted() || !sends()) return staging_.size();
+    if (!converses() || step_ + 1 != wire_.zero_copy->wanted() || !sends()) return staging_bytes;
     const Index bytes = wire_.zero_copy->wanted_bytes();
     const bool fits = bytes >= 0 && bytes < min_lot;
-    return fits ? sizeof(StepHeader) + std::size_t(bytes) + 1 : staging_.size();
+    return fits ? sizeof(StepHeader) + std::size_t(bytes) + 1 : staging_bytes;
   }
   /// True if steps have been posted for the peer since the last read. If not, it reads all data.
   bool sends() {
@@ -166,7 +167,7 @@ class ReceiveStream final : public SocketTask {
     if (const Index ready = std::min(Index(staged()), rest_); ready > 0) {
       const ZeroCopy::Use use{past_slot(step_) ? wire_.zero_copy : nullptr};
       if (!use.allowed()) return false;
-      std::memcpy(at_, staging_.data() + begin_, std::size_t(ready));
+      std::memcpy(at_, staging_.get() + begin_, std::size_t(ready));
       begin_ += std::size_t(ready);
       at_ += ready;
       rest_ -= ready;
@@ -185,7 +186,7 @@ class ReceiveStream final : public SocketTask {
   /// Takes the next header. Returns false if no further step will follow.
   bool open_step() {
     StepHeader header;
-    std::memcpy(&header, staging_.data() + begin_, sizeof header);
+    std::memcpy(&header, staging_.get() + begin_, sizeof header);
     begin_ += sizeof header;
     if (header.step == goodbye) {
       socket_.reset();
@@ -216,7 +217,7 @@ class ReceiveStream final : public SocketTask {
   Index receive_some(bool& more) {
     if (begin_ == end_) begin_ = end_ = 0;
     if (begin_ > 0) {  // a part of a header
-      std::memmove(staging_.data(), staging_.data() + begin_, staged());
+      std::memmove(staging_.get(), staging_.get() + begin_, staged());
       end_ -= std::exchange(begin_, 0);
     }
     iovec parts[2];
@@ -226,8 +227,8 @@ class ReceiveStream final : public SocketTask {
     if (stream_ == 0 && direct == (inside_ ? rest_ : 0)) {
       // A large step usually follows another: it bypasses the staging area.
       const bool large = inside_ && wire_.zero_copy != nullptr && direct >= ZeroCopy::min_bytes;
-      const std::size_t most = large ? sizeof(StepHeader) : inside_ ? staging_.size() : room();
-      parts[count++] = {staging_.data() + end_, most - end_};
+      const std::size_t most = large ? sizeof(StepHeader) : inside_ ? staging_bytes : room();
+      parts[count++] = {staging_.get() + end_, most - end_};
     }
     ssize_t got = 0;
     const ZeroCopy::Use use{inside_ && past_slot(step_) ? wire_.zero_copy : nullptr};
@@ -272,7 +273,7 @@ class ReceiveStream final : public SocketTask {
   bool inside_ = false;  // its header has come
   std::byte* at_ = nullptr;
   Index rest_ = 0;  // missing bytes of its piece, for `at_`
-  std::vector<std::byte> staging_;
+  std::unique_ptr<std::byte[]> staging_;
   unsigned receives_ = 0;
   int deferred_ = 0;                  // turns since it last read
   std::shared_ptr<SocketLink> mate_;  // the reverse edge

@@ -122,6 +122,31 @@ TEST_CASE("a connection whose other end does not read ends, with a bounded queue
   CHECK(wait_for(closed) == ENOBUFS);
 }
 
+TEST_CASE("a connection keeps no memory of large frames that are gone") {
+  constexpr size_t bytes = size_t{4} << 20, kept = size_t{64} << 10;
+  std::atomic<int> arrived{-1};
+  const Ends ends{[&](Conn&, const FrameHeader& header, Bytes) { arrived = int(header.bytes); }};
+  const std::vector<std::byte> text(bytes, std::byte{7});
+  const auto held = [&] {
+    const std::lock_guard lock{Engine::get().mutex()};
+    return ends.near->buffer_bytes();
+  };
+  {
+    const std::lock_guard lock{Engine::get().mutex()};
+    ends.near->send(FrameKind::message, 0, 1, text);
+  }
+  CHECK(held() > kept);  // the socket does not take it all
+  CHECK(read_frame(ends.far).payload == text);
+  const auto soon = Deadline::after(20);
+  while (held() > kept && !soon.passed()) std::this_thread::yield();
+  CHECK(held() <= kept);
+
+  write_header(ends.far, {FrameKind::message, 0, 2, bytes});
+  REQUIRE(send_all(ends.far.get(), text.data(), Index(bytes), soon, nullptr).has_value());
+  CHECK(wait_for(arrived) == int(bytes));
+  CHECK(held() <= kept);
+}
+
 TEST_CASE("an exception of a connection ends that one and no other") {
   std::atomic<int> closed{-1};
   const Ends bad{[](Conn&, const FrameHeader&, Bytes) { throw std::bad_alloc{}; },
