@@ -152,13 +152,22 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
 }
 
 void Connections::place_channels() {
-  const std::size_t wires = std::size_t(comm_.ranks()) * plan_.channels;
-  cursors_.resize(2 * wires);
-  in_.resize(wires);
-  out_.resize(wires);
+  if (needs_.exchanges) {
+    cursors_.resize(2 * std::size_t(comm_.ranks()) * std::size_t(plan_.channels));
+    tables_.cursors = cursors_.data();
+  }
+  rows_ = WireRows{comm_.ranks(), plan_.channels, needs_.exchanges};
   positions_ = PositionTable::make(comm_, plan_.channels);
-  tables_ = {in_.data(), out_.data(), positions_.rings.data(), positions_.trees.data(),
-             cursors_.data()};
+  tables_.rings = positions_.rings.data();
+  tables_.trees = positions_.trees.data();
+  point_to_rows();
+}
+
+void Connections::point_to_rows() {
+  tables_.in = rows_.in().data();
+  tables_.out = rows_.out().data();
+  tables_.column_of = rows_.column_of().empty() ? nullptr : rows_.column_of().data();
+  tables_.columns = rows_.columns();
 }
 
 }  // namespace ccl::detail

@@ -34,7 +34,8 @@ Result<void> make_wires(const Composed& of, Connections& connections, bool late)
   const Result<void> ready = prepare();
   if (connections.comm().ranks() == 1) return ready;
   if (of.positions.by_root || late) return agree_on_result(connections, ready);
-  if (of.exchanges && connections.connects_on_demand()) return connections.connect_on_demand(ready);
+  if (of.needs.exchanges && connections.connects_on_demand())
+    return connections.connect_on_demand(ready);
   return connect_positions(connections, of.positions, 0, ready);
 }
 

@@ -25,6 +25,8 @@ struct SideBranch {
 struct DeviceState {
   GpuArena arena;
   GpuBlock tables{};
+  std::size_t table_bytes = 0;  // of the wires' tables
+  std::vector<GpuBlock> former_tables{};
   std::vector<Connection> connections{};
   bool holds_slots = false;                  // slots of some wires lie in this GPU's memory
   std::unique_ptr<SideBranch> side{};        // stream of `CopyEngine`

@@ -18,15 +18,14 @@ std::optional<WireSteps> read_steps(const Wire& wire, int device) {
 
 std::vector<WireSteps> Connections::steps() const {
   std::vector<WireSteps> all;
-  const int ranks = comm_.ranks();
   const std::lock_guard lock{wires_mutex_};
-  for (const auto* wires : {&in_, &out_}) {
+  for (const auto* wires : {&rows_.in(), &rows_.out()}) {
     for (std::size_t i = 0; i < wires->size(); ++i) {
       auto steps = read_steps((*wires)[i], comm_.device());
       if (!steps) continue;
-      steps->peer = int(i) % ranks;
-      steps->channel = int(i) / ranks;
-      steps->sends = wires == &out_;
+      steps->peer = rows_.peer_of(i);
+      steps->channel = rows_.channel_of(i);
+      steps->sends = wires == &rows_.out();
       all.push_back(*steps);
     }
   }

@@ -89,13 +89,17 @@ Result<void> Connections::upload() {
   const PositionTable& at = positions_;
   const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
   // The tables lie in the order of their alignment.
-  const std::size_t out = part(in_), rings = out + part(out_), trees = rings + part(at.rings),
-                    cursors = trees + part(at.trees),
-                    order = (cursors + part(cursors_) + 7) / 8 * 8, bytes = order + part(at.order);
+  const std::size_t out = part(rows_.in()), rings = out + part(rows_.out()),
+                    trees = rings + part(at.rings), cursors = trees + part(at.trees),
+                    order = (cursors + part(cursors_) + 7) / 8 * 8,
+                    columns = order + part(at.order), bytes = columns + part(rows_.column_of());
   static_assert(alignof(TreePosition) <= 8 && sizeof(TreePosition) % 8 == 0 &&
                 sizeof(RingPosition) % 8 == 0);
-  if (!device_->tables.memory) {
+  if (bytes > device_->table_bytes) {
+    // Launches that are under way read the tables until the composition ends.
+    if (device_->tables.memory) device_->former_tables.push_back(device_->tables);
     CCL_TRY(device_->tables, device_->arena.allocate(bytes));
+    device_->table_bytes = bytes;
   }
   std::byte* const base = device_->tables.at();
   std::vector<std::byte> image(bytes);
@@ -106,16 +110,19 @@ Result<void> Connections::upload() {
   for (RingPosition& ring : device_rings) {
     ring.order = reinterpret_cast<const int*>(base + order) + (ring.order - at.order.data());
   }
-  put(0, in_);
-  put(out, out_);
+  put(0, rows_.in());
+  put(out, rows_.out());
   put(rings, device_rings);
   put(trees, at.trees);
   put(order, at.order);
+  put(columns, rows_.column_of());
   tables_.in = reinterpret_cast<const Wire*>(base);
   tables_.out = reinterpret_cast<const Wire*>(base + out);
   tables_.rings = reinterpret_cast<const RingPosition*>(base + rings);
   tables_.trees = reinterpret_cast<const TreePosition*>(base + trees);
-  tables_.cursors = reinterpret_cast<Cursor*>(base + cursors);
+  tables_.cursors = cursors_.empty() ? nullptr : reinterpret_cast<Cursor*>(base + cursors);
+  tables_.columns = rows_.columns();
+  if (!rows_.column_of().empty()) tables_.column_of = reinterpret_cast<const int*>(base + columns);
   return state.device.gpu->put(base, image.data(), bytes);
 }
 
@@ -195,9 +202,7 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from,
   std::map<std::pair<int, int>, ChannelUses> wanted;
   const auto want = [&](int sender, int receiver, const PeerChannel& named) {
     const int peer = sender == me ? receiver : sender;
-    const auto& table = sender == me ? out_ : in_;
-    const auto at = std::size_t(named.channel) * std::size_t(comm_.ranks()) + std::size_t(peer);
-    if (peer == me || table[at].slots != nullptr) return;
+    if (peer == me || rows_.at(sender == me, named.channel, peer).slots != nullptr) return;
     wanted[{sender, receiver}].emplace(named.channel, named.use);
   };
   for (const PeerChannel& p : from) want(p.rank, me, p);
@@ -302,7 +307,7 @@ Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
 bool Connections::has_wire(int sender, int receiver) const {
   const int me = comm_.rank();
   if (sender == receiver) return true;
-  return (sender == me ? out_[std::size_t(receiver)] : in_[std::size_t(sender)]).slots != nullptr;
+  return rows_.at(sender == me, 0, sender == me ? receiver : sender).slots != nullptr;
 }
 
 EdgeTransport Connections::edge_transport(int sender, int receiver) const {
@@ -351,8 +356,8 @@ void Connections::own(Connection connection, int sender, int receiver,
     const std::lock_guard wires{wires_mutex_};
     std::size_t n = 0;
     for (const auto& [channel, use] : channels) {
-      (sender == me ? out_ : in_)[std::size_t(channel) * comm_.ranks() + peer] =
-          connection.wires[n++];
+      const bool moved = rows_.put(sender == me, channel, peer, connection.wires[n++]);
+      if (moved && !device_) point_to_rows();
     }
   }
   const bool slots_here = connection.reads ? sender == me : receiver == me;

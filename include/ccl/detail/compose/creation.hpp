@@ -34,7 +34,6 @@ struct Composed {
   // Members of compositions over wires.
   int (*max_wires)(int ranks) = nullptr;
   PositionsOf positions{};
-  bool exchanges = false;
   // Members of compositions over peer memory.
   bool (*takes_ranks)(int ranks) = nullptr;
   bool copies = false, pulls = false, by_stream = false, stores_plainly = false;
@@ -70,7 +69,7 @@ constexpr Composed composed() {
     of.plans = wire_plans<Algo, Proto>;
     of.max_wires = [](int ranks) { return Algo::max_wires(ranks); };
     of.positions = positions_of<Op, Algo>();
-    of.exchanges = Exchanges<Op, Algo>;
+    of.needs.exchanges = Exchanges<Op, Algo>;
   }
   return of;
 }

@@ -8,6 +8,7 @@
 #include <ccl/detail/runtime/plans.hpp>
 #include <ccl/detail/runtime/positions.hpp>
 #include <ccl/detail/runtime/transport_table.hpp>
+#include <ccl/detail/runtime/wire_rows.hpp>
 #include <ccl/detail/runtime/wire_tables.hpp>
 #include <ccl/topo/arrange.hpp>
 #include <ccl/types/plan.hpp>
@@ -37,6 +38,7 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
 struct WireNeeds {
   int line_bytes = 0;       // bytes that every edge must write at once
   bool polls_slots = true;  // see `Edge`
+  bool exchanges = false;   // messages with any ranks
   template <class Proto>
   static constexpr WireNeeds of() {
     return {Proto::line_bytes, Proto::carries_flags};
@@ -106,6 +108,8 @@ class Connections : public std::enable_shared_from_this<Connections> {
   friend class StreamCopies;
   Connections(const Communicator& comm, const TransportTable& transport_table, std::string name);
   void place_channels();
+  /// Sets the tables of CPU lanes to the rows.
+  void point_to_rows();
   /// Channels of an edge, and its use in each.
   using ChannelUses = std::map<int, topo::EdgeUse>;
   Edge edge_of(int sender, int receiver, const ChannelUses& channels) const;
@@ -142,7 +146,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   CallState calls_;
   PositionTable positions_;
   mutable std::mutex wires_mutex_;  // `steps` reads while `connect` writes
-  std::vector<Wire> in_, out_;
+  WireRows rows_;
   std::vector<Cursor> cursors_;
   std::vector<Connection> owners_;
   std::optional<Error> broken_;  // some edges are made at one end only

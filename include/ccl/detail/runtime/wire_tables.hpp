@@ -15,13 +15,15 @@ struct Cursor {
 /// Tables that a launch over wires reads. Pointers are host addresses for CPU lanes and device
 /// addresses on a GPU.
 struct WireTables {
-  const Wire* in = nullptr;             // wires from peer p on channel c: in[c * ranks + p]
-  const Wire* out = nullptr;            // wires to peer p
+  const Wire* in = nullptr;        // wires from peers: `columns` for each channel
+  const Wire* out = nullptr;       // wires to peers
+  const int* column_of = nullptr;  // column of each rank; null: its number
+  int columns = 0;
   const RingPosition* rings = nullptr;  // one for each channel
   const TreePosition* trees = nullptr;  // one for each channel; on a GPU, of all roots
-  Cursor* cursors = nullptr;            // channels * ranks for sends, then as many for receives
-  bool proxied = false;                 // a proxy carries some wires
-  bool unproxied = false;               // no proxy carries some wires
+  Cursor* cursors = nullptr;  // of exchanges: channels * ranks for sends, then for receives
+  bool proxied = false;       // a proxy carries some wires
+  bool unproxied = false;     // no proxy carries some wires
 };
 
 }  // namespace ccl::detail

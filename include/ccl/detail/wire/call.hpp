@@ -32,8 +32,8 @@ class AnyWireCall : public RecordedCall {
   Work work_on_device() const {
     Work work = wire_work_on_device(connections(), parts_, given_);
     work.watch.ticket = ticket();
-    work.in += share.begin * work.ranks;
-    work.out += share.begin * work.ranks;
+    work.in += work.row(int(share.begin));
+    work.out += work.row(int(share.begin));
     work.rings += share.begin;
     work.trees += share.begin;
     work.channels = int(share.size);

@@ -31,8 +31,7 @@ class WireContext {
   /// Rounds of the message on this channel, with a chunk for each of `shares` shares.
   CCL_HD Chunks chunks(int shares) const {
     constexpr Index grain = grain_elements();
-    const Wire& any = any_wire();
-    const Index slice = Format::slice_capacity(any, work_.slice_steps);
+    const Index slice = slice_capacity();
     const Index most = slice * (work_.chunk_steps / work_.slice_steps);
     Index chunk = most / grain * grain;
     Layout layout = work_.layout;
@@ -48,15 +47,13 @@ class WireContext {
   }
   /// Number of chunks that a wire holds, which a rank may send before the peer receives.
   CCL_HD int window() const {
-    const Wire& any = any_wire();
-    const int chunks = any.slot_count / work_.chunk_steps;
+    const int chunks = work_.slot_count / work_.chunk_steps;
     return chunks < 1 ? 1 : chunks;
   }
   /// Number of chunks of `count` elements that a wire holds.
   CCL_HD int window(Index count) const {
-    const Wire& any = any_wire();
-    const Index slices = div_up(count, Format::slice_capacity(any, work_.slice_steps));
-    const int most = any.slot_count / work_.slice_steps;
+    const Index slices = div_up(count, slice_capacity());
+    const int most = work_.slot_count / work_.slice_steps;
     const int chunks = slices < 1 ? most : slices < most ? most / int(slices) : 1;
     return chunks;
   }
@@ -93,17 +90,9 @@ class WireContext {
     while (Group::width > 1 && n > most) n /= 2;
     return n;
   }
-  /// Any wire of the launch. All have one shape.
-  CCL_HD const Wire& any_wire() const {
-    const Wire* const in = work_.in + channel_ * work_.ranks;
-    const Wire* const out = work_.out + channel_ * work_.ranks;
-    for (int p = 0; p < work_.ranks; ++p) {
-      if (in[p].slots != nullptr) return in[p];
-    }
-    for (int p = 0; p < work_.ranks; ++p) {
-      if (out[p].slots != nullptr) return out[p];
-    }
-    return in[0];
+  /// Elements in a slice. All wires of the launch have one shape.
+  CCL_HD Index slice_capacity() const {
+    return Format::slice_capacity(work_.slot_bytes / int(sizeof(Packet)), work_.slice_steps);
   }
 
   Group group_;

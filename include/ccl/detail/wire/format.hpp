@@ -28,7 +28,10 @@ struct WireFormat {
 
   /// Elements in a slice of `steps` slots.
   CCL_HD static constexpr Index slice_capacity(const Wire& wire, int steps) {
-    const Index packets = Index{wire.slot_packets} * steps;
+    return slice_capacity(wire.slot_packets, steps);
+  }
+  CCL_HD static constexpr Index slice_capacity(int slot_packets, int steps) {
+    const Index packets = Index{slot_packets} * steps;
     if constexpr (contiguous) return packets * Index{sizeof(Packet)} / Index{sizeof(T)};
     return packets / Lane::tile_packets * tile_elements;
   }

@@ -27,6 +27,8 @@ WireWork<R> wire_work(const Connections& connections, const R& reduction) {
   WireWork<R> work{reduction};
   work.in = tables.in;
   work.out = tables.out;
+  work.column_of = tables.column_of;
+  work.columns = tables.columns;
   work.rings = tables.rings;
   work.trees = tables.trees;
   work.rank = connections.comm().rank();
@@ -35,9 +37,12 @@ WireWork<R> wire_work(const Connections& connections, const R& reduction) {
   work.slice_steps = plan.slice_steps;
   work.chunk_steps = plan.chunk_steps;
   work.slot_bytes = int(plan.slot_bytes);
+  work.slot_count = plan.slot_count;
   work.proxied = tables.proxied;
-  work.sends.cursor = tables.cursors;
-  work.recvs.cursor = tables.cursors + Index{plan.channels} * work.ranks;
+  if (tables.cursors != nullptr) {
+    work.sends.cursor = tables.cursors;
+    work.recvs.cursor = tables.cursors + Index{plan.channels} * work.ranks;
+  }
   work.watch = connections.calls().watch;
   return work;
 }

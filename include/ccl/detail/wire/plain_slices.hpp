@@ -18,9 +18,9 @@ class PlainSlices {
   static constexpr Index size = sizeof(typename R::Type);
 
  public:
-  /// `in` and `out`: the wires of the channel, by peer.
-  CCL_HD PlainSlices(const Wire* in, const Wire* out, Ends& ends)
-      : in_{in}, out_{out}, ends_{ends} {}
+  /// `in` and `out`: the wires of the channel, by peer or by `column_of` the peer.
+  CCL_HD PlainSlices(const Wire* in, const Wire* out, const int* column_of, Ends& ends)
+      : in_{in}, out_{out}, column_of_{column_of}, ends_{ends} {}
 
   /// Permits the proxies to read what is sent from the user's memory. `after_end`: also after the
   /// primitives end, until the holder of the memory has waited.
@@ -44,7 +44,7 @@ class PlainSlices {
   void want(Index n) {
     for (int i = 0; i < MaxIn; ++i) {
       if (!ends_.uses_in(i) || ends_.in[i].template has_slice<Memory>(ends_.shape)) continue;
-      ZeroCopy* const past = in_[ends_.in[i].peer].zero_copy;
+      ZeroCopy* const past = wire(in_, ends_.in[i].peer).zero_copy;
       if (past == nullptr) continue;
       const int steps = ends_.shape.steps;
       past->want(ends_.in[i].received + unsigned(steps), steps == 1 ? n * size : -1);
@@ -89,10 +89,13 @@ class PlainSlices {
   template <class Step>
   static constexpr bool only_stores = MaxIn == 1 && Step::recv && Step::out && !Step::own;
 
+  const Wire& wire(const Wire* wires, int peer) const {
+    return wires[column_of_ == nullptr ? peer : column_of_[peer]];
+  }
   /// Returns null if a slice of n elements goes through the slots.
   ZeroCopy* zero_copy(const Wire* wires, int peer, Index n) const {
     const bool pays = ends_.shape.steps == 1 && n * size >= ZeroCopy::min_bytes;
-    return pays ? wires[peer].zero_copy : nullptr;
+    return pays ? wire(wires, peer).zero_copy : nullptr;
   }
   /// True if the proxy has put the slice where it was offered.
   template <class Step>
@@ -100,7 +103,8 @@ class PlainSlices {
     if constexpr (only_stores<Step>) {
       const InEnd& in = ends_.in[0];
       if (zero_copy(in_, in.peer, n) == nullptr) return false;
-      return in_[in.peer].sizes[int(in.received) & (ends_.shape.slot_count - 1)] >= ZeroCopy::mark;
+      return wire(in_, in.peer).sizes[int(in.received) & (ends_.shape.slot_count - 1)] >=
+             ZeroCopy::mark;
     }
     return false;
   }
@@ -128,13 +132,14 @@ class PlainSlices {
     }
     return filled;
   }
-  static void revoke(const Wire* wires, int peer) {
+  void revoke(const Wire* wires, int peer) const {
     if (peer < 0) return;
-    if (ZeroCopy* const past = wires[peer].zero_copy) past->revoke();
+    if (ZeroCopy* const past = wire(wires, peer).zero_copy) past->revoke();
   }
 
   const Wire* const in_;
   const Wire* const out_;
+  const int* const column_of_;
   Ends& ends_;
   bool lends_ = false, lends_after_end_ = false;
   Word lent_[MaxOut] = {};  // by wire out: one more than the last step that was lent
@@ -142,7 +147,7 @@ class PlainSlices {
 
 /// Replaces `PlainSlices` for groups that move tiles.
 struct NoPlainSlices {
-  CCL_HD NoPlainSlices(const Wire*, const Wire*, const auto&) {}
+  CCL_HD NoPlainSlices(const Wire*, const Wire*, const int*, const auto&) {}
   CCL_HD void lend(bool) {}
 };
 

@@ -33,24 +33,24 @@ class WirePrims {
   CCL_HD WirePrims(Group group, const WireWork<R>& work, int channel, const Peers<MaxIn>& ins,
                    const Peers<MaxOut>& outs)
       : work_{work},
-        row_{channel * work.ranks},
+        row_{work.row(channel)},
         group_{group},
         lane_{group},
         data_{work.input, work.output},
         reduction_{work.reduction},
         ends_{{work.slice_steps}, {}, {}},
-        plain_{work.in + row_, work.out + row_, ends_},
+        plain_{work.in + row_, work.out + row_, work.column_of, ends_},
         spin_{work.watch} {
     group_.sync();  // every lane sees the counts that lane 0 left after earlier primitives
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
       const int peer = ins.rank[i];
       if (!has_wire<false>(peer)) continue;
-      ends_.template open_in<Proto, Proxied, Format>(i, work.in[row_ + peer], peer);
+      ends_.template open_in<Proto, Proxied, Format>(i, wire<false>(peer), peer);
     }
     CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
       const int peer = outs.rank[o];
       if (!has_wire<true>(peer)) continue;
-      ends_.template open_out<Proto, Proxied, Format>(o, work.out[row_ + peer], peer);
+      ends_.template open_out<Proto, Proxied, Format>(o, wire<true>(peer), peer);
     }
     look_at(work_);
     Memory::await_previous();  // what was read until here is constant; counts and data change
@@ -131,10 +131,14 @@ class WirePrims {
   template <bool Sends>
   CCL_HD bool has_wire(int peer) {
     if (Group::width > 1 || peer < 0) return peer >= 0;
-    if (peer < work_.ranks && (Sends ? work_.out : work_.in)[row_ + peer].slots) return true;
+    if (peer < work_.ranks && wire<Sends>(peer).slots) return true;
     lacks_wire_ = true;
     spin_.give_up_without_wire(peer, Sends);
     return false;
+  }
+  template <bool Sends>
+  CCL_HD const Wire& wire(int peer) const {
+    return (Sends ? work_.out : work_.in)[row_ + work_.column(peer)];
   }
   /// No step may use a wire then: steps assume that a single wire is open.
   CCL_HD bool lacks_wire() const { return Group::width == 1 && lacks_wire_; }
@@ -183,7 +187,7 @@ class WirePrims {
         if (Proxied && lead && out.proxied) {
           Word bytes = Format::wire_bytes(n);
           if constexpr (contiguous) bytes |= plain_.is_lent(o) ? ZeroCopy::mark : 0;
-          write_sizes<contiguous>(work_.out[row_ + out.peer], out, ends_.shape, bytes);
+          write_sizes<contiguous>(wire<true>(out.peer), out, ends_.shape, bytes);
         }
         post_slice<Memory, Proto, Proxied>(out, ends_.shape, lead);
       }
@@ -196,7 +200,7 @@ class WirePrims {
   }
 
   const WireWork<R>& work_;
-  int row_;  // of this channel among the wires
+  Index row_;  // of this channel among the wires
   Group group_;
   typename Format::Lane lane_;
   typename Format::Data data_;

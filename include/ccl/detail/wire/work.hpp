@@ -35,13 +35,16 @@ template <class R>
 struct WireWork {
   explicit WireWork(const R& how) : reduction{how} {}
 
-  const Wire* in = nullptr;   // from peer p on channel c: in[c * ranks + p]; slots null: no wire
+  const Wire* in = nullptr;   // from peer p on channel c: in[row(c) + column(p)]; no slots: no wire
   const Wire* out = nullptr;  // to peer p
+  const int* column_of = nullptr;       // column of each rank in large jobs; null: its number
   const RingPosition* rings = nullptr;  // one per channel
   const TreePosition* trees = nullptr;  // one for each channel
   int rank = 0, ranks = 1, root = 0;
   int channels = 1, slice_steps = 1, chunk_steps = 1;
+  int columns = 0;          // of a row, if `column_of` is there
   int slot_bytes = 0;       // of every wire
+  int slot_count = 1;       // of every wire
   bool proxied = true;      // some of the wires may be proxied
   Index channel_bytes = 0;  // minimum part of a message per channel; 0: all channels share it
   int servers = 1;          // groups that share a channel's peers in an exchange
@@ -52,6 +55,11 @@ struct WireWork {
   R reduction;
   AbortWatch watch;
 
+  /// Returns the index of a channel's first wire in `in` and `out`.
+  CCL_HD Index row(int channel) const {
+    return Index{channel} * (column_of == nullptr ? ranks : columns);
+  }
+  CCL_HD int column(int peer) const { return column_of == nullptr ? peer : column_of[peer]; }
   /// Returns the messages to or from one peer.
   CCL_HD MessageRun run(bool to_peer, int peer) const {
     const Messages& of = to_peer ? sends : recvs;
