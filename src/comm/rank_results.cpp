@@ -8,6 +8,14 @@
 
 namespace ccl::detail {
 
+namespace {
+/// What all ranks need of each other as long as all are well.
+struct Verdict {
+  std::int64_t code = 0;  // Errc
+  std::uint64_t edges = 0;
+};
+}  // namespace
+
 RankResult result_of(const Result<void>& mine) {
   RankResult result;
   if (mine) return result;
@@ -20,13 +28,17 @@ RankResult result_of(const Result<void>& mine) {
   return result;
 }
 
-Result<void> sum_up(CommState& state, std::string_view name, const Result<void>& mine,
-                    const std::vector<RankResult>& all) {
+Result<void> first_failure(CommState& state, std::string_view name, const Result<void>& mine) {
+  std::vector<RankResult> all(std::size_t(state.identity.ranks()));
+  all[std::size_t(state.identity.rank())] = result_of(mine);
+  auto joined = state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+      all.data(), Index{sizeof(RankResult)}, {}, {"the creation of", name}));
+  if (!joined) return fail(mine ? std::move(joined).error() : state.annotate(mine.error()));
   CCL_CHECK(
       check_gathered(state, all, [](const RankResult& v, int) { return wrong_rank_result(v); }));
   const auto refused =
       std::find_if(all.begin(), all.end(), [](const RankResult& v) { return v.code != 0; });
-  if (refused == all.end()) return {};
+  if (refused == all.end()) return {};  // on all ranks: they have the same results
   // A rank whose barrier fails still returns its own error.
   (void)state.rendezvous.bootstrap()->barrier();
   if (!mine) return fail(state.annotate(mine.error()));
@@ -42,18 +54,20 @@ Result<void> sum_up(CommState& state, std::string_view name, const Result<void>&
 
 Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine,
                        std::uint64_t* edges) {
-  std::vector<RankResult> all(std::size_t(state.identity.ranks()));
-  RankResult& own = all[std::size_t(state.identity.rank())];
-  own = result_of(mine);
+  std::vector<Verdict> all(std::size_t(state.identity.ranks()));
+  Verdict& own = all[std::size_t(state.identity.rank())];
+  own.code = mine ? 0 : std::int64_t(mine.error().code);
   if (edges != nullptr) own.edges = *edges;
   auto joined = state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
-      all.data(), Index{sizeof(RankResult)}, {}, {"the creation of", name}));
+      all.data(), Index{sizeof(Verdict)}, {}, {"the creation of", name}));
   if (!joined) return fail(mine ? std::move(joined).error() : state.annotate(mine.error()));
   if (edges != nullptr) {
     *edges = 0;
-    for (const RankResult& of : all) *edges ^= of.edges;
+    for (const Verdict& of : all) *edges ^= of.edges;
   }
-  return sum_up(state, name, mine, all);
+  const auto well = [](const Verdict& of) { return of.code == 0; };
+  if (std::all_of(all.begin(), all.end(), well)) return {};
+  return first_failure(state, name, mine);
 }
 
 }  // namespace ccl::detail

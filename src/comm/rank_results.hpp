@@ -11,23 +11,22 @@
 
 namespace ccl::detail {
 
-/// Result of one rank in a step that must succeed on all ranks; exchanged between ranks.
+/// Result of one rank in a step that must succeed on all ranks; exchanged between ranks if one has
+/// failed.
 struct RankResult {
   int code = 0;  // Errc
   int peer = -1;
   int os_code = 0;
-  std::uint64_t edges = 0;
   char transport[20] = {};
   char what[480] = {};
 };
 static_assert(std::is_trivially_copyable_v<RankResult>);
 
 RankResult result_of(const Result<void>& mine);
-/// Returns the common result of all ranks. If a rank has failed, returns the error of this rank, or
+/// Gathers the results of all ranks, of which one has failed. Returns the error of this rank, or
 /// else that of the first failed rank, and acts as a barrier. `name` names the object to be
 /// created. Collective; the caller holds the bootstrap.
-Result<void> sum_up(CommState& state, std::string_view name, const Result<void>& mine,
-                    const std::vector<RankResult>& all);
+Result<void> first_failure(CommState& state, std::string_view name, const Result<void>& mine);
 /// Succeeds on all ranks or fails on all, and acts as a barrier. Sets `edges`, which is optional,
 /// to the exclusive or over all ranks. Collective; the caller holds the bootstrap.
 Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine,

@@ -44,7 +44,7 @@ struct CreationInputs {
   Index budget = 0, used = 0;
   int connects_on_demand = 0;  // flags are integers, because other ranks send them
   int checks = 0;              // 1: compares its calls with the other ranks' calls
-  RankResult result;           // result of the plans of this rank
+  int code = 0;                // Errc of the plans of this rank
   char name[160]{};
 };
 
@@ -54,7 +54,7 @@ std::string wrong_inputs(const CreationInputs& inputs) {
       .flag("connection on demand", inputs.connects_on_demand)
       .flag("comparison of calls", inputs.checks)
       .text("name of the composition", inputs.name)
-      .part("result", wrong_rank_result(inputs.result));
+      .in_range("error code", inputs.code, int(Errc::ok), int(Errc::overflow));
   for (const Index slot : inputs.slot_bytes) {
     check.in_range("bytes of a slot", slot, -1, std::numeric_limits<Index>::max());
   }
@@ -183,7 +183,7 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
   AgreedPlan agreed{Plan{}, request.fan, false, request.connects_on_demand};
   std::vector<CreationInputs> all(std::size_t(state.identity.ranks()));
   CreationInputs& mine = all[std::size_t(state.identity.rank())];
-  mine.result = result_of(planned);
+  mine.code = planned ? 0 : int(planned.error().code);
   name.copy(mine.name, sizeof mine.name - 1);
   mine.connects_on_demand = int(request.connects_on_demand && !state.device.gpu);
   mine.checks = int(state.limits.check);
@@ -195,9 +195,10 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
   CCL_CHECK(
       check_gathered(state, all, [](const CreationInputs& of, int) { return wrong_inputs(of); }));
   CCL_CHECK(compare_ranks(state, all));
-  std::vector<RankResult> results;
-  for (const CreationInputs& of : all) results.push_back(of.result);
-  CCL_CHECK(sum_up(state, name, planned, results));
+  const auto well = [](const CreationInputs& of) { return of.code == 0; };
+  if (!std::all_of(all.begin(), all.end(), well)) {
+    CCL_CHECK(first_failure(state, name, planned));
+  }
   CCL_CHECK(choose(state, name, plans, all, agreed));
   return agreed;
 }
