@@ -10,7 +10,7 @@ namespace ccl::detail {
 
 namespace {
 /// What all ranks need of each other as long as all are well.
-struct Verdict {
+struct RankCode {
   std::int64_t code = 0;  // Errc
   std::uint64_t edges = 0;
 };
@@ -54,18 +54,18 @@ Result<void> first_failure(CommState& state, std::string_view name, const Result
 
 Result<void> all_agree(CommState& state, std::string_view name, const Result<void>& mine,
                        std::uint64_t* edges) {
-  std::vector<Verdict> all(std::size_t(state.identity.ranks()));
-  Verdict& own = all[std::size_t(state.identity.rank())];
+  std::vector<RankCode> all(std::size_t(state.identity.ranks()));
+  RankCode& own = all[std::size_t(state.identity.rank())];
   own.code = mine ? 0 : std::int64_t(mine.error().code);
   if (edges != nullptr) own.edges = *edges;
   auto joined = state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
-      all.data(), Index{sizeof(Verdict)}, {}, {"the creation of", name}));
+      all.data(), Index{sizeof(RankCode)}, {}, {"the creation of", name}));
   if (!joined) return fail(mine ? std::move(joined).error() : state.annotate(mine.error()));
   if (edges != nullptr) {
     *edges = 0;
-    for (const Verdict& of : all) *edges ^= of.edges;
+    for (const RankCode& of : all) *edges ^= of.edges;
   }
-  const auto well = [](const Verdict& of) { return of.code == 0; };
+  const auto well = [](const RankCode& of) { return of.code == 0; };
   if (std::all_of(all.begin(), all.end(), well)) return {};
   return first_failure(state, name, mine);
 }
