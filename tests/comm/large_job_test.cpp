@@ -112,7 +112,7 @@ Result<void> take_part(const Communicator& comm, const std::function<void(Step)>
     CCL_CHECK(right(out[std::size_t(p)] == Index{p} * ranks + me, "wrong exchange"));
   }
   reached(all_to_all_done);
-  return {};
+  return comm.barrier();  // no rank ends while another measures its part of what they share
 }
 
 /// Runs the job, each rank and each root in a process of its own. Returns the first failure that a
