@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/exceptions.hpp"
 #include "bootstrap/core.hpp"
 #include "settings/init_limit.hpp"
@@ -123,6 +125,23 @@ void Bootstrap::set_rank_status(
 }
 std::vector<std::vector<std::byte>> Bootstrap::rank_statuses(double limit_s) {
   return core_->statuses().rank_statuses(limit_s);
+}
+std::function<std::vector<std::vector<std::byte>>(double)> Bootstrap::status_reader() const {
+  return [core = core_](double limit_s) { return core->statuses().rank_statuses(limit_s); };
+}
+std::function<std::vector<std::string>()> Bootstrap::address_reader() const {
+  return [core = core_] {
+    const Lock lock = Engine::get().lock();
+    std::vector<std::string> all;
+    for (const Member& member : core->membership().members) {
+      const Address at{member.listen};
+      std::string text = at.family() == AF_UNIX ? "" : at.to_string();
+      text.resize(std::min(text.size(), text.rfind(':')));
+      std::erase_if(text, [](char c) { return c == '[' || c == ']'; });
+      all.push_back(std::move(text));
+    }
+    return all;
+  };
 }
 void Bootstrap::stop_shrink(const Error& error) {
   core_->shrink().stop(error);

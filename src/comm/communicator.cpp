@@ -8,6 +8,7 @@
 
 #include "base/exceptions.hpp"
 #include "comm/failure_dump.hpp"
+#include "comm/health.hpp"
 #include "comm/state.hpp"
 #include "dump/flight_dump.hpp"
 
@@ -58,6 +59,7 @@ Result<void> barrier(CommState& state) {
   Operation op;
   std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
   const Word ticket = state.observers.recorder()->note(op).ticket;
+  state.observers.counters().called_barrier();
   const auto lock = state.rendezvous.lock();
   state.observers.recorder()->started(ticket);
   auto done = state.rendezvous.after_rendezvous(
@@ -68,6 +70,7 @@ Result<void> barrier(CommState& state) {
 
 Result<void> finalize(CommState& state) {
   CCL_CHECK(state.ready());
+  state.observers.life().finalize_called = true;
   CCL_CHECK(state.await_calls("finalize"));
   if (const auto parts = state.levels.current()) {
     CCL_CHECK(parts->inner.finalize());
@@ -79,6 +82,7 @@ Result<void> finalize(CommState& state) {
         state.rendezvous.bootstrap()->finalize(state.limits.timeout_s)));
   }
   state.rendezvous.set_finalized();
+  leave_health_service(state);
   return {};
 }
 

@@ -22,6 +22,7 @@
 #include "base/io/os_error.hpp"
 #include "base/thread.hpp"
 #include "comm/failure_dump.hpp"
+#include "comm/health.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/report_signal.hpp"
 #include "comm/state.hpp"
@@ -131,7 +132,7 @@ Result<void> exchange_peer_info(CommState& state) {
     bootstrap->set_rank_status([&state](std::string_view rendezvous) {
       RankStatus mine = state.observers.status();
       mine.rendezvous = rendezvous;
-      return pack(mine);
+      return pack(health_of(state), pack(mine));
     });
     CCL_CHECK(report_on_signal(state.weak_from_this()));
     CCL_CHECK(dump_on_failure(state));
@@ -141,6 +142,7 @@ Result<void> exchange_peer_info(CommState& state) {
     net::fill_random(std::as_writable_bytes(std::span{&id, 1}));
     state.identity.set_id(id);
   }
+  join_health_service(state);
   const auto elsewhere = [&mine](const PeerInfo& peer) {
     return peer.host_hash != mine.host_hash && same_fabric(peer, mine);
   };
@@ -150,6 +152,7 @@ Result<void> exchange_peer_info(CommState& state) {
   CCL_CHECK(take_place_on_gpu(state));
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
+  state.observers.life().is_up = true;
   log_info(LogPart::init, "communicator{}{} of {} ranks is up",
            state.identity.config().name.empty() ? "" : " ", state.identity.config().name,
            state.identity.ranks());

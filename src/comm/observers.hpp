@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/call_counters.hpp"
+
 namespace ccl::detail {
 
 struct CommState;
@@ -31,6 +33,15 @@ class Observers {
   FlightRecorder* recorder() const { return recorder_.get(); }
   /// Creates the recorder for `size` operations.
   void start_recorder(int size) { recorder_ = std::make_unique<FlightRecorder>(size); }
+
+  CallCounters& counters() { return counters_; }
+  const CallCounters& counters() const { return counters_; }
+  /// Steps of the communicator's life that the health service reports.
+  struct Life {
+    std::atomic<bool> is_up{false}, finalize_called{false};
+  };
+  Life& life() { return life_; }
+  const Life& life() const { return life_; }
 
   void add(Connections* made);
   void remove(Connections* gone);
@@ -66,6 +77,8 @@ class Observers {
  private:
   CommState& state_;
   std::unique_ptr<FlightRecorder> recorder_;
+  CallCounters counters_;
+  Life life_;
   std::mutex compositions_mutex_;
   std::vector<Connections*> compositions_;
   std::mutex windows_mutex_;

@@ -21,6 +21,7 @@
 #include "base/io/os_error.hpp"
 #include "base/made_once.hpp"
 #include "comm/failure_dump.hpp"
+#include "comm/health.hpp"
 
 namespace ccl::detail {
 
@@ -36,6 +37,7 @@ std::shared_ptr<CommState> CommState::make(int rank, int ranks, Config config) {
 }
 
 bool CommState::end() {
+  leave_health_service(*this);
   // Ends the bootstrap first. The other ranks then release the wires that they still use.
   rendezvous.set_bootstrap(nullptr);
   end_failure_dump(*this);

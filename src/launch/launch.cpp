@@ -23,8 +23,10 @@
 namespace ccl::detail {
 namespace {
 /// Records the end of a call, if the communicator keeps records.
-void record_end(const CommState& state, const CallInfo& call, bool well) {
-  if (state.observers.recorder()) state.observers.recorder()->ended(call.ticket, well);
+void record_end(CommState& state, const CallInfo& call, bool well) {
+  const auto recorder = state.observers.recorder();
+  const Word ticks = recorder ? recorder->ended(call.ticket, well) : 0;
+  state.observers.counters().ended(call.counter, ticks, well);
 }
 
 /// Returns the name of the composition that another rank called. Both ranks have the same
@@ -50,10 +52,12 @@ Error given_host_stream(const Connections& connections) {
 
 QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
     : connections_{std::move(of)}, info_{info} {
-  const CommState& state = *Access::state(connections_->comm());
+  CommState& state = *Access::state(connections_->comm());
   info_.composition = connections_->number();
   info_.call = connections_->calls().count.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (!state.observers.recorder() || !state.status.ok()) return;
+  if (!state.status.ok()) return;
+  info_.counter = state.observers.counters().called(info_, state.identity.ranks());
+  if (!state.observers.recorder()) return;
   Operation op;
   connections_->name().copy(op.what, sizeof op.what - 1);
   std::memcpy(op.type, info.type, sizeof op.type);

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/fork_mutex.hpp"
+#include "base/nccl_result.hpp"
 #include "nccl/api.hpp"
 
 namespace ccl::detail::nccl {
@@ -30,37 +31,10 @@ OfThread& of_thread() {
 }  // namespace
 
 ncclResult_t number_of(Errc code) {
-  switch (code) {
-    case Errc::ok:
-      return ncclSuccess;
-    case Errc::invalid_argument:
-    case Errc::overflow:
-      return ncclInvalidArgument;
-    case Errc::invalid_usage:
-    case Errc::mismatch:
-    case Errc::bad_setting:
-    case Errc::not_supported:
-      return ncclInvalidUsage;
-    case Errc::cuda:
-      return ncclUnhandledCudaError;
-    case Errc::no_transport:
-    case Errc::out_of_memory:
-    case Errc::over_budget:
-    case Errc::system:
-    case Errc::network:
-    case Errc::refused:
-      return ncclSystemError;
-    case Errc::timed_out:
-    case Errc::peer_lost:
-    case Errc::aborted:
-      return ncclRemoteError;
-    case Errc::in_progress:
-      return ncclInProgress;
-    case Errc::no_device_code:
-    case Errc::internal:
-      break;
-  }
-  return ncclInternalError;
+  static_assert(nccl_version_code == NCCL_VERSION_CODE);
+  static_assert(nccl_result(Errc::internal) == ncclInternalError &&
+                nccl_result(Errc::in_progress) == ncclInProgress);
+  return ncclResult_t(nccl_result(code));
 }
 
 ncclResult_t tell(const Result<void>& result) noexcept {

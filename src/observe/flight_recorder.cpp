@@ -59,11 +59,13 @@ void FlightRecorder::started(Word ticket) {
   entry.state.store(OpState::running, relaxed);
 }
 
-void FlightRecorder::ended(Word ticket, bool well) {
+Word FlightRecorder::ended(Word ticket, bool well) {
   Entry& entry = entries_[ticket % Word(size_)];
-  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return;
-  entry.ended.store(cpu_ticks(), relaxed);
+  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return 0;
+  const Word began = entry.started.load(relaxed), now = cpu_ticks();
+  entry.ended.store(now, relaxed);
   entry.state.store(well ? OpState::done : OpState::failed, relaxed);
+  return began != 0 && now > began ? now - began : 0;
 }
 
 std::vector<Operation> FlightRecorder::latest(int most) const {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "comm/health.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {
@@ -111,7 +112,7 @@ Report Observers::report(double limit_s) {
   const auto& peers = state_.identity.peers();
   for (int rank = 0; rank < ranks; ++rank) {
     const auto r = std::size_t(rank);
-    if (unpack(reported[r], all[r]) && all[r].rank == rank && names_ranks(all[r], ranks)) continue;
+    if (unpack(without_health(reported[r]), all[r]) && all[r].rank == rank && names_ranks(all[r], ranks)) continue;
     all[r] = {};
     all[r].rank = rank;
     if (r < peers.size()) all[r].host = peers[r].host;  // empty if creation failed

@@ -146,6 +146,11 @@ constexpr std::array table{
         "bytes of buffers that one communicator may hold on one rank, a composition half of them; "
         "by default 1 GiB, a composition 64 MiB",
         1, any},
+    Setting{"METRICS_DIR", text, "", false,
+            "folder in which each process writes its metrics as Prometheus text, in a file "
+            "ccl_HOST_PID.prom for the node exporter's textfile collector; empty: none"},
+    Setting{"METRICS_INTERVAL", seconds, "15", false,
+            "seconds between two writes of that file, at least 0.1"},
     Setting{"MIN_CTAS", integer, "", nccl,
             "fewest channels of one collective (a GPU's blocks follow from the size)", 1, 4096},
     Setting{"MNNVL_CLIQUE_ID", integer, "-1", nccl,
@@ -221,6 +226,10 @@ constexpr std::array table{
         "PXN_DISABLE", flag, "0", nccl,
         "1: nothing is sent to another host through the GPU next to the NIC, and Auto never sends "
         "messages of AllToAll by way of the rank here that is on the receiver's rail"},
+    Setting{"RAS_ADDR", text, "localhost:28028", nccl,
+            "address and port at which each process answers questions about its communicators; "
+            "[address]:port for IPv6. Who reaches it can read the state of the job"},
+    Setting{"RAS_ENABLE", flag, "1", nccl, "0: no process answers such questions"},
     Setting{
         "REPORT_SIGNAL", integer, "0", false,
         "number of a signal on which a process logs what all ranks do and who is behind; 0: none",

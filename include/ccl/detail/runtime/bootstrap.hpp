@@ -148,6 +148,12 @@ class Bootstrap {
   /// `limit_s` seconds. Not collective: the network thread of each rank answers. Any thread, also
   /// during other calls of this class.
   std::vector<std::vector<std::byte>> rank_statuses(double limit_s);
+  /// Returns a function as `rank_statuses`, which may outlive this bootstrap. All statuses that it
+  /// returns after the end of the bootstrap are empty.
+  std::function<std::vector<std::vector<std::byte>>(double limit_s)> status_reader() const;
+  /// Returns a function that lists the address of each rank's host without a port, such as
+  /// "10.0.0.1". An entry is empty if the ranks use none. It may outlive this bootstrap, too.
+  std::function<std::vector<std::string>()> address_reader() const;
   /// Sets the `Status` of every rank to `Errc::aborted` with this rank as the peer. An error that
   /// already names the rank at fault keeps its code. Does not block.
   void abort(const Error& error);

@@ -17,6 +17,8 @@ struct CallInfo {
   Index count = 0;      // as the caller passed it
   int root = -1;
   int composition = 0;  // number of the composition, in order of creation
+  int element_bytes = 0;
+  int counter = -1;  // see `CallCounters`; -1: none
   Word call = 0;        // number among the calls of this composition, counted from 1
   Word ticket = 0;      // entry in the flight recorder; 0: none
   Word number = 0;      // see `Operation::number`
@@ -53,6 +55,7 @@ CallInfo call_info(const char* what, Index count, int root, std::string_view red
   put(info.redop, redop);
   info.count = count;
   info.root = root;
+  info.element_bytes = int(sizeof(T));
   return info;
 }
 

@@ -27,7 +27,10 @@ class FlightRecorder {
   EntryId note(const Operation& op, bool point_to_point = false);
   /// Records the start of the lanes. Does nothing if the entry has been overwritten.
   void started(Word ticket);
-  void ended(Word ticket, bool well);
+  /// Records the end. Returns the CPU ticks since `started`, or 0 if they are not known.
+  Word ended(Word ticket, bool well);
+  /// Nanoseconds of a CPU tick, as measured since the recorder was made.
+  double ns_per_tick() const { return read_clocks().ns_per_tick; }
 
   /// Returns all operations that have not ended and the latest `most` others, oldest first.
   std::vector<Operation> latest(int most) const;

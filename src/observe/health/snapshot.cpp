@@ -1,0 +1,32 @@
+#include "observe/health/snapshot.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/nccl_result.hpp"
+
+namespace ccl::detail::health {
+
+int CommView::missing() const {
+  const auto answered = [](const RankView& of) { return of.status.answered; };
+  return int(ranks.size()) - int(std::ranges::count_if(ranks, answered));
+}
+
+void conclude(CommView& communicator) {
+  std::vector<RankStatus> statuses;
+  for (const RankView& of : communicator.ranks) {
+    statuses.push_back(of.status);
+    const int lost = of.status.answered ? of.health.lost_peer : -1;
+    if (lost < 0 || lost >= int(communicator.ranks.size())) continue;
+    RankView& other = communicator.ranks[std::size_t(lost)];
+    if (!other.status.answered) other.dead = true;
+  }
+  communicator.verdict = diagnose(std::move(statuses), communicator.asking);
+  communicator.verdict.ranks.clear();
+}
+
+int nccl_error(const RankHealth& health) {
+  return nccl_result(Errc(health.error));
+}
+
+}  // namespace ccl::detail::health
