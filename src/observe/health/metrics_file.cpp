@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/io/fd.hpp"
 #include <fcntl.h>
@@ -18,6 +19,7 @@
 namespace ccl::detail::health {
 namespace {
 constexpr double least_interval_s = 0.1;
+constexpr auto remove_limit = std::chrono::milliseconds{100};
 
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -31,6 +33,8 @@ bool write_all(int fd, std::string_view text) {
 }  // namespace
 
 void MetricsFile::configure() {
+  const std::lock_guard lock{mutex_};
+  removed_ = false;
   path_.clear();
   const auto folder = setting_text("METRICS_DIR");
   const auto seconds = setting_seconds("METRICS_INTERVAL");
@@ -44,6 +48,8 @@ void MetricsFile::configure() {
 void MetricsFile::write(std::string_view text) {
   const auto now = std::chrono::steady_clock::now();
   next_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(interval_);
+  const std::lock_guard lock{mutex_};
+  if (removed_) return;
   // The collector reads files whose names end in .prom.
   const std::string fresh = path_ + ".new";
   const Fd fd{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
@@ -56,7 +62,9 @@ void MetricsFile::write(std::string_view text) {
 }
 
 void MetricsFile::remove() {
-  if (wanted()) ::unlink(path_.c_str());
+  const std::unique_lock lock{mutex_, remove_limit};
+  if (!lock || std::exchange(removed_, true) || path_.empty()) return;
+  ::unlink(path_.c_str());
 }
 
 }  // namespace ccl::detail::health

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -15,7 +16,8 @@ class MetricsFile {
   bool due() const { return wanted() && std::chrono::steady_clock::now() >= next_; }
   /// Replaces the file in one step. A failure is one warning.
   void write(std::string_view text);
-  /// Removes the file, because its numbers would stand still.
+  /// Removes the file, because its numbers would stand still. Any thread; `write` does nothing from
+  /// then on. Does not wait for a file system that hangs.
   void remove();
 
  private:
@@ -23,6 +25,8 @@ class MetricsFile {
   std::chrono::duration<double> interval_{15};
   std::chrono::steady_clock::time_point next_{};
   bool warned_ = false;
+  std::timed_mutex mutex_;  // held while files are written or removed
+  bool removed_ = false;    // guarded by the mutex
 };
 
 }  // namespace ccl::detail::health

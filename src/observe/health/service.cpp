@@ -99,10 +99,13 @@ void Service::join(CommState& state) {
 }
 
 void Service::leave(CommState& state) {
-  const std::lock_guard lock{mutex_};
-  if (!listing_.remove(state) || !listing_.empty() || !running_) return;
-  const std::uint64_t one = 1;
-  if (::write(event_, &one, sizeof one) < 0) return;  // full: a wake-up is pending
+  {
+    const std::lock_guard lock{mutex_};
+    if (!listing_.remove(state) || !listing_.empty() || !running_) return;
+    const std::uint64_t one = 1;
+    if (::write(event_, &one, sizeof one) < 0) return;  // full: a wake-up is pending
+  }
+  file_.remove();  // here, because the process may exit before the thread has ended
 }
 
 void Service::run() {
@@ -150,7 +153,6 @@ bool Service::round() {
 bool Service::ends() {
   const std::lock_guard lock{mutex_};
   if (!listing_.empty()) return false;
-  file_.remove();
   clients_.clear();
   client_fds_ = {};
   listener_.close();
