@@ -47,9 +47,9 @@ constexpr Metric metrics[] = {
      "Those of these samples in which its lanes were waiting for another rank."},
     {"ccl_communicator_info", "gauge", "1 for each communicator of this process."},
     {"ccl_network_retries_total", "counter",
-     "Connections of this process that were made anew after a failure."},
+     "Attempts of this process to make an RDMA connection anew after a failure."},
     {"ccl_network_failovers_total", "counter",
-     "Failed ports of this process whose data went on over others."},
+     "RDMA connections of this process that failed and go on, over the ports that are left."},
     {"nccl_bus_bandwidth_gbs", "gauge", "As ccl_bus_bandwidth_bytes_per_second, in GB/s."},
     {"nccl_collective_exec_time_microseconds", "gauge", "Mean duration of a call."},
 };

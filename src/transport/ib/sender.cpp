@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/network_events.hpp"
 #include "transport/ib/slot_table.hpp"
 #include "transport/ib/task.hpp"
 #include <arpa/inet.h>
@@ -271,7 +272,10 @@ class IbSender final : public IbTask {
         break;
       case IbControlType::go:
         if (body.get<std::uint32_t>() != round_ || state_ != State::making) break;
-        if (round_ > 1) log_warn(LogPart::net, "{}: goes on over {}", peer_text(), paths());
+        if (round_ > 1) {
+          log_warn(LogPart::net, "{}: goes on over {}", peer_text(), paths());
+          network_events.failovers.fetch_add(1, std::memory_order_relaxed);
+        }
         state_ = State::running;
         link_->works();
         break;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/field_check.hpp"
+#include "base/network_events.hpp"
 #include "net/message_rules.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/ib/port_choice.hpp"
@@ -330,6 +331,7 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
     return;
   }
   log_warn(LogPart::net, "{}; making the queue pairs anew, try {} of {}", text, tries_, max_tries);
+  network_events.retries.fetch_add(1, std::memory_order_relaxed);
   trouble_ = text;
   make_anew(text);
 }
