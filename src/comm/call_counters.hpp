@@ -16,19 +16,19 @@ class CallCounters {
  public:
   /// Names of operations, as `CallInfo::what` has them. Those that are not listed are the last.
   static constexpr std::array<std::string_view, 13> operations{
-      "all_reduce",   "all_gather", "reduce_scatter", "broadcast", "reduce",
-      "all_to_all",   "send_recv",  "all_to_all_v",   "gather",    "scatter",
-      "all_reduce_rows", "barrier", "other"};
+      "all_reduce",      "all_gather", "reduce_scatter", "broadcast", "reduce",
+      "all_to_all",      "send_recv",  "all_to_all_v",   "gather",    "scatter",
+      "all_reduce_rows", "barrier",    "other"};
   /// Most bytes of each class but the last two: larger calls, and calls whose bytes are not known.
   static constexpr std::array<Index, 12> class_bytes{
-      256,      1 << 10,  4 << 10,  16 << 10,  64 << 10,       256 << 10,
-      1 << 20,  4 << 20,  16 << 20, 64 << 20,  256 << 20,      Index{1} << 30};
+      256,     1 << 10, 4 << 10,  16 << 10, 64 << 10,  256 << 10,
+      1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, Index{1} << 30};
   static constexpr int larger = int(class_bytes.size()), unknown = larger + 1;
   static constexpr int classes = unknown + 1;
 
   struct Cell {
-    std::atomic<Word> calls{0}, bytes{0};   // of calls that were made
-    std::atomic<Word> ended{0}, ticks{0};   // of calls that have run on CPU lanes and ended well
+    std::atomic<Word> calls{0}, bytes{0};  // of calls that were made
+    std::atomic<Word> ended{0}, ticks{0};  // of calls that have run on CPU lanes and ended well
     std::atomic<Word> failed{0};
   };
 

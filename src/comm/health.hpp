@@ -15,7 +15,7 @@ struct CommState;
 /// ranks exchange it as bytes.
 struct RankHealth {
   char magic[4] = {'c', 'c', 'l', 'h'};
-  std::int32_t error = 0;      // Errc of the first failure
+  std::int32_t error = 0;       // Errc of the first failure
   std::int32_t lost_peer = -1;  // rank that this one has lost, or -1
   std::int32_t device = -1;
   std::uint8_t is_up = 0, finalize_called = 0;

@@ -112,7 +112,8 @@ Report Observers::report(double limit_s) {
   const auto& peers = state_.identity.peers();
   for (int rank = 0; rank < ranks; ++rank) {
     const auto r = std::size_t(rank);
-    if (unpack(without_health(reported[r]), all[r]) && all[r].rank == rank && names_ranks(all[r], ranks)) continue;
+    const bool fits = unpack(without_health(reported[r]), all[r]);
+    if (fits && all[r].rank == rank && names_ranks(all[r], ranks)) continue;
     all[r] = {};
     all[r].rank = rank;
     if (r < peers.size()) all[r].host = peers[r].host;  // empty if creation failed

@@ -1,8 +1,8 @@
 // Bytes of a client of the health service, in pieces, and answers that it reads in pieces.
+#include <memory>
+
 #include "fuzz/fuzz.hpp"
 #include "observe/health/session.hpp"
-
-#include <memory>
 
 namespace ccl::fuzz {
 
@@ -31,14 +31,14 @@ void read(Input input) {
   while (!source.empty() && session.accepts()) {
     session.receive(text_of(source.take_bytes(piece)));
     demand(session.output().size() <= Session::max_small_bytes, "more output than may be");
-    if (session.question()) session.answer(answer);
+    if (session.request()) session.answer(answer);
     if (session.monitored() != 0) session.event("an event");
     (void)drain(session, reads);
   }
   session.end_of_input();
   // A client that reads all gets to the end of its session.
   for (int i = 0; i < 64 && !session.done(); ++i) {
-    if (session.question()) session.answer(answer);
+    if (session.request()) session.answer(answer);
     (void)drain(session, Session::max_small_bytes * 2);
   }
   demand(session.done(), "a session without an end");

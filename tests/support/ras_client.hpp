@@ -65,8 +65,8 @@ class RasClient {
   int fd_ = -1;
 };
 
-/// Asks as SGLang does: both commands in one packet, a second for each read, and JSON from the first
-/// brace on. Null if that fails.
+/// Asks as SGLang does: both commands in one packet, a second for each read, and JSON from the
+/// first brace on. Null if that fails.
 inline nlohmann::json status_of(const std::string& address, int port, std::string* raw = nullptr) {
   const RasClient client{address, port};
   if (!client || !client.send("SET FORMAT json\nSTATUS\n")) return {};

@@ -79,7 +79,8 @@ class Connection {
     const auto begin = Clock::now();
     for (char c = 0;;) {
       const double left = limit_s <= 0 ? 0 : limit_s - seconds_since(begin);
-      if ((limit_s > 0 && left <= 0) || !wait(POLLIN, left) || ::recv(fd_, &c, 1, 0) != 1) return {};
+      if ((limit_s > 0 && left <= 0) || !wait(POLLIN, left) || ::recv(fd_, &c, 1, 0) != 1)
+        return {};
       if (c == '\n') return line;
       line += c;
     }
@@ -214,30 +215,46 @@ int main(int argc, char** argv) {
   Options options;
   take_defaults(options);
   constexpr int help = 256;
-  const option names[] = {{"host", required_argument, nullptr, 'h'},
-                          {"port", required_argument, nullptr, 'p'},
-                          {"format", required_argument, nullptr, 'f'},
-                          {"timeout", required_argument, nullptr, 't'},
-                          {"verbose", no_argument, nullptr, 'v'},
-                          {"monitor", optional_argument, nullptr, 'm'},
-                          {"diagnostics", no_argument, nullptr, 'D'},
-                          {"metrics", no_argument, nullptr, 'M'},
-                          {"help", no_argument, nullptr, help},
-                          {nullptr, 0, nullptr, 0}};
+  const option names[] = {
+      {"host", required_argument, nullptr, 'h'},   {"port", required_argument, nullptr, 'p'},
+      {"format", required_argument, nullptr, 'f'}, {"timeout", required_argument, nullptr, 't'},
+      {"verbose", no_argument, nullptr, 'v'},      {"monitor", optional_argument, nullptr, 'm'},
+      {"diagnostics", no_argument, nullptr, 'D'},  {"metrics", no_argument, nullptr, 'M'},
+      {"help", no_argument, nullptr, help},        {nullptr, 0, nullptr, 0}};
   for (int c; (c = ::getopt_long(argc, argv, "h:p:f:t:vm::DM", names, nullptr)) != -1;) {
     std::string value = optarg != nullptr ? optarg : "";
     if (c == 'm' && value.starts_with('=')) value.erase(0, 1);
     switch (c) {
-      case 'h': options.host = value; break;
-      case 'p': options.port = value; break;
-      case 'f': options.format = value; break;
-      case 't': options.timeout = value; break;
-      case 'v': options.verbose = true; break;
-      case 'm': options.command = value.empty() ? "MONITOR" : "MONITOR " + value; break;
-      case 'D': options.command = "DIAGNOSTICS"; break;
-      case 'M': options.command = "METRICS"; break;
-      case help: std::fputs(usage, stdout); return 0;
-      default: std::fputs(usage, stderr); return 2;
+      case 'h':
+        options.host = value;
+        break;
+      case 'p':
+        options.port = value;
+        break;
+      case 'f':
+        options.format = value;
+        break;
+      case 't':
+        options.timeout = value;
+        break;
+      case 'v':
+        options.verbose = true;
+        break;
+      case 'm':
+        options.command = value.empty() ? "MONITOR" : "MONITOR " + value;
+        break;
+      case 'D':
+        options.command = "DIAGNOSTICS";
+        break;
+      case 'M':
+        options.command = "METRICS";
+        break;
+      case help:
+        std::fputs(usage, stdout);
+        return 0;
+      default:
+        std::fputs(usage, stderr);
+        return 2;
     }
   }
   for (int i = optind; i < argc; ++i) {

@@ -49,8 +49,7 @@ void Client::write() {
   for (std::size_t sent = 0; sent < sent_at_once;) {
     const std::string_view output = session_.output();
     if (output.empty()) break;
-    const ssize_t n =
-        ::send(fd_.get(), output.data(), output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = ::send(fd_.get(), output.data(), output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0) {
       over_ = !would_block();
       return;
@@ -75,7 +74,7 @@ bool Client::is_over() const {
   const auto quiet = net::Clock::now() - active_;
   if (lingers_) return quiet > linger_limit;
   if (!session_.output().empty()) return quiet > stuck_limit;
-  return session_.monitored() == 0 && !session_.question() && quiet > idle_limit;
+  return session_.monitored() == 0 && !session_.request() && quiet > idle_limit;
 }
 
 }  // namespace ccl::detail::health

@@ -12,9 +12,9 @@ namespace ccl::detail::health {
 /// Connection of one client. No call blocks.
 class Client {
  public:
-  static constexpr auto idle_limit = std::chrono::seconds{60};      // without a command
-  static constexpr auto stuck_limit = std::chrono::seconds{10};     // without reading its answer
-  static constexpr auto linger_limit = std::chrono::seconds{1};     // after the answer
+  static constexpr auto idle_limit = std::chrono::seconds{60};   // without a command
+  static constexpr auto stuck_limit = std::chrono::seconds{10};  // without reading its answer
+  static constexpr auto linger_limit = std::chrono::seconds{1};  // after the answer
 
   explicit Client(Fd fd) : fd_{std::move(fd)} {}
   int fd() const { return fd_.get(); }

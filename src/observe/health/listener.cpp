@@ -43,8 +43,8 @@ Result<void> Listener::open(const std::string& address) {
 
 int Listener::fd() const {
   if (!fd_) return -1;
-  const bool full = in_window_ >= most_in_window &&
-                    std::chrono::steady_clock::now() - window_begin_ < window;
+  const bool full =
+      in_window_ >= max_in_window && std::chrono::steady_clock::now() - window_begin_ < window;
   return full ? -1 : fd_.get();
 }
 

@@ -25,7 +25,7 @@ class Listener {
   int socket() const { return fd_ ? fd_.get() : -1; }
 
  private:
-  static constexpr int most_in_window = 64;
+  static constexpr int max_in_window = 64;
   static constexpr auto window = std::chrono::milliseconds{100};
   Fd fd_;
   std::chrono::steady_clock::time_point window_begin_{};

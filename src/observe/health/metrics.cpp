@@ -119,8 +119,9 @@ class Text {
                    of.name, of.type);
   }
   void sample(MetricId metric, std::string_view labels, double value) {
-    fmt::format_to(std::back_inserter(text_), "{}{}{}{} {:.15g}\n", metrics[std::size_t(metric)].name,
-                   labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}", value);
+    fmt::format_to(std::back_inserter(text_), "{}{}{}{} {:.15g}\n",
+                   metrics[std::size_t(metric)].name, labels.empty() ? "" : "{", labels,
+                   labels.empty() ? "" : "}", value);
   }
   std::string take() { return std::move(text_); }
 
@@ -155,10 +156,11 @@ void write_durations(Text& text) {
     return time > 0 && cell.bytes != 0 ? bus_bytes_of(of, cell) / time : none;
   };
   text.cells(MetricId::bus_bandwidth, cell_labels, bandwidth);
-  text.cells(MetricId::inspector_bandwidth, inspector_labels, [&](const auto& of, const Cell& cell) {
-    const double rate = bandwidth(of, cell);
-    return rate < 0 ? none : rate / 1e9;
-  });
+  text.cells(MetricId::inspector_bandwidth, inspector_labels,
+             [&](const auto& of, const Cell& cell) {
+               const double rate = bandwidth(of, cell);
+               return rate < 0 ? none : rate / 1e9;
+             });
   text.cells(MetricId::inspector_time, inspector_labels, [](const auto& of, const Cell& cell) {
     return cell.ended != 0 ? seconds_of(of, cell) * 1e6 / double(cell.ended) : none;
   });
@@ -191,8 +193,10 @@ std::string metrics_text(const std::vector<CommMetrics>& all, const NetworkCount
                             of.ranks, of.nodes, of.device),
                 1);
   }
-  text.cells(MetricId::calls, cell_labels, [](const auto&, const Cell& cell) { return double(cell.calls); });
-  text.cells(MetricId::bytes, cell_labels, [](const auto&, const Cell& cell) { return double(cell.bytes); });
+  text.cells(MetricId::calls, cell_labels,
+             [](const auto&, const Cell& cell) { return double(cell.calls); });
+  text.cells(MetricId::bytes, cell_labels,
+             [](const auto&, const Cell& cell) { return double(cell.bytes); });
   text.cells(MetricId::failures, cell_labels,
              [](const auto&, const Cell& cell) { return double(cell.failed); });
   write_durations(text);

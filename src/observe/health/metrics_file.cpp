@@ -18,7 +18,7 @@
 
 namespace ccl::detail::health {
 namespace {
-constexpr double least_interval_s = 0.1;
+constexpr double min_interval_s = 0.1;
 constexpr auto remove_limit = std::chrono::milliseconds{100};
 
 bool write_all(int fd, std::string_view text) {
@@ -40,7 +40,7 @@ void MetricsFile::configure() {
   const auto seconds = setting_seconds("METRICS_INTERVAL");
   if (!folder || folder->empty()) return;
   path_ = fmt::format("{}/ccl_{}_{}.prom", *folder, host_name(), ::getpid());
-  interval_ = std::chrono::duration<double>{std::max(least_interval_s, seconds.value_or(15))};
+  interval_ = std::chrono::duration<double>{std::max(min_interval_s, seconds.value_or(15))};
   next_ = {};
   warned_ = false;
 }

@@ -13,11 +13,10 @@ namespace ccl::detail::health {
 
 std::string event_line(const Event& event, Format format) {
   if (format == Format::text) {
-    const std::string gpus =
-        event.devices.empty()
-            ? "no GPU"
-            : fmt::format("GPU{} {}", event.devices.size() == 1 ? "" : "s",
-                          fmt::join(event.devices, ","));
+    const std::string gpus = event.devices.empty()
+                                 ? "no GPU"
+                                 : fmt::format("GPU{} {}", event.devices.size() == 1 ? "" : "s",
+                                               fmt::join(event.devices, ","));
     return fmt::format("[{}] {}: Process {} on node {} managing {} {}", local_time(event.at_ns),
                        event.name, event.pid, event.address, gpus, event.details);
   }
@@ -51,8 +50,8 @@ std::vector<Event> Monitor::compare(const Snapshot& now) {
   for (const auto& [place, process] : seen) {
     const auto known = known_.find(place);
     const auto add = [&](EventGroup group, const char* name, const char* details) {
-      events.push_back({group, name, place.first, place.second, process.devices, details,
-                        now.taken_ns});
+      events.push_back(
+          {group, name, place.first, place.second, process.devices, details, now.taken_ns});
     };
     const bool is_new = known == known_.end();
     if (is_new) add(lifecycle, "PEER_NEW", "has a communicator with this process");

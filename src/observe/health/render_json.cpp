@@ -71,12 +71,12 @@ Json rank_json(const RankView& of, int rank) {
   return json;
 }
 
-Json verdict_json(const Report& verdict) {
-  Json json{{"behind", verdict.behind}, {"summary", verdict.summary}};
-  if (verdict.behind < 0) return json;
-  json["waiting"] = verdict.waiting;
-  json["operation"] = verdict.operation.number;
-  json["step"] = verdict.step;
+Json diagnosis_json(const Report& diagnosis) {
+  Json json{{"behind", diagnosis.behind}, {"summary", diagnosis.summary}};
+  if (diagnosis.behind < 0) return json;
+  json["waiting"] = diagnosis.waiting;
+  json["operation"] = diagnosis.operation.number;
+  json["step"] = diagnosis.step;
   return json;
 }
 
@@ -100,7 +100,7 @@ Json communicator_json(const CommView& of) {
           {"name", of.name},
           {"ranks", std::move(ranks)},
           {"missing_ranks", std::move(missing)},
-          {"verdict", verdict_json(of.verdict)}};
+          {"diagnosis", diagnosis_json(of.diagnosis)}};
 }
 
 }  // namespace
@@ -117,16 +117,16 @@ std::string local_time(Word ns) {
 std::string status_json(const Snapshot& snapshot) {
   Json communicators = Json::array();
   for (const CommView& of : snapshot.communicators) communicators.push_back(communicator_json(of));
-  const Json all{{"nccl_version", nccl_version},
-                 {"ccl_version", version},
-                 {"cuda_runtime_version", 0},
-                 {"cuda_driver_version", 0},
-                 {"timestamp", local_time(snapshot.taken_ns)},
-                 {"communicators_count", communicators.size()},
-                 {"communicators", std::move(communicators)},
-                 {"ras",
-                  {{"collection_time_sec", snapshot.collection_s},
-                   {"timeouts_count", snapshot.timeouts}}}};
+  const Json all{
+      {"nccl_version", nccl_version},
+      {"ccl_version", version},
+      {"cuda_runtime_version", 0},
+      {"cuda_driver_version", 0},
+      {"timestamp", local_time(snapshot.taken_ns)},
+      {"communicators_count", communicators.size()},
+      {"communicators", std::move(communicators)},
+      {"ras",
+       {{"collection_time_sec", snapshot.collection_s}, {"timeouts_count", snapshot.timeouts}}}};
   // Names and texts of other ranks may be no UTF-8.
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -101,8 +101,8 @@ std::string rank_state(const RankView& of) {
   if (const Operation* op = of.status.running()) {
     text += fmt::format(", {} for {:.3f} s", say_numbered(*op), age_s(of.status, op->started_ns));
     if (of.status.waits.peer >= 0) {
-      text += fmt::format(", waits for rank {} at step {}", of.status.waits.peer,
-                          of.status.waits.step);
+      text +=
+          fmt::format(", waits for rank {} at step {}", of.status.waits.peer, of.status.waits.step);
     }
   }
   if (of.health.error != 0) text += fmt::format(", failed: {}", name(Errc(of.health.error)));
@@ -111,11 +111,12 @@ std::string rank_state(const RankView& of) {
 
 std::string summary_table(const Places& places) {
   const auto processes = places.processes_per_host(), gpus = places.gpus_per_process();
-  return fmt::format("{:>8} {:>10} {:>10} {:>11} {:>8}\n{:>8} {:>10} {:>10} {:>11} {:>8}\n"
-                     "{:>8} {:>10} {:>10} {:>11} {:>8}\n",
-                     "Nodes", "Processes", "GPUs", "Processes", "GPUs", "(total)", "per node",
-                     "per process", "(total)", "(total)", places.hosts.size(), span_of(processes),
-                     span_of(gpus), sum(processes), sum(gpus));
+  return fmt::format(
+      "{:>8} {:>10} {:>10} {:>11} {:>8}\n{:>8} {:>10} {:>10} {:>11} {:>8}\n"
+      "{:>8} {:>10} {:>10} {:>11} {:>8}\n",
+      "Nodes", "Processes", "GPUs", "Processes", "GPUs", "(total)", "per node", "per process",
+      "(total)", "(total)", places.hosts.size(), span_of(processes), span_of(gpus), sum(processes),
+      sum(gpus));
 }
 
 constexpr std::string_view row = "{:>5} {:>5} {:>5} {:>9} {:>9} {:>9}  {:<9} {}\n";
@@ -183,27 +184,30 @@ std::string status_text(const Snapshot& snapshot, bool verbose) {
   const auto& all = snapshot.communicators;
   Places places;
   for (const CommView& of : all) places.add(of);
-  std::string text = fmt::format("ccl version {}, interface of NCCL {}\nCUDA's versions are not "
-                                 "asked for\n",
-                                 version, nccl_version);
+  std::string text = fmt::format(
+      "ccl version {}, interface of NCCL {}\nCUDA's versions are not "
+      "asked for\n",
+      version, nccl_version);
   text += underlined("Job summary") + summary_table(places);
   text += underlined(fmt::format("Communicators... ({:.2f}s)", snapshot.collection_s));
   text += fmt::format(fmt::runtime(row), "Group", "Comms", "Nodes", "Ranks", "Ranks", "Ranks",
                       "Status", "Errors");
-  text += fmt::format(fmt::runtime(row), "#", "in", "in", "per node", "per comm", "in group", "", "");
+  text +=
+      fmt::format(fmt::runtime(row), "#", "in", "in", "per node", "per comm", "in group", "", "");
   for (std::size_t i = 0; i < all.size(); ++i) text += communicator_row(all[i], i);
   text += underlined("Errors");
   for (std::size_t i = 0; i < all.size(); ++i) text += error_blocks(all[i], i);
   text += underlined("Warnings");
   if (snapshot.timeouts > 0) {
-    text += fmt::format("TIMEOUT\n  Encountered {} communicator{} with ranks that did not answer in "
-                        "time\n\n",
-                        snapshot.timeouts, snapshot.timeouts == 1 ? "" : "s");
+    text += fmt::format(
+        "TIMEOUT\n  Encountered {} communicator{} with ranks that did not answer in "
+        "time\n\n",
+        snapshot.timeouts, snapshot.timeouts == 1 ? "" : "s");
   }
   for (std::size_t i = 0; i < all.size(); ++i) text += warning_blocks(all[i], i);
   text += underlined("Progress");
   for (std::size_t i = 0; i < all.size(); ++i) {
-    text += title_of(all[i], i, all[i].verdict.summary);
+    text += title_of(all[i], i, all[i].diagnosis.summary);
     for (std::size_t r = 0; verbose && r < all[i].ranks.size(); ++r) {
       text += rank_line(all[i].ranks[r], int(r)) + ": " + rank_state(all[i].ranks[r]) + "\n";
     }
@@ -220,10 +224,10 @@ std::string diagnostics_text(const Snapshot& snapshot) {
       text += fmt::format("{}:{} NCCL DIAG [{}] communicator {:016x}: {}\n", mine.address, mine.pid,
                           ok ? "OK" : "INFO", of.hash, what);
     };
-    line(of.missing() == 0, fmt::format("{} of {} ranks answer", int(of.ranks.size()) - of.missing(),
-                                        of.ranks.size()));
+    line(of.missing() == 0, fmt::format("{} of {} ranks answer",
+                                        int(of.ranks.size()) - of.missing(), of.ranks.size()));
     line(!has_error(of), has_error(of) ? "it has failed" : "no rank has failed");
-    line(of.verdict.behind < 0, of.verdict.summary);
+    line(of.diagnosis.behind < 0, of.diagnosis.summary);
     for (std::size_t r = 0; r < of.ranks.size(); ++r) {
       const RankView& rank = of.ranks[r];
       if (rank.status.answered && rank.health.error == 0) continue;

@@ -142,7 +142,7 @@ bool Service::round() {
   if (ends()) return false;
   wait_and_serve();
   answer_all();
-  tell_monitors();
+  notify_monitors();
   take_samples();
   drop_over();
   if (file_.due()) file_.write(metrics());
@@ -166,8 +166,8 @@ bool Service::ends() {
 
 int Service::wait_ms() const {
   const auto now = net::Clock::now();
-  if (listener_.is_held() || (scraped_ + scraped_lately > now && scraped_ != decltype(scraped_){}) ||
-      file_.wanted()) {
+  if (listener_.is_held() ||
+      (scraped_ + scraped_lately > now && scraped_ != decltype(scraped_){}) || file_.wanted()) {
     return 100;
   }
   return clients_.empty() ? -1 : 500;
@@ -209,7 +209,7 @@ void Service::accept_all() {
 void Service::make_room() {
   if (clients_.size() < max_clients) return;
   const auto order = [](const Client& of) {
-    return std::pair{of.session().question().has_value(), of.active()};
+    return std::pair{of.session().request().has_value(), of.active()};
   };
   drop(std::ranges::min_element(clients_, {}, order));
 }
@@ -229,23 +229,23 @@ void Service::drop_over() {
 
 void Service::answer_all() {
   for (Client& client : clients_) {
-    if (client.session().question()) answer(client);
+    if (client.session().request()) answer(client);
   }
 }
 
 void Service::answer(Client& client) {
-  client.session().answer(rendered(*client.session().question()));
+  client.session().answer(rendered(*client.session().request()));
   client.serve(POLLOUT);
 }
 
 /// Returns an answer that clients share for a moment: many clients cost no more than one.
-std::shared_ptr<const std::string> Service::rendered(const Question& question) {
+std::shared_ptr<const std::string> Service::rendered(const Request& request) {
   std::erase_if(rendered_, [](const Rendered& r) { return net::Clock::now() - r.at > fresh; });
   for (const Rendered& r : rendered_) {
-    if (r.kind == question.kind && r.format == question.format) return r.text;
+    if (r.kind == request.kind && r.format == request.format) return r.text;
   }
   const auto make = [&]() -> std::string {
-    switch (question.kind) {
+    switch (request.kind) {
       case Kind::metrics:
         scraped_ = net::Clock::now();
         return metrics();
@@ -255,11 +255,11 @@ std::shared_ptr<const std::string> Service::rendered(const Question& question) {
       case Kind::verbose_status:
         break;
     }
-    if (question.format == Format::json) return status_json(snapshot());
-    return status_text(snapshot(), question.kind == Kind::verbose_status);
+    if (request.format == Format::json) return status_json(snapshot());
+    return status_text(snapshot(), request.kind == Kind::verbose_status);
   };
   auto text = std::make_shared<const std::string>(make());
-  rendered_.push_back({question.kind, question.format, net::Clock::now(), text});
+  rendered_.push_back({request.kind, request.format, net::Clock::now(), text});
   return text;
 }
 
@@ -285,15 +285,15 @@ std::string Service::metrics() {
   return metrics_text(all, {network_events.retries.load(), network_events.failovers.load()});
 }
 
-void Service::tell_monitors() {
+void Service::notify_monitors() {
   const auto groups = [](const Client& of) { return of.session().monitored(); };
   if (std::ranges::none_of(clients_, [&](const Client& of) { return groups(of) != 0; })) {
     monitor_ = {};
     return;
   }
-  if (net::Clock::now() - told_ < monitor_interval) return;
+  if (net::Clock::now() - notified_ < monitor_interval) return;
   const auto events = monitor_.compare(snapshot());
-  told_ = net::Clock::now();
+  notified_ = net::Clock::now();
   for (Client& client : clients_) {
     for (const Event& event : events) {
       if ((groups(client) & event.group) == 0) continue;

@@ -40,9 +40,9 @@ class Service {
   void drop_over();
   void answer_all();
   void answer(Client& client);
-  void tell_monitors();
+  void notify_monitors();
   void take_samples();
-  std::shared_ptr<const std::string> rendered(const Question& question);
+  std::shared_ptr<const std::string> rendered(const Request& request);
   const Snapshot& snapshot();
   std::string metrics();
   void drop(std::list<Client>::iterator client);
@@ -68,7 +68,7 @@ class Service {
   Monitor monitor_;
   std::string address_;  // guarded by the mutex; where to listen, empty: nowhere
   Snapshot snapshot_;
-  net::Clock::time_point taken_{}, told_{}, sampled_{}, scraped_{};
+  net::Clock::time_point taken_{}, notified_{}, sampled_{}, scraped_{};
   bool has_snapshot_ = false;
   struct Rendered {
     Kind kind;

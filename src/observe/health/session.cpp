@@ -56,8 +56,9 @@ bool is_number(const std::string& text, int base) {
 }
 
 constexpr std::array<std::string_view, 15> profiler_events{
-    "group",      "coll",     "p2p",    "proxyop", "proxystep",    "proxyctrl", "kernelch", "netplugin",
-    "groupapi",   "collapi",  "p2papi", "kernellaunch", "cecoll", "cesync",    "cebatch"};
+    "group",     "coll",         "p2p",       "proxyop",  "proxystep",
+    "proxyctrl", "kernelch",     "netplugin", "groupapi", "collapi",
+    "p2papi",    "kernellaunch", "cecoll",    "cesync",   "cebatch"};
 
 bool is_profiler_mask(std::string_view text) {
   if (same(text, "none") || same(text, "all")) return true;
@@ -93,7 +94,7 @@ void Session::receive(std::string_view bytes) {
     take_line(line);
   }
   input_.erase(0, at);
-  if (question_ || ends_) {
+  if (request_ || ends_) {
     input_.clear();
   } else if (input_.find('\n') >= max_line_bytes && input_.size() >= max_line_bytes) {
     close();  // the line fills the room for it
@@ -102,7 +103,7 @@ void Session::receive(std::string_view bytes) {
 }
 
 void Session::end_of_input() {
-  if (!question_) close();
+  if (!request_) close();
 }
 
 void Session::take_line(std::string_view line) {
@@ -110,7 +111,7 @@ void Session::take_line(std::string_view line) {
   std::string_view rest = trimmed(line);
   // A web page in a browser can send commands inside a request of its own: no line of one counts.
   if (rest.ends_with(" HTTP/1.1") || rest.ends_with(" HTTP/1.0")) {
-    http_ = !rest.starts_with("GET ")          ? Http::not_allowed
+    http_ = !rest.starts_with("GET ")           ? Http::not_allowed
             : rest.starts_with("GET /metrics ") ? Http::metrics
                                                 : Http::not_found;
     return;
@@ -122,17 +123,18 @@ void Session::take_line(std::string_view line) {
   if (same(word, "timeout")) return set_timeout(rest);
   if (tail = rest; same(word, "set") && same(take_word(tail), "format")) return set_format(tail);
   if (same(whole, "status")) {
-    question_ = Question{Kind::status, format_};
-  } else if (tail = rest; same(word, "verbose") && same(take_word(tail), "status") && tail.empty()) {
-    question_ = Question{Kind::verbose_status, format_};
+    request_ = Request{Kind::status, format_};
+  } else if (tail = rest;
+             same(word, "verbose") && same(take_word(tail), "status") && tail.empty()) {
+    request_ = Request{Kind::verbose_status, format_};
   } else if (same(whole, "metrics")) {
-    question_ = Question{Kind::metrics, format_};
+    request_ = Request{Kind::metrics, format_};
   } else if (same(whole, "diagnostics")) {
     if (format_ == Format::json) {
       reply("ERROR: diagnostics only supports text output");
       close();
     } else {
-      question_ = Question{Kind::diagnostics, format_};
+      request_ = Request{Kind::diagnostics, format_};
     }
   } else if (same(word, "monitor")) {
     monitor(rest);
@@ -146,7 +148,7 @@ void Session::take_line(std::string_view line) {
 void Session::take_http(std::string_view line) {
   if (!line.empty()) return;  // a header
   if (http_ == Http::metrics) {
-    question_ = Question{Kind::metrics, Format::text};
+    request_ = Request{Kind::metrics, Format::text};
     return;
   }
   small_ += http_ == Http::not_found
@@ -195,9 +197,8 @@ void Session::monitor(std::string_view groups) {
 }
 
 void Session::control(std::string_view text) {
-  reply(is_profiler_mask(text)
-            ? "ERROR: no profiler plug-in is loaded, so there is no mask to set"
-            : fmt::format("ERROR: Invalid profiler mask '{}'", shown(text)));
+  reply(is_profiler_mask(text) ? "ERROR: no profiler plug-in is loaded, so there is no mask to set"
+                               : fmt::format("ERROR: Invalid profiler mask '{}'", shown(text)));
 }
 
 void Session::reply(std::string_view line) {
@@ -206,8 +207,8 @@ void Session::reply(std::string_view line) {
 }
 
 void Session::answer(std::shared_ptr<const std::string> text) {
-  if (!question_) return;
-  question_.reset();
+  if (!request_) return;
+  request_.reset();
   close();
   if (http_ == Http::metrics) {
     text = std::make_shared<const std::string>(http_answer("200 OK", *text));

@@ -12,8 +12,8 @@ namespace ccl::detail::health {
 enum class Format { text, json };
 enum class Kind { status, verbose_status, diagnostics, metrics };
 
-/// Question that the service answers once it has asked the ranks.
-struct Question {
+/// Request that the service answers once it has asked the ranks.
+struct Request {
   Kind kind = Kind::status;
   Format format = Format::text;
 };
@@ -21,8 +21,8 @@ struct Question {
 /// Groups of events of `MONITOR`, as bits.
 enum EventGroup : unsigned { lifecycle = 1, trace = 2 };
 
-/// Conversation with one client, without its socket: bytes of the client in, answers out. Its memory
-/// has a bound, whatever the client sends and however slowly it reads.
+/// Conversation with one client, without its socket: bytes of the client in, answers out. Its
+/// memory has a bound, whatever the client sends and however slowly it reads.
 class Session {
  public:
   static constexpr std::size_t max_line_bytes = 1024;  // a line that is longer ends the session
@@ -31,12 +31,12 @@ class Session {
   /// Reads bytes of the client. The caller must not call it while `accepts` is false.
   void receive(std::string_view bytes);
   /// False while answers are to be sent first, and after the last command.
-  bool accepts() const { return !ends_ && !question_ && small_.size() < max_small_bytes / 2; }
+  bool accepts() const { return !ends_ && !request_ && small_.size() < max_small_bytes / 2; }
   /// The client sends nothing more.
   void end_of_input();
 
-  /// Question that waits for `answer`.
-  const std::optional<Question>& question() const { return question_; }
+  /// Request that waits for `answer`.
+  const std::optional<Request>& request() const { return request_; }
   /// Answers the question. No command follows it. Sessions may share the text.
   void answer(std::shared_ptr<const std::string> text);
 
@@ -49,7 +49,7 @@ class Session {
   std::string_view output() const;
   void sent(std::size_t bytes);
   /// True if all is sent and the connection is to be closed.
-  bool done() const { return ends_ && !question_ && output().empty(); }
+  bool done() const { return ends_ && !request_ && output().empty(); }
 
  private:
   void take_line(std::string_view line);
@@ -65,7 +65,7 @@ class Session {
   std::string small_;                         // answers that are not sent yet
   std::shared_ptr<const std::string> large_;  // follows them
   std::size_t large_sent_ = 0;
-  std::optional<Question> question_;
+  std::optional<Request> request_;
   Format format_ = Format::text;
   unsigned monitored_ = 0;
   enum class Http { no, metrics, not_found, not_allowed } http_ = Http::no;

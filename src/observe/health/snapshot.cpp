@@ -21,8 +21,8 @@ void conclude(CommView& communicator) {
     RankView& other = communicator.ranks[std::size_t(lost)];
     if (!other.status.answered) other.dead = true;
   }
-  communicator.verdict = diagnose(std::move(statuses), communicator.asking);
-  communicator.verdict.ranks.clear();
+  communicator.diagnosis = diagnose(std::move(statuses), communicator.asking);
+  communicator.diagnosis.ranks.clear();
 }
 
 int nccl_error(const RankHealth& health) {

@@ -14,7 +14,7 @@ namespace ccl::detail::health {
 struct RankView {
   std::string address = "unknown";  // of its host, numeric
   int pid = -1, device = -1;
-  Word process = 0;  // equal within one process
+  Word process = 0;   // equal within one process
   bool dead = false;  // another rank has lost it
   RankHealth health;  // if `status.answered`
   RankStatus status;
@@ -28,7 +28,7 @@ struct CommView {
   bool on_gpus = false;
   int asking = 0;  // rank of this process
   std::vector<RankView> ranks;
-  Report verdict;  // without the ranks
+  Report diagnosis;  // without the ranks
   int missing() const;
 };
 
@@ -36,11 +36,11 @@ struct CommView {
 struct Snapshot {
   std::vector<CommView> communicators;
   double collection_s = 0;
-  int timeouts = 0;     // communicators with a rank that did not answer in time
-  Word taken_ns = 0;    // since 1970
+  int timeouts = 0;   // communicators with a rank that did not answer in time
+  Word taken_ns = 0;  // since 1970
 };
 
-/// Sets what `ranks` say of each other, and the verdict. Pure.
+/// Sets what `ranks` say of each other, and the diagnosis. Pure.
 void conclude(CommView& communicator);
 /// Number of NCCL for the first failure of a rank.
 int nccl_error(const RankHealth& health);

@@ -43,7 +43,8 @@ TEST_CASE("calls, bytes and durations are counted by operation and size") {
   CHECK(cell.ended == 2);
   CHECK(cell.ticks == 100);
   CHECK(cell.failed == 1);
-  const auto& other = counters->cell(gather / CallCounters::classes, gather % CallCounters::classes);
+  const auto& other =
+      counters->cell(gather / CallCounters::classes, gather % CallCounters::classes);
   CHECK(other.bytes == 32000);  // of the whole buffer
   CHECK(counters->calls(CallCounters::operation_of("all_reduce")) == 2);
   counters->called_barrier();

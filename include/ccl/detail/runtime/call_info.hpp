@@ -19,10 +19,10 @@ struct CallInfo {
   int composition = 0;  // number of the composition, in order of creation
   int element_bytes = 0;
   int counter = -1;  // see `CallCounters`; -1: none
-  Word call = 0;        // number among the calls of this composition, counted from 1
-  Word ticket = 0;      // entry in the flight recorder; 0: none
-  Word number = 0;      // see `Operation::number`
-  Index place = -1;     // offset of the receive buffer in a window that peers write to; -1: none
+  Word call = 0;     // number among the calls of this composition, counted from 1
+  Word ticket = 0;   // entry in the flight recorder; 0: none
+  Word number = 0;   // see `Operation::number`
+  Index place = -1;  // offset of the receive buffer in a window that peers write to; -1: none
 };
 
 template <class T>

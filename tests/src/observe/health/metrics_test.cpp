@@ -30,7 +30,7 @@ CommMetrics example() {
   of.waits.by_operation["all_reduce"] = {20, 5};
   return of;
 }
-bool has(const std::string& text, const std::string& line) {
+bool contains(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
 }  // namespace
@@ -38,18 +38,19 @@ bool has(const std::string& text, const std::string& line) {
 TEST_CASE("metrics have the values of the counters") {
   const std::string text = metrics_text({example()}, {3, 2});
   INFO(text);
-  const std::string labels = R"(comm="0xab",comm_name="a \"b\"\\\n",rank="1",operation="all_reduce")";
+  const std::string labels =
+      R"(comm="0xab",comm_name="a \"b\"\\\n",rank="1",operation="all_reduce")";
   const std::string cell = labels + R"(,size_le="1024")";
-  CHECK(has(text, "ccl_calls_total{" + cell + "} 10"));
-  CHECK(has(text, "ccl_bytes_total{" + cell + "} 10000"));
-  CHECK(has(text, "ccl_call_seconds_total{" + cell + "} 0.0001"));
-  CHECK(has(text, "ccl_call_failures_total{" + cell + "} 1"));
-  CHECK(has(text, "ccl_bus_bytes_total{" + cell + "} 15000"));  // 2 * 3 / 4 of the bytes
-  CHECK(has(text, "ccl_bus_bandwidth_bytes_per_second{" + cell + "} 150000000"));
-  CHECK(has(text, "ccl_samples_running_total{" + labels + "} 20"));
-  CHECK(has(text, "ccl_samples_waiting_total{" + labels + "} 5"));
-  CHECK(has(text, "ccl_network_retries_total 3"));
-  CHECK(has(text, "ccl_network_failovers_total 2"));
+  CHECK(contains(text, "ccl_calls_total{" + cell + "} 10"));
+  CHECK(contains(text, "ccl_bytes_total{" + cell + "} 10000"));
+  CHECK(contains(text, "ccl_call_seconds_total{" + cell + "} 0.0001"));
+  CHECK(contains(text, "ccl_call_failures_total{" + cell + "} 1"));
+  CHECK(contains(text, "ccl_bus_bytes_total{" + cell + "} 15000"));  // 2 * 3 / 4 of the bytes
+  CHECK(contains(text, "ccl_bus_bandwidth_bytes_per_second{" + cell + "} 150000000"));
+  CHECK(contains(text, "ccl_samples_running_total{" + labels + "} 20"));
+  CHECK(contains(text, "ccl_samples_waiting_total{" + labels + "} 5"));
+  CHECK(contains(text, "ccl_network_retries_total 3"));
+  CHECK(contains(text, "ccl_network_failovers_total 2"));
   CHECK(text.find("nccl_collective_exec_time_microseconds{version=\"v5.1\",") != std::string::npos);
   CHECK(text.find("collective=\"all_reduce\",message_size=\"1024\"} 10\n") != std::string::npos);
   CHECK(text.find("size_le=\"unknown\"} 3\n") != std::string::npos);

@@ -54,8 +54,9 @@ TEST_CASE("a monitor reports what has changed") {
 TEST_CASE("an event as text and as JSON") {
   Event event{lifecycle, "PEER_DEAD", "10.0.0.7", 42, {1}, "its connections have ended", 0};
   const std::string text = event_line(event, Format::text), json = event_line(event, Format::json);
-  CHECK(text.ends_with("] PEER_DEAD: Process 42 on node 10.0.0.7 managing GPU 1 its connections "
-                       "have ended"));
+  CHECK(
+      text.ends_with("] PEER_DEAD: Process 42 on node 10.0.0.7 managing GPU 1 its connections "
+                     "have ended"));
   CHECK(json.find(R"("group":"LIFECYCLE","event":"PEER_DEAD","peer":{"host":"10.0.0.7","pid":42,)"
                   R"("cuda_devs":[1],"nvml_devs":[1]})") != std::string::npos);
   CHECK(json.find('\n') == std::string::npos);
@@ -70,5 +71,5 @@ TEST_CASE("a rank that another has lost is dead, and one that is only silent is 
   CHECK_FALSE(of.ranks[1].dead);
   CHECK(of.ranks[2].dead);
   CHECK(of.missing() == 2);
-  CHECK(of.verdict.behind == 1);
+  CHECK(of.diagnosis.behind == 1);
 }

@@ -108,8 +108,11 @@ TEST_CASE("STATUS lists all communicators with the keys that Ray and SGLang read
   REQUIRE(first_error(said).empty());
   const json found = json::parse(said[1], nullptr, false);
   REQUIRE(found.is_object());
-  CHECK(found["world"] ==
-        json{{"Broadcast", 0}, {"Reduce", 0}, {"AllGather", 0}, {"ReduceScatter", 0}, {"AllReduce", 4}});
+  CHECK(found["world"] == json{{"Broadcast", 0},
+                               {"Reduce", 0},
+                               {"AllGather", 0},
+                               {"ReduceScatter", 0},
+                               {"AllReduce", 4}});
   CHECK(found["status"] == json{{"init_state", 0},
                                 {"async_error", 0},
                                 {"finalize_called", false},
@@ -139,14 +142,16 @@ TEST_CASE("a stopped rank is missing, and the answer still comes within a second
       ::kill(stopped, SIGCONT);
       CCL_CHECK(comm.barrier());
       if (!status.is_object()) return "no answer";
-      return fmt::format("{} {} {}", status["missing_ranks"].dump(), status["verdict"]["behind"].dump(),
+      return fmt::format("{} {} {}", status["missing_ranks"].dump(),
+                         status["diagnosis"]["behind"].dump(),
                          took < 1 ? "in time" : fmt::format("after {} s", took));
     }
     CCL_CHECK(comm.barrier());
     return "";
   });
   INFO(said[0]);
-  CHECK(said[0].find(R"("rank":2,"status":{"considered_dead":false,"unresponsive":true}}] 2 in time)") !=
+  CHECK(said[0].find(
+            R"("rank":2,"status":{"considered_dead":false,"unresponsive":true}}] 2 in time)") !=
         std::string::npos);
 }
 
@@ -184,7 +189,7 @@ TEST_CASE("a late rank is named, in JSON, as text and in diagnostics") {
     const bool seen = wait_until(
         [&] {
           status = of_size(status_of(at(1), port.number()), 3);
-          return status.is_object() && status["verdict"]["behind"] == 1 &&
+          return status.is_object() && status["diagnosis"]["behind"] == 1 &&
                  status["ranks"][0]["progress"].value("waits_for", -1) >= 0;
         },
         10);
@@ -196,8 +201,9 @@ TEST_CASE("a late rank is named, in JSON, as text and in diagnostics") {
     const std::string diagnostics = other.read("");
     CCL_CHECK(sum(sums));
     std::string found = seen ? "seen" : status.dump();
-    for (const char* part : {"\nJob summary\n===========\n", "RUNNING  ", "MISMATCH", "\nErrors\n======\n",
-                             "\nWarnings\n========\n", "rank 1 on", "  Rank 0 -- CPU managed by process"}) {
+    for (const char* part :
+         {"\nJob summary\n===========\n", "RUNNING  ", "MISMATCH", "\nErrors\n======\n",
+          "\nWarnings\n========\n", "rank 1 on", "  Rank 0 -- CPU managed by process"}) {
       if (text.find(part) == std::string::npos) found += fmt::format(" no {} in {}", part, text);
     }
     if (diagnostics.find("[INFO] communicator") == std::string::npos) found += diagnostics;
@@ -207,7 +213,7 @@ TEST_CASE("a late rank is named, in JSON, as text and in diagnostics") {
   CHECK(said[1] == "seen");
 }
 
-TEST_CASE("a monitor hears of processes, and finalize does not wait for its client") {
+TEST_CASE("a monitor receives events of processes, and finalize does not wait for its client") {
   const HeldPort port;
   const auto said = run(
       2, answering(port),
@@ -222,7 +228,8 @@ TEST_CASE("a monitor hears of processes, and finalize does not wait for its clie
         events += client.read("", 3);
         if (events.find("[late]") != std::string::npos) return "not closed: " + events;
         if (RasClient{at(comm.rank()), port.number(), 0}) return "it still listens";
-        for (const char* key : {"\"group\":\"LIFECYCLE\"", "\"event\":\"PEER_NEW\"", "\"cuda_devs\":[]"}) {
+        for (const char* key :
+             {"\"group\":\"LIFECYCLE\"", "\"event\":\"PEER_NEW\"", "\"cuda_devs\":[]"}) {
           if (events.find(key) == std::string::npos) return fmt::format("no {} in {}", key, events);
         }
         return took < 5 ? "closed" : fmt::format("finalize took {} s", took);
@@ -280,8 +287,8 @@ TEST_CASE("a child of a fork holds no socket of the service") {
         [&] { return sockets_at(fmt::format("{}:{:04X}", "0200007F", port.number()), child) == 0; },
         5);
     const char done = 1;
-    const bool told = ::write(ends[1], &done, 1) == 1;
-    if (!reap({child}, 10) || !told) return "the child failed";
+    const bool released = ::write(ends[1], &done, 1) == 1;
+    if (!reap({child}, 10) || !released) return "the child failed";
     (void)client.send("STATUS\n");
     const bool answers = client.read("").find("Job summary") != std::string::npos;
     return fmt::format("{} {}", closed ? "closed" : "held", answers ? "answers" : "silent");
@@ -331,10 +338,11 @@ TEST_CASE("the metrics of a process, over the port and as a file") {
         for (const std::string& one : {text, plain, file}) {
           for (const char* part :
                {"operation=\"all_reduce\",size_le=\"4096\"} 5\n", "size_le=\"256\"} 1\n",
-                "ccl_bytes_total{", "ccl_samples_waiting_total{", "# TYPE ccl_calls_total counter\n",
-                "nccl_bus_bandwidth_gbs{version=\"v5.1\"", "ranks=\"2\",nodes=\"1\"",
-                "ccl_network_retries_total 0\n"}) {
-            if (one.find(part) == std::string::npos) found += fmt::format(" no {} in {}", part, one);
+                "ccl_bytes_total{", "ccl_samples_waiting_total{",
+                "# TYPE ccl_calls_total counter\n", "nccl_bus_bandwidth_gbs{version=\"v5.1\"",
+                "ranks=\"2\",nodes=\"1\"", "ccl_network_retries_total 0\n"}) {
+            if (one.find(part) == std::string::npos)
+              found += fmt::format(" no {} in {}", part, one);
           }
         }
         return found.empty() ? path : found;

@@ -37,9 +37,9 @@ TEST_CASE("the exchange of NCCL's client, byte for byte") {
   CHECK(take(session) == "OK\n");
   session.receive("STATUS\n");
   CHECK(take(session).empty());
-  REQUIRE(session.question());
-  CHECK(session.question()->kind == Kind::status);
-  CHECK(session.question()->format == Format::json);
+  REQUIRE(session.request());
+  CHECK(session.request()->kind == Kind::status);
+  CHECK(session.request()->format == Format::json);
   CHECK_FALSE(session.done());
   answer(session, "{}\n");
   CHECK_FALSE(session.done());
@@ -51,16 +51,17 @@ TEST_CASE("commands may come together, in pieces, in any case and with carriage 
   Session session;
   session.receive("SET FORMAT json\nSTATUS\nTIMEOUT 3\n");
   CHECK(take(session) == "OK\n");
-  REQUIRE(session.question());
+  REQUIRE(session.request());
   answer(session, "x");
   CHECK(take(session) == "x");  // what follows STATUS has no answer
   Session other;
-  for (const char c : std::string{"client  protocol 7\r\n  sEt format TEXT \r\n\r\nverbose STATUS\r\n"}) {
+  for (const char c :
+       std::string{"client  protocol 7\r\n  sEt format TEXT \r\n\r\nverbose STATUS\r\n"}) {
     if (other.accepts()) other.receive({&c, 1});
   }
   CHECK(take(other) == "SERVER PROTOCOL 2\nOK\n");
-  REQUIRE(other.question());
-  CHECK(other.question()->kind == Kind::verbose_status);
+  REQUIRE(other.request());
+  CHECK(other.request()->kind == Kind::verbose_status);
 }
 
 TEST_CASE("an unknown command is answered, and its bytes do not come back as they are") {
@@ -130,10 +131,10 @@ TEST_CASE("a client that sends much and reads nothing costs a bounded number of 
 TEST_CASE("a scraper gets the metrics by HTTP, and a web page gets nothing else") {
   Session session;
   session.receive("GET /metrics HTTP/1.1\r\nHost: here\r\nAccept: */*\r\n");
-  CHECK_FALSE(session.question());
+  CHECK_FALSE(session.request());
   session.receive("\r\n");
-  REQUIRE(session.question());
-  CHECK(session.question()->kind == Kind::metrics);
+  REQUIRE(session.request());
+  CHECK(session.request()->kind == Kind::metrics);
   answer(session, "up 1\n");
   const std::string text = take(session);
   CHECK(text.starts_with("HTTP/1.1 200 OK\r\n"));
