@@ -76,16 +76,17 @@ std::string cell_labels(const CommMetrics& of, const CommMetrics::Cell& cell) {
                      CallCounters::operations[std::size_t(cell.operation)],
                      class_label(cell.size_class));
 }
-/// Labels of NCCL's Inspector.
+/// Labels of NCCL's Inspector. The last two keep ranks of one process apart.
 std::string inspector_labels(const CommMetrics& of, const CommMetrics::Cell& cell) {
   const char* const job = std::getenv("SLURM_JOB_ID");
   return fmt::format(
       "version=\"v5.1\",slurm_job_id=\"{}\",node=\"{}\",gpu=\"{}\",comm_name=\"{}\",n_nodes=\"{}\","
-      "nranks=\"{}\",collective=\"{}\",message_size=\"{}\"",
+      "nranks=\"{}\",collective=\"{}\",message_size=\"{}\",comm=\"{:#x}\",rank=\"{}\"",
       job != nullptr && *job != 0 ? escaped(job) : "unknown", escaped(host_name()),
       of.device < 0 ? "CPU" : fmt::format("GPU{}", of.device),
       of.name.empty() ? fmt::format("{:#x}", of.hash) : escaped(of.name), of.nodes, of.ranks,
-      CallCounters::operations[std::size_t(cell.operation)], class_label(cell.size_class));
+      CallCounters::operations[std::size_t(cell.operation)], class_label(cell.size_class), of.hash,
+      of.rank);
 }
 
 double seconds_of(const CommMetrics& of, const CommMetrics::Cell& cell) {

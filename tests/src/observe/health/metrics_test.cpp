@@ -52,19 +52,25 @@ TEST_CASE("metrics have the values of the counters") {
   CHECK(contains(text, "ccl_network_retries_total 3"));
   CHECK(contains(text, "ccl_network_failovers_total 2"));
   CHECK(text.find("nccl_collective_exec_time_microseconds{version=\"v5.1\",") != std::string::npos);
-  CHECK(text.find("collective=\"all_reduce\",message_size=\"1024\"} 10\n") != std::string::npos);
+  CHECK(
+      text.find("collective=\"all_reduce\",message_size=\"1024\",comm=\"0xab\",rank=\"1\"} 10\n") !=
+      std::string::npos);
   CHECK(text.find("size_le=\"unknown\"} 3\n") != std::string::npos);
 }
 
 TEST_CASE("every line is one that Prometheus reads") {
-  const std::string text = metrics_text({example(), example()}, {});
+  CommMetrics second = example();
+  second.rank = 2;
+  const std::string text = metrics_text({example(), second}, {});
   const std::regex sample{R"re(^[a-z_]+(\{([a-z_]+="([^"\\\n]|\\.)*",?)*\})? [-+0-9.e]+$)re"};
   const std::regex comment{"^# (HELP|TYPE) [a-z_]+ .+$"};
-  std::set<std::string> typed;
+  std::set<std::string> typed, series;
   std::istringstream lines{text};
   for (std::string line; std::getline(lines, line);) {
     INFO(line);
     CHECK((std::regex_match(line, sample) || std::regex_match(line, comment)));
+    // The node exporter drops a file that has a series twice.
+    if (line[0] != '#') CHECK(series.insert(line.substr(0, line.rfind(' '))).second);
     if (line.starts_with("# TYPE ")) CHECK(typed.insert(line.substr(7)).second);
   }
   CHECK(typed.size() == metric_names().size());
