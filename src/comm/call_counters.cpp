@@ -73,21 +73,20 @@ double CallCounters::bus_factor(int operation, int ranks) {
   return is_split[std::size_t(operation)] ? others : 1;
 }
 
-int CallCounters::called(const CallInfo& info, int ranks) {
+int CallCounters::cell_of(const CallInfo& info, int ranks) {
   Key key;
   static_assert(sizeof key < sizeof info.what);
   std::memcpy(&key, info.what, sizeof key);
   const int operation = detail::operation_of(key);
-  const Index bytes = bytes_of(operation, info, ranks);
-  const int cell = operation * classes + class_of(bytes);
-  Cell& of = cells_[std::size_t(cell)];
-  of.calls.fetch_add(1, unordered);
-  if (bytes > 0) of.bytes.fetch_add(Word(bytes), unordered);
-  return cell;
+  return operation * classes + class_of(bytes_of(operation, info, ranks));
+}
+int CallCounters::cell_of_barrier() {
+  return barrier_index * classes;
 }
 
-void CallCounters::called_barrier() {
-  cells_[std::size_t(barrier_index * classes)].calls.fetch_add(1, unordered);
+FlightRecorder::Tally CallCounters::tally(int cell, const CallInfo& info, int ranks) {
+  Cell& of = cells_[std::size_t(cell)];
+  return {&of.calls, &of.bytes, Word(std::max<Index>(0, bytes_of(cell / classes, info, ranks)))};
 }
 
 void CallCounters::ended(int cell, Word ticks, bool well) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/runtime/call_info.hpp>
+#include <ccl/detail/runtime/flight_recorder.hpp>
 #include <ccl/types/word.hpp>
 
 #include <array>
@@ -10,8 +11,7 @@
 
 namespace ccl::detail {
 
-/// Counts the calls of a communicator by operation and size. Any thread; a call costs two additions
-/// when it is made and two when it ends.
+/// Counts the calls of a communicator by operation and size. Any thread.
 class CallCounters {
  public:
   /// Names of operations, as `CallInfo::what` has them. Those that are not listed are the last.
@@ -40,9 +40,11 @@ class CallCounters {
   /// Bytes that cross the busiest link of an ideal algorithm, over the bytes of the call.
   static double bus_factor(int operation, int ranks);
 
-  /// Counts a call and returns the number of its cell, for `ended`.
-  int called(const CallInfo& info, int ranks);
-  void called_barrier();
+  /// Returns the number of the cell of a call, for `tally` and `ended`.
+  static int cell_of(const CallInfo& info, int ranks);
+  static int cell_of_barrier();
+  /// Counters that `FlightRecorder::note` advances for a call.
+  FlightRecorder::Tally tally(int cell, const CallInfo& info, int ranks);
   /// `ticks` 0: the duration is not known.
   void ended(int cell, Word ticks, bool well);
 

@@ -58,8 +58,8 @@ Result<void> barrier(CommState& state) {
   if (!state.rendezvous.bootstrap()) return {};
   Operation op;
   std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
-  const Word ticket = state.observers.recorder()->note(op).ticket;
-  state.observers.counters().called_barrier();
+  const auto tally = state.observers.counters().tally(CallCounters::cell_of_barrier(), {}, 1);
+  const Word ticket = state.observers.recorder()->note(op, false, tally).ticket;
   const auto lock = state.rendezvous.lock();
   state.observers.recorder()->started(ticket);
   auto done = state.rendezvous.after_rendezvous(

@@ -55,9 +55,10 @@ QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
   CommState& state = *Access::state(connections_->comm());
   info_.composition = connections_->number();
   info_.call = connections_->calls().count.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (!state.status.ok()) return;
-  info_.counter = state.observers.counters().called(info_, state.identity.ranks());
-  if (!state.observers.recorder()) return;
+  if (!state.observers.recorder() || !state.status.ok()) return;
+  const int ranks = state.identity.ranks();
+  info_.counter = CallCounters::cell_of(info_, ranks);
+  const auto tally = state.observers.counters().tally(info_.counter, info_, ranks);
   Operation op;
   connections_->name().copy(op.what, sizeof op.what - 1);
   std::memcpy(op.type, info.type, sizeof op.type);
@@ -67,7 +68,7 @@ QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
   op.composition = info_.composition;
   op.call = info_.call;
   const auto [ticket, number] =
-      state.observers.recorder()->note(op, std::string_view{info.what} == SendRecv::name);
+      state.observers.recorder()->note(op, std::string_view{info.what} == SendRecv::name, tally);
   info_.ticket = ticket;
   info_.number = number;
 }

@@ -38,8 +38,13 @@ FlightRecorder::FlightRecorder(int size)
       first_ns_{ns_of<Steady>()} {}
 FlightRecorder::~FlightRecorder() = default;
 
-FlightRecorder::EntryId FlightRecorder::note(const Operation& op, bool point_to_point) {
+FlightRecorder::EntryId FlightRecorder::note(const Operation& op, bool point_to_point,
+                                             const Tally& tally) {
   const std::lock_guard lock{mutex_};
+  if (tally.calls != nullptr) {
+    tally.calls->store(tally.calls->load(relaxed) + 1, relaxed);
+    tally.bytes->store(tally.bytes->load(relaxed) + tally.more_bytes, relaxed);
+  }
   const Word ticket = ++tickets_;
   Entry& entry = entries_[ticket % Word(size_)];
   entry.ticket.store(ticket, relaxed);

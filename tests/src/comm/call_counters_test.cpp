@@ -30,9 +30,17 @@ TEST_CASE("a class holds the sizes up to its bound") {
 
 TEST_CASE("calls, bytes and durations are counted by operation and size") {
   const auto counters = std::make_unique<CallCounters>();
-  const int sum = counters->called(call_info<float>("all_reduce", 1000, -1), 4);
-  CHECK(counters->called(call_info<float>("all_reduce", 1000, -1), 4) == sum);
-  const int gather = counters->called(call_info<double>("all_gather", 1000, -1), 4);
+  FlightRecorder recorder{4};
+  const auto call = [&](const CallInfo& info) {
+    const int cell = CallCounters::cell_of(info, 4);
+    (void)recorder.note({}, false, counters->tally(cell, info, 4));
+    return cell;
+  };
+  const int sum = call(call_info<float>("all_reduce", 1000, -1));
+  CHECK(call(call_info<float>("all_reduce", 1000, -1)) == sum);
+  const int gather = call(call_info<double>("all_gather", 1000, -1));
+  CHECK(call(call_info<char>("send_recv", -1, -1)) % CallCounters::classes ==
+        CallCounters::unknown);
   counters->ended(sum, 70, true);
   counters->ended(sum, 30, true);
   counters->ended(sum, 0, false);
@@ -47,8 +55,9 @@ TEST_CASE("calls, bytes and durations are counted by operation and size") {
       counters->cell(gather / CallCounters::classes, gather % CallCounters::classes);
   CHECK(other.bytes == 32000);  // of the whole buffer
   CHECK(counters->calls(CallCounters::operation_of("all_reduce")) == 2);
-  counters->called_barrier();
+  (void)recorder.note({}, false, counters->tally(CallCounters::cell_of_barrier(), {}, 1));
   CHECK(counters->calls(CallCounters::operation_of("barrier")) == 1);
+  CHECK(counters->calls(CallCounters::operation_of("all_reduce")) == 2);
 }
 
 TEST_CASE("bus bandwidth counts as in the benchmarks") {

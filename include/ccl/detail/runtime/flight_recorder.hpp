@@ -23,8 +23,17 @@ class FlightRecorder {
     Word ticket;  // names the operation in later calls
     Word number;  // see `Operation`
   };
-  /// Records the call of `op`. Numbers it unless it is point to point.
-  EntryId note(const Operation& op, bool point_to_point = false);
+  /// Counters of a kind of call. The recorder's mutex guards their changes, which are cheaper so.
+  struct Tally {
+    std::atomic<Word>* calls = nullptr;  // null: no counters
+    std::atomic<Word>* bytes = nullptr;
+    Word more_bytes = 0;
+  };
+  /// Records the call of `op` and counts it. Numbers it unless it is point to point.
+  EntryId note(const Operation& op, bool point_to_point, const Tally& tally);
+  EntryId note(const Operation& op, bool point_to_point = false) {
+    return note(op, point_to_point, Tally{});
+  }
   /// Records the start of the lanes. Does nothing if the entry has been overwritten.
   void started(Word ticket);
   /// Records the end. Returns the CPU ticks since `started`, or 0 if they are not known.
