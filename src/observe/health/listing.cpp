@@ -1,39 +1,14 @@
 #include "observe/health/listing.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "comm/state.hpp"
-#include "net/crypto/sha256.hpp"
 
 namespace ccl::detail::health {
 namespace {
-
-/// Names a communicator by what all its ranks know, and tells nothing of its secret.
-Word hash_of(const CommState& state) {
-  std::vector<std::byte> text;
-  const auto add = [&](const void* from, std::size_t bytes) {
-    const auto* at = static_cast<const std::byte*>(from);
-    text.insert(text.end(), at, at + bytes);
-  };
-  constexpr std::string_view purpose = "ccl health service";
-  add(purpose.data(), purpose.size());
-  if (const Bootstrap* const bootstrap = state.rendezvous.bootstrap()) {
-    const auto secret = bootstrap->secret();
-    add(secret.data(), secret.size());
-  } else {
-    const CommState* const address = &state;
-    add(&state.identity.peers()[0].pid_hash, sizeof(Word));
-    add(&address, sizeof address);
-  }
-  const net::Digest digest = net::sha256(text);
-  Word hash = 0;
-  std::memcpy(&hash, digest.data(), sizeof hash);
-  return hash;
-}
 
 CommView view_of(CommState& state, Word hash) {
   const Identity& identity = state.identity;
@@ -70,7 +45,7 @@ int nodes_of(const Identity& identity) {
 }  // namespace
 
 void Listing::add(CommState& state) {
-  Entry entry{&state, hash_of(state), {}, {}};
+  Entry entry{&state, state.identity.id(), {}, {}};
   if (const Bootstrap* const bootstrap = state.rendezvous.bootstrap()) {
     entry.asks.statuses = bootstrap->status_reader();
     entry.asks.addresses = bootstrap->address_reader();
