@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <utility>
 
 #include "base/io/fd.hpp"
 #include <fcntl.h>
@@ -34,7 +33,6 @@ bool write_all(int fd, std::string_view text) {
 
 void MetricsFile::configure() {
   const std::lock_guard lock{mutex_};
-  removed_ = false;
   path_.clear();
   const auto folder = setting_text("METRICS_DIR");
   const auto seconds = setting_seconds("METRICS_INTERVAL");
@@ -63,7 +61,7 @@ void MetricsFile::write(std::string_view text) {
 
 void MetricsFile::remove() {
   const std::unique_lock lock{mutex_, remove_limit};
-  if (!lock || std::exchange(removed_, true) || path_.empty()) return;
+  if (!lock || removed_.exchange(true) || path_.empty()) return;
   ::unlink(path_.c_str());
 }
 

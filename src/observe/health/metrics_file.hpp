@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -19,6 +20,8 @@ class MetricsFile {
   /// Removes the file, because its numbers would stand still. Any thread; `write` does nothing from
   /// then on. Does not wait for a file system that hangs.
   void remove();
+  /// Ends that for `write`. Any thread; does not wait.
+  void resume() { removed_ = false; }
 
  private:
   std::string path_;
@@ -26,7 +29,7 @@ class MetricsFile {
   std::chrono::steady_clock::time_point next_{};
   bool warned_ = false;
   std::timed_mutex mutex_;  // held while files are written or removed
-  bool removed_ = false;    // guarded by the mutex
+  std::atomic<bool> removed_{false};
 };
 
 }  // namespace ccl::detail::health

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <semaphore>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -59,11 +60,18 @@ Service& Service::made() {
   return *service;
 }
 
+// A fork waits for the mutex, but not for ever: its holder may wait for a lock that the forking
+// thread has taken for the fork.
 void Service::before_fork() {
-  made().mutex_.lock();
+  constexpr int max_tries = 100;  // a millisecond each
+  Service& s = made();
+  for (int tries = 0; !(s.held_ = s.mutex_.try_lock()) && tries < max_tries; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
 }
 void Service::after_fork() {
-  made().mutex_.unlock();
+  Service& s = made();
+  if (std::exchange(s.held_, false)) s.mutex_.unlock();
 }
 // The child has no service thread, and clients must not wait for sockets that it holds. What the
 // parent's thread was using leaks.
@@ -74,7 +82,6 @@ void Service::in_child() {
   }
   if (s.listener_fd_ >= 0) ::close(s.listener_fd_);
   if (s.event_ >= 0) ::close(s.event_);
-  s.mutex_.unlock();
   new (&s) Service;
 }
 
@@ -89,13 +96,21 @@ void Service::join(CommState& state) {
     address_ = answers ? *address : std::string{};
     Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     if (!event) return log_info(LogPart::init, "no health service (no descriptor is left)");
-    auto thread = own_thread("the health service", [this] { run(); });
+    // A starting thread holds locks of the C library, which a child of a fork would find locked.
+    // The mutex therefore stays held until the thread runs.
+    std::binary_semaphore born{0};
+    auto thread = own_thread("the health service", [this, &born] {
+      born.release();
+      run();
+    });
     if (!thread) return log_info(LogPart::init, "{}", thread.error().what);
+    born.acquire();
     thread->detach();
     event_ = event.release();
     running_ = true;
   }
   listing_.add(state);
+  file_.resume();
 }
 
 void Service::leave(CommState& state) {
@@ -106,6 +121,8 @@ void Service::leave(CommState& state) {
     if (::write(event_, &one, sizeof one) < 0) return;  // full: a wake-up is pending
   }
   file_.remove();  // here, because the process may exit before the thread has ended
+  const std::lock_guard lock{mutex_};
+  if (!listing_.empty()) file_.resume();  // another thread has joined meanwhile
 }
 
 void Service::run() {

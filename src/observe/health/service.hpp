@@ -57,6 +57,7 @@ class Service {
   // The mutex guards these.
   Listing listing_;
   bool running_ = false;
+  bool held_ = false;  // by the thread that forks
   int event_ = -1;
   std::array<int, max_clients> client_fds_{};  // 0: none; a forked child closes them
   int listener_fd_ = -1;

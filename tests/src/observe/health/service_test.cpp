@@ -352,6 +352,26 @@ TEST_CASE("the metrics of a process, over the port and as a file") {
   ::rmdir(folder);
 }
 
+TEST_CASE("a communicator after the last one has metrics and answers, too") {
+  const HeldPort port;
+  char folder[] = "/tmp/ccl.metrics.XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  const Environment settings{{{"CCL_RAS_ADDR", fmt::format("{}:{}", at(0), port.number())},
+                              {"CCL_METRICS_DIR", folder},
+                              {"CCL_METRICS_INTERVAL", "0.1"}}};
+  for (int round = 0; round < 20; ++round) {
+    INFO(round);
+    const auto comm = Communicator::create(*create_unique_id(), 0, 1);
+    REQUIRE(comm);
+    if (round % 5 == 4) CHECK(status_of(at(0), port.number())["communicators_count"] == 1);
+    if (round == 19) {
+      CHECK(wait_until([&] { return list_dir(folder).size() == 1; }, 5));
+    }
+  }
+  CHECK(wait_until([&] { return list_dir(folder).empty(); }, 5));
+  ::rmdir(folder);
+}
+
 TEST_CASE("a process without the service, or whose port is taken, runs as well") {
   const HeldPort port;
   int other = ::socket(AF_INET, SOCK_STREAM, 0);
