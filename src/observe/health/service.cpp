@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
-#include <semaphore>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -98,13 +97,12 @@ void Service::join(CommState& state) {
     if (!event) return log_info(LogPart::init, "no health service (no descriptor is left)");
     // A starting thread holds locks of the C library, which a child of a fork would find locked.
     // The mutex therefore stays held until the thread runs.
-    std::binary_semaphore born{0};
-    auto thread = own_thread("the health service", [this, &born] {
-      born.release();
+    auto thread = own_thread("the health service", [this] {
+      born_.release();
       run();
     });
     if (!thread) return log_info(LogPart::init, "{}", thread.error().what);
-    born.acquire();
+    born_.acquire();
     thread->detach();
     event_ = event.release();
     running_ = true;

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <semaphore>
 #include <string>
 
 #include "observe/health/client.hpp"
@@ -58,6 +59,7 @@ class Service {
   Listing listing_;
   bool running_ = false;
   bool held_ = false;  // by the thread that forks
+  std::binary_semaphore born_{0};
   int event_ = -1;
   std::array<int, max_clients> client_fds_{};  // 0: none; a forked child closes them
   int listener_fd_ = -1;
