@@ -160,7 +160,7 @@ TEST_CASE("a rank that died is considered dead, and its survivors say what they 
   const auto said = run(
       3, answering(port),
       [&](const Communicator& comm) -> Answer {
-        CCL_CHECK(comm.barrier());
+        (void)comm.barrier();  // the loss may be noticed in it
         if (comm.rank() == 2) ::_exit(7);
         if (comm.rank() == 1) {
           sleep_s(1.5);
