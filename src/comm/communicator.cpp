@@ -106,6 +106,12 @@ Report Communicator::report() const {
   return state_->observers.report(detail::report_limit_s);
 }
 
+Report Communicator::stall() const {
+  if (!state_->was_up()) return {};
+  const auto report = state_->watchdog.latest();
+  return report ? *report : Report{};
+}
+
 Result<void> Communicator::dump(const std::string& folder) const {
   return detail::without_exceptions([&]() -> Result<void> {
     const bool none = state_->identity.ranks() == 0;  // the handle was moved from

@@ -36,6 +36,7 @@ std::shared_ptr<CommState> CommState::make(int rank, int ranks, Config config) {
 }
 
 bool CommState::end() {
+  watchdog.stop();
   // Ends the bootstrap first. The other ranks then release the wires that they still use.
   rendezvous.set_bootstrap(nullptr);
   end_failure_dump(*this);
