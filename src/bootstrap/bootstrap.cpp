@@ -123,6 +123,10 @@ void Bootstrap::set_rank_status(
     std::function<std::vector<std::byte>(std::string_view)> rank_status) {
   core_->statuses().set_source(std::move(rank_status));
 }
+void Bootstrap::set_status_listener(
+    std::function<void(std::span<const std::byte> status)> listener) {
+  core_->statuses().set_listener(std::move(listener));
+}
 std::vector<std::vector<std::byte>> Bootstrap::rank_statuses(double limit_s) {
   return core_->statuses().rank_statuses(limit_s);
 }

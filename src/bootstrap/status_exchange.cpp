@@ -21,6 +21,11 @@ void StatusExchange::set_source(Source source) {
   source_ = std::move(source);
 }
 
+void StatusExchange::set_listener(StatusListener listener) {
+  const Lock lock = Engine::get().lock();
+  listener_ = std::move(listener);
+}
+
 std::vector<std::byte> StatusExchange::own_status(const Lock& lock) const {
   return source_(core_.gather().current_call(lock));
 }
@@ -70,6 +75,7 @@ void StatusExchange::on_status(const Lock& lock, const FrameHeader& h, Bytes pay
   if (h.tag <= known.number) return;
   known = {Clock::now(), h.tag, std::vector(payload.begin(), payload.end())};
   core_.sockets().for_each(lock, [&](Conn& c) { c.send_status(h.rank, h.tag, payload); });
+  if (listener_) listener_(known.text);
   publish_status(lock);
   core_.waits().notify(lock);
 }

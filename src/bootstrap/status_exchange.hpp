@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,10 +19,13 @@ namespace ccl::detail {
 class StatusExchange {
  public:
   using Source = std::function<std::vector<std::byte>(std::string_view current_call)>;
+  using StatusListener = std::function<void(std::span<const std::byte> status)>;
   explicit StatusExchange(Bootstrap::Core& core) : core_(core) {}
 
   /// Sets the function that makes the status of this rank.
   void set_source(Source source);
+  /// Sets the function that takes each new status of another rank.
+  void set_listener(StatusListener listener);
   std::vector<std::vector<std::byte>> rank_statuses(double limit_s);
   /// Returns a rank that is stopped or cut off, if any. It asks the neighbors and ranks in `late`.
   /// It releases the mutex while it asks.
@@ -29,8 +33,8 @@ class StatusExchange {
 
   /// Handles `FrameKind::rank_status`.
   void on_status(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
-  /// Ends the use of `set_source`.
-  void stop(const net::Lock&) { source_ = {}; }
+  /// Ends the use of `set_source` and `set_listener`.
+  void stop(const net::Lock&) { source_ = {}, listener_ = {}; }
 
  private:
   struct Received {
@@ -45,6 +49,7 @@ class StatusExchange {
 
   Bootstrap::Core& core_;
   Source source_;
+  StatusListener listener_;
   std::map<int, Received> received_;  // the latest, by rank
   std::uint64_t own_statuses_ = 0;    // published
   net::Clock::time_point published_at_{};

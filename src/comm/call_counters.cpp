@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 namespace ccl::detail {
 namespace {
@@ -11,30 +10,6 @@ constexpr auto unordered = std::memory_order_relaxed;
 constexpr int other_index = int(CallCounters::operations.size()) - 1;
 constexpr int barrier_index = other_index - 1;
 static_assert(CallCounters::operations[std::size_t(barrier_index)] == "barrier");
-
-// The first 16 characters of a name, filled up with zeros, for comparisons of two words.
-struct Key {
-  Word words[2] = {};
-  friend bool operator==(const Key&, const Key&) = default;
-};
-constexpr Key key_of(std::string_view name) {
-  std::array<char, 16> text{};
-  std::copy_n(name.begin(), std::min(name.size(), text.size()), text.begin());
-  const auto words = std::bit_cast<std::array<Word, 2>>(text);
-  return {{words[0], words[1]}};
-}
-constexpr auto operation_keys = [] {
-  std::array<Key, CallCounters::operations.size()> all;
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = key_of(CallCounters::operations[i]);
-  return all;
-}();
-
-int operation_of(const Key& key) {
-  for (int i = 0; i < other_index; ++i) {
-    if (operation_keys[std::size_t(i)] == key) return i;
-  }
-  return other_index;
-}
 
 // True for operations in which a rank passes one of as many parts as there are ranks.
 constexpr auto is_split = [] {
@@ -50,7 +25,8 @@ constexpr auto is_split = [] {
 }  // namespace
 
 int CallCounters::operation_of(std::string_view what) {
-  return detail::operation_of(key_of(what));
+  const auto found = std::ranges::find(operations, what);
+  return found == operations.end() ? other_index : int(found - operations.begin());
 }
 
 Index CallCounters::bytes_of(int operation, const CallInfo& info, int ranks) {
@@ -73,20 +49,15 @@ double CallCounters::bus_factor(int operation, int ranks) {
   return is_split[std::size_t(operation)] ? others : 1;
 }
 
-int CallCounters::cell_of(const CallInfo& info, int ranks) {
-  Key key;
-  static_assert(sizeof key < sizeof info.what);
-  std::memcpy(&key, info.what, sizeof key);
-  const int operation = detail::operation_of(key);
-  return operation * classes + class_of(bytes_of(operation, info, ranks));
-}
-int CallCounters::cell_of_barrier() {
-  return barrier_index * classes;
-}
-
-FlightRecorder::Tally CallCounters::tally(int cell, const CallInfo& info, int ranks) {
+CallCounters::Call CallCounters::call(int operation, const CallInfo& info, int ranks) {
+  const Index bytes = bytes_of(operation, info, ranks);
+  const int cell = operation * classes + class_of(bytes);
   Cell& of = cells_[std::size_t(cell)];
-  return {&of.calls, &of.bytes, Word(std::max<Index>(0, bytes_of(cell / classes, info, ranks)))};
+  return {cell, {&of.calls, &of.bytes, Word(std::max<Index>(0, bytes))}};
+}
+FlightRecorder::Tally CallCounters::barrier() {
+  Cell& of = cells_[std::size_t(barrier_index * classes)];
+  return {&of.calls, &of.bytes, 0};
 }
 
 void CallCounters::ended(int cell, Word ticks, bool well) {

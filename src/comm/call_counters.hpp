@@ -40,11 +40,13 @@ class CallCounters {
   /// Bytes that cross the busiest link of an ideal algorithm, over the bytes of the call.
   static double bus_factor(int operation, int ranks);
 
-  /// Returns the number of the cell of a call, for `tally` and `ended`.
-  static int cell_of(const CallInfo& info, int ranks);
-  static int cell_of_barrier();
-  /// Counters that `FlightRecorder::note` advances for a call.
-  FlightRecorder::Tally tally(int cell, const CallInfo& info, int ranks);
+  /// Call of an operation, for `ended`, and the counters that `FlightRecorder::note` advances.
+  struct Call {
+    int cell = -1;
+    FlightRecorder::Tally tally;
+  };
+  Call call(int operation, const CallInfo& info, int ranks);
+  FlightRecorder::Tally barrier();
   /// `ticks` 0: the duration is not known.
   void ended(int cell, Word ticks, bool well);
 

@@ -58,7 +58,7 @@ Result<void> barrier(CommState& state) {
   if (!state.rendezvous.bootstrap()) return {};
   Operation op;
   std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
-  const auto tally = state.observers.counters().tally(CallCounters::cell_of_barrier(), {}, 1);
+  const auto tally = state.observers.counters().barrier();
   const Word ticket = state.observers.recorder()->note(op, false, tally).ticket;
   const auto lock = state.rendezvous.lock();
   state.observers.recorder()->started(ticket);
@@ -108,6 +108,12 @@ Result<void> Communicator::barrier() const {
 Report Communicator::report() const {
   if (!state_->was_up()) return {};  // no rank answers
   return state_->observers.report(detail::report_limit_s);
+}
+
+Report Communicator::stall() const {
+  if (!state_->was_up()) return {};
+  const auto report = state_->watchdog.latest();
+  return report ? *report : Report{};
 }
 
 Result<void> Communicator::dump(const std::string& folder) const {

@@ -132,8 +132,12 @@ Result<void> exchange_peer_info(CommState& state) {
     bootstrap->set_rank_status([&state](std::string_view rendezvous) {
       RankStatus mine = state.observers.status();
       mine.rendezvous = rendezvous;
+      state.watchdog.describe(mine);
       return pack(health_of(state), pack(mine));
     });
+    bootstrap->set_status_listener(
+        [&state](std::span<const std::byte> status) { state.watchdog.on_status(status); });
+    CCL_CHECK(state.watchdog.start());
     CCL_CHECK(report_on_signal(state.weak_from_this()));
     CCL_CHECK(dump_on_failure(state));
   }

@@ -54,6 +54,15 @@ class Observers {
   std::unique_lock<std::mutex> lock_windows() { return std::unique_lock{windows_mutex_}; }
   const std::vector<std::weak_ptr<const WindowState>>& windows() const { return windows_; }
 
+  /// Operation in which this rank's lanes are, and how far they are.
+  struct Progress {
+    FlightRecorder::Running running;  // ticket 0: none, or the lanes of a GPU do not wait
+    Word moved = 0;                   // increases with the progress of `running`
+  };
+  /// Returns the progress of the oldest operation that runs. `from` is that of
+  /// `FlightRecorder::oldest_running`. Steps are read only if it is still the operation `known`, so
+  /// that quick operations cost nothing. Makes no CUDA call.
+  Progress progress(Word& from, Word known);
   /// Status of this rank, with at most `ended` operations that have ended. Any thread; takes short
   /// locks only.
   RankStatus status(int ended = reported_operations);

@@ -14,6 +14,7 @@
 #include "comm/limits.hpp"
 #include "comm/observers.hpp"
 #include "comm/rendezvous.hpp"
+#include "comm/watchdog.hpp"
 
 namespace ccl::detail {
 
@@ -35,6 +36,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   ProxyEngine proxy{&status};
   CommDevice device;
   Observers observers{*this};
+  Watchdog watchdog{*this};
   LevelCache levels;
   Creation creation;
 

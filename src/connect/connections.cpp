@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/made_once.hpp"
+#include "comm/call_counters.hpp"
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
@@ -46,7 +47,10 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
 
 Connections::Connections(const Communicator& comm, const TransportTable& transport_table,
                          std::string name)
-    : comm_{comm}, transport_table_{transport_table}, name_{std::move(name)} {}
+    : comm_{comm},
+      transport_table_{transport_table},
+      name_{std::move(name)},
+      operation_{CallCounters::operation_of(std::string_view{name_}.substr(0, name_.find('/')))} {}
 
 std::shared_ptr<Connections> Connections::moved_from() {
   static constinit MadeOnce<Connections> one;

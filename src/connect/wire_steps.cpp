@@ -26,6 +26,8 @@ std::vector<WireSteps> Connections::steps() const {
       steps->peer = rows_.peer_of(i);
       steps->channel = rows_.channel_of(i);
       steps->sends = wires == &rows_.out();
+      steps->proxied = (*wires)[i].proxied;
+      steps->composition = number_;
       all.push_back(*steps);
     }
   }

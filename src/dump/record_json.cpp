@@ -42,11 +42,9 @@ Json operation_json(const Operation& op) {
 }
 
 Json steps_json(const WireSteps& of) {
-  return {{"peer", of.peer},
-          {"channel", of.channel},
-          {"sends", of.sends},
-          {"filled", of.filled},
-          {"drained", of.drained}};
+  return {{"peer", of.peer},      {"channel", of.channel}, {"sends", of.sends},
+          {"filled", of.filled},  {"drained", of.drained}, {"composition", of.composition},
+          {"proxied", of.proxied}};
 }
 
 /// Reads the members of an object. Keeps the first thing that is wrong.
@@ -84,6 +82,11 @@ class Reader {
       if (!fits) return false;
     }
     into = from.get<T>();
+    return true;
+  }
+  static bool reads(const Json& from, double& into) {
+    if (!from.is_number()) return false;
+    into = from.get<double>();
     return true;
   }
   static bool reads(const Json& from, std::string& into) {
@@ -132,6 +135,8 @@ void read_steps(Reader& reader, const Json& from, WireSteps& steps) {
   reader.take(from, "sends", steps.sends);
   reader.take(from, "filled", steps.filled);
   reader.take(from, "drained", steps.drained);
+  reader.take(from, "composition", steps.composition);
+  reader.take(from, "proxied", steps.proxied);
 }
 
 FlightRecord read(const Json& from, std::string& wrong) {
@@ -158,6 +163,11 @@ FlightRecord read(const Json& from, std::string& wrong) {
   reader.take(from, "shortage", status.shortage);
   reader.take(from, "waits_peer", status.waits.peer);
   reader.take(from, "waits_step", status.waits.step);
+  reader.take(from, "network_bytes", status.network_bytes);
+  reader.take(from, "proxy_stuck_s", status.proxy_stuck_s);
+  reader.take(from, "elsewhere", status.elsewhere.text);
+  reader.take(from, "elsewhere_host", status.elsewhere.peer_host);
+  reader.take(from, "elsewhere_pid", status.elsewhere.peer_pid);
   reader.take_all(from, "operations", status.operations, read_operation);
   reader.take_all(from, "steps", status.steps, read_steps);
   if (!wrong.empty()) return record;
@@ -186,7 +196,12 @@ nlohmann::ordered_json detail::record_json(const FlightRecord& record) {
            {"rendezvous", status.rendezvous},
            {"shortage", status.shortage},
            {"waits_peer", status.waits.peer},
-           {"waits_step", status.waits.step}};
+           {"waits_step", status.waits.step},
+           {"network_bytes", status.network_bytes},
+           {"proxy_stuck_s", status.proxy_stuck_s},
+           {"elsewhere", status.elsewhere.text},
+           {"elsewhere_host", status.elsewhere.peer_host},
+           {"elsewhere_pid", status.elsewhere.peer_pid}};
   Json& operations = out["operations"] = Json::array();
   for (const Operation& op : status.operations) operations.push_back(operation_json(op));
   Json& steps = out["steps"] = Json::array();

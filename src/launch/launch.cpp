@@ -57,8 +57,9 @@ QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
   info_.call = connections_->calls().count.fetch_add(1, std::memory_order_relaxed) + 1;
   if (!state.observers.recorder() || !state.status.ok()) return;
   const int ranks = state.identity.ranks();
-  info_.counter = CallCounters::cell_of(info_, ranks);
-  const auto tally = state.observers.counters().tally(info_.counter, info_, ranks);
+  const auto [cell, tally] =
+      state.observers.counters().call(connections_->operation(), info_, ranks);
+  info_.counter = cell;
   Operation op;
   connections_->name().copy(op.what, sizeof op.what - 1);
   std::memcpy(op.type, info.type, sizeof op.type);

@@ -2,7 +2,9 @@
 
 #include <ccl/comm/log.hpp>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <new>
 #include <thread>
@@ -56,7 +58,7 @@ void Engine::in_child() {
   // an allocation, which could fail here.
   struct Parents {
     std::map<std::uint64_t, std::shared_ptr<Handler>> handlers;
-    std::list<std::function<bool()>> tickers;
+    std::list<Ticker> tickers;
     std::vector<std::shared_ptr<Handler>> dirty;
     std::thread thread;
   };
@@ -136,11 +138,16 @@ void Engine::remove(Handler& handler) {
   if (handlers_.empty()) wake();
 }
 
-Result<void> Engine::add_ticker(std::function<bool()> tick) {
+Result<void> Engine::add_ticker(std::function<bool()> tick, std::chrono::milliseconds period) {
   CCL_CHECK(start());
-  tickers_.push_back(std::move(tick));
+  tickers_.push_back({std::move(tick), period, Clock::now() + period});
   wake();
   return {};
+}
+
+void Engine::tick_soon() {
+  for (Ticker& ticker : tickers_) ticker.due = {};
+  wake();
 }
 
 void Engine::flush_soon(const std::shared_ptr<Handler>& handler) {
@@ -187,18 +194,30 @@ void Engine::serve(const epoll_event& event) {
 }
 
 void Engine::tick() {
-  std::list<std::function<bool()>> tickers;
+  std::list<Ticker> tickers;
   tickers.swap(tickers_);  // a ticker may add one
   for (auto at = tickers.begin(); at != tickers.end();) {
     const auto ticker = at++;
     bool again = true;
-    try {
-      again = (*ticker)();
-    } catch (...) {  // without memory, say; it is called again
-      lose_log_line();
+    if (ticker->due <= Clock::now()) {
+      ticker->due = Clock::now() + ticker->period;
+      try {
+        again = ticker->tick();
+      } catch (...) {  // without memory, say; it is called again
+        lose_log_line();
+      }
     }
     if (again) tickers_.splice(tickers_.end(), tickers, ticker);
   }
+}
+
+/// Time until the first ticker is due; -1: there is none.
+int Engine::until_tick_ms() const {
+  if (tickers_.empty()) return -1;
+  const auto before = [](const Ticker& a, const Ticker& b) { return a.due < b.due; };
+  const auto due = std::min_element(tickers_.begin(), tickers_.end(), before)->due;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(due - Clock::now());
+  return std::max(1, int(left.count()));
 }
 
 void Engine::flush_all() {
@@ -211,21 +230,17 @@ void Engine::flush_all() {
 
 void Engine::loop(int epoll) {
   epoll_event ready[64];
-  Clock::time_point last_tick = Clock::now();
   Lock lock{mutex_};
   callback_lock_ = &lock;
   for (;;) {
     if (handlers_.empty() && tickers_.empty()) return stop();
-    const int wait_ms = tickers_.empty() ? -1 : 100;
+    const int wait_ms = until_tick_ms();
     lock.unlock();
     const int n = ::epoll_wait(epoll, ready, 64, wait_ms);
     lock.lock();
     in_round_ = true;
     for (int i = 0; i < n; ++i) serve(ready[i]);
-    if (Clock::now() - last_tick >= std::chrono::milliseconds(100)) {
-      last_tick = Clock::now();
-      tick();
-    }
+    if (!tickers_.empty()) tick();
     flush_all();
     in_round_ = false;
   }

@@ -2,6 +2,7 @@
 
 #include <ccl/types/result.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -40,6 +41,8 @@ using Lock = std::unique_lock<std::mutex>;
 /// threads take it too.
 class Engine {
  public:
+  static constexpr std::chrono::milliseconds min_period{100};  // of a ticker
+
   static Engine& get();
   std::mutex& mutex() { return mutex_; }
   Lock lock() { return Lock{mutex_}; }
@@ -52,20 +55,29 @@ class Engine {
   void remove(Handler& handler);
   /// True in calls of handlers and tickers by the engine's thread.
   bool in_engine_thread() const { return in_round_; }
-  /// Calls `tick` about every 100 ms until it returns false.
-  Result<void> add_ticker(std::function<bool()> tick);
+  /// Calls `tick` about every `period`, at least 100 ms, until it returns false.
+  Result<void> add_ticker(std::function<bool()> tick,
+                          std::chrono::milliseconds period = min_period);
+  /// Calls all tickers now, once. One that has nothing left to do then ends.
+  void tick_soon();
   /// Calls `handler.flush()` after the events of this round. On other threads it calls at once.
   void flush_soon(const std::shared_ptr<Handler>& handler);
   /// Calls `handler.flush()` in the engine's thread, also for other threads.
   void flush_later(const std::shared_ptr<Handler>& handler);
 
  private:
+  struct Ticker {
+    std::function<bool()> tick;
+    std::chrono::milliseconds period;
+    std::chrono::steady_clock::time_point due;
+  };
   Engine() = default;
   Result<void> start();
   void wake() const;
   void loop(int epoll);
   void serve(const epoll_event& event);
   void tick();
+  int until_tick_ms() const;
   void flush_all();
   /// Calls one function of the handler. An exception ends this handler, and nothing else.
   template <class Call>
@@ -78,7 +90,7 @@ class Engine {
 
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Handler>> handlers_;
-  std::list<std::function<bool()>> tickers_;
+  std::list<Ticker> tickers_;
   std::vector<std::shared_ptr<Handler>> dirty_;
   std::uint64_t last_id_ = 0;
   std::thread thread_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "base/report_text.hpp"
 
@@ -20,6 +21,16 @@ bool same(const Operation& a, const Operation& b) {
          std::strcmp(a.redop, b.redop) == 0;
 }
 
+/// Reason for which two operations of one number do not agree.
+Cause difference(const Operation& a, const Operation& b) {
+  if (a.composition != b.composition || a.call != b.call || std::strcmp(a.what, b.what) != 0) {
+    return Cause::other_operation;
+  }
+  if (std::strcmp(a.type, b.type) != 0) return Cause::other_type;
+  if (a.count != b.count) return Cause::other_count;
+  return std::strcmp(a.redop, b.redop) != 0 ? Cause::other_reduction : Cause::other_root;
+}
+
 class Diagnosis {
  public:
   Diagnosis(std::vector<RankStatus> ranks, int asking) : asking_{asking} {
@@ -30,13 +41,16 @@ class Diagnosis {
     find_subject();
     if (subject_ == nullptr) {
       report_.summary = silent().empty() ? "no operation runs" : silent_text() + "; nothing runs";
-      if (!silent().empty()) report_.behind = silent().front();
+      if (!silent().empty()) {
+        report_.behind = silent().front();
+        report_.cause = Cause::no_answer;
+      }
       return std::move(report_);
     }
     report_.operation = *subject_;
     if (const auto quiet = silent(); !quiet.empty()) {
-      conclude(first_waited_for(quiet), silent_text());
-    } else if (!differs() && !missed() && !held_up()) {
+      conclude(first_waited_for(quiet), Cause::no_answer, silent_text());
+    } else if (!differs() && !missed() && !stuck() && !undelivered() && !held_up()) {
       in_the_same();
     }
     return std::move(report_);
@@ -98,12 +112,15 @@ class Diagnosis {
     return rank >= 0 ? rank : ranks.front();
   }
 
-  void conclude(int rank, const std::string& why) {
+  /// Names `rank`, and the rank that waits for it: `waiting`, if that is known.
+  void conclude(int rank, Cause cause, const std::string& why, int waiting = -1) {
     report_.behind = rank;
+    report_.cause = cause;
+    report_.waiting = waiting;
     const auto waits = [&](int r) {
       return r != rank && at(r).answered && at(r).waits.peer == rank && at(r).running() != nullptr;
     };
-    if (asking_ >= 0 && waits(asking_)) report_.waiting = asking_;
+    if (waiting < 0 && asking_ >= 0 && waits(asking_)) report_.waiting = asking_;
     for (int r = 0; r < count() && report_.waiting < 0; ++r) {
       if (waits(r)) report_.waiting = r;
     }
@@ -119,23 +136,20 @@ class Diagnosis {
 
   /// Finds the first number at which the ranks have called different operations.
   bool differs() {
-    Word first = ~Word{0}, last = 0;
+    // Ranks may remember many operations, which reports of a file do.
+    std::map<Word, std::vector<std::pair<const Operation*, int>>> called;
     for (const RankStatus& of : report_.ranks) {
       for (const Operation& op : of.operations) {
-        if (op.number == 0) continue;
-        first = std::min(first, op.number);
-        last = std::max(last, op.number);
+        if (op.number != 0) called[op.number].emplace_back(&op, of.rank);
       }
     }
-    for (Word number = first; number <= last; ++number) {
+    for (const auto& [number, by_rank] : called) {
       std::vector<std::pair<const Operation*, std::vector<int>>> kinds;
-      for (const RankStatus& of : report_.ranks) {
-        const Operation* op = of.find(number);
-        if (op == nullptr) continue;
+      for (const auto& [op, rank] : by_rank) {
         auto kind = std::find_if(kinds.begin(), kinds.end(),
                                  [&](const auto& k) { return same(*k.first, *op); });
         if (kind == kinds.end()) kind = kinds.insert(kind, {op, {}});
-        kind->second.push_back(of.rank);
+        kind->second.push_back(rank);
       }
       if (kinds.size() < 2) continue;
       const auto size = [](const auto& a, const auto& b) {
@@ -146,17 +160,18 @@ class Diagnosis {
       if (many == few) many = few == kinds.begin() ? few + 1 : kinds.begin();
       subject_ = many->first;
       report_.operation = *subject_;
-      conclude(few->second.front(), fmt::format("{} called {} as operation {} where {} called {}",
-                                                say_ranks(few->second), say(*few->first), number,
-                                                say_ranks(many->second), say(*many->first)));
+      conclude(
+          few->second.front(), difference(*few->first, *many->first),
+          fmt::format("{} called {} as operation {} where {} called {}", say_ranks(few->second),
+                      say(*few->first), number, say_ranks(many->second), say(*many->first)));
       return true;
     }
     return false;
   }
 
   std::string last_of(const RankStatus& of) const {
-    const std::string where =
-        of.rendezvous.empty() ? "" : fmt::format("it is in {}; ", of.rendezvous);
+    std::string where = of.rendezvous.empty() ? "" : fmt::format("it is in {}; ", of.rendezvous);
+    if (!of.elsewhere.text.empty()) where += fmt::format("it is in {}; ", of.elsewhere.text);
     if (of.operations.empty()) return where + "it has called nothing";
     const Operation& op = of.operations.back();
     return fmt::format("{}its last is {}, {} for {:.1f} s", where, say_numbered(op), name(op.state),
@@ -177,11 +192,90 @@ class Diagnosis {
       if (of.called == least) late.push_back(of.rank);
     }
     if (late.empty()) return false;
-    const int rank = first_waited_for(late);
-    conclude(rank, fmt::format("{} on {} {} not called {} ({})", say_ranks(late), at(rank).host,
-                               late.size() == 1 ? "has" : "have", say_numbered(*subject_),
-                               last_of(at(rank))));
+    int rank = first_waited_for(late);
+    Cause cause = Cause::not_called;
+    if (const int caught = in_a_circle_of_communicators(late); caught >= 0) {
+      rank = caught;
+      cause = Cause::communicators;
+    } else if (!at(rank).rendezvous.empty()) {
+      cause = Cause::other_step;
+    }
+    conclude(
+        rank, cause,
+        fmt::format("{} on {} {} not called {} ({})", say_ranks(late), at(rank).host,
+                    late.size() == 1 ? "has" : "have", say_numbered(*subject_), last_of(at(rank))));
     return true;
+  }
+
+  /// Returns one of `late` that waits in another communicator for the process of a rank that runs
+  /// the subject, or -1. That rank waits for it, directly or through others.
+  int in_a_circle_of_communicators(const std::vector<int>& late) const {
+    for (const int rank : late) {
+      const OtherOperation& other = at(rank).elsewhere;
+      if (other.text.empty()) continue;
+      for (const RankStatus& of : report_.ranks) {
+        if (of.rank == rank || !runs(of) || of.pid != other.peer_pid ||
+            of.host != other.peer_host) {
+          continue;
+        }
+        int r = of.rank;
+        for (int hops = 0; hops < count() && r >= 0 && r < count() && r != rank; ++hops) {
+          r = at(r).waits.peer;
+        }
+        if (r == rank) return rank;
+      }
+    }
+    return -1;
+  }
+
+  /// Finds a rank whose proxy does not run.
+  bool stuck() {
+    std::vector<int> ranks;
+    for (const RankStatus& of : report_.ranks) {
+      if (of.proxy_stuck_s > 0) ranks.push_back(of.rank);
+    }
+    if (ranks.empty()) return false;
+    const int rank = first_waited_for(ranks);
+    conclude(
+        rank, Cause::stuck_proxy,
+        fmt::format("rank {} on {} has network data to move, and the thread for it has not run "
+                    "for {:.1f} s (stopped, or without a CPU)",
+                    rank, at(rank).host, at(rank).proxy_stuck_s));
+    return true;
+  }
+
+  /// True if `there`, at the other end of the wire `here`, has done what `here` waits for.
+  static bool not_delivered(const WireSteps& here, const WireSteps& there) {
+    return here.sends ? there.drained > here.drained : there.filled > here.filled;
+  }
+
+  /// Finds a wire of a network on which a rank waits for what its peer has sent.
+  bool undelivered() {
+    for (int n = -1; n < count(); ++n) {
+      const int r = n < 0 ? asking_ : n;
+      if (r < 0 || !runs(at(r)) || at(r).waits.peer < 0) continue;
+      const RankStatus& waits = at(r);
+      const RankStatus& peer = at(waits.waits.peer);
+      for (const WireSteps& here : waits.steps) {
+        if (!here.proxied || here.peer != peer.rank) continue;
+        if (here.composition != waits.running()->composition) continue;
+        for (const WireSteps& there : peer.steps) {
+          if (there.peer != r || there.channel != here.channel || there.sends == here.sends ||
+              there.composition != here.composition || !not_delivered(here, there)) {
+            continue;
+          }
+          conclude(
+              peer.rank, Cause::silent_link,
+              fmt::format("the network does not deliver what rank {} on {} has sent to rank {} "
+                          "on {}: step {} of channel {}",
+                          peer.rank, peer.host, r, waits.host,
+                          here.sends ? here.drained : here.filled, here.channel),
+              r);
+          return true;
+        }
+      }
+    }
+    return false;
   }
 
   /// Finds a rank that has called the subject but has not begun it.
@@ -201,10 +295,13 @@ class Diagnosis {
     }
     if (rank < 0) return false;
     const Operation* before = at(rank).running();
-    conclude(rank,
+    const bool lacks_place = !at(rank).shortage.empty();
+    conclude(rank, lacks_place ? Cause::no_place : Cause::queued,
              fmt::format("rank {} on {} has not begun {} ({} behind {})", rank, at(rank).host,
                          say_numbered(*subject_), name(at(rank).find(subject_->number)->state),
-                         before != nullptr ? say_numbered(*before) : "other work"));
+                         before != nullptr ? say_numbered(*before)
+                         : lacks_place     ? at(rank).shortage
+                                           : "other work"));
     return true;
   }
 
@@ -232,14 +329,18 @@ class Diagnosis {
       const int least = *std::min_element(chain.begin(), chain.end(), [&](int a, int b) {
         return at(a).waits.step < at(b).waits.step;
       });
-      conclude(least, fmt::format("ranks {} wait for each other in a circle (rank {} is the least "
-                                  "far)",
-                                  fmt::format("{}", fmt::join(chain, ", ")), least));
+      conclude(least, Cause::circle,
+               fmt::format("ranks {} wait for each other in a circle (rank {} is the least far)",
+                           fmt::format("{}", fmt::join(chain, ", ")), least));
       return;
     }
-    conclude(r, runs(at(r)) ? fmt::format("rank {} on {} waits for nobody", r, at(r).host)
-                            : fmt::format("rank {} on {} runs something else or nothing ({})", r,
-                                          at(r).host, last_of(at(r))));
+    if (runs(at(r))) {
+      conclude(r, Cause::working, fmt::format("rank {} on {} waits for nobody", r, at(r).host));
+      return;
+    }
+    conclude(r, at(r).rendezvous.empty() ? Cause::not_called : Cause::other_step,
+             fmt::format("rank {} on {} runs something else or nothing ({})", r, at(r).host,
+                         last_of(at(r))));
   }
 
   Report report_;
@@ -248,6 +349,33 @@ class Diagnosis {
 };
 
 }  // namespace
+
+std::string_view name(Cause cause) {
+  constexpr std::string_view names[] = {
+      "none",          "not_called",      "other_operation", "other_type",
+      "other_count",   "other_reduction", "other_root",      "other_step",
+      "communicators", "queued",          "no_place",        "no_answer",
+      "silent_link",   "stuck_proxy",     "circle",          "working"};
+  return names[int(cause)];
+}
+
+bool certain(Cause cause) {
+  switch (cause) {
+    case Cause::other_operation:
+    case Cause::other_type:
+    case Cause::other_count:
+    case Cause::other_reduction:
+    case Cause::other_root:
+    case Cause::other_step:
+    case Cause::communicators:
+    case Cause::no_answer:
+    case Cause::silent_link:
+    case Cause::stuck_proxy:
+      return true;
+    default:
+      return false;
+  }
+}
 
 Report diagnose(std::vector<RankStatus> ranks, int asking) {
   return Diagnosis{std::move(ranks), asking}.run();

@@ -83,6 +83,8 @@ FlightRecord flight_record(CommState& state) {
   make_ascii(record.failure);
   make_ascii(record.status.host);
   make_ascii(record.status.rendezvous);
+  make_ascii(record.status.elsewhere.text);
+  make_ascii(record.status.elsewhere.peer_host);
   for (Operation& op : record.status.operations) {
     make_ascii(op.what);
     make_ascii(op.type);

@@ -86,6 +86,27 @@ std::vector<Operation> FlightRecorder::latest_on_device(int most, Word waiting) 
   });
 }
 
+FlightRecorder::Running FlightRecorder::oldest_running(Word& from) const {
+  const std::lock_guard lock{mutex_};
+  if (tickets_ > Word(size_)) from = std::max(from, tickets_ - Word(size_) + 1);
+  bool all_ended = true;
+  for (Word ticket = from; ticket <= tickets_; ++ticket) {
+    const Entry& entry = entries_[ticket % Word(size_)];
+    const OpState state = entry.state.load(relaxed);
+    if (state == OpState::running) return {ticket, entry.op.number, entry.op.composition};
+    all_ended = all_ended && (state == OpState::done || state == OpState::failed);
+    if (all_ended) from = ticket + 1;
+  }
+  return {};
+}
+
+FlightRecorder::Running FlightRecorder::find(Word ticket) const {
+  const std::lock_guard lock{mutex_};
+  const Entry& entry = entries_[ticket % Word(size_)];
+  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return {};
+  return {ticket, entry.op.number, entry.op.composition};
+}
+
 template <class StateOf>
 std::vector<Operation> FlightRecorder::collect(int max_ended, int max_others,
                                                StateOf state_of) const {

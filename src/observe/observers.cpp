@@ -80,15 +80,47 @@ RankStatus Observers::status(int ended) {
   } else {
     mine.operations = recorder_->latest(ended);
   }
+  mine.network_bytes = state_.proxy.bytes_moved();
   const Operation* running = mine.running();
-  if (running == nullptr) return mine;
   const auto lock = lock_compositions();
+  const auto add_steps = [&](const Connections& of) {
+    const auto steps = of.steps();
+    mine.steps.insert(mine.steps.end(), steps.begin(), steps.end());
+  };
   for (const Connections* one : compositions_) {
-    if (one->number() != running->composition) continue;
+    if (running == nullptr || one->number() != running->composition) continue;
     if (one->calls().watch.waits != nullptr) mine.waits = read(*one->calls().watch.waits);
-    mine.steps = one->steps();
+    add_steps(*one);
+  }
+  // A rank that has done its part runs something else, or nothing, while others wait for its data.
+  for (const Connections* one : compositions_) {
+    if (running != nullptr && one->number() == running->composition) continue;
+    const auto of_it = [&](const Operation& op) { return op.composition == one->number(); };
+    if (std::ranges::any_of(mine.operations, of_it)) add_steps(*one);
   }
   return mine;
+}
+
+Observers::Progress Observers::progress(Word& from, Word known) {
+  Progress now;
+  if (!recorder_) return now;
+  if (state_.device.gpu) {
+    const WaitRecord& waits = state_.device.gpu->watched().waits;
+    if (HostMemory::load_relaxed(&waits.peer) == 0) return now;
+    now.running = recorder_->find(HostMemory::load_relaxed(&waits.ticket));
+    // Lanes of several channels write in turns. The highest step shows progress.
+    now.moved = HostMemory::load_relaxed(&waits.step) + 1;
+    return now;
+  }
+  now.running = recorder_->oldest_running(from);
+  if (now.running.ticket == 0 || now.running.ticket != known) return now;
+  now.moved = 1;
+  const auto lock = lock_compositions();
+  for (const Connections* one : compositions_) {
+    if (one->number() != now.running.composition) continue;
+    for (const WireSteps& wire : one->steps()) now.moved += wire.filled + wire.drained;
+  }
+  return now;
 }
 
 namespace {

@@ -28,9 +28,21 @@ struct Header {
   char magic[4] = {'c', 'c', 'l', 'a'};
   std::int32_t rank = -1, pid = 0, waits_peer = -1;
   std::uint32_t operations = 0, steps = 0;
-  Word waits_step = 0, now_ns = 0, called = 0;
+  Word waits_step = 0, now_ns = 0, called = 0, network_bytes = 0, asks_about = 0;
+  double proxy_stuck_s = 0;
   char host[64] = {}, rendezvous[96] = {}, shortage[128] = {};
+  char elsewhere[192] = {}, elsewhere_host[64] = {};
+  std::int32_t elsewhere_pid = 0, unused = 0;
 };
+
+template <std::size_t size>
+void put(char (&to)[size], const std::string& from) {
+  from.copy(to, size - 1);
+}
+template <std::size_t size>
+std::string get(const char (&from)[size]) {
+  return {from, strnlen(from, size)};
+}
 
 template <class T>
 void append(std::vector<std::byte>& to, const T* from, std::size_t count) {
@@ -49,9 +61,15 @@ std::vector<std::byte> pack(const RankStatus& rank_status) {
   header.waits_step = rank_status.waits.step;
   header.now_ns = rank_status.now_ns;
   header.called = rank_status.called;
-  rank_status.host.copy(header.host, sizeof header.host - 1);
-  rank_status.rendezvous.copy(header.rendezvous, sizeof header.rendezvous - 1);
-  rank_status.shortage.copy(header.shortage, sizeof header.shortage - 1);
+  header.network_bytes = rank_status.network_bytes;
+  header.asks_about = rank_status.asks_about;
+  header.proxy_stuck_s = rank_status.proxy_stuck_s;
+  put(header.host, rank_status.host);
+  put(header.rendezvous, rank_status.rendezvous);
+  put(header.shortage, rank_status.shortage);
+  put(header.elsewhere, rank_status.elsewhere.text);
+  put(header.elsewhere_host, rank_status.elsewhere.peer_host);
+  header.elsewhere_pid = rank_status.elsewhere.peer_pid;
   std::vector<WireSteps> steps = rank_status.steps;
   // If not all wires fit, those of the peer that is waited for come first.
   std::stable_partition(steps.begin(), steps.end(),
@@ -81,10 +99,14 @@ bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status) {
   rank_status.waits = {header.waits_peer, header.waits_step};
   rank_status.now_ns = header.now_ns;
   rank_status.called = header.called;
-  rank_status.host.assign(header.host, strnlen(header.host, sizeof header.host));
-  rank_status.rendezvous.assign(header.rendezvous,
-                                strnlen(header.rendezvous, sizeof header.rendezvous));
-  rank_status.shortage.assign(header.shortage, strnlen(header.shortage, sizeof header.shortage));
+  rank_status.network_bytes = header.network_bytes;
+  rank_status.asks_about = header.asks_about;
+  // Not a number, and negative ones, mean nothing.
+  rank_status.proxy_stuck_s = header.proxy_stuck_s > 0 ? std::min(header.proxy_stuck_s, 1e9) : 0;
+  rank_status.host = get(header.host);
+  rank_status.rendezvous = get(header.rendezvous);
+  rank_status.shortage = get(header.shortage);
+  rank_status.elsewhere = {get(header.elsewhere), get(header.elsewhere_host), header.elsewhere_pid};
   rank_status.operations.resize(header.operations);
   rank_status.steps.resize(header.steps);
   const std::size_t of_operations = header.operations * sizeof(Operation);
@@ -93,6 +115,7 @@ bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status) {
   for (std::size_t n = 0; n < header.steps; ++n) {
     const std::byte* const step = bytes.data() + of_operations + n * sizeof(WireSteps);
     if (std::to_integer<unsigned>(step[offsetof(WireSteps, sends)]) > 1) return false;
+    if (std::to_integer<unsigned>(step[offsetof(WireSteps, proxied)]) > 1) return false;
   }
   if (header.steps != 0) {
     std::memcpy(rank_status.steps.data(), bytes.data() + of_operations,
@@ -103,6 +126,14 @@ bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status) {
     if (op.state < OpState::queued || op.state > OpState::failed) return false;
   }
   return true;
+}
+
+Word asks_about(std::span<const std::byte> bytes) {
+  Header header;
+  if (bytes.size() < sizeof header) return 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  return std::memcmp(header.magic, Header{}.magic, sizeof header.magic) == 0 ? header.asks_about
+                                                                             : 0;
 }
 
 }  // namespace detail

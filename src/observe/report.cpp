@@ -78,7 +78,9 @@ std::string Report::text() const {
     }
     if (!of.shortage.empty()) text += fmt::format(", {}", of.shortage);
     text += "\n";
+    const Operation* const running = of.running();
     for (const WireSteps& s : of.steps) {
+      if (running == nullptr || s.composition != running->composition) continue;
       if (ranks.size() > 16 && s.peer != behind && s.peer != waiting) continue;
       text += fmt::format("    {} rank {}, channel {}: {} steps filled, {} drained\n",
                           s.sends ? "to" : "from", s.peer, s.channel, s.filled, s.drained);

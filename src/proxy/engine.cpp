@@ -351,4 +351,28 @@ ProxyEngine::Counters ProxyEngine::counters() const {
           sleeps_.load(std::memory_order_relaxed), task_count_.load(std::memory_order_relaxed)};
 }
 
+ProxyEngine::Activity ProxyEngine::activity() const {
+  Activity now;
+  now.turns = rounds_.load(std::memory_order_relaxed) + helped_.load(std::memory_order_relaxed) +
+              sleeps_.load(std::memory_order_relaxed);
+  now.wanted = task_count_.load(std::memory_order_relaxed) > 0 &&
+               (busy_.load(std::memory_order_relaxed) || called_.load(std::memory_order_relaxed) ||
+                !asleep_.load(std::memory_order_relaxed));
+  return now;
+}
+
+std::optional<ProxyEngine::Activity> ProxyEngine::further_activity(std::size_t n) {
+  const std::unique_lock lock{start_mutex_, std::try_to_lock};
+  if (!lock || n >= further_.size()) return {};
+  return further_[n]->activity();
+}
+
+Word ProxyEngine::bytes_moved() {
+  Word bytes = bytes_.load(std::memory_order_relaxed);
+  const std::unique_lock lock{start_mutex_, std::try_to_lock};
+  if (!lock) return bytes;
+  for (const auto& engine : further_) bytes += engine->bytes_.load(std::memory_order_relaxed);
+  return bytes;
+}
+
 }  // namespace ccl::detail

@@ -234,6 +234,9 @@ constexpr std::array table{
         "REPORT_SIGNAL", integer, "0", false,
         "number of a signal on which a process logs what all ranks do and who is behind; 0: none",
         0, 64},
+    Setting{"REPORT_STALL", seconds, "90", false,
+            "seconds without progress after which one rank logs which rank is late and why; a "
+            "certain fault, such as a stopped process, is logged after some seconds; 0: never"},
     Setting{"REQUIRE_SECRET", flag, "0", false,
             "1: refuse to start with a secret of public words, that is, by an address without "
             "CCL_SECRET, CCL_SECRET_FILE or PMIx"},

@@ -60,6 +60,7 @@ TEST_CASE("a rank that does not answer is behind") {
   CHECK(report.behind == 2);
   CHECK(report.operation.number == 5);
   CHECK((report.waiting == 3 && report.step == 12));
+  CHECK(report.cause == Cause::no_answer);
   CHECK(mentions(report.summary, "rank 2 on here does not answer"));
   CHECK(mentions(report.summary, "operation 5 (all_reduce, 10 float)"));
   CHECK(mentions(report.summary, "rank 3 waits for it at step 12"));
@@ -86,10 +87,12 @@ TEST_CASE("a rank that has not called what the others run is behind") {
   CHECK(report.behind == 2);
   CHECK(report.operation.number == 5);
   CHECK((report.waiting == 3 && report.step == 12));
+  CHECK(report.cause == Cause::not_called);
   CHECK(
       mentions(report.summary, "rank 2 on here has not called operation 5 (all_reduce, 10 float)"));
   all[2].rendezvous = "finalize";
   const Report ends = diagnose(all, 0);
+  CHECK(ends.cause == Cause::other_step);
   CHECK(mentions(ends.summary, "10 float) (it is in finalize; its last is operation 4"));
   CHECK(mentions(ends.text(), "has called 4, is in finalize\n"));
   CHECK(mentions(report.summary, "its last is operation 4 (all_reduce, 10 float), done"));
@@ -114,6 +117,7 @@ TEST_CASE("a rank that called something else is named, with both calls") {
   Report report = diagnose(all, 0);
   INFO(report.summary);
   CHECK(report.behind == 1);
+  CHECK(report.cause == Cause::other_operation);
   CHECK(report.operation.number == 4);
   CHECK(mentions(report.summary,
                  "rank 1 called broadcast, 10 float as operation 4 where ranks 0, 2-3 "
@@ -123,6 +127,111 @@ TEST_CASE("a rank that called something else is named, with both calls") {
   report = diagnose(all, 0);
   CHECK(report.behind == 3);
   CHECK(mentions(report.summary, "rank 3 called all_reduce, 11 float as operation 3"));
+  CHECK(report.cause == Cause::other_count);
+}
+
+TEST_CASE("each difference of a call has its cause") {
+  const auto cause = [](auto&& change) {
+    auto all = ring(4);
+    change(all[1].operations[2]);
+    const Report report = diagnose(all, 0);
+    CHECK(report.behind == 1);
+    CHECK(report.operation.number == 3);
+    return report.cause;
+  };
+  using Op = Operation;
+  CHECK(cause([](Op& of) { std::strcpy(of.type, "double"); }) == Cause::other_type);
+  CHECK(cause([](Op& of) { of.count = 11; }) == Cause::other_count);
+  CHECK(cause([](Op& of) { std::strcpy(of.redop, "max"); }) == Cause::other_reduction);
+  CHECK(cause([](Op& of) { of.root = 1; }) == Cause::other_root);
+  CHECK(cause([](Op& of) { of.composition = 1; }) == Cause::other_operation);
+  CHECK(cause([](Op& of) { of.call = 7; }) == Cause::other_operation);
+  // Of several, the one that says most.
+  CHECK(cause([](Op& of) { std::strcpy(of.type, "double"), of.count = 5; }) == Cause::other_type);
+}
+
+TEST_CASE("names of causes, and those that time does not remove") {
+  CHECK(name(Cause::none) == "none");
+  CHECK(name(Cause::other_count) == "other_count");
+  CHECK(name(Cause::stuck_proxy) == "stuck_proxy");
+  CHECK(name(Cause::working) == "working");
+  CHECK(certain(Cause::other_root));
+  CHECK_FALSE(certain(Cause::not_called));
+  CHECK_FALSE(certain(Cause::none));
+}
+
+TEST_CASE("a rank whose proxy does not run is behind") {
+  auto all = ring(4);
+  all[1].proxy_stuck_s = 4;
+  const Report report = diagnose(all, 3);
+  INFO(report.summary);
+  CHECK(report.behind == 1);
+  CHECK(report.waiting == 2);
+  CHECK(report.cause == Cause::stuck_proxy);
+  CHECK(mentions(report.summary, "has not run for 4.0 s"));
+  all[2].called = 4;
+  all[2].operations.pop_back();
+  CHECK(diagnose(all, 3).cause == Cause::not_called);
+}
+
+TEST_CASE("what a rank has sent over a network and its peer has not received is a silent link") {
+  auto all = ring(4);
+  // Rank 2 waits for step 12 of rank 1, which has sent 13 steps.
+  all[2].steps = {{1, 0, false, 12, 12, 0, true}};
+  all[1].steps = {{2, 0, true, 13, 12, 0, true}};
+  Report report = diagnose(all, 0);
+  INFO(report.summary);
+  CHECK(report.cause == Cause::silent_link);
+  CHECK((report.behind == 1 && report.waiting == 2));
+  CHECK(mentions(report.summary,
+                 "the network does not deliver what rank 1 on here has sent to rank 2 on here: "
+                 "step 12 of channel 0"));
+  SECTION("also if the sender has done its part, and its status tells of other operations") {
+    all[1].operations.back().state = OpState::done;
+    CHECK(diagnose(all, 0).cause == Cause::silent_link);
+  }
+  SECTION("the credit counts, too") {
+    all[2].waits = {3, 12};
+    all[2].steps = {{3, 1, true, 12, 4, 0, true}};
+    all[3].steps = {{2, 1, false, 12, 5, 0, true}};
+    report = diagnose(all, 0);
+    CHECK(report.cause == Cause::silent_link);
+    CHECK((report.behind == 3 && report.waiting == 2));
+  }
+  SECTION(
+      "not if all has arrived, in shared memory, on another channel or in another composition") {
+    const auto sound = [&](auto&& change) {
+      auto other = all;
+      change(other);
+      return diagnose(other, 0).cause != Cause::silent_link;
+    };
+    CHECK(sound([](auto& of) { of[1].steps[0].filled = 12; }));
+    CHECK(sound([](auto& of) { of[2].steps[0].proxied = false; }));
+    CHECK(sound([](auto& of) { of[1].steps[0].channel = 1; }));
+    CHECK(sound([](auto& of) { of[1].steps[0].composition = 1; }));
+    CHECK(sound([](auto& of) { of[1].steps[0].peer = 3; }));
+    CHECK(sound([](auto& of) { of[2].waits = {3, 12}; }));
+  }
+}
+
+TEST_CASE("ranks that wait for each other in two communicators are a circle") {
+  auto all = ring(4);
+  for (int r = 0; r < 4; ++r) all[r].pid = 100 + r;
+  all[2].operations.pop_back();
+  all[2].called = 4;
+  all[2].waits = {};
+  all[2].elsewhere = {"operation 1 (all_reduce) of communicator pair", "here", 100};
+  const Report report = diagnose(all, 1);
+  INFO(report.summary);
+  CHECK(report.cause == Cause::communicators);
+  CHECK(report.behind == 2);
+  CHECK(mentions(report.summary, "it is in operation 1 (all_reduce) of communicator pair"));
+  // Another process, or the same number on another host, is no rank of this communicator.
+  all[2].elsewhere.peer_pid = 99;
+  CHECK(diagnose(all, 1).cause == Cause::not_called);
+  all[2].elsewhere.peer_pid = 100;
+  all[2].elsewhere.peer_host = "there";
+  CHECK(diagnose(all, 1).cause == Cause::not_called);
 }
 
 TEST_CASE("messages between some ranks are no difference") {
@@ -141,9 +250,11 @@ TEST_CASE("within one operation, the rank that waits for nobody is behind") {
   CHECK(report.behind == 2);
   CHECK(report.waiting == 3);
   CHECK(mentions(report.summary, "rank 2 on here waits for nobody"));
+  CHECK(report.cause == Cause::working);
   all[2].waits = {1, 7};
   CHECK(mentions(diagnose(all, 0).summary, "wait for each other in a circle"));
   CHECK(diagnose(all, 0).behind == 2);
+  CHECK(diagnose(all, 0).cause == Cause::circle);
 }
 
 TEST_CASE("a rank whose stream is busy with something else holds the others up") {
@@ -156,6 +267,7 @@ TEST_CASE("a rank whose stream is busy with something else holds the others up")
   CHECK(report.behind == 1);
   CHECK(mentions(report.summary, "has not begun operation 5"));
   CHECK(mentions(report.summary, "of send_recv"));
+  CHECK(report.cause == Cause::queued);
 }
 
 TEST_CASE("of GPUs that have not said that they wait, one is behind if others wait for it") {
@@ -172,7 +284,11 @@ TEST_CASE("of GPUs that have not said that they wait, one is behind if others wa
     CHECK(report.behind == 2);
     CHECK(mentions(report.summary, "rank 2 on here has not begun operation 5"));
     CHECK(mentions(report.summary, "(launched behind other work); rank "));
+    CHECK(report.cause == Cause::queued);
   }
+  all[2].shortage = "132 of 256 blocks";
+  CHECK(diagnose(all, 0).cause == Cause::no_place);
+  CHECK(mentions(diagnose(all, 0).summary, "132 of 256 blocks"));
   all[2].operations.back().state = OpState::running;
   all[1].waits = {2, 7};
   all[2].waits = {};
@@ -184,6 +300,7 @@ TEST_CASE("where nothing runs, nobody is behind") {
   for (auto& of : all) of.operations.back().state = OpState::done;
   const Report report = diagnose(all, 0);
   CHECK(report.behind == -1);
+  CHECK(report.cause == Cause::none);
   CHECK(report.summary == "no operation runs");
 }
 
@@ -193,23 +310,39 @@ TEST_CASE("an account comes back from its bytes, and other bytes are refused") {
   rank_status.now_ns = 99;
   rank_status.rendezvous = "split";
   rank_status.shortage = "132 of 256 blocks";
-  for (int i = 0; i < 100; ++i) rank_status.steps.push_back({i % 10, i / 10, i % 2 == 0, 5, 4});
+  rank_status.elsewhere = {"operation 3 of communicator b", "there", 17};
+  rank_status.network_bytes = 1000;
+  rank_status.proxy_stuck_s = 2.5;
+  rank_status.asks_about = 5;
+  for (int i = 0; i < 100; ++i) {
+    rank_status.steps.push_back({i % 10, i / 10, i % 2 == 0, 5, 4, 3, i % 2 == 0});
+  }
   const auto bytes = detail::pack(rank_status);
   RankStatus back;
   REQUIRE(detail::unpack(bytes, back));
   CHECK((back.rank == 3 && back.answered && back.host == "here" && back.pid == 7));
   CHECK(back.rendezvous == "split");
   CHECK(back.shortage == "132 of 256 blocks");
+  CHECK(back.elsewhere.text == "operation 3 of communicator b");
+  CHECK((back.elsewhere.peer_host == "there" && back.elsewhere.peer_pid == 17));
+  CHECK((back.network_bytes == 1000 && back.proxy_stuck_s == 2.5 && back.asks_about == 5));
+  CHECK(detail::asks_about(bytes) == 5);
+  CHECK(detail::asks_about(std::span{bytes}.first(100)) == 0);
   CHECK(mentions(diagnose({back}, 0).text(), "132 of 256 blocks"));
   CHECK((back.now_ns == 99 && back.called == 5 && back.waits.peer == 2 && back.waits.step == 12));
   REQUIRE(back.operations.size() == 5);
   CHECK(back.operations[4].state == OpState::running);
   REQUIRE(back.steps.size() == 64);
   for (int i = 0; i < 10; ++i) CHECK(back.steps[i].peer == 2);  // first those that matter
+  CHECK((back.steps[0].composition == 3 && back.steps[0].proxied == back.steps[0].sends));
   CHECK_FALSE(detail::unpack(std::span{bytes}.first(bytes.size() - 1), back));
   CHECK_FALSE(detail::unpack({}, back));
   auto wrong = bytes;
   wrong[0] = std::byte{0};
+  CHECK_FALSE(detail::unpack(wrong, back));
+  CHECK(detail::asks_about(wrong) == 0);
+  wrong = bytes;
+  wrong[wrong.size() - sizeof(WireSteps) + offsetof(WireSteps, proxied)] = std::byte{2};
   CHECK_FALSE(detail::unpack(wrong, back));
 }
 

@@ -36,7 +36,7 @@ std::vector<std::string> seeds() {
   std::string_view{"all_reduce/Ring/LL/any"}.copy(op.what, sizeof op.what - 1);
   std::string_view{"float"}.copy(op.type, sizeof op.type - 1);
   record.status.operations = {op, op};
-  record.status.steps = {{0, 1, true, 4, 3}};
+  record.status.steps = {{0, 1, true, 4, 3, 0, true}};
   return {json_of(record), R"({"ccl": {"format": "ccl flight record 1"}})"};
 }
 

@@ -27,7 +27,8 @@ def record(rank: int, host: str, shift_ns: int, last: str, operations: int = 9) 
             "format": "ccl flight record 1", "communicator": "00000000000000ff", "name": "tensor",
             "ranks": 2, "failure": "", "rank": rank, "host": host, "pid": 7 + rank,
             "now_ns": 10**18 + 200_000_000 + shift_ns, "called": operations, "rendezvous": "",
-            "shortage": "", "waits_peer": -1, "waits_step": 0, "steps": [], "operations": ops,
+            "shortage": "", "waits_peer": -1, "waits_step": 0, "network_bytes": 0, "proxy_stuck_s": 0, "elsewhere": "",
+            "elsewhere_host": "", "elsewhere_pid": 0, "steps": [], "operations": ops,
         }
     }  # fmt: skip
 

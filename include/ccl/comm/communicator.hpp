@@ -102,6 +102,10 @@ class Communicator {
   /// time. It is empty during creation, after a failed creation or `finalize`, and in a forked
   /// child.
   Report report() const;
+  /// Returns the latest report that this rank has logged because an operation makes no progress
+  /// (CCL_REPORT_STALL). It is empty if there is none, if the operation goes on, or if another rank
+  /// has logged it. Asks no rank. Any thread may call it at any time.
+  Report stall() const;
   /// Writes the operations that this rank remembers to an existing folder, as two files:
   /// - `ccl_<id>_rank_<rank>`, which PyTorch's `torchfrtrace` reads, without groups of sends and
   ///   receives;

@@ -46,7 +46,9 @@ struct WireSteps {
   bool sends = false;  ///< true: sends to `peer`; false: receives from it
   /// Steps filled by the sender, as far as this end can see; packets can carry their own flags.
   Word filled = 0;
-  Word drained = 0;  ///< steps drained by the receiver
+  Word drained = 0;      ///< steps drained by the receiver
+  int composition = -1;  ///< index of its composition, as in `Operation`
+  bool proxied = false;  ///< true: a proxy moves its data over a network
 };
 
 /// Peer for which a rank's lanes wait, and the step of the wire between them.
@@ -54,6 +56,37 @@ struct WaitsFor {
   int peer = -1;  ///< -1: none
   Word step = 0;
 };
+
+/// Operation of another communicator of the same process that makes no progress.
+struct OtherOperation {
+  std::string text;       ///< operation, communicator and wait; empty: none
+  std::string peer_host;  ///< host of the rank that it waits for
+  int peer_pid = 0;       ///< process of that rank
+};
+
+/// Kind of reason for which a rank is behind.
+enum class Cause : int {
+  none,             ///< no rank is behind, or the reason is unknown
+  not_called,       ///< the rank has not called the operation
+  other_operation,  ///< it called another operation, or operations in another order
+  other_type,       ///< it called the operation with another type of elements
+  other_count,      ///< with another count
+  other_reduction,  ///< with another reduction
+  other_root,       ///< with another root
+  other_step,       ///< it is in another call of all ranks, such as `finalize`
+  communicators,    ///< ranks wait for each other in operations of several communicators
+  queued,           ///< it called the operation, which waits behind other work of its stream
+  no_place,         ///< its kernel has not started, because the GPU has no place for all blocks
+  no_answer,        ///< its process is stopped or cut off
+  silent_link,      ///< it has sent data that the network does not deliver
+  stuck_proxy,      ///< the thread that moves its network data does not run
+  circle,           ///< ranks wait for each other in the operation
+  working           ///< it is in the operation and waits for no rank
+};
+std::string_view name(Cause cause);
+/// True if time does not remove the cause: what was seen twice is a fault. A rank with another
+/// cause may only be late.
+bool certain(Cause cause);
 
 /// Status of one rank's operations, as the rank reports it.
 struct RankStatus {
@@ -68,8 +101,13 @@ struct RankStatus {
   std::string rendezvous;  ///< call of all ranks in which it waits, such as finalize; empty: none
   /// Sentence on launches in flight whose blocks may not all have a place on its GPU; empty: none.
   std::string shortage;
-  WaitsFor waits;                ///< wait of its oldest running operation
-  std::vector<WireSteps> steps;  ///< wires of that operation, at most 64
+  WaitsFor waits;  ///< wait of its oldest running operation
+  /// Wires of that operation and of its latest others, at most 64.
+  std::vector<WireSteps> steps;
+  Word network_bytes = 0;    ///< bytes that its proxy has moved
+  double proxy_stuck_s = 0;  ///< seconds for which its proxy has work and does not run
+  OtherOperation elsewhere;  ///< operation of another communicator in which its process waits
+  Word asks_about = 0;       ///< nonzero: it asks the others why this operation does not progress
 
   /// Returns the operation whose lanes are at work, or null.
   const Operation* running() const;
@@ -80,11 +118,12 @@ struct RankStatus {
 /// State of all ranks of a communicator, and the rank that delays the others.
 struct Report {
   std::vector<RankStatus> ranks;
-  int behind = -1;      ///< rank for which the others wait; -1: none
-  Operation operation;  ///< operation in which they wait
-  int waiting = -1;     ///< a rank that waits for it; -1: unknown
-  Word step = 0;        ///< step of the wire between them at which it waits
-  std::string summary;  ///< the result in a sentence: rank, operation, step and peer
+  int behind = -1;            ///< rank for which the others wait; -1: none
+  Operation operation;        ///< operation in which they wait
+  int waiting = -1;           ///< a rank that waits for it; -1: unknown
+  Word step = 0;              ///< step of the wire between them at which it waits
+  std::string summary;        ///< the result in a sentence: rank, operation, step and peer
+  Cause cause = Cause::none;  ///< reason for which that rank is behind
 
   /// Returns one line for the result, and one line for each group of ranks in the same state.
   std::string text() const;
@@ -95,6 +134,8 @@ struct Report {
 /// - a rank that does not answer,
 /// - a rank that has called another operation than the others,
 /// - a rank that has not called the operation that the others run,
+/// - a rank whose proxy does not run,
+/// - a rank whose data the network does not deliver,
 /// - a rank for which the others wait in the same operation.
 Report diagnose(std::vector<RankStatus> ranks, int asking);
 
@@ -103,6 +144,8 @@ namespace detail {
 std::vector<std::byte> pack(const RankStatus& rank_status);
 /// Returns false if the bytes are not a valid rank status.
 bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status);
+/// Returns `RankStatus::asks_about` of a packed status; 0 if the bytes are not one.
+Word asks_about(std::span<const std::byte> bytes);
 }  // namespace detail
 
 }  // namespace ccl

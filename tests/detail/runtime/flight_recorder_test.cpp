@@ -154,3 +154,34 @@ TEST_CASE("the flight recorder can be read while other threads write") {
   stop = true;
   for (auto& w : writers) w.join();
 }
+
+TEST_CASE("the oldest operation that runs is found from where all before have ended") {
+  detail::FlightRecorder recorder{4};
+  Word from = 1;
+  CHECK(recorder.oldest_running(from).ticket == 0);
+  Operation op;
+  op.composition = 3;
+  const auto first = recorder.note(op), second = recorder.note(op);
+  CHECK(recorder.oldest_running(from).ticket == 0);  // both are queued
+  CHECK(from == 1);
+  recorder.started(second.ticket);
+  const auto running = recorder.oldest_running(from);
+  CHECK((running.ticket == second.ticket && running.number == 2 && running.composition == 3));
+  CHECK(from == 1);
+  recorder.started(first.ticket);
+  CHECK(recorder.oldest_running(from).ticket == first.ticket);
+  recorder.ended(first.ticket, true);
+  CHECK(recorder.oldest_running(from).ticket == second.ticket);
+  CHECK(from == second.ticket);
+  CHECK(recorder.find(second.ticket).number == 2);
+  CHECK(recorder.find(0).ticket == 0);
+  for (int n = 0; n < 6; ++n) {
+    const auto next = recorder.note(op);
+    recorder.started(next.ticket);
+    recorder.ended(next.ticket, n % 2 == 0);
+  }
+  CHECK(recorder.oldest_running(from).ticket == 0);  // the entry of `second` is overwritten
+  CHECK(from == 9);
+  CHECK(recorder.find(second.ticket).ticket == 0);
+  CHECK(recorder.find(8).ticket == 8);
+}

@@ -406,3 +406,33 @@ TEST_CASE("a task that throws is dropped and fails the communicator") {
   engine.wake();
   CHECK(wait_until([&] { return other->done.load() == 1; }));
 }
+
+TEST_CASE("an engine whose task does not return is wanted and makes no turn") {
+  struct Holds final : ProxyTask {
+    Progress progress(ProxyCounters&) override {
+      inside = true;
+      while (holds) std::this_thread::yield();
+      return Progress::none;
+    }
+    ProxyInterest interest() const override { return {}; }
+    bool ending() const override { return false; }
+    std::atomic<bool> inside{false}, holds{true};
+  };
+  detail::ProxyEngine engine;
+  CHECK_FALSE(engine.activity().wanted);
+  CHECK_FALSE(engine.further_activity(0));
+  const auto task = std::make_shared<Holds>();
+  REQUIRE(engine.add(task).has_value());
+  REQUIRE(wait_until([&] { return task->inside.load(); }));
+  const auto first = engine.activity();
+  CHECK(first.wanted);
+  CHECK_FALSE(engine.help());  // another thread has the round
+  CHECK(engine.activity().turns == first.turns);
+  task->holds = false;
+  CHECK(wait_until([&] { return !engine.activity().wanted; }));  // it sleeps
+  CHECK(engine.activity().turns > first.turns);
+  (void)engine.further(0);
+  REQUIRE(engine.further_activity(0));
+  CHECK_FALSE(engine.further_activity(0)->wanted);
+  CHECK(engine.bytes_moved() == 0);
+}

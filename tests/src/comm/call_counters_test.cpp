@@ -32,8 +32,8 @@ TEST_CASE("calls, bytes and durations are counted by operation and size") {
   const auto counters = std::make_unique<CallCounters>();
   FlightRecorder recorder{4};
   const auto call = [&](const CallInfo& info) {
-    const int cell = CallCounters::cell_of(info, 4);
-    (void)recorder.note({}, false, counters->tally(cell, info, 4));
+    const auto [cell, tally] = counters->call(CallCounters::operation_of(info.what), info, 4);
+    (void)recorder.note({}, false, tally);
     return cell;
   };
   const int sum = call(call_info<float>("all_reduce", 1000, -1));
@@ -55,7 +55,7 @@ TEST_CASE("calls, bytes and durations are counted by operation and size") {
       counters->cell(gather / CallCounters::classes, gather % CallCounters::classes);
   CHECK(other.bytes == 32000);  // of the whole buffer
   CHECK(counters->calls(CallCounters::operation_of("all_reduce")) == 2);
-  (void)recorder.note({}, false, counters->tally(CallCounters::cell_of_barrier(), {}, 1));
+  (void)recorder.note({}, false, counters->barrier());
   CHECK(counters->calls(CallCounters::operation_of("barrier")) == 1);
   CHECK(counters->calls(CallCounters::operation_of("all_reduce")) == 2);
 }

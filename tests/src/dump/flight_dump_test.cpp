@@ -57,7 +57,10 @@ FlightRecord record() {
                        operation(2, OpState::done, "reduce_scatter/Ring/LL/any", 10, "bfloat16"),
                        operation(3, OpState::running, "all_to_all_v/Pairwise/LL/any", -1, "half"),
                        operation(4, OpState::queued, "barrier", -1, "")};
-  status.steps = {{2, 1, false, 13, 12}, {0, 0, true, 40, 39}};
+  status.steps = {{2, 1, false, 13, 12, 0, true}, {0, 0, true, 40, 39, 1, false}};
+  status.network_bytes = 77;
+  status.proxy_stuck_s = 1.5;
+  status.elsewhere = {"operation 3", "node2", 9};
   return out;
 }
 
@@ -81,6 +84,9 @@ TEST_CASE("a record is read as it was written") {
   CHECK(read->status.operations[3].state == OpState::running);
   REQUIRE(read->status.steps.size() == 2);
   CHECK((read->status.steps[1].sends && read->status.steps[1].filled == 40));
+  CHECK((read->status.steps[0].proxied && read->status.steps[1].composition == 1));
+  CHECK((read->status.network_bytes == 77 && read->status.proxy_stuck_s == 1.5));
+  CHECK((read->status.elsewhere.text == "operation 3" && read->status.elsewhere.peer_pid == 9));
 }
 
 TEST_CASE("what is no record of ccl is refused, with the member that is wrong") {

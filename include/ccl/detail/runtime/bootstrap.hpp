@@ -144,6 +144,9 @@ class Bootstrap {
   /// any thread with a lock held, so it must not block or call this class.
   void set_rank_status(
       std::function<std::vector<std::byte>(std::string_view rendezvous)> rank_status);
+  /// Sets the function that takes each status that arrives from another rank, as `set_rank_status`
+  /// does.
+  void set_status_listener(std::function<void(std::span<const std::byte> status)> listener);
   /// Returns the status of every rank, at most 0.2 s old. A status is empty if none arrives within
   /// `limit_s` seconds. Not collective: the network thread of each rank answers. Any thread, also
   /// during other calls of this class.

@@ -87,6 +87,8 @@ class Connections : public std::enable_shared_from_this<Connections> {
   const Plan& plan() const { return plan_; }
   const Communicator& comm() const { return comm_; }
   const std::string& name() const { return name_; }
+  /// Index of the operation in `CallCounters::operations`.
+  int operation() const { return operation_; }
   /// Number among the communicator's compositions, in order of creation.
   int number() const { return number_; }
   bool on_device() const;
@@ -135,6 +137,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   Communicator comm_;
   TransportTable transport_table_;
   std::string name_;
+  int operation_ = 0;
   int number_ = 0;
   WireNeeds needs_;
   Plan plan_;

@@ -47,6 +47,18 @@ class FlightRecorder {
   /// or 0 for none. A GPU runs operations in order, so all earlier ones have ended. Of the
   /// operations that have not ended, it returns the latest `most`.
   std::vector<Operation> latest_on_device(int most, Word ticket) const;
+  /// Names the oldest operation that runs.
+  struct Running {
+    Word ticket = 0;  // 0: none
+    Word number = 0;
+    int composition = -1;
+  };
+  /// Returns the oldest operation that runs. `from` is a ticket before which all operations have
+  /// ended, 1 at first; the call raises it. A GPU's operations keep running here: see
+  /// `latest_on_device`.
+  Running oldest_running(Word& from) const;
+  /// Returns the operation `ticket`, if it has not been overwritten.
+  Running find(Word ticket) const;
   /// Number of collectives that have been called.
   Word called() const { return collectives_.load(std::memory_order_relaxed); }
 

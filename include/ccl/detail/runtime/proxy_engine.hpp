@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -89,6 +90,21 @@ class ProxyEngine {
   };
 
   Counters counters() const;
+
+  /// Turns of the engine's thread and its helpers so far, of all kinds. `wanted`: a thread runs a
+  /// round or has asked for one, or the engine's thread does not sleep. If it is wanted and the
+  /// turns do not change for seconds, its thread does not run, or a task blocks.
+  struct Activity {
+    Word turns = 0;
+    bool wanted = false;
+  };
+  /// Returns the activity of this engine. Never blocks.
+  Activity activity() const;
+  /// Returns the activity of the n-th further engine, or nothing if there are fewer. Never blocks:
+  /// returns nothing while another engine starts.
+  std::optional<Activity> further_activity(std::size_t n);
+  /// Bytes moved by this engine and the further ones. Never blocks.
+  Word bytes_moved();
 
  private:
   /// Lock of `busy_`; empty if it is not free.
