@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
-#include "comm/failure_dump.hpp"
-#include "comm/health.hpp"
+#include "comm/observe/failure_dump.hpp"
+#include "comm/observe/health.hpp"
 #include "comm/state.hpp"
 #include "dump/flight_dump.hpp"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
-#include "comm/failure_dump.hpp"
+#include "comm/observe/failure_dump.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "comm/failure_dump.hpp"
 #include "comm/host_shape.hpp"
+#include "comm/observe/failure_dump.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "gpu/memory.hpp"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
-#include "comm/failure_dump.hpp"
+#include "comm/observe/failure_dump.hpp"
 #include "comm/state.hpp"
 #include "net/message_rules.hpp"
 

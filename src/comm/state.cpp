@@ -20,8 +20,8 @@
 #include "base/forks.hpp"
 #include "base/io/os_error.hpp"
 #include "base/made_once.hpp"
-#include "comm/failure_dump.hpp"
-#include "comm/health.hpp"
+#include "comm/observe/failure_dump.hpp"
+#include "comm/observe/health.hpp"
 
 namespace ccl::detail {
 

@@ -12,9 +12,9 @@
 #include "comm/identity.hpp"
 #include "comm/level_cache.hpp"
 #include "comm/limits.hpp"
-#include "comm/observers.hpp"
+#include "comm/observe/observers.hpp"
+#include "comm/observe/watchdog.hpp"
 #include "comm/rendezvous.hpp"
-#include "comm/watchdog.hpp"
 
 namespace ccl::detail {
 

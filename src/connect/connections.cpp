@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/made_once.hpp"
-#include "comm/call_counters.hpp"
+#include "comm/observe/call_counters.hpp"
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"

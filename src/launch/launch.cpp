@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/failure_dump.hpp"
+#include "comm/observe/failure_dump.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/peer_waits.hpp"
 #include "comm/state.hpp"

@@ -1,4 +1,4 @@
-#include "comm/failure_dump.hpp"
+#include "comm/observe/failure_dump.hpp"
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>

@@ -1,4 +1,4 @@
-#include "comm/observers.hpp"
+#include "comm/observe/observers.hpp"
 
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/runtime/connections.hpp>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/health.hpp"
+#include "comm/observe/health.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {

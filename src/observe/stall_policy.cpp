@@ -1,4 +1,4 @@
-#include "comm/stall_policy.hpp"
+#include "comm/observe/stall_policy.hpp"
 
 #include <algorithm>
 

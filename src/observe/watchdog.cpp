@@ -1,4 +1,4 @@
-#include "comm/watchdog.hpp"
+#include "comm/observe/watchdog.hpp"
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
@@ -14,7 +14,7 @@
 #include "base/exceptions.hpp"
 #include "base/report_text.hpp"
 #include "base/thread.hpp"
-#include "comm/health.hpp"
+#include "comm/observe/health.hpp"
 #include "comm/state.hpp"
 #include "net/engine.hpp"
 #include <unistd.h>

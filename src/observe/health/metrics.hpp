@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/call_counters.hpp"
+#include "comm/observe/call_counters.hpp"
 
 namespace ccl::detail::health {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/health.hpp"
+#include "comm/observe/health.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/health.hpp"
+#include "comm/observe/health.hpp"
 
 namespace ccl::detail::health {
 

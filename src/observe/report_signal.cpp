@@ -1,4 +1,4 @@
-#include "comm/report_signal.hpp"
+#include "comm/observe/report_signal.hpp"
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
@@ -9,7 +9,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/thread.hpp"
-#include "comm/failure_dump.hpp"
+#include "comm/observe/failure_dump.hpp"
 #include "comm/state.hpp"
 #include "net/engine.hpp"
 #include <unistd.h>

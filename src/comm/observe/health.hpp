@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/call_counters.hpp"
+#include "comm/observe/call_counters.hpp"
 
 namespace ccl::detail {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/call_counters.hpp"
+#include "comm/observe/call_counters.hpp"
 
 namespace ccl::detail {
 

@@ -1,5 +1,5 @@
 // Decisions of the watch, in played time.
-#include "comm/stall_policy.hpp"
+#include "comm/observe/stall_policy.hpp"
 
 #include "support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "comm/call_counters.hpp"
+#include "comm/observe/call_counters.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/stall_policy.hpp"
+#include "comm/observe/stall_policy.hpp"
 
 namespace ccl::detail {
 
