@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import nccl, report, topo
+from . import nccl, ras, report, topo
 from ._communicator import Communicator, Stream, UniqueId
 from ._core import version as __version__
 from ._errors import (

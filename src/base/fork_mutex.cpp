@@ -23,7 +23,12 @@ static_assert(std::is_trivially_destructible_v<ForkMutexes>);  // outlives stati
 }  // namespace
 
 // Initialized when the library is loaded: see `forks_before`.
-const int ForkMutex::registered_ = ::pthread_atfork(before_fork, in_parent, in_child);
+const int ForkMutex::registered_ = register_for_forks();
+
+int ForkMutex::register_for_forks() {
+  static const int done = ::pthread_atfork(before_fork, in_parent, in_child);
+  return done;
+}
 
 ForkMutex::ForkMutex(std::function<void()> reset) : reset_(std::move(reset)) {
   const std::lock_guard lock{all.mutex};

@@ -18,6 +18,10 @@ class ForkMutex {
   ForkMutex(const ForkMutex&) = delete;
   ~ForkMutex();
 
+  /// Registers the functions that a fork calls for all of these mutexes. Who registers others after
+  /// it is called first in a fork, so a thread that holds such a lock may wait for a `ForkMutex`.
+  static int register_for_forks();
+
   void lock() { mutex_.lock(); }
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }

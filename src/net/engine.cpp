@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
+#include "base/fork_mutex.hpp"
 #include "base/thread.hpp"
 #include "net/socket.hpp"
 #include <pthread.h>
@@ -33,6 +34,8 @@ Engine& Engine::made() {
   alignas(Engine) static std::byte place[sizeof(Engine)];
   static Engine* const engine = [] {
     auto* e = new (place) Engine;
+    // A fork waits for the engine's mutex first: its thread takes tables of the process under it.
+    (void)ForkMutex::register_for_forks();
     ::pthread_atfork(before_fork, after_fork, in_child);
     return e;
   }();

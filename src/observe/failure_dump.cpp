@@ -24,7 +24,7 @@ namespace {
 // destroyed, so the list needs no reference to it. The engine's mutex guards it.
 struct Observed {
   std::vector<CommState*> states;
-  int pid = 0;  // process whose engine calls `tick`; differs in a forked child
+  int pid = 0;  // process whose engine looks for failures; differs in a forked child
 };
 Observed& observed() {
   static auto& all = *new Observed;  // never destroyed: states may outlive static objects
@@ -40,7 +40,7 @@ void write_apart(std::weak_ptr<CommState> weak) {
   if (thread) thread->detach();  // else the call that returns the failure writes
 }
 
-bool tick() {
+bool look_for_failures() {
   Observed& all = observed();
   std::erase_if(all.states, [](CommState* state) {
     if (state->status.ok()) return false;
@@ -101,7 +101,7 @@ Result<void> dump_on_failure(CommState& state) {
   Observed& all = observed();
   if (all.pid != ::getpid()) {
     all.states.clear();
-    CCL_CHECK(net::Engine::get().add_ticker(tick));
+    CCL_CHECK(net::Engine::get().add_ticker(look_for_failures));
     all.pid = ::getpid();
   }
   all.states.push_back(&state);

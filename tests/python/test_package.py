@@ -39,7 +39,7 @@ class Package(unittest.TestCase):
         folder = Path(ccl.__file__).parent
         for file in ("py.typed", "_core.pyi", "include/ccl/ccl.hpp", "include/ccl/version.hpp",
                      "lib/libccl_runtime.a", "lib/cmake/ccl/cclConfig.cmake", "bin/ccl_perf",
-                     "bin/ccl_report", "bin/ccl_topo"):  # fmt: skip
+                     "bin/ccl_ras", "bin/ccl_report", "bin/ccl_topo"):  # fmt: skip
             self.assertTrue((folder / file).exists(), file)
         stub = (folder / "_core.pyi").read_text()
         self.assertIn("class Core", stub)
@@ -92,9 +92,12 @@ class Package(unittest.TestCase):
             ccl.topo.text("shwo")
         with self.assertRaisesRegex(ccl.InvalidArgumentError, "no file ccl_.*json"):
             ccl.report.text("/nowhere")
+        with self.assertRaises(ccl.NetworkError):
+            ccl.ras.text("-p", "1")  # nobody listens there
         bin = Path(sys.executable).parent
         for command in ([bin / "ccl_perf", "--help"], [bin / "ccl_topo", "--help"],
-                        [bin / "ccl_report", "--help"],
+                        [bin / "ccl_report", "--help"], [bin / "ccl_ras", "--help"],
+                        [bin / "ncclras", "--help"],
                         [sys.executable, "-m", "ccl.perf", "--help"]):  # fmt: skip
             self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0, command)
         from ccl import perf

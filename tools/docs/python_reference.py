@@ -22,7 +22,7 @@ HEAD = """# Reference of the Python package
 Every public name of `ccl`. A test compares this page with the package;
 `tools/docs/python_reference.py --update` writes it. The [guide](../guide/python.md) has examples.
 """
-MODULES = ("nccl", "topo", "report", "perf")  # listed with their module's name
+MODULES = ("nccl", "topo", "report", "ras", "perf")  # listed with their module's name
 problems = []
 
 
