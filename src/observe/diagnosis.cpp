@@ -35,6 +35,7 @@ class Diagnosis {
  public:
   Diagnosis(std::vector<RankStatus> ranks, int asking) : asking_{asking} {
     report_.ranks = std::move(ranks);
+    for (std::size_t r = 0; r < report_.ranks.size(); ++r) report_.ranks[r].rank = int(r);
   }
 
   Report run() {

@@ -79,6 +79,7 @@ Result<void> Watchdog::start() {
 
 void Watchdog::stop() noexcept {
   const std::lock_guard lock{net::Engine::get().mutex()};
+  if (!policy_) return;  // it has not started, and there may be no memory for the list
   Watchdogs& of_process = watchdogs();
   if (std::erase(of_process.all, this) == 0) return;
   policy_.reset();

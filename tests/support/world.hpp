@@ -102,7 +102,7 @@ class World {
         work.root = root;
         work.channels = channels_;
         work.slot_count = all_[0].wire.slot_count;
-        work.slot_bytes = all_[0].wire.slot_packets * int(sizeof(Packet));
+        work.slot_packets = all_[0].wire.slot_packets;
         work.slice_steps = slice_steps;
         work.chunk_steps = chunk_steps;
         work.watch = {&stop, &lane_failure, Word{60} * 1'000'000'000};

@@ -129,8 +129,8 @@ struct Report {
   std::string text() const;
 };
 
-/// Finds the rank that is behind. Of several the first in this list wins, and then the one for
-/// which rank `asking` waits:
+/// Finds the rank that is behind. Element r of `ranks` is the status of rank r, whose `rank` is
+/// set. Of several the first in this list wins, and then the one for which rank `asking` waits:
 /// - a rank that does not answer,
 /// - a rank that has called another operation than the others,
 /// - a rank that has not called the operation that the others run,

@@ -104,6 +104,8 @@ class SimExchangeLaunch {
     work.rings = ring;
     work.rank = rank;
     work.ranks = cluster_.ranks();
+    work.slot_count = plan_.slot_count;
+    work.slot_packets = int(plan_.slot_bytes / Index{sizeof(Packet)});
     work.slice_steps = plan_.slice_steps;
     work.chunk_steps = plan_.chunk_steps;
     work.proxied = networked_;

@@ -267,6 +267,8 @@ class SimLaunch {
     work.ranks = teams_.ranks;
     work.root = root_;
     work.channels = stage_.channels;
+    work.slot_count = wire_.slot_count;
+    work.slot_packets = wire_.slot_packets;
     work.slice_steps = stage_.plan.slice_steps;
     work.chunk_steps = stage_.plan.chunk_steps;
     work.layout = layout_;

@@ -92,7 +92,7 @@ class WireContext {
   }
   /// Elements in a slice. All wires of the launch have one shape.
   CCL_HD Index slice_capacity() const {
-    return Format::slice_capacity(work_.slot_bytes / int(sizeof(Packet)), work_.slice_steps);
+    return Format::slice_capacity(work_.slot_packets, work_.slice_steps);
   }
 
   Group group_;

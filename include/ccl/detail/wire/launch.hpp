@@ -36,7 +36,7 @@ WireWork<R> wire_work(const Connections& connections, const R& reduction) {
   work.channels = plan.channels;
   work.slice_steps = plan.slice_steps;
   work.chunk_steps = plan.chunk_steps;
-  work.slot_bytes = int(plan.slot_bytes);
+  work.slot_packets = int(plan.slot_bytes / Index{sizeof(Packet)});
   work.slot_count = plan.slot_count;
   work.proxied = tables.proxied;
   if (tables.cursors != nullptr) {

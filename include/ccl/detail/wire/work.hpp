@@ -43,7 +43,7 @@ struct WireWork {
   int rank = 0, ranks = 1, root = 0;
   int channels = 1, slice_steps = 1, chunk_steps = 1;
   int columns = 0;          // of a row, if `column_of` is there
-  int slot_bytes = 0;       // of every wire
+  int slot_packets = 0;     // of every wire
   int slot_count = 1;       // of every wire
   bool proxied = true;      // some of the wires may be proxied
   Index channel_bytes = 0;  // minimum part of a message per channel; 0: all channels share it
