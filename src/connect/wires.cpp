@@ -104,7 +104,7 @@ Result<void> Connections::upload() {
   std::byte* const base = device_->tables.at();
   std::vector<std::byte> image(bytes);
   const auto put = [&](std::size_t offset, const auto& v) {
-    std::memcpy(image.data() + offset, v.data(), part(v));
+    if (part(v) > 0) std::memcpy(image.data() + offset, v.data(), part(v));
   };
   auto device_rings = at.rings;
   for (RingPosition& ring : device_rings) {

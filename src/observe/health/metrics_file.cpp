@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "base/io/fd.hpp"
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 namespace ccl::detail::health {
 namespace {
 constexpr double min_interval_s = 0.1;
-constexpr auto remove_limit = std::chrono::milliseconds{100};
+constexpr int max_tries = 100;  // a millisecond each, for a file to be removed
 
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -60,7 +61,11 @@ void MetricsFile::write(std::string_view text) {
 }
 
 void MetricsFile::remove() {
-  const std::unique_lock lock{mutex_, remove_limit};
+  std::unique_lock lock{mutex_, std::try_to_lock};
+  for (int tries = 0; !lock && tries < max_tries; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    (void)lock.try_lock();
+  }
   if (!lock || removed_.exchange(true) || path_.empty()) return;
   ::unlink(path_.c_str());
 }

@@ -28,7 +28,7 @@ class MetricsFile {
   std::chrono::duration<double> interval_{15};
   std::chrono::steady_clock::time_point next_{};
   bool warned_ = false;
-  std::timed_mutex mutex_;  // held while files are written or removed
+  std::mutex mutex_;  // held while files are written or removed
   std::atomic<bool> removed_{false};
 };
 

@@ -76,6 +76,7 @@ void Service::after_fork() {
 // parent's thread was using leaks.
 void Service::in_child() {
   Service& s = made();
+  if (std::exchange(s.held_, false)) s.mutex_.unlock();
   for (const int fd : s.client_fds_) {
     if (fd > 0) ::close(fd);
   }
