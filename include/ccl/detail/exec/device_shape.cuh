@@ -51,7 +51,7 @@ cudaError_t on_device(int device, F call) {
 template <class Group, class Body>
 cudaError_t check_slices(const typename Body::Work& work) {
   constexpr Index needed = Body::template min_slice_bytes<Group>;
-  if (Index{work.slot_bytes} * work.slice_steps >= needed) return cudaSuccess;
+  if (Index{sizeof(Packet)} * work.slot_packets * work.slice_steps >= needed) return cudaSuccess;
   return cudaError_t(-needed);
 }
 
