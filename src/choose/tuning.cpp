@@ -4,10 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <limits>
 
 #include "base/io/file.hpp"
@@ -122,14 +119,7 @@ std::string TuningTable::json() const {
 }
 
 Result<void> TuningTable::write(const std::string& path) const {
-  // Atomic replacement: a communicator may be reading the old file.
-  const std::string next = path + ".new";
-  CCL_CHECK(write_whole_file(next, json()));
-  if (std::rename(next.c_str(), path.c_str()) != 0) {
-    return fail(Errc::system,
-                fmt::format("cannot write {} ({}); name another file", path, std::strerror(errno)));
-  }
-  return {};
+  return replace_whole_file(path, json());  // a communicator may be reading the old file
 }
 
 void TuningTable::merge(const TuningTable& other) {

@@ -8,18 +8,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "base/io/file.hpp"
-#include "base/io/os_error.hpp"
 #include "dump/pickle.hpp"
 #include "dump/record_json.hpp"
-#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -157,25 +151,6 @@ Json pytorch_record(const FlightRecord& record) {
               {"failure", record.failure}}}}}};
 }
 
-/// Other threads and processes may write to the folder. An analyzer takes each name that has its
-/// prefix for a record.
-Result<void> replace_file(const std::string& folder, const std::string& path,
-                          std::string_view text) {
-  static std::atomic<unsigned> files{0};
-  const std::string next = fmt::format("{}/.{}.{}.new", folder, ::getpid(), files.fetch_add(1));
-  if (auto written = write_whole_file(next, text); !written) {
-    ::unlink(next.c_str());
-    return written;
-  }
-  if (std::rename(next.c_str(), path.c_str()) == 0) return {};
-  const int os_code = errno;
-  ::unlink(next.c_str());
-  return fail(os_error(
-      Errc::system,
-      fmt::format("cannot write {} ({}); name another folder", path, std::strerror(os_code)),
-      os_code));
-}
-
 }  // namespace
 
 std::string json_of(const FlightRecord& record) {
@@ -198,8 +173,8 @@ std::string pickle_path(const FlightRecord& record, const std::string& folder) {
 }
 
 Result<void> write_flight_record(const FlightRecord& record, const std::string& folder) {
-  CCL_CHECK(replace_file(folder, json_path(record, folder), json_of(record)));
-  return replace_file(folder, pickle_path(record, folder), pickle_of(record));
+  CCL_CHECK(replace_whole_file(json_path(record, folder), json_of(record)));
+  return replace_whole_file(pickle_path(record, folder), pickle_of(record));
 }
 
 }  // namespace ccl::detail

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "base/io/fd.hpp"
@@ -11,6 +13,7 @@
 #include "base/io/os_error.hpp"
 #include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -85,6 +88,19 @@ Result<void> write_whole_file(const std::string& path, std::string_view text) {
     }
   }
   return {};
+}
+
+Result<void> replace_whole_file(const std::string& path, std::string_view text) {
+  // In the same folder, under a name that no reader of the folder looks for.
+  static std::atomic<unsigned> files{0};
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  const std::string next = fmt::format("{}.{}.{}.new", folder, ::getpid(), files.fetch_add(1));
+  auto written = write_whole_file(next, text);
+  if (written && std::rename(next.c_str(), path.c_str()) != 0) {
+    written = cannot("write", path, "folder", errno);
+  }
+  if (!written) ::unlink(next.c_str());
+  return written;
 }
 
 }  // namespace ccl::detail

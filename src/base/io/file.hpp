@@ -22,4 +22,8 @@ std::string first_line(const std::string& path);
 /// if nobody reads from a pipe for 5 s.
 Result<void> write_whole_file(const std::string& path, std::string_view text);
 
+/// Replaces a file at once: who reads it meanwhile gets the old or the new content. Several threads
+/// and processes may do so. Fails as `write_whole_file` does, and leaves the old file.
+Result<void> replace_whole_file(const std::string& path, std::string_view text);
+
 }  // namespace ccl::detail

@@ -7,29 +7,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <thread>
 
-#include "base/io/fd.hpp"
-#include <fcntl.h>
+#include "base/io/file.hpp"
 #include <unistd.h>
 
 namespace ccl::detail::health {
 namespace {
 constexpr double min_interval_s = 0.1;
 constexpr int max_tries = 100;  // a millisecond each, for a file to be removed
-
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    text.remove_prefix(std::size_t(n));
-  }
-  return true;
-}
 }  // namespace
 
 void MetricsFile::configure() {
@@ -49,15 +35,10 @@ void MetricsFile::write(std::string_view text) {
   next_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(interval_);
   const std::lock_guard lock{mutex_};
   if (removed_) return;
-  // The collector reads files whose names end in .prom.
-  const std::string fresh = path_ + ".new";
-  const Fd fd{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
-  const bool done =
-      fd && write_all(fd.get(), text) && std::rename(fresh.c_str(), path_.c_str()) == 0;
+  const auto done = replace_whole_file(path_, text);
   if (done || warned_) return;
   warned_ = true;
-  log_warn(LogPart::init, "cannot write {} ({}); set CCL_METRICS_DIR to a folder for it", path_,
-           std::strerror(errno));
+  log_warn(LogPart::init, "{}; set CCL_METRICS_DIR to a folder for it", done.error().what);
 }
 
 void MetricsFile::remove() {
