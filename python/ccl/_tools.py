@@ -14,6 +14,16 @@ def path(name: str) -> Path:
     return _bin / name
 
 
+def output(name: str, arguments: tuple[str, ...], failure: type[Exception]) -> str:
+    """Returns what a program prints; raises `failure` with its message if it fails."""
+    import subprocess
+
+    done = subprocess.run([path(name), *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise failure(done.stderr.strip() or done.stdout.strip())
+    return done.stdout
+
+
 def replace_by(name: str, arguments: list[str]) -> NoReturn:
     """Runs a program in place of this process."""
     os.execv(path(name), [name, *arguments])

@@ -26,12 +26,7 @@ def text(*arguments: str) -> str:
     >>> import json, ccl.ras
     >>> state = json.loads(ccl.ras.text("-f", "json"))  # doctest: +SKIP
     """
-    import subprocess
-
-    done = subprocess.run([_tools.path("ccl_ras"), *arguments], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise NetworkError(done.stderr.strip() or done.stdout.strip())
-    return done.stdout
+    return _tools.output("ccl_ras", arguments, NetworkError)
 
 
 def main() -> None:

@@ -22,14 +22,7 @@ def text(*arguments: str) -> str:
     >>> import ccl.report
     >>> print(ccl.report.text("/shared/records", "--page", "records.html"))  # doctest: +SKIP
     """
-    import subprocess
-
-    done = subprocess.run(
-        [_tools.path("ccl_report"), *arguments], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        raise InvalidArgumentError(done.stderr.strip() or done.stdout.strip())
-    return done.stdout
+    return _tools.output("ccl_report", arguments, InvalidArgumentError)
 
 
 def main() -> None:

@@ -21,14 +21,7 @@ def text(command: str = "show", *arguments: str) -> str:
     >>> import ccl.topo
     >>> picture = ccl.topo.text("show", "--format", "svg")
     """
-    import subprocess
-
-    done = subprocess.run(
-        [_tools.path("ccl_topo"), command, *arguments], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        raise InvalidArgumentError(done.stderr.strip() or done.stdout.strip())
-    return done.stdout
+    return _tools.output("ccl_topo", (command, *arguments), InvalidArgumentError)
 
 
 def show(*arguments: str) -> None:
