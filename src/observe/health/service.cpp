@@ -169,10 +169,11 @@ bool Service::round() {
 bool Service::ends() {
   const std::lock_guard lock{mutex_};
   if (!listing_.empty()) return false;
-  clients_.clear();
-  client_fds_ = {};
+  // The listener first: a client that sees its end finds nobody there.
   listener_.close();
   listener_fd_ = -1;
+  clients_.clear();
+  client_fds_ = {};
   ::close(std::exchange(event_, -1));
   rendered_.clear();
   snapshot_ = {};
