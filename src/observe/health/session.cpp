@@ -9,16 +9,15 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace ccl::detail::health {
 namespace {
 
 constexpr double max_timeout_s = 86400;
 
-bool same_letter(char a, char b) {
-  return std::toupper(static_cast<unsigned char>(a)) == std::toupper(static_cast<unsigned char>(b));
-}
 bool same(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_letter);
+  return upper(a) == upper(b);
 }
 std::string_view trimmed(std::string_view text) {
   const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
@@ -158,11 +157,9 @@ void Session::take_http(std::string_view line) {
 }
 
 void Session::set_timeout(std::string_view text) {
-  const std::string digits{text};
-  char* end = nullptr;
-  const double seconds = std::strtod(digits.c_str(), &end);
+  const auto [seconds, size] = leading_number(text);
   // The ranks are asked for less than a second, so that a limit of the client changes nothing.
-  const bool good = !digits.empty() && *end == 0 && std::isfinite(seconds) && seconds >= 0 &&
+  const bool good = size > 0 && size == text.size() && std::isfinite(seconds) && seconds >= 0 &&
                     seconds <= max_timeout_s;
   reply(good ? "OK" : fmt::format("ERROR: Invalid timeout value '{}'", shown(text)));
 }
