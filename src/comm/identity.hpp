@@ -4,6 +4,7 @@
 #include <ccl/topo/arrange.hpp>
 #include <ccl/types/peer_info.hpp>
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,12 @@ class Identity {
   const Config& config() const { return config_; }
   /// One element for each rank.
   const std::vector<PeerInfo>& peers() const { return peers_; }
+  /// Number of hosts on which the communicator has ranks.
+  int hosts() const {
+    std::set<Word> all;
+    for (const PeerInfo& peer : peers_) all.insert(peer.host_hash);
+    return int(all.size());
+  }
   /// Order of all ranks in rings and trees.
   const topo::Arrangement& arrangement() const { return arrangement_; }
   /// True if this process created the communicator. False in a child that was forked later.

@@ -9,7 +9,7 @@
 namespace ccl::detail {
 
 namespace {
-/// What all ranks need of each other as long as all are well.
+/// Part of a result that all ranks need, if all are well.
 struct RankCode {
   std::int64_t code = 0;  // Errc
   std::uint64_t edges = 0;

@@ -33,7 +33,7 @@ std::string c10_name(std::string_view type) {
   return std::string{known ? names[int(*known)] : type};
 }
 
-/// How PyTorch names a collective, and how many times `Operation::count` its buffers hold.
+/// Name of a collective in PyTorch, and the size of its buffers.
 struct Kind {
   std::string_view name;  // in ccl
   const char* pytorch;

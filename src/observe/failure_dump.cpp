@@ -96,7 +96,6 @@ FlightRecord flight_record(CommState& state) {
 Result<void> dump_on_failure(CommState& state) {
   CCL_TRY(std::string folder, setting_text("DUMP_DIR"));
   if (folder.empty()) return {};
-  state.observers.set_dump_folder(std::move(folder));
   const std::lock_guard lock{net::Engine::get().mutex()};
   Observed& all = observed();
   if (all.pid != ::getpid()) {
@@ -105,6 +104,8 @@ Result<void> dump_on_failure(CommState& state) {
     all.pid = ::getpid();
   }
   all.states.push_back(&state);
+  // Comes last: without it, the end of the state does not look for the list, which needs memory.
+  state.observers.set_dump_folder(std::move(folder));
   return {};
 }
 

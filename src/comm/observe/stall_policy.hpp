@@ -37,7 +37,6 @@ class StallPolicy {
   /// Seconds for which the operation has made no progress.
   double quiet_s(double now_s) const { return ticket_ == 0 ? 0 : now_s - since_s_; }
   Word ticket() const { return ticket_; }
-  Word moved() const { return moved_; }
   /// True if this rank asks about the pause, so that others need not.
   bool leads() const { return leads_; }
   /// True if this rank has logged a cause of the pause.

@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "comm/state.hpp"
 #include "nccl/plug_in/abi.hpp"
-#include "nccl/plug_in/hosts.hpp"
 #include "nccl/plug_in/library.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
 
-// From version 5 on, the members that ccl sets have the same places.
+// The members that ccl sets have the same places in these versions.
 constexpr std::array<std::string_view, 3> symbols{"ncclProfiler_v7", "ncclProfiler_v6",
                                                   "ncclProfiler_v5"};
 constexpr int kinds = int(Kind::recv) + 1;
@@ -269,8 +269,9 @@ std::unique_ptr<Operations> profiled(std::unique_ptr<Operations> operations,
   void* context = nullptr;
   const auto id = std::hash<std::string_view>{}(family);
   // A plug-in may be switched off, and then leaves the context null.
-  if (with->init(&context, id, &wanted_kinds, name.empty() ? nullptr : name.c_str(), hosts_of(comm),
-                 comm.ranks(), comm.rank(), log_of_plug_in) != ncclSuccess) {
+  if (with->init(&context, id, &wanted_kinds, name.empty() ? nullptr : name.c_str(),
+                 Access::state(comm)->identity.hosts(), comm.ranks(), comm.rank(),
+                 log_of_plug_in) != ncclSuccess) {
     log_info(LogPart::init, "the profiler plug-in refuses this communicator");
     return operations;
   }

@@ -20,7 +20,6 @@
 #include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
 #include "nccl/plug_in/abi.hpp"
-#include "nccl/plug_in/hosts.hpp"
 #include "nccl/plug_in/library.hpp"
 
 namespace ccl::detail::nccl {
@@ -187,12 +186,16 @@ class Tuned final : public Operations {
     }
     if (known->second == own) return call;
     Call chosen = call;
-    auto options = call.options != nullptr ? std::make_shared<CallOptions>(*call.options)
-                                           : std::make_shared<CallOptions>();
-    options->algorithms = name_of(known->second);
-    options->must_select = false;
-    chosen.options = std::move(options);
+    std::shared_ptr<const CallOptions>& plain = options_[std::size_t(known->second)];
+    if (call.options == nullptr && plain == nullptr) plain = options(CallOptions{}, known->second);
+    chosen.options = call.options == nullptr ? plain : options(*call.options, known->second);
     return chosen;
+  }
+
+  static std::shared_ptr<const CallOptions> options(CallOptions of, Answer answer) {
+    of.algorithms = name_of(answer);
+    of.must_select = false;
+    return std::make_shared<const CallOptions>(std::move(of));
   }
 
   static constexpr std::size_t max_answers = 4096;
@@ -200,6 +203,8 @@ class Tuned final : public Operations {
   const std::unique_ptr<Tuner> tuner_;  // on rank 0
   const Communicator comm_;
   std::map<std::pair<TunedFunction, Index>, Answer> answers_;  // each is asked once
+  // Of calls without options of their own, by answer.
+  std::array<std::shared_ptr<const CallOptions>, std::size_t(answers)> options_;
 };
 
 /// The plug-in's state on rank 0; null if there is none.
@@ -207,12 +212,12 @@ std::unique_ptr<Tuner> begin(const Communicator& comm) {
   const TunerPlugIn* const with = plug_in();
   if (with == nullptr || comm.rank() != 0) return nullptr;
   void* context = nullptr;
-  const Word id = Access::state(comm)->identity.id();
-  const int hosts = hosts_of(comm);
+  const Identity& identity = Access::state(comm)->identity;
+  const int hosts = identity.hosts();
   NvlinkDomains domains{hosts, comm.ranks() / hosts, comm.ranks() / hosts};
   TunerConstants constants{};
-  if (with->init(&context, id, std::size_t(comm.ranks()), std::size_t(hosts), log_of_plug_in,
-                 &domains, &constants) != ncclSuccess) {
+  if (with->init(&context, identity.id(), std::size_t(comm.ranks()), std::size_t(hosts),
+                 log_of_plug_in, &domains, &constants) != ncclSuccess) {
     log_info(LogPart::tuning, "the tuner plug-in refuses this communicator");
     return nullptr;
   }

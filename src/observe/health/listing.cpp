@@ -1,7 +1,6 @@
 #include "observe/health/listing.hpp"
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -34,12 +33,6 @@ CommView view_of(CommState& state, Word hash) {
   mine.health = health_of(state);
   mine.status = state.observers.status();
   return view;
-}
-
-int nodes_of(const Identity& identity) {
-  std::set<Word> hosts;
-  for (const PeerInfo& peer : identity.peers()) hosts.insert(peer.host_hash);
-  return int(hosts.size());
 }
 
 }  // namespace
@@ -78,7 +71,7 @@ std::vector<CommMetrics> Listing::metrics() const {
     of.name = state.identity.config().name;
     of.rank = state.identity.rank();
     of.ranks = state.identity.ranks();
-    of.nodes = nodes_of(state.identity);
+    of.nodes = state.identity.hosts();
     of.device = state.identity.config().device;
     const FlightRecorder* const recorder = state.observers.recorder();
     if (recorder != nullptr && of.device < 0) of.ns_per_tick = recorder->ns_per_tick();
