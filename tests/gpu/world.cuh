@@ -105,7 +105,12 @@ class DeviceArray {
 class World {
  public:
   World(int ranks, int channels, int slots, Index slot_bytes, int blocks = 1)
-      : ranks_{ranks}, channels_{channels}, blocks_{blocks}, order_(ranks) {
+      : ranks_{ranks},
+        channels_{channels},
+        blocks_{blocks},
+        slot_count_{slots},
+        slot_packets_{int(slot_bytes / Index{sizeof(Packet)})},
+        order_(ranks) {
     std::iota(order_.begin(), order_.end(), 0);
     const int devices = gpus();
     const int wires = ranks * channels;
@@ -134,8 +139,8 @@ class World {
           w.received = words_[to].as<Word>() + in * 64 + 16;
           w.drained = words_[from].as<Word>() + out * 64 + 32;
           w.sent = words_[from].as<Word>() + out * 64 + 48;
-          w.slot_count = slots;
-          w.slot_packets = int(slot_bytes / Index{sizeof(Packet)});
+          w.slot_count = slot_count_;
+          w.slot_packets = slot_packets_;
           wires_.push_back(w);
         }
       }
@@ -195,6 +200,8 @@ class World {
       work.channels = channels_;
       work.slice_steps = slice_steps;
       work.chunk_steps = chunk_steps;
+      work.slot_count = slot_count_;
+      work.slot_packets = slot_packets_;
       work.watch = {&watch_->stop, &watch_->lane_failure, Word(deadline_s * 1e9)};
       work.sends.cursor = t.cursors;
       work.recvs.cursor = t.cursors + wires;
@@ -254,7 +261,7 @@ class World {
     MUST(cudaMemcpy(t.order, order_.data(), sizeof(int) * ranks_, cudaMemcpyDefault));
   }
 
-  int ranks_, channels_, blocks_;
+  int ranks_, channels_, blocks_, slot_count_, slot_packets_;
   std::vector<int> order_;
   detail::LaunchShare share_ = detail::LaunchShare::whole_gpu();
   std::vector<DeviceArray> slots_, words_, tables_;
