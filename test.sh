@@ -29,6 +29,7 @@ if [ $long = ON ]; then
   sanitized[asan]+='|^(collective\.collective_simple|element\.types_0)$'
 else
   notes+=("Python wheel: compiled with reductions of float, double, int64 and bfloat16 (all types with --long)")
+  notes+=("headers in detail/: compiled as parts of the public ones (each alone with --long)")
   notes+=("asan: collective.collective_simple and element.types_0 (only with --long)")
   notes+=("consume.add_subdirectory: it compiles the runtime again, every source alone and without precompiled headers: includes that one lacks are found there (only with --long)")
   notes+=("ib.vm: the rarer of its cases (only with --long)")
@@ -60,7 +61,7 @@ if [ -n "${CUDACXX:-}" ]; then
     notes+=("GPU tests auto_budget, types_1 to 7, ring_ll, ring_simple, tree_ll, tree_ll128: not compiled (no GPU here; they are others with more operations, other types and protocols)")
   fi
   # Beside the runtime of the plain build, which is the same.
-  cmake --preset cuda -DCCL_TEST_FILTER='\.gpu$' "-DCCL_TEST_EXCLUDE=$exclude" "-DCCL_RUNTIME_FROM=$PWD/build-test" \
+  cmake --preset cuda -DCCL_TEST_LONG=$long -DCCL_TEST_FILTER='\.gpu$' "-DCCL_TEST_EXCLUDE=$exclude" "-DCCL_RUNTIME_FROM=$PWD/build-test" \
     "${options[@]}" \
     "-DCMAKE_CUDA_FLAGS_RELEASE=$optimized" >/dev/null
   cmake --build --preset cuda -j "$jobs"
