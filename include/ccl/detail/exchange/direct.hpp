@@ -4,7 +4,6 @@
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/exchange/mailbox_wait.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
-#include <ccl/detail/lanes/strip.hpp>
 
 namespace ccl::detail {
 
@@ -124,31 +123,29 @@ class DirectExchange {
     }
     return left;
   }
-  /// Copies the next share of this rank's own message that falls to this group.
+  /// Copies the next part of this rank's own message that falls to this group.
   template <class Lanes>
   CCL_HD void copy_own(Lanes lanes) const {
     if (own_ring_ >= work_.own_rings) return;
-    const Rings::Share from = share(work_.out[rank_], own_ring_);
-    detail::copy_strip(lanes, share(work_.in[rank_], own_ring_).data, from.data, from.strip);
+    const Message from = Rings::part(work_.out[rank_], own_ring_, rings_);
+    const Message to = Rings::part(work_.in[rank_], own_ring_, rings_);
+    detail::copy_run(lanes, to.data, from.data, from.bytes);
   }
-  /// Copies to a peer. Where the copy engine does that, other lanes copy a share of this rank's own
+  /// Copies to a peer. Where the copy engine does that, other lanes copy a part of this rank's own
   /// message.
-  CCL_HD void copy_to_peer(char* to, const char* from, const Strip& strip) {
+  CCL_HD void copy_to_peer(char* to, const char* from, Index bytes) {
     const auto aside = [this](auto lanes) { copy_own(lanes); };
     const BulkUse use = work_.shared_bytes == 0       ? BulkUse::none
                         : own_ring_ < work_.own_rings ? BulkUse::busy
                                                       : BulkUse::idle;
-    if (detail::copy_long_strip(group_, to, from, strip, use, aside)) own_ring_ += work_.channels;
+    if (detail::copy_long_run(group_, to, from, bytes, use, aside)) own_ring_ += work_.channels;
   }
-  CCL_HD Rings::Share share(const Message& message, int ring) const {
-    return Rings::share(message, ring, rings_, work_.slot_bytes);
-  }
-  /// Sends one chunk, or the whole share if the receiver's memory is mapped. Returns false if
-  /// nothing is left to send or the spin wait failed.
+  /// Sends one slot, or the whole part if the receiver's memory is mapped. Returns false if nothing
+  /// is left to send or the spin wait failed.
   CCL_HD bool send(int peer, int ring, Index round, int n) {
-    const auto [data, strip] = share(work_.out[peer], ring);
-    const Index at = strip.begin(round), size = strip.size(round);
-    if (size <= 0) return false;
+    const Message part = Rings::part(work_.out[peer], ring, rings_);
+    const Index slot = work_.slot_bytes, at = round * slot;
+    if (at >= part.bytes) return false;
     const Word flag = high(peer);
     const Mailbox* const mine = detail::mailbox(work_.peers, rank_, peer);
     Mailbox* const theirs = detail::mailbox(work_.peers, peer, rank_);
@@ -165,8 +162,8 @@ class DirectExchange {
                                      RemoteBuffer::slot(where));
       }
       if (group_.all(RemoteBuffer::leads(entry, where))) {
-        const Index offset = data - work_.out[peer].data;
-        copy_to_peer(RemoteBuffer::at(entry, where) + offset, data, strip);
+        const Index offset = part.data - work_.out[peer].data;
+        copy_to_peer(RemoteBuffer::at(entry, where) + offset, part.data, part.bytes);
         group_.sync();  // the stores of all lanes precede the word
         if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | all_there);
         return false;
@@ -176,32 +173,34 @@ class DirectExchange {
       const Word want = flag | Word(round - Rings::slot_count + 1);
       if (!wait_.credit(mine->drained + ring, want, peer)) return false;
     }
-    copy_to_peer(Rings::slot(work_.peers, rings_, work_.slot_bytes, peer, rank_, ring, round),
-                 data + at, Strip::whole(size));
+    const Index left = part.bytes - at;
+    copy_to_peer(Rings::slot(work_.peers, rings_, slot, peer, rank_, ring, round), part.data + at,
+                 left < slot ? left : slot);
     group_.sync();
     if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | Word(round + 1));
-    return strip.size(round + 1) > 0;
+    return left > slot;
   }
 
   CCL_HD bool recv(int peer, int ring, Index round) {
-    const auto [data, strip] = share(work_.in[peer], ring);
-    const Index at = strip.begin(round), size = strip.size(round);
-    if (size <= 0 || peer == rank_) return false;
+    const Message part = Rings::part(work_.in[peer], ring, rings_);
+    const Index slot = work_.slot_bytes, at = round * slot;
+    if (at >= part.bytes || peer == rank_) return false;
     const Word flag = high(PeerExchangeWork::max_ranks + peer);
     const Word* const reported = detail::mailbox(work_.peers, rank_, peer)->reported + ring;
     // The sender stored its data before the word.
     if (!wait_.acquire(reported, flag | Word(round + 1), peer)) return false;
     const bool first = group_.rank() == 0;
     if (group_.all(!first || wait_.low(Memory::load_relaxed(reported)) == all_there)) return false;
-    detail::copy_run(group_, data + at,
-                     Rings::slot(work_.peers, rings_, work_.slot_bytes, rank_, peer, ring, round),
-                     size);
+    const Index left = part.bytes - at;
+    detail::copy_run(group_, part.data + at,
+                     Rings::slot(work_.peers, rings_, slot, rank_, peer, ring, round),
+                     left < slot ? left : slot);
     group_.sync();  // every lane has read the slot
     if (group_.rank() == 0) {
       Memory::store_credit(detail::mailbox(work_.peers, peer, rank_)->drained + ring,
                            flag | Word(round + 1));
     }
-    return strip.size(round + 1) > 0;
+    return left > slot;
   }
 
   /// Returns the number of the next message that a word of the state counts, in the high half as in

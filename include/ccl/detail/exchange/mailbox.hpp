@@ -2,7 +2,6 @@
 
 #include <ccl/detail/lanes/peer_view.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
-#include <ccl/detail/lanes/strip.hpp>
 #include <ccl/detail/wire/work.hpp>
 
 #include <initializer_list>
@@ -136,23 +135,16 @@ struct Rings {
     const Index n = div_up(bytes, worth_bytes);
     return n < most ? int(n) : most;
   }
-  /// Bytes of a message that go through one ring: a chunk for each round, which fits a slot.
-  struct Share {
-    char* data = nullptr;
-    Strip strip;
-  };
-  /// Returns the share of `ring`. The rings deal out the chunks by turns, so that all move bytes
-  /// near each other: memory far apart is slower. On 2 H200 256 MiB to the other GPU take 838 us in
-  /// 32 blocks with a run of bytes for each, and 771 us with chunks. All chunks except the last are
-  /// whole lines.
-  CCL_HD static constexpr Share share(const Message& m, int ring, int most, Index slot_bytes) {
+  /// Returns the part of a message that goes through `ring`. All parts except the last are whole
+  /// lines.
+  CCL_HD static constexpr Message part(const Message& m, int ring, int most) {
     const int n = used(m.bytes, most);
     if (ring >= n) return {};
-    const Index rounds = m.bytes <= n * slot_bytes ? 1 : div_up<Index>(m.bytes, n * slot_bytes);
-    const Index chunk = div_up<Index>(m.bytes, Index{128} * n * rounds) * 128;
-    const Index begin = chunk * ring;
-    if (begin >= m.bytes) return {};
-    return {m.data + begin, {m.bytes - begin, chunk, chunk * n}};
+    const Index each = div_up<Index>(m.bytes, Index{128} * n) * 128;
+    const Index begin = each * ring;
+    const Index left = m.bytes - begin;
+    if (left <= 0) return {};
+    return {m.data + begin, left < each ? left : each};
   }
   /// Returns the bytes of a slot. Both halves of a rank's scratch are divided among its peers.
   CCL_HD static constexpr Index slot_bytes(const PeerView& peers, int most) {

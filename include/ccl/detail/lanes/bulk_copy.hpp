@@ -2,7 +2,6 @@
 
 // Compilers without CUDA see the shared memory only.
 #include <ccl/detail/base/ptx_bulk.hpp>
-#include <ccl/detail/lanes/strip.hpp>
 #include <ccl/types/word.hpp>
 
 namespace ccl::detail {
@@ -27,54 +26,49 @@ class BulkCopy {
  public:
   using Shared = BulkCopyShared<Stages, PieceBytes>;
 
-  CCL_DEVICE BulkCopy(Shared& shared, char* to, const char* from, const Strip& strip)
-      : shared_{shared}, to_{to}, from_{from}, strip_{strip} {}
+  CCL_DEVICE BulkCopy(Shared& shared, char* to, const char* from, Index bytes)
+      : shared_{shared}, to_{to}, from_{from}, bytes_{bytes} {}
 
-  /// Runs on one thread. Addresses and sizes are multiples of 16. Returns when the thread sees all
-  /// stores.
+  /// Runs on one thread. Addresses and `bytes` are multiples of 16. Returns when the thread sees
+  /// all stores.
   CCL_DEVICE void run() {
     for (Word& bar : shared_.full) ptx::bulk_open(&bar);
     ptx::bulk_begin();
-    Position in, out, early;
-    unsigned loaded = 0;
-    for (; loaded < unsigned(ahead) && strip_.holds(in); ++loaded) load(in, loaded);
-    if constexpr (Early > 0) {
-      early = in;
-      for (int n = 0; n < Early; ++n) prefetch(early);
-    }
-    for (unsigned n = 0; strip_.holds(out); ++n) {
-      if constexpr (Early > 0) prefetch(early);
-      const unsigned stage = n % Stages, size = strip_.piece(out, PieceBytes);
-      ptx::bulk_await_load(&shared_.full[stage], n / Stages & 1u);
-      ptx::bulk_store(to_ + out.at, shared_.piece[stage], size);
-      strip_.advance(out, size);
-      if (!strip_.holds(in)) continue;
+    const Index pieces = div_up<Index>(bytes_, PieceBytes);
+    for (Index n = 0; n < ahead && n < pieces; ++n) load(n);
+    for (Index n = ahead; n < ahead + Early; ++n) prefetch(n);
+    for (Index n = 0; n < pieces; ++n) {
+      if constexpr (Early > 0) prefetch(n + ahead + Early);
+      const int stage = int(n % Stages);
+      ptx::bulk_await_load(&shared_.full[stage], unsigned(n / Stages) & 1u);
+      ptx::bulk_store(to_ + n * PieceBytes, shared_.piece[stage], size(n));
+      if (n + ahead >= pieces) continue;
       // The next piece goes where piece n - ahead was, which has been read by then.
       ptx::bulk_await_reads<Stages - ahead>();
-      load(in, loaded++);
+      load(n + ahead);
     }
     ptx::bulk_await_stores();
     for (Word& bar : shared_.full) ptx::bulk_close(&bar);
   }
 
  private:
-  using Position = Strip::Position;
-  CCL_DEVICE void load(Position& position, unsigned n) {
-    const unsigned stage = n % Stages, size = strip_.piece(position, PieceBytes);
-    ptx::bulk_load(shared_.piece[stage], from_ + position.at, size, &shared_.full[stage]);
-    strip_.advance(position, size);
+  CCL_DEVICE unsigned size(Index n) const {
+    const Index left = bytes_ - n * PieceBytes;
+    return unsigned(left < PieceBytes ? left : PieceBytes);
   }
-  CCL_DEVICE void prefetch(Position& position) {
-    if (!strip_.holds(position)) return;
-    const unsigned size = strip_.piece(position, PieceBytes);
-    ptx::bulk_prefetch(from_ + position.at, size);
-    strip_.advance(position, size);
+  CCL_DEVICE void load(Index n) {
+    const int stage = int(n % Stages);
+    ptx::bulk_load(shared_.piece[stage], from_ + n * PieceBytes, size(n), &shared_.full[stage]);
+  }
+
+  CCL_DEVICE void prefetch(Index n) {
+    if (n * PieceBytes < bytes_) ptx::bulk_prefetch(from_ + n * PieceBytes, size(n));
   }
 
   Shared& shared_;
   char* to_;
   const char* from_;
-  Strip strip_;
+  Index bytes_;
 };
 
 /// Bulk copies of a block whose other lanes copy data of this GPU, and of a block whose other lanes

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ccl/detail/lanes/bulk_copy.hpp>
-#include <ccl/detail/lanes/strip.hpp>
 #include <ccl/proto/lane_group.hpp>
 
 namespace ccl::detail {
@@ -102,50 +101,29 @@ CCL_HD void copy_run(Group group, char* to, const char* from, Index bytes) {
 /// lanes are idle, or copy, too.
 enum class BulkUse { none, idle, busy };
 
-/// Copies the chunks of a strip as `copy_run` does.
-template <LaneGroup Group>
-CCL_HD void copy_strip(Group group, char* to, const char* from, const Strip& strip) {
-  for (Index at = 0; at < strip.bytes; at += strip.stride) {
-    const Index left = strip.bytes - at;
-    copy_run(group, to + at, from + at, left < strip.chunk ? left : strip.chunk);
-  }
-}
-
 #if defined(__CUDACC__)
-/// Copies a strip by the bulk copy engine if that is faster, and calls `aside` meanwhile on other
-/// lanes. Returns false if it does neither. Chunks and the stride are multiples of 16 bytes, or
-/// there is one chunk.
+/// Copies a run by the bulk copy engine if that is faster, and calls `aside` meanwhile on other
+/// lanes. Returns false if it does neither.
 ///
 /// Measured on H100 and H200 (docs/validation/calls.md): below 128 KiB lanes are faster.
 template <LaneGroup Group, class Aside>
-CCL_DEVICE bool copy_strip_in_bulk(Group group, char* to, const char* from, const Strip& strip,
-                                   BulkUse use, Aside aside) {
+CCL_DEVICE bool copy_run_in_bulk(Group group, char* to, const char* from, Index bytes, BulkUse use,
+                                 Aside aside) {
   if constexpr (Group::width >= 512) {
     constexpr Index worth = Index{128} << 10, size = sizeof(Packet);
     const auto target = reinterpret_cast<cuda::std::uintptr_t>(to);
     const auto source = reinterpret_cast<cuda::std::uintptr_t>(from);
-    if (use == BulkUse::none || (target - source) % size != 0 || strip.total() < worth) {
-      return false;
-    }
+    if (use == BulkUse::none || bytes < worth || (target - source) % size != 0) return false;
     extern __shared__ BulkCopyMemory bulk_copy_memory[];
-    // The engine moves whole packets, lanes what is left of them at the edges of each chunk.
     const Index head = Index((size - target % size) % size);
-    const Index each = strip.chunk - head, inner = each / size * size;
-    const Index range = strip.bytes - head;
-    const Strip packets{range / size * size, inner, strip.stride};
-    if (head != 0 || range % size != 0) {
-      for (Index at = 0; at < strip.bytes; at += strip.stride) {
-        const Index left = strip.bytes - at, end = left < strip.chunk ? left : strip.chunk;
-        const Index begin = head < end ? head : end;
-        copy_units<char, 1>(group, to + at, from + at, 0, begin);
-        copy_units<char, 1>(group, to + at, from + at, begin + (end - begin) / size * size, end);
-      }
-    }
+    const Index whole = (bytes - head) / size * size;
+    copy_units<char, 1>(group, to, from, 0, head);
+    copy_units<char, 1>(group, to, from, head + whole, bytes);
     if (group.rank() == 0) {
       if (use == BulkUse::busy) {
-        BusyBulkCopy{bulk_copy_memory->busy, to + head, from + head, packets}.run();
+        BusyBulkCopy{bulk_copy_memory->busy, to + head, from + head, whole}.run();
       } else {
-        IdleBulkCopy{bulk_copy_memory->idle, to + head, from + head, packets}.run();
+        IdleBulkCopy{bulk_copy_memory->idle, to + head, from + head, whole}.run();
       }
     } else if (group.rank() >= Group::width / 2) {
       aside(typename Group::Half{});
@@ -156,19 +134,19 @@ CCL_DEVICE bool copy_strip_in_bulk(Group group, char* to, const char* from, cons
 }
 #endif
 
-/// Copies as `copy_strip` does. On GPUs that have a bulk copy engine, it moves long strips in
-/// groups of 512 lanes, which must be alone in their blocks. Then half of the lanes call `aside`
-/// with a group of their own, and true is returned.
+/// Copies as `copy_run` does. On GPUs that have a bulk copy engine, it moves long runs in groups of
+/// 512 lanes, which must be alone in their blocks. Then half of the lanes call `aside` with a group
+/// of their own, and true is returned.
 ///
 /// The first lane sees all of its stores on return, so a `sync` and a release by that lane publish
 /// them.
 template <LaneGroup Group, class Aside>
-CCL_HD bool copy_long_strip(Group group, char* to, const char* from, const Strip& strip,
-                            BulkUse use, Aside aside) {
+CCL_HD bool copy_long_run(Group group, char* to, const char* from, Index bytes, BulkUse use,
+                          Aside aside) {
   NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (if (copy_strip_in_bulk(group, to, from, strip, use, aside)) return true;))
+               (if (copy_run_in_bulk(group, to, from, bytes, use, aside)) return true;))
   (void)use, (void)aside;
-  copy_strip(group, to, from, strip);
+  copy_run(group, to, from, bytes);
   return false;
 }
 
