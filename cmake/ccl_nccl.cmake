@@ -42,7 +42,7 @@ endfunction()
 
 # Other sources: the interface to programs.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
-list(FILTER sources EXCLUDE REGEX "/(operations|reduce|devices_.*)\\.cpp$")
+list(FILTER sources EXCLUDE REGEX "/(operations|reduce|rows|devices_.*)\\.cpp$")
 if(CCL_ENABLE_CUDA)
   list(APPEND sources ${folder}/device/devices_cuda.cpp ${folder}/device/signals_cuda.cu)
 else()
@@ -56,6 +56,7 @@ set_target_properties(ccl_nccl PROPERTIES LINK_DEPENDS ${folder}/exports.map)
 set_target_properties(ccl_nccl PROPERTIES CXX_VISIBILITY_PRESET hidden OUTPUT_NAME nccl SOVERSION 2
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/nccl)
 ccl_nccl_data_path(ccl_nccl_operations operations.cpp)
+ccl_nccl_data_path(ccl_nccl_rows rows.cpp)
 foreach(op IN ITEMS AllReduce ReduceScatter Reduce)
   foreach(type IN LISTS types)
     string(REGEX REPLACE "std::|_t$" "" short ${type})

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import nccl, ras, report, topo
-from ._communicator import Communicator, Stream, UniqueId
+from ._communicator import Communicator, UniqueId
 from ._core import version as __version__
 from ._errors import (
     AbortedError,
@@ -35,6 +35,7 @@ from ._errors import (
     TimedOutError,
     TransportError,
 )
+from ._stream import Stream
 from ._versions import show_versions, versions
 from .nccl import enable as enable_nccl
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 from typing import Any, Sequence
@@ -28,14 +29,64 @@ class _Id(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_char * 128)]
 
 
-_ARGUMENTS = {
-    "ncclCommInitRank": (ctypes.POINTER(_Pointer), _Int, _Id, _Int),
+class _Options(ctypes.Structure):
+    """`cclCommOptions_t` of src/nccl/abi/own_abi.hpp."""
+
+    _fields_ = [
+        ("size", _Size),
+        ("timeout_s", ctypes.c_double),
+        ("init_timeout_s", ctypes.c_double),
+        ("memory_budget_bytes", ctypes.c_longlong),
+        ("check", _Int),
+        ("channels", _Int),
+        ("name", ctypes.c_char_p),
+        ("tune_file", ctypes.c_char_p),
+    ]
+
+    @classmethod
+    def of(cls, given: dict) -> _Options:
+        number = {k: -1 if given[k] is None else given[k] for k in
+                  ("timeout", "init_timeout", "memory_budget", "check", "channels")}  # fmt: skip
+        text = {k: given[k].encode() or None for k in ("name", "tune_file")}
+        return cls(ctypes.sizeof(cls), number["timeout"], number["init_timeout"],
+                   number["memory_budget"], int(number["check"]), number["channels"], text["name"],
+                   text["tune_file"])  # fmt: skip
+
+
+class _Rows(ctypes.Structure):
+    """`cclCountedRows_t` of src/nccl/abi/own_abi.hpp."""
+
+    _fields_ = [
+        ("size", _Size),
+        ("row_bytes", _Size),
+        ("send_counts", _Pointer),
+        ("send_stride", _Size),
+        ("send_rows", _Pointer),
+        ("recv_counts", _Pointer),
+        ("recv_stride", _Size),
+        ("send_side", _Pointer),
+        ("recv_side", _Pointer),
+        ("side_bytes", _Size),
+    ]
+
+
+_ARGUMENTS = {  # fmt: skip
+    "cclCommInitRank": (ctypes.POINTER(_Pointer), _Int, _Id, _Int, ctypes.POINTER(_Options)),
+    "cclAllReduceAddRmsNorm": (_Pointer, _Size, _Size, _Pointer, _Pointer, _Pointer, _Pointer,
+                               ctypes.c_float, _Int, _Pointer, _Pointer),
+    "cclExchangeRows": (_Pointer, _Pointer, ctypes.POINTER(_Rows), _Pointer, _Pointer),
+    "cclCommStatus": (_Pointer,),
+    "cclCommReport": (_Pointer, ctypes.c_char_p, _Size),
+    "cclCommDump": (_Pointer, ctypes.c_char_p),
+    "cclCommMemoryUsed": (_Pointer, ctypes.POINTER(ctypes.c_longlong)),
+    "cclCommHost": (_Pointer, _Int, ctypes.c_char_p, _Size),
+    "cclCommBarrier": (_Pointer,),
+    "cclCommEnd": (_Pointer, ctypes.c_char_p),
     "ncclCommSplit": (_Pointer, _Int, _Int, ctypes.POINTER(_Pointer), _Pointer),
     "ncclCommShrink": (_Pointer, ctypes.POINTER(_Int), _Int, ctypes.POINTER(_Pointer), _Pointer, _Int),
     "ncclCommFinalize": (_Pointer,),
     "ncclCommDestroy": (_Pointer,),
     "ncclCommAbort": (_Pointer,),
-    "ncclCommGetAsyncError": (_Pointer, ctypes.POINTER(_Int)),
     "ncclCommUserRank": (_Pointer, ctypes.POINTER(_Int)),
     "ncclCommCount": (_Pointer, ctypes.POINTER(_Int)),
     "ncclAllReduce": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
@@ -61,7 +112,13 @@ def _load() -> ctypes.CDLL:
         # Its own handle, by its path: NVIDIA's library may serve a framework of this process.
         loaded = ctypes.CDLL(str(nccl.library()))
         for name, arguments in _ARGUMENTS.items():
-            getattr(loaded, name).argtypes = arguments
+            function = getattr(loaded, name, None)
+            if function is None:
+                raise _errors.NotSupportedError(
+                    f"{nccl.library()} has no function {name}, so it is not the library of this ccl; "
+                    "unset CCL_NCCL_LIBRARY, or name that of the same version"
+                )
+            function.argtypes = arguments
         loaded.ncclGetLastError.restype = ctypes.c_char_p
         loaded.ncclGetLastError.argtypes = (_Pointer,)
         _library = loaded
@@ -110,6 +167,7 @@ def _moved(number: int) -> int:
 
 _POINTER_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _EVENT_DISABLE_TIMING = 2
+CAPTURE_MODE_RELAXED = 2
 _LEGACY_STREAM = 1  # 0 means it too
 
 
@@ -178,31 +236,28 @@ def _use_device(device: int) -> None:
     _check(driver.cuCtxSetCurrent(_contexts[device]), text)
 
 
-def _check_options(given: dict) -> None:
-    used = [k for k in ("timeout", "init_timeout", "check", "memory_budget", "channels", "tune_file")
-            if given[k] not in (None, "")]  # fmt: skip
-    if used:
-        settings = {"timeout": "CCL_TIMEOUT", "init_timeout": "CCL_INIT_TIMEOUT", "check": "CCL_CHECK",
-                    "memory_budget": "CCL_MEMORY_BUDGET", "channels": "CCL_MAX_CTAS",
-                    "tune_file": "CCL_TUNE_FILE"}  # fmt: skip
+def _check_options(given: dict, parent: dict) -> None:
+    """Fails if a communicator that is derived from another has other options."""
+    changed = [k for k, value in given.items() if value != parent[k] and k != "name"]
+    if changed:
         raise _errors.NotSupportedError(
-            f"a communicator of GPUs takes no {used[0]}= (NCCL's interface has no such option); set "
-            f"{settings[used[0]]} in the environment"
+            f"a communicator of GPUs that is derived from another has its {changed[0]} "
+            f"({parent[changed[0]]}); create one with {changed[0]}={given[changed[0]]} from an id"
         )
 
 
 class GpuCore:
     """Rank of a communicator of GPUs."""
 
-    def __init__(self, handle: int | None, device: int) -> None:
+    def __init__(self, handle: int | None, device: int, given: dict) -> None:
         self._handle = handle
         self._device = device
+        self._given = given
         self.rank = self._number("ncclCommUserRank")
         self.ranks = self._number("ncclCommCount")
 
     @classmethod
     def create(cls, ids: Sequence[bytes], rank: int, ranks: int, device: int, given: dict) -> GpuCore:
-        _check_options(given)
         if len(ids) != 1:
             raise _errors.NotSupportedError(
                 f"a communicator of GPUs takes one id ({len(ids)} were given); pass the first"
@@ -212,8 +267,9 @@ class GpuCore:
         id = _Id()
         ctypes.memmove(ctypes.byref(id), ids[0], 128)
         made = _Pointer()
-        _call("ncclCommInitRank", ctypes.byref(made), ranks, id, rank)
-        return cls(made.value, device)
+        options = _Options.of(given)
+        _call("cclCommInitRank", ctypes.byref(made), ranks, id, rank, ctypes.byref(options))
+        return cls(made.value, device, given)
 
     def _number(self, name: str) -> int:
         found = _Int()
@@ -229,45 +285,45 @@ class GpuCore:
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
-            self.abort("the handle was dropped")
+            self.release()
 
     @property
     def memory_used(self) -> int:
-        raise _errors.NotSupportedError("communicators of GPUs do not say what memory they use")
+        found = ctypes.c_longlong()
+        _call("cclCommMemoryUsed", self._comm(), ctypes.byref(found))
+        return found.value
 
     def host(self, rank: int) -> str:
-        raise _errors.NotSupportedError("communicators of GPUs do not say the hosts of ranks")
+        text = ctypes.create_string_buffer(256)
+        _call("cclCommHost", self._comm(), rank, text, len(text))
+        return text.value.decode(errors="replace")
 
     def report(self) -> str:
-        raise _errors.NotSupportedError(
-            "communicators of GPUs give no report; errors hold it, and CCL_DEBUG=INFO"
-        )
+        text = ctypes.create_string_buffer(1 << 20)
+        _call("cclCommReport", self._comm(), text, len(text))
+        return text.value.decode(errors="replace")
 
     def dump(self, folder: str) -> None:
-        raise _errors.NotSupportedError(
-            "communicators of GPUs write no files on demand; with CCL_DUMP_DIR they write them when "
-            "they fail"
-        )
+        _call("cclCommDump", self._comm(), folder.encode())
 
-    def split(self, color: int, key: int, options: Any) -> GpuCore | None:
-        _check_options(options)
+    def split(self, color: int, key: int, options: dict) -> GpuCore | None:
+        _check_options(options, self._given)
+        _use_device(self._device)
         made = _Pointer()
         _call("ncclCommSplit", self._comm(), color, key, ctypes.byref(made), None)
-        return GpuCore(made.value, self._device) if made.value else None
+        return GpuCore(made.value, self._device, options) if made.value else None
 
-    def shrink(self, excluded: list[int], abort_parent: bool, options: Any) -> GpuCore:
-        _check_options(options)
+    def shrink(self, excluded: list[int], abort_parent: bool, options: dict) -> GpuCore:
+        _check_options(options, self._given)
+        _use_device(self._device)
         made = _Pointer()
         ranks = (_Int * len(excluded))(*excluded)
         _call("ncclCommShrink", self._comm(), ranks, len(excluded), ctypes.byref(made), None,
               int(abort_parent))  # fmt: skip
-        return GpuCore(made.value, self._device)
+        return GpuCore(made.value, self._device, options)
 
     def barrier(self) -> None:
-        raise _errors.NotSupportedError(
-            "a communicator of GPUs has no barrier of its own; all_reduce one element and "
-            "synchronize the stream, or use a communicator of CPU ranks"
-        )
+        _call("cclCommBarrier", self._comm())
 
     def finalize(self) -> None:
         handle = self._comm()
@@ -276,16 +332,17 @@ class GpuCore:
         self._handle = None
 
     def abort(self, why: str) -> None:
+        if self._handle is not None:
+            _call("cclCommEnd", self._handle, why.encode())
+
+    def release(self) -> None:
+        """Ends the communicator here. Waits for no rank."""
         handle, self._handle = self._handle, None
         if handle is not None:
             _call("ncclCommAbort", handle)
 
     def status(self) -> None:
-        state = _Int()
-        _call("ncclCommGetAsyncError", self._comm(), ctypes.byref(state))
-        if state.value not in (0, 7):
-            text = _load().ncclGetLastError(self._handle) or b""
-            raise _error(state.value, text.decode(errors="replace"))
+        _call("cclCommStatus", self._comm())
 
     def all_reduce(self, send, recv, count, type, op, root, stream) -> None:
         _call("ncclAllReduce", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
@@ -321,12 +378,36 @@ class GpuCore:
             messages.append((False, recv + size * recv_offsets[peer], recv_counts[peer], type, peer))
         self.messages(messages, stream)
 
-    def messages(self, messages, stream) -> None:
-        comm = self._comm()
+    @contextlib.contextmanager
+    def group(self):
+        """Runs the calls of the block together, at its end."""
         _call("ncclGroupStart")
         try:
+            yield
+        finally:
+            _call("ncclGroupEnd")
+
+    def messages(self, messages, stream) -> None:
+        comm = self._comm()
+        with self.group():
             for sends, address, count, number, peer in messages:
                 name = "ncclSend" if sends else "ncclRecv"
                 _call(name, address, count, _moved(number), peer, comm, stream)
-        finally:
-            _call("ncclGroupEnd")
+
+    def add_rms_norm(
+        self, data: int, rows: int, length: int, residual: int, sum: int, out: int, weight: int,
+        epsilon: float, type: int, stream: int,
+    ) -> None:  # fmt: skip
+        """All-reduce, residual and RMSNorm of the rows of a matrix. Addresses may be 0."""
+        _call("cclAllReduceAddRmsNorm", data, rows, length, residual, sum, out, weight, epsilon,
+              _reduced(type), self._comm(), stream)  # fmt: skip
+
+    def exchange_rows(
+        self, send: int, recv: int, row_bytes: int, send_counts: int, send_stride: int, send_rows: int,
+        recv_counts: int, recv_stride: int, stream: int, send_side: int = 0, recv_side: int = 0,
+        side_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        """Exchange of rows whose counts the stream reads."""
+        rows = _Rows(ctypes.sizeof(_Rows), row_bytes, send_counts, send_stride, send_rows, recv_counts,
+                     recv_stride, send_side, recv_side, side_bytes)  # fmt: skip
+        _call("cclExchangeRows", send, recv, ctypes.byref(rows), self._comm(), stream)

@@ -65,11 +65,12 @@ Result<void> complete(Member& whose) {
 }
 
 Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
-                  const ncclConfig_t* config) {
+                  const ncclConfig_t* config, const std::function<void(MemberConfig&)>& change) {
   CCL_CHECK(check_given(comm, "comm"));
   *comm = nullptr;
   load_env_plug_in();
   CCL_TRY(MemberConfig wanted, read_config(config));
+  if (change) change(wanted);
   CCL_CHECK(check_rank(rank, ranks));
   log_version(rank);
   std::vector<UniqueId> ids;

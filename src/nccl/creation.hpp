@@ -21,9 +21,10 @@ Result<void> check_rank(int rank, int ranks);
 Result<void> bring_up(Member& whose, const std::function<Result<Communicator>()>& make);
 /// Completes a member whose communicator was created by other means.
 Result<void> complete(Member& whose);
-/// Creates a rank from ids, with its handle.
+/// Creates a rank from ids, with its handle. `change` may set more of its configuration.
 Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
-                  const ncclConfig_t* config);
+                  const ncclConfig_t* config,
+                  const std::function<void(MemberConfig&)>& change = {});
 /// Creates a rank of a communicator derived from `parent`, with its handle. `create` runs in the
 /// order of the parent's calls.
 Result<void> derive(std::shared_ptr<Member> parent, const MemberConfig& wanted, std::string family,

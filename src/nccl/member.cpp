@@ -223,6 +223,10 @@ Result<void> Member::use(const std::function<Result<void>(Operations&)>& call) {
   return done;
 }
 
+Result<void> Member::use_rows(const std::function<Result<void>(std::unique_ptr<RowCalls>&)>& call) {
+  return use([&](Operations&) { return call(rows_); });
+}
+
 Result<void> Member::check_ranks(const Call& call) const {
   const bool rooted = call.is_message() || call.kind == Kind::reduce ||
                       call.kind == Kind::broadcast || call.kind == Kind::gather ||

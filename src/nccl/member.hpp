@@ -19,6 +19,7 @@
 #include "nccl/abi/abi.hpp"
 #include "nccl/abi/config.hpp"
 #include "nccl/abi/operations.hpp"
+#include "nccl/abi/rows.hpp"
 #include "nccl/device/signals.hpp"
 
 namespace ccl::detail::nccl {
@@ -64,6 +65,8 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Passes the operations to `call`, for one thread at a time. Fails with `Errc::invalid_usage`
   /// while the communicator is suspended, and after it was revoked.
   Result<void> use(const std::function<Result<void>(Operations&)>& call);
+  /// Passes the calls on rows to `call`, as `use` does. They are null before the first call.
+  Result<void> use_rows(const std::function<Result<void>(std::unique_ptr<RowCalls>&)>& call);
   /// Fails with `Errc::invalid_argument` if the call names a rank that does not exist. A
   /// communicator that is being created has no ranks yet.
   Result<void> check_ranks(const Call& call) const;
@@ -121,6 +124,7 @@ class Member : public std::enable_shared_from_this<Member> {
   mutable std::mutex mutex_;                // guards the members below
   std::optional<Communicator> comm_;        // set before it is ready
   std::unique_ptr<Operations> operations_;  // null if the communicator failed earlier
+  std::unique_ptr<RowCalls> rows_;          // null before the first call
   std::optional<Result<void>> created_;
   bool left_ = false, aborted_ = false, revoked_ = false, suspended_ = false;
   std::unique_ptr<Signals> signals_;

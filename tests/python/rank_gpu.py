@@ -1,7 +1,9 @@
 """One of two ranks with a device. The wheel's library is one for CPU ranks, which takes host memory
 in place of a GPU's: the calls of the package are tried, not the kernels."""
 
+import os
 import sys
+import tempfile
 import types
 
 import numpy as np
@@ -70,7 +72,7 @@ def check_producer_streams(comm):
 
 def check_tensors_are_recorded():
     """PyTorch is told of streams other than its current one."""
-    from ccl import _communicator
+    from ccl import _stream
 
     told = []
     tensor = types.SimpleNamespace(record_stream=told.append)
@@ -81,15 +83,47 @@ def check_tensors_are_recorded():
     before = sys.modules.get("torch")
     sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
     try:
-        _communicator._record([tensor], 7, 0)
+        _stream.record([tensor], 7, 0)
         assert told == [], told
-        _communicator._record([tensor], 9, 0)
+        _stream.record([tensor], 9, 0)
         assert told == [(9, 0)], told
     finally:
         if before is None:
             del sys.modules["torch"]
         else:
             sys.modules["torch"] = before
+
+
+def check_options(comm):
+    """Options reach the communicator, and it says what it knows."""
+    comm.barrier()
+    assert comm.memory_used > 0 and comm.host(1) and "rank" in comm.report()
+    with tempfile.TemporaryDirectory() as folder:
+        comm.dump(folder)
+        assert os.listdir(folder)
+    given = ccl.UniqueId.create().bytes if comm.rank == 0 else bytes(128)
+    shared = np.frombuffer(bytearray(given), "uint8")
+    comm.broadcast(Played(shared))
+    id = ccl.UniqueId(shared.tobytes())
+    other = ccl.Communicator(id, comm.rank, comm.ranks, device=0, timeout=0.5, name="short")
+    one = np.ones(1, "float32")
+    other.all_reduce(Played(one), out=Played(one.copy()))
+    comm.barrier()
+    if comm.rank == 0:  # rank 1 is late
+        try:
+            other.all_reduce(Played(one), out=Played(one.copy()))
+        except ccl.TimedOutError as error:
+            assert "rank 1" in str(error), error
+        else:
+            raise AssertionError("no deadline")
+    comm.barrier()
+    try:
+        other.check_status()
+    except ccl.TimedOutError as error:
+        assert str(error)
+    else:
+        raise AssertionError("no status")
+    other.abort()
 
 
 def main():
@@ -131,7 +165,6 @@ def main():
         (lambda: comm.all_reduce(Played(mine), out=Played(mine.copy())), ccl.NotSupportedError),
         (lambda: comm.all_reduce(Played(data), out=Played(out), stream=ccl.Stream()),
          ccl.InvalidUsageError),
-        (lambda: comm.barrier(), ccl.NotSupportedError),
         (lambda: comm.all_reduce(Played(data, mask=Played(data)), out=Played(out)),
          ccl.InvalidArgumentError),
         (lambda: comm.all_reduce(Unnamed(data), out=Played(out)), ccl.InvalidArgumentError),
@@ -148,6 +181,7 @@ def main():
         except kind:
             continue
         raise AssertionError(kind)
+    check_options(comm)
     check_producer_streams(comm)
     check_tensors_are_recorded()
     half = comm.split(0, -me)

@@ -1,7 +1,9 @@
 """One of the ranks of test_torch.py. The arguments name the cases. Results are computed here."""
 
+import os
 import sys
 import threading
+import time
 import warnings
 from datetime import timedelta
 
@@ -18,6 +20,21 @@ NAMES = {torch.int8: "int8", torch.uint8: "uint8", torch.int16: "int16", torch.i
          torch.float32: "float", torch.float64: "double"}  # fmt: skip
 BUILT = ccl.versions()["reductions on CPU ranks"].split(", ")
 REDUCED = [dtype for dtype, name in NAMES.items() if name in BUILT]
+PLAYED = "PLAYED_CUDA" in os.environ  # tensors in CPU memory count as those of a GPU
+ON_CUDA = "ON_CUDA" in os.environ  # tensors are on the GPU with the number of the rank
+if PLAYED:
+    import played_cuda
+
+    played_cuda.play()
+    REDUCED = [torch.float32]  # all that the library of the tests reduces
+if ON_CUDA:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.set_default_device(f"cuda:{os.environ['LOCAL_RANK']}")
+    LIBRARY = {"float": "float", "bfloat16": "bfloat16", "float16": "half", "std::int64_t": "int64"}
+    BUILT = [LIBRARY.get(one) for one in ccl._versions._build.library_types.split(";")]
+    REDUCED = [dtype for dtype, name in NAMES.items() if name in BUILT]
+GPUS = PLAYED or ON_CUDA
+SIMPLE = (OPS.SUM, OPS.AVG, OPS.MIN, OPS.MAX) if GPUS else (OPS.SUM, OPS.AVG, OPS.MIN, OPS.MAX, OPS.PRODUCT)
 MOVED = [*NAMES, torch.bool, torch.complex64]
 LATE_S = 6  # deadline of the cases in which a rank is late; also that of the creation
 COUNTS = [0, 1, 7, 1000, 70001]
@@ -59,7 +76,7 @@ def reduced(op, ranks, count, dtype):
 def reductions(n, me):
     assert torch.float32 in REDUCED
     for dtype in REDUCED:
-        for op in (OPS.SUM, OPS.AVG, OPS.PRODUCT, OPS.MIN, OPS.MAX):
+        for op in SIMPLE:
             for count in COUNTS:
                 what = f"{op} of {count} {dtype}"
                 expected = reduced(op, n, count, dtype)
@@ -77,10 +94,12 @@ def reductions(n, me):
             out = torch.empty(5, dtype=dtype)
             dist.reduce_scatter(out, [t.clone() for t in values(me, count, dtype).chunk(n)], op)
             same(out, expected, f"reduce_scatter, {op} {dtype}")
+    if not GPUS:
+        check_bool(n, me)
     check_other_reductions(n, me)
 
 
-def check_other_reductions(n, me):
+def check_bool(n, me):
     data = torch.tensor([me == 0, True, False])
     dist.all_reduce(data, OPS.SUM)
     same(data, torch.tensor([True, True, False]), "sum of bool")
@@ -90,6 +109,9 @@ def check_other_reductions(n, me):
     data = torch.tensor([me == 0, True, False])
     dist.all_reduce(data, OPS.BXOR)
     same(data, torch.tensor([True, n % 2 == 1, False]), "xor of bool")
+
+
+def check_other_reductions(n, me):
     bits = torch.tensor([1 << me, 3 + me], dtype=torch.int32)
     for op, how in ((OPS.BAND, torch.bitwise_and), (OPS.BOR, torch.bitwise_or), (OPS.BXOR, torch.bitwise_xor)):
         expected = torch.tensor([1, 3], dtype=torch.int32)
@@ -193,6 +215,74 @@ def layouts(n, me):
     dist.barrier()  # nothing of this has harmed the group
 
 
+def crossing(n, me):
+    """All ranks send first, or receive first; messages between two ranks match in order."""
+    to, source = (me + 1) % n, (me - 1) % n
+    for count in (0, 1, 70001):
+        out, mine = torch.zeros(count), torch.full((count,), float(me))
+        for calls in ((dist.isend, dist.irecv), (dist.irecv, dist.isend)):
+            works = [call(mine, to) if call is dist.isend else call(out, source) for call in calls]
+            for work in works:
+                work.wait()
+            same(out, torch.full((count,), float(source)), "crossing messages")
+            out.zero_()
+        batch = [dist.P2POp(dist.isend, mine, to), dist.P2POp(dist.irecv, out, source)]
+        for work in dist.batch_isend_irecv(batch):
+            work.wait()
+        same(out, torch.full((count,), float(source)), "batch")
+    box = torch.zeros(2)  # nobody waits for the send
+    dist.isend(torch.full((2,), float(me)), to)
+    dist.irecv(box, source).wait()
+    same(box, torch.full((2,), float(source)), "dropped send")
+
+
+def played_calls(n, me):
+    """What streams and events of played GPUs are told."""
+    log, data = played_cuda.log, torch.ones(4)
+    dist.all_reduce(data)
+    log.clear()
+    dist.all_reduce(data)  # on the caller's stream
+    assert log == [], log
+    work = dist.all_reduce(data, async_op=True)
+    assert log == [("wait_stream", "side", "current"), ("record", "side")], log
+    log.clear()
+    work.wait()
+    assert log == [("wait_event", "current", "side")], log
+    log.clear()
+    works = [dist.isend(data, (me + 1) % n), dist.irecv(torch.empty(4), (me - 1) % n)]
+    assert log == [("record", "current")] * 2, log
+    works[1].wait()  # both messages run
+    assert log[2:] == [("wait_event", "side", "current")] * 2 + [("record", "side"), ("wait_event", "current", "side")]
+    played_cuda.Event.ended = False
+    kept = torch.ones(1000)
+    alone = sys.getrefcount(kept)
+    work = dist.all_gather_into_tensor(torch.empty(1000 * n), kept, async_op=True)
+    assert not work.is_completed() and not work.is_success()
+    raises(ccl.TimedOutError, lambda: work.wait(timedelta(seconds=0.1)), "all_gather", "0.1 s")
+    del work
+    time.sleep(0.1)
+    assert sys.getrefcount(kept) > alone, "the tensor of a call that runs was let go"
+    played_cuda.Event.ended = True
+    end = time.monotonic() + 20
+    while sys.getrefcount(kept) > alone and time.monotonic() < end:
+        time.sleep(0.01)
+    assert sys.getrefcount(kept) == alone, "the tensor of a call that has ended is kept"
+
+
+def failed_communicator(n, me):
+    """A kernel ends, because its communicator fails: the work has the error, as have later calls."""
+    dist.all_reduce(torch.ones(1))
+    gpu = dist.group.WORLD._gpu
+    played_cuda.Event.ended = False
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+    wait_for_others(n, me)
+    gpu.comm.abort("the test ends it")
+    played_cuda.Event.ended = True
+    assert work.is_completed() and not work.is_success()
+    raises(ccl.AbortedError, work.wait)
+    raises(ccl.AbortedError, lambda: dist.all_reduce(torch.ones(4)))
+
+
 def messages(n, me):
     to, source = (me + 1) % n, (me - 1) % n
     out = torch.zeros(70001)
@@ -242,6 +332,12 @@ def works(n, me):
     assert done == 1000 * n * (n - 1) / 2, done
     for work in queued:
         assert work.wait() and work.is_completed() and work.is_success() and work.exception() is None
+    if not GPUS:
+        check_late_receive(me)
+    check_coalescing(n, me, group, data)
+
+
+def check_late_receive(me):
     late = torch.zeros(1)
     if me == 0:
         work = dist.irecv(late, 1)
@@ -254,11 +350,14 @@ def works(n, me):
         dist.barrier()
         if me == 1:
             dist.send(torch.tensor([5.0]), 0)
+
+
+def check_coalescing(n, me, group, data):
     with dist._coalescing_manager(group, async_ops=True) as manager:
         for tensor in data:
             dist.all_reduce(tensor, OPS.MAX)
     manager.wait()
-    with dist._coalescing_manager(group, torch.device("cpu"), async_ops=True) as manager:
+    with dist._coalescing_manager(group, data[0].device, async_ops=True) as manager:
         outs = [torch.empty(n), torch.empty(2 * n)]
         for i, out in enumerate(outs):
             dist.all_gather_into_tensor(out, torch.full((i + 1,), float(me)))
@@ -297,8 +396,27 @@ def groups(n, me):
     dist.all_reduce(data, group=alone)
     assert data[0] == 3
     cpu = torch.device("cpu")
-    raises(Exception, lambda: dist.split_group(split_ranks=[[0], [1]]), "split")
+    check_split(n, me)
     assert dist.group.WORLD._get_backend(cpu) is not None
+
+
+def check_split(n, me):
+    """Groups of a group; one rank is in none."""
+    world = dist.group.WORLD
+    for name in ("part 1", "part 2"):
+        part = world.split_group([0] if me == 0 else list(range(1, n)), group_name=name)
+        data = torch.full((3,), float(me))
+        part.allreduce([data]).wait()
+        same(data, torch.full((3,), 0.0 if me == 0 else n * (n - 1) / 2), "sum of a part")
+        assert part.rank() == (0 if me == 0 else me - 1) and part.getGroupName() == name
+        part.shutdown()
+    none = world.split_group([0, 1], timedelta(seconds=9), group_name="two")
+    assert (none is None) == (me > 1)
+    if me < 2:
+        row = torch.empty(2)
+        none._allgather_base(row, torch.full((1,), float(me))).wait()
+        same(row, torch.tensor([0.0, 1.0]), "rows of two")
+        none.shutdown()
 
 
 def functional(n, me):
@@ -324,14 +442,49 @@ def functional(n, me):
     same(both[0] + 0, torch.full((1,), float(n)), "reduce_scatter_coalesced")
 
 
+def operators(n, me):
+    """Operators beside those of c10d, with played GPUs: rows whose counts are in memory."""
+    from ccl.torch import ops
+
+    stride, length = 4, 1024
+    data = torch.zeros(n * stride, length)
+    for to in range(n):
+        for i in range(stride):
+            data[to * stride + i] = 100 * me + 10 * to + i
+    counts = torch.tensor([(me + to) % (stride + 1) for to in range(n)], dtype=torch.int32)
+    for step in (ops.exchange_rows, torch.compile(ops.exchange_rows, fullgraph=True, backend="aot_eager")):
+        arrived, got = step(data, counts, send_stride=stride, recv_stride=stride)
+        assert got.tolist() == [(p + me) % (stride + 1) for p in range(n)], got
+        for p in range(n):
+            for i in range(got[p]):
+                assert (arrived[p * stride + i] == 100 * p + 10 * me + i).all(), (p, i)
+    bad = ccl.InvalidArgumentError
+    raises(bad, lambda: ops.exchange_rows(data, counts[:-1], send_stride=4, recv_stride=4), "send_counts")
+    raises(bad, lambda: ops.exchange_rows(data[1:], counts, send_stride=4, recv_stride=4), str(4 * n - 1))
+    raises(bad, lambda: ops.exchange_rows(data.t(), counts, send_stride=4, recv_stride=4), "contiguous")
+    alone = dist.new_group([me], use_local_synchronization=True)
+    x, residual = torch.randn(3, 64).bfloat16(), torch.randn(3, 64).bfloat16()
+    weight = torch.rand(64).bfloat16()
+    h = x + residual
+    expected = torch.nn.functional.rms_norm(h.float(), (64,), weight.float(), 1e-6)
+    for fuse in (None, True):
+        out, sums = ops.all_reduce_add_rms_norm(x, residual, weight, fuse=fuse, group=alone)
+        same(sums, h, "residual")
+        torch.testing.assert_close(out.float(), expected, rtol=0.01, atol=1e-3)
+    raises(bad, lambda: ops.all_reduce_add_rms_norm(x, residual[:2], group=alone), "residual", "(3, 64)")
+    raises(NotImplementedError, lambda: ops.all_reduce_add_rms_norm(x.double(), group=alone), "double")
+    raises(NotImplementedError, lambda: ops.all_reduce_add_rms_norm(x))  # CPU ranks; GPUs alone
+
+
 def training(n, me):
     """Gradients of data-parallel training are those of all data in one process."""
     torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).double()
-    alone = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).double()
+    type = torch.float64 if torch.float64 in REDUCED else torch.float32
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).to(type)
+    alone = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).to(type)
     alone.load_state_dict(model.state_dict())
     torch.manual_seed(2)
-    data = torch.randn(4 * n, 8, dtype=torch.float64)
+    data = torch.randn(4 * n, 8, dtype=type)
     parallel = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0001)
     for _ in range(3):
         parallel(data[4 * me : 4 * me + 4]).square().mean().backward()

@@ -284,6 +284,17 @@ class Library(unittest.TestCase):
         )
         self.assertIn("/nowhere/libnccl.so.2, which does not exist", done.stdout)
 
+    def test_another_library_is_refused_by_name(self):
+        code = "import ccl; ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=0)"
+        with tempfile.TemporaryDirectory() as folder:
+            other = Path(folder) / "libnccl.so.2"
+            other.symlink_to(ccl._core.__file__)
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                  env=os.environ | {"CCL_NCCL_LIBRARY": str(other)})  # fmt: skip
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("NotSupportedError", done.stderr)
+        self.assertIn("has no function ccl", done.stderr)
+
     @unittest.skipIf(ccl._build.cuda, "the library is for GPUs")
     def test_calls_of_gpu_ranks_on_played_memory(self):
         launch.run("rank_gpu.py", 2)

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import runpy
+import shutil
 import sys
 import tempfile
 import time
@@ -12,6 +13,7 @@ import traceback
 import unittest
 from pathlib import Path
 
+import ccl
 import launch
 
 try:
@@ -39,12 +41,14 @@ def one_rank(script, arguments, environment, output):
     os._exit(code)
 
 
-def run(script, *arguments, ranks=4, limit=300):
+def run(script, *arguments, ranks=4, limit=300, environment=None):
     """Runs all ranks, forked from this process, and raises AssertionError with their outputs."""
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(launch.free_port()),
               "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}  # fmt: skip
+    shared |= environment or {}
     script = Path(__file__).parent / script
-    with tempfile.TemporaryDirectory() as folder:
+    folder = tempfile.mkdtemp()  # no TemporaryDirectory: the first rank that ends would remove it
+    try:
         outputs = [Path(folder) / str(rank) for rank in range(ranks)]
         processes = [
             multiprocessing.get_context("fork").Process(
@@ -62,6 +66,8 @@ def run(script, *arguments, ranks=4, limit=300):
                 process.join()
         bad = [f"rank {i}: exit {process.exitcode}\n{outputs[i].read_text()}"
                for i, process in enumerate(processes) if process.exitcode]  # fmt: skip
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     assert not bad, "\n".join(bad)
 
 
@@ -78,7 +84,7 @@ class Torch(unittest.TestCase):
         run("rank_torch.py", "layouts")
 
     def test_messages_tags_and_any_source(self):
-        run("rank_torch.py", "messages")
+        run("rank_torch.py", "messages", "crossing")
 
     def test_works_futures_and_coalescing(self):
         run("rank_torch.py", "works")
@@ -100,6 +106,20 @@ class Torch(unittest.TestCase):
     def test_abort_ends_waits(self):
         run("rank_torch.py", "abort")
 
+    def run_played(self, *cases, ranks=3):
+        """Tensors count as those of GPUs, and libnccl for CPU ranks serves them."""
+        for case in cases:
+            with self.subTest(case=case):
+                run("rank_torch.py", *case.split(), ranks=ranks, environment={"PLAYED_CUDA": "1"})
+
+    @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
+    def test_played_gpus(self):
+        self.run_played("reductions movements layouts", "works functional training", "groups crossing")
+
+    @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
+    def test_played_gpus_streams_and_failures(self):
+        self.run_played("played_calls", "failed_communicator", "late", "operators")
+
     def test_name_of_another_vendor_is_left_alone(self):
         import ccl.torch
 
@@ -113,9 +133,11 @@ class Torch(unittest.TestCase):
                 run(example)
 
     def test_blocks_of_the_page_run(self):
-        blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+        blocks = re.findall(r"(<!-- needs: gpu -->\n)?```python\n(.*?)```", PAGE.read_text(), re.S)
         self.assertGreater(len(blocks), 2)
-        for number, block in enumerate(blocks, 1):
+        for number, (on_gpu, block) in enumerate(blocks, 1):
+            if on_gpu:
+                continue
             with self.subTest(block=number), tempfile.TemporaryDirectory() as folder:
                 script = Path(folder) / "block.py"
                 script.write_text(block)

@@ -116,9 +116,18 @@ def documented(node, name, where, level):
     return f"{'#' * level} {name}\n\n```python\n{call}\n```\n\n{body(doc)}"
 
 
-def of_class(node, name, where):
+def members(node, classes):
+    """Members of a class, then those of its bases in the package."""
+    found = list(node.body)
+    for base in node.bases:
+        if ast.unparse(base) in classes:
+            found += members(classes[ast.unparse(base)], classes)
+    return found
+
+
+def of_class(node, name, where, classes):
     parts = [documented(node, name, where, 2)]
-    for member in node.body:
+    for member in members(node, classes):
         if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
             decorators = {ast.unparse(d) for d in member.decorator_list}
             title = f"{name}.{member.name}"
@@ -157,7 +166,8 @@ def page(root):
         key = where.get(name) or ("nccl", "enable")  # enable_nccl
         node = found[key]
         if isinstance(node, ast.ClassDef):
-            parts.append(of_class(node, name, name))
+            classes = {n: one for (_, n), one in found.items() if n != "Error"}
+            parts.append(of_class(node, name, name, classes))
         else:
             parts.append(documented(node, name, name, 2))
     parts.append(of_errors(found, errors))

@@ -39,11 +39,11 @@ BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bit
 
 
 def dense(tensor: torch.Tensor, what: str) -> torch.Tensor:
-    """Returns `tensor` if it is a run of memory on the CPU, in any order of its dimensions."""
-    if tensor.device.type != "cpu":
+    """Returns `tensor` if it is a run of memory, in any order of its dimensions."""
+    if tensor.device.type not in ("cpu", "cuda"):
         raise NotSupportedError(
-            f"{what} is on {tensor.device}, and this backend moves tensors in CPU memory; give the "
-            'group a backend for that device too, as in "cpu:ccl_comm,cuda:nccl" with separate groups'
+            f"{what} is on {tensor.device}, and this backend moves tensors in CPU memory and on CUDA "
+            "devices; copy it to one of them"
         )
     if tensor.layout != torch.strided:
         raise NotSupportedError(f"{what} is sparse ({tensor.layout}); pass a dense tensor")
@@ -87,6 +87,11 @@ def operation(op: ReduceOp) -> tuple[str, object]:
     if name != "PREMUL_SUM":
         return name, None
     return name, op.__getstate__()[1]
+
+
+def simple(op: ReduceOp) -> bool:
+    """True if the engine's reduction is the whole call, whatever the type."""
+    return operation(op)[0] in _OPS
 
 
 class Reduction:

@@ -1,0 +1,88 @@
+"""Streams: queues of calls on CPU ranks, and handles of CUDA streams."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from . import _core
+from ._errors import InvalidArgumentError, NotSupportedError
+
+_NO_LIMIT = 1e9  # seconds; a longer limit is none
+
+
+class Stream:
+    """Ordered queue of calls on CPU ranks, with a thread that runs them.
+
+    A collective that is given a stream returns at once. It runs when all calls queued before it
+    have run. The stream keeps the arrays of its calls until `synchronize`; they must not be changed
+    meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._queue = _core.HostStream()
+        self._kept: list[Any] = []
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Blocks until all queued calls have run, and raises the first failure among them.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Limit in seconds. Default, 0 or infinity: none.
+
+        Raises
+        ------
+        TimedOutError
+            Calls have not run within `timeout`. They stay queued.
+        """
+        limit = 0.0 if timeout is None else float(timeout)
+        if math.isnan(limit) or limit < 0:
+            raise InvalidArgumentError(
+                f"timeout is {limit}; give seconds, or None to wait without limit"
+            )
+        kept = len(self._kept)
+        try:
+            self._queue.synchronize(0.0 if limit > _NO_LIMIT else limit)
+        except TimeoutError:
+            raise
+        except Exception:
+            del self._kept[:kept]
+            raise
+        del self._kept[:kept]
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.synchronize()
+
+
+def record(tensors: list[Any], handle: int, device: int) -> None:
+    """Tells PyTorch's allocator that the stream uses the tensors."""
+    import torch  # type: ignore[import-not-found]
+
+    if torch.cuda.current_stream(device).cuda_stream != handle:
+        stream = torch.cuda.ExternalStream(handle, device=device)
+        for tensor in tensors:
+            tensor.record_stream(stream)
+
+
+def cuda_stream(stream: Any) -> int:
+    """Returns the handle of a CUDA stream: an integer, or an object of a framework."""
+    if stream is None:
+        return 0
+    if isinstance(stream, int):
+        return stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return (protocol() if callable(protocol) else protocol)[1]
+    for attribute in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, Numba
+        handle = getattr(stream, attribute, None)
+        if handle is not None:
+            return int(getattr(handle, "value", handle) or 0)
+    raise NotSupportedError(
+        f"a {type(stream).__name__} is no CUDA stream (it has no __cuda_stream__, cuda_stream or "
+        "ptr); pass its handle as an integer"
+    )

@@ -1,0 +1,89 @@
+"""Arguments of torch.distributed's operations: checks, and tensors as runs of memory."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .._errors import InvalidArgumentError
+from ._tensors import adjacent, extent
+
+
+def seconds(options: Any) -> float | None:
+    """Returns the limit of a call, or None."""
+    timeout = getattr(options, "timeout", None)
+    if timeout is None or timeout <= timedelta(0):
+        return None
+    return timeout.total_seconds()
+
+
+def blocks(options: Any) -> bool:
+    """True if the caller waits for the call itself."""
+    return options is not None and not getattr(options, "asyncOp", True)
+
+
+def op_of(options: Any) -> Any:
+    return dist.ReduceOp.SUM if options is None else options.reduceOp
+
+
+def root_of(options: Any) -> int:
+    return 0 if options is None else options.rootRank
+
+
+def one_of(given: Any, what: str) -> Any:
+    if not isinstance(given, (list, tuple)):
+        return given
+    if len(given) != 1:
+        raise InvalidArgumentError(f"{what} takes one tensor or list, and has {len(given)}")
+    return given[0]
+
+
+def check_count(given: list, ranks: int, what: str) -> None:
+    if len(given) != ranks:
+        raise InvalidArgumentError(
+            f"{what} has {len(given)} tensors, and there are {ranks} ranks; give one for each rank"
+        )
+
+
+def check_type(one: torch.Tensor, other: torch.Tensor, what: str) -> None:
+    if one.dtype != other.dtype:
+        raise InvalidArgumentError(
+            f"{what} has tensors of {one.dtype} and {other.dtype}; all must have one type"
+        )
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Returns the elements of all tensors in one run of memory."""
+    if adjacent(parts):
+        return parts[0].as_strided((sum(p.numel() for p in parts),), (1,))
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+class Parts:
+    """Tensors to be written as one run of memory: themselves, if they are one, or a copy."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self._tensors = tensors
+        total = sum(t.numel() for t in tensors)
+        self._own = adjacent(tensors)
+        first = tensors[0]
+        self.flat = first.as_strided((total,), (1,)) if self._own else first.new_empty(total)
+
+    def counts(self) -> list[int]:
+        return [extent(t)[0] for t in self._tensors]
+
+    def write_back(self) -> None:
+        if self._own:
+            return
+        at = 0
+        with torch.no_grad():
+            for tensor in self._tensors:
+                tensor.copy_(self.flat[at : at + tensor.numel()].view(tensor.shape))
+                at += tensor.numel()

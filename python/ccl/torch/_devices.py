@@ -1,0 +1,38 @@
+"""Streams and events of GPUs, as the backend takes them. Tests put others in their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import _gpu
+
+streams: Any = torch.cuda
+
+
+def is_gpu(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda
+
+
+def has_gpu(device: Any) -> bool:
+    return torch.device(device).type == "cuda"
+
+
+def future(device: torch.device) -> torch.futures.Future:
+    """Returns a future whose value is complete when streams of `device` are."""
+    return torch.futures.Future(devices=[device])
+
+
+def numbered(device: Any) -> torch.device:
+    """Returns the device with its number. One without is the current one."""
+    device = torch.device(device)
+    return device if device.index is not None else torch.device("cuda", streams.current_device())
+
+
+def allow_other_captures() -> None:
+    """Lets this thread query events while another thread captures a graph."""
+    driver = _gpu._driver()
+    if driver is not None:
+        mode = _gpu._Int(_gpu.CAPTURE_MODE_RELAXED)
+        driver.cuThreadExchangeStreamCaptureMode(_gpu.ctypes.byref(mode))

@@ -1,0 +1,61 @@
+"""Tests of the backend of torch.distributed and of communicators on two GPUs."""
+
+import unittest
+
+import launch
+
+try:
+    import torch
+
+    gpus = torch.cuda.device_count()
+except ImportError:
+    gpus = 0
+
+
+def run(script, *cases, limit=120, **environment):
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(launch.free_port())}
+    for output in launch.run(script, 2, *cases, limit=limit, environment=shared | environment):
+        print(output, end="", flush=True)  # times are in it
+
+
+@unittest.skipUnless(gpus >= 2, f"needs two GPUs, and there are {gpus}")
+class TwoGpus(unittest.TestCase):
+    def test_communicator(self):
+        for case in ("communicator_torch", "communicator_cupy"):
+            with self.subTest(case=case):
+                run("rank_torch_gpu.py", case)
+
+    def test_streams_and_memory(self):
+        run("rank_torch_gpu.py", "streams", "memory", "barrier")
+
+    def test_messages_groups_and_graphs(self):
+        run("rank_torch_gpu.py", "messages", "coalescing", "groups", "graphs")
+
+    def test_all_operations(self):
+        run("rank_torch.py", "reductions", "movements", "layouts", "works", ON_CUDA="1")
+        run("rank_torch.py", "functional", "training", "groups", "crossing", ON_CUDA="1")
+
+    def test_compiled(self):
+        run("rank_torch_gpu.py", "compiled")
+
+    def test_training_beside_nccl(self):
+        for case in ("ddp", "fsdp"):
+            with self.subTest(case=case):
+                run("rank_torch_gpu.py", case)
+
+    def test_operators(self):
+        for case in ("norm", "rows"):
+            with self.subTest(case=case):
+                run("rank_torch_gpu.py", case)
+
+    def test_a_late_rank_is_named(self):
+        for case in ("late", "late_wait"):
+            with self.subTest(case=case):
+                run("rank_torch_gpu.py", case)
+
+    def test_calls_per_second(self):
+        run("rank_torch_gpu.py", "calls")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
