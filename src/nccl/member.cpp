@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <deque>
+#include <limits>
+#include <list>
 #include <map>
 #include <span>
 #include <thread>
@@ -247,7 +249,33 @@ HostStream& Member::worker() {
 /// Returns false if it had left already.
 bool Member::leave() {
   const std::lock_guard lock{mutex_};
+  memory_.clear();
   return created_ && !std::exchange(left_, true);
+}
+
+Result<void*> Member::add_memory(void* memory, std::size_t bytes) {
+  CCL_TRY(const Communicator comm, ready());
+  if (bytes > std::size_t(std::numeric_limits<Index>::max())) {
+    return fail(Errc::invalid_argument, fmt::format("{} bytes are more than memory has", bytes));
+  }
+  CCL_TRY(auto registered, RegisteredBuffer::create(comm, memory, Index(bytes)));
+  const std::lock_guard lock{mutex_};
+  return &memory_.emplace_back(std::move(registered));
+}
+
+Result<void> Member::drop_memory(const void* handle) {
+  if (handle == nullptr) return {};   // as NCCL
+  std::list<RegisteredBuffer> ended;  // outside of the lock
+  const std::lock_guard lock{mutex_};
+  for (auto one = memory_.begin(); one != memory_.end(); ++one) {
+    if (&*one != handle) continue;
+    ended.splice(ended.end(), memory_, one);
+    return {};
+  }
+  return fail(Errc::invalid_argument,
+              fmt::format("{} is no registration of this communicator; pass a handle that "
+                          "ncclCommRegister gave, once",
+                          handle));
 }
 
 Result<void> Member::end() {

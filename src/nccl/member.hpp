@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/comm/communicator.hpp>
+#include <ccl/comm/registered_buffer.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/comm/unique_id.hpp>
 
@@ -8,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -102,6 +104,12 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Fails with `Errc::invalid_usage` if there are none.
   Result<Signals*> signals() const;
 
+  /// Registers memory with the NICs. Returns its handle, which counts until `drop_memory` or the
+  /// communicator's end.
+  Result<void*> add_memory(void* memory, std::size_t bytes);
+  /// Fails with `Errc::invalid_argument` if it is no handle.
+  Result<void> drop_memory(const void* handle);
+
   /// Adds a reduction of ncclRedOpCreatePreMulSum, which has one type.
   Result<int> add_scaling(const RedOp& op, DataType type);
   Result<void> drop_scaling(int at);
@@ -135,6 +143,7 @@ class Member : public std::enable_shared_from_this<Member> {
   std::map<std::string, int> children_;  // number made so far, by `how`
   std::vector<std::optional<std::pair<RedOp, DataType>>> scalings_;
   std::optional<HostStream> worker_;
+  std::list<RegisteredBuffer> memory_;  // a handle is the address of one
 };
 
 ncclComm_t new_handle(std::shared_ptr<Member> member);

@@ -23,19 +23,19 @@ ncclResult_t ncclMemFree(void* memory) {
   return answer([&] { return release(memory); });
 }
 
-// ccl moves plain memory, so a registration does nothing.
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t, void** handle) {
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(handle, "handle"));
+    *handle = nullptr;
     CCL_TRY(const auto member, member_of(comm));
-    *handle = memory;
+    CCL_TRY(*handle, member->add_memory(memory, bytes));
     return {};
   });
 }
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void*) {
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   return answer([&]() -> ccl::Result<void> {
     CCL_TRY(const auto member, member_of(comm));
-    return {};
+    return member->drop_memory(handle);
   });
 }
 

@@ -216,6 +216,7 @@ bool ProxyEngine::round(bool left_over_only) {
   if (moved) {
     steps_.store(moved_.steps, std::memory_order_relaxed);
     bytes_.store(moved_.bytes, std::memory_order_relaxed);
+    registered_bytes_.store(moved_.registered_bytes, std::memory_order_relaxed);
   }
   return moved;
 }
@@ -346,9 +347,11 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
 }
 
 ProxyEngine::Counters ProxyEngine::counters() const {
-  return {steps_.load(std::memory_order_relaxed),  bytes_.load(std::memory_order_relaxed),
-          rounds_.load(std::memory_order_relaxed), helped_.load(std::memory_order_relaxed),
-          sleeps_.load(std::memory_order_relaxed), task_count_.load(std::memory_order_relaxed)};
+  return {
+      steps_.load(std::memory_order_relaxed),           bytes_.load(std::memory_order_relaxed),
+      rounds_.load(std::memory_order_relaxed),          helped_.load(std::memory_order_relaxed),
+      sleeps_.load(std::memory_order_relaxed),          task_count_.load(std::memory_order_relaxed),
+      registered_bytes_.load(std::memory_order_relaxed)};
 }
 
 ProxyEngine::Activity ProxyEngine::activity() const {

@@ -43,6 +43,14 @@ class FakeVerbs final : public FakeDevices {
   }
 
   std::vector<QpSettings> connected;  // queue pairs that reached RTS, in that order
+  /// Lets the next look see all completions that are delayed.
+  void end_delays() {
+    const std::lock_guard lock{mutex};
+    faults.delay_polls = 0;
+    for (auto& [number, pair] : pairs_) {
+      for (Completion& completion : pair->queue->done) completion.polls_left = 0;
+    }
+  }
   /// Puts a connected queue pair into the error state, as a device may: the oldest but `older`.
   bool break_one(int older = 0) {
     const std::lock_guard lock{mutex};

@@ -24,6 +24,7 @@ struct ProxyInterest {
 struct ProxyCounters {
   Word steps = 0;
   Word bytes = 0;
+  Word registered_bytes = 0;  ///< of `bytes`: those that a NIC moved from or to registered buffers
 };
 
 /// Events that the engine has received for a task's descriptor. Without events the task must try. A

@@ -25,6 +25,7 @@
 #include "transport/ib/gpu_proof.hpp"
 #include "transport/ib/link.hpp"
 #include "transport/ib/link_ports.hpp"
+#include "transport/registered_memory.hpp"
 
 namespace ccl {
 namespace detail {
@@ -83,6 +84,48 @@ Result<void> IbLink::prepare() {
   if (wanted > 0 || near) return place_on_gpu();
   stage(edge.nics.names.empty() ? "the topology knows no NIC" : edge.nics.no_gpu_access);
   return {};
+}
+
+void IbLink::prepare_wires() {
+  if (polled) return;  // lanes of a GPU lend nothing
+  for (Wire& wire : wires) {
+    wire.zero_copy = &zero_copies.emplace_back(edge.shape.slot_count, ZeroCopy::Memory::registered);
+    if (edge.side == EdgeSide::receiver) wire.zero_copy->at_revoke([this] { close_to_peer(); });
+  }
+}
+
+std::shared_ptr<IbMemory> IbLink::user_memory(RegisteredMemory& memory, const IbPort& port) const {
+  std::string why;
+  auto made = memory.with<IbMemory>(port.device.get(), [&]() -> std::shared_ptr<IbMemory> {
+    if (!memory.fit()) return nullptr;
+    auto registered =
+        port.device->memory(memory.base(), std::size_t(memory.bytes()), buffer_access());
+    if (registered) return *std::move(registered);
+    why = registered.error().what;
+    return nullptr;
+  });
+  if (made == nullptr && memory.give_up()) {
+    log_warn(LogPart::net, "the registered buffer of {} bytes at {} goes through slots ({})",
+             memory.bytes(), static_cast<const void*>(memory.base()), why);
+  }
+  return made;
+}
+
+bool IbLink::open_to_peer(std::vector<IbQp*> pairs) {
+  const std::lock_guard lock{pairs_mutex_};
+  pairs_ = std::move(pairs);
+  return !closed_;
+}
+
+void IbLink::close_to_peer() {
+  const std::lock_guard lock{pairs_mutex_};
+  closed_ = true;
+  for (IbQp* const pair : pairs_) pair->stop();
+}
+
+bool IbLink::is_closed_to_peer() {
+  const std::lock_guard lock{pairs_mutex_};
+  return closed_;
 }
 
 void IbLink::stage(const std::string& why) const {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -28,7 +30,7 @@ struct IbSlot {
   std::uint32_t bytes;
   std::uint32_t tag;                 // the channel
   std::uint32_t keys[max_ib_ports];  // for each of the receiver's ports
-  std::uint64_t unused;
+  std::uint64_t lands;               // 1: in place of the slot, registered memory for this step
   Word step;
 };
 static_assert(sizeof(IbSlot) == 64);
@@ -52,6 +54,7 @@ class IbImmediate {
 /// steps as `drained` does. Only the tasks of the two edges use it, and one engine runs both.
 struct IbCreditReturn {
   Word until = 0;    // reported or, at the sender, received: slots of all steps before it
+  Word offered = 0;  // the receiver: steps before it are reported or in the table
   bool may = false;  // the receiver: each slot has been in the table of these queue pairs
 };
 
@@ -66,8 +69,10 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   std::vector<std::shared_ptr<IbDevice>> tried;  // open, so that a trial that failed counts
   std::vector<std::shared_ptr<IbDevice>> unfit;  // cannot serve `gpu_slots`, and do not stand by
   std::vector<IbCreditReturn> freed;             // by channel
+  std::deque<ZeroCopy> zero_copies;              // by channel; empty if the lanes are a GPU's
 
   Result<void> prepare();
+  void prepare_wires();
   std::size_t lines() const { return 1; }
   void write_fields(Handshake&, HandshakeCursor&) const {}
   Result<void> read_fields(const Handshake&, HandshakeCursor&) { return {}; }
@@ -89,6 +94,24 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   }
   /// Access rights of devices to slots, which the other end uses remotely.
   unsigned slot_access(bool of_gpu) const;
+  /// Access rights of devices to registered buffers, equal at both ends so that these share them.
+  unsigned buffer_access() const {
+    return unsigned(IBV_ACCESS_LOCAL_WRITE) | unsigned(IBV_ACCESS_REMOTE_WRITE) |
+           (tuning.relaxed ? unsigned(IBV_ACCESS_RELAXED_ORDERING) : 0u);
+  }
+  /// Returns the registration of a user's memory with the port's device; null, after a log line, if
+  /// the device cannot register it.
+  std::shared_ptr<IbMemory> user_memory(RegisteredMemory& memory, const IbPort& port) const;
+  /// True if a table line must name the place of the step in registered memory.
+  bool lands(std::size_t channel, Word step) const {
+    return step >= freed[channel].offered && channel < zero_copies.size() &&
+           zero_copies[channel].landing(step).memory != nullptr;
+  }
+  /// Names the queue pairs by which the peer writes; false if no more may be made.
+  bool open_to_peer(std::vector<IbQp*> pairs);
+  /// Ends all writes of the peer, for ever. Any thread.
+  void close_to_peer();
+  bool is_closed_to_peer();
   /// True if received data must be read once before the GPU is notified.
   bool flushes() const {
     return gpu_slots != nullptr && tuning.flush && edge.side == EdgeSide::receiver;
@@ -110,6 +133,9 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   /// Logs why the slots lie in host memory.
   void stage(const std::string& why) const;
   std::atomic<State> state_{State::connecting};
+  std::mutex pairs_mutex_;
+  std::vector<IbQp*> pairs_;  // by which the peer writes
+  bool closed_ = false;       // to the peer
   mutable std::mutex mutex_;
   Error error_;
 };

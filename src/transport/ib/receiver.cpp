@@ -27,6 +27,8 @@ class IbReceiver final : public IbTask {
       Channel channel;
       channel.wire = wire;
       channel.missing.resize(std::size_t(wire.slot_count));
+      channel.landings.resize(std::size_t(wire.slot_count));
+      channel.lands.resize(std::size_t(wire.slot_count));
       channel.freed.resize(std::size_t(wire.slot_count));
       channels_.push_back(std::move(channel));
     }
@@ -42,6 +44,8 @@ class IbReceiver final : public IbTask {
     bool deferred = false;                        // an offer that can wait was deferred
     std::vector<std::size_t> missing;             // parts, by slot
     std::vector<Word> freed;                      // by slot: see `freed_by`
+    std::vector<ZeroCopy::Landing> landings;      // by slot: of steps that have not arrived
+    std::vector<bool> lands;                      // by slot: the last table line names a landing
     IbSlotTable slot_table;
     Word flushing = 0, flushed = 0;                     // steps, if they go to GPU memory
     std::size_t reads = 0;                              // in flight, one for each of `writers`
@@ -54,6 +58,7 @@ class IbReceiver final : public IbTask {
     bool moved = false;
     counters.steps += std::exchange(steps_, 0);
     counters.bytes += std::exchange(bytes_, 0);
+    counters.registered_bytes += std::exchange(registered_bytes_, 0);
     for (std::size_t c = 0; c < channels_.size() && state_ == State::running; ++c) {
       moved = offer_slots(c) || moved;
     }
@@ -85,8 +90,42 @@ class IbReceiver final : public IbTask {
     Channel& channel = channels_[c];
     if (!link_->freed[c].may) return;
     for (; channel.offered < link_->freed[c].until; ++channel.offered) {
-      channel.missing[channel.offered % Word(channel.wire.slot_count)] = channel.parts;
+      const Word index = channel.offered % Word(channel.wire.slot_count);
+      channel.missing[index] = channel.parts;
+      channel.landings[index] = {};
     }
+    link_->freed[c].offered = channel.offered;
+  }
+  /// Fills a table line: with the slot of the step, or with its place in registered memory.
+  void describe(std::size_t c, Word step, IbSlot& line) {
+    Channel& channel = channels_[c];
+    const Word index = step % Word(channel.wire.slot_count);
+    line.tag = std::uint32_t(c);
+    ZeroCopy::Landing& landing = channel.landings[index];
+    landing = channel.wire.zero_copy != nullptr ? channel.wire.zero_copy->landing(step)
+                                                : ZeroCopy::Landing{};
+    if (landing.memory != nullptr && !put_keys(channel, *landing.memory, line)) landing = {};
+    channel.lands[index] = landing.memory != nullptr;
+    line.lands = channel.lands[index] ? 1 : 0;
+    if (channel.lands[index]) {
+      line.address = reinterpret_cast<std::uint64_t>(landing.at);
+      line.bytes = std::uint32_t(landing.bytes);
+    } else {
+      line.address = reinterpret_cast<std::uint64_t>(channel.wire.slot(step));
+      line.bytes = std::uint32_t(link_->edge.shape.slot_bytes);
+      for (std::size_t p = 0; p < ports_.size(); ++p) line.keys[p] = slot_memory_[p]->remote_key();
+    }
+    line.step = step + 1;
+  }
+  /// Puts the keys of registered memory for the ports of the channel into a line. Returns false if
+  /// a device cannot register it.
+  bool put_keys(const Channel& channel, RegisteredMemory& memory, IbSlot& line) const {
+    for (std::size_t p = channel.first; p < channel.first + channel.pairs; ++p) {
+      const auto registered = link_->user_memory(memory, port_of(pairs_[p]));
+      if (registered == nullptr) return false;
+      line.keys[own_port(pairs_[p])] = registered->remote_key();
+    }
+    return true;
   }
   static Word free_until(const Channel& channel) {
     return HostMemory::load_credit(channel.wire.drained) + Word(channel.wire.slot_count);
@@ -127,15 +166,7 @@ class IbReceiver final : public IbTask {
       const Word together =
           std::min({until - channel.offered, count - first, Word(IbSlotTable::slots_per_write)});
       for (Word n = 0; n < together; ++n) {
-        IbSlot& slot = draft[first + n];
-        const Word step = channel.offered + n;
-        slot.address = reinterpret_cast<std::uint64_t>(channel.wire.slot(step));
-        slot.bytes = std::uint32_t(link_->edge.shape.slot_bytes);
-        slot.tag = std::uint32_t(c);
-        for (std::size_t p = 0; p < ports_.size(); ++p) {
-          slot.keys[p] = slot_memory_[p]->remote_key();
-        }
-        slot.step = step + 1;
+        describe(c, channel.offered + n, draft[first + n]);
         channel.missing[first + n] = channel.parts;
       }
       const std::uint64_t there = slot_table_ + (std::uint64_t(c) * count + first) * sizeof(IbSlot);
@@ -150,7 +181,11 @@ class IbReceiver final : public IbTask {
       }
       channel.offered += together;
     }
-    link_->freed[c].may = channel.offered >= channel.first_offered + count;
+    link_->freed[c].offered = channel.offered;
+    // An older line serves for a step that only the reverse edge reports, if it names a slot.
+    link_->freed[c].may =
+        channel.offered >= channel.first_offered + count &&
+        std::find(channel.lands.begin(), channel.lands.end(), true) == channel.lands.end();
     return true;
   }
 
@@ -178,22 +213,26 @@ class IbReceiver final : public IbTask {
     const Word slots = Word(channel.wire.slot_count);
     const Word bytes = immediate_.bytes(ntohl(completion.imm_data));
     note_report(std::size_t(pair.channel));
+    const ZeroCopy::Landing& landing = channel.landings[low % slots];
+    const Index most = landing.memory != nullptr ? landing.bytes : link_->edge.shape.slot_bytes;
     if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM || low < channel.received ||
-        low >= channel.offered || bytes > Word(link_->edge.shape.slot_bytes) ||
-        channel.missing[low % slots] == 0) {
+        low >= channel.offered || bytes > Word(most) || channel.missing[low % slots] == 0) {
       if (!draining_) {
         reject(fmt::format("step is {} of {} bytes, not from {} to {} of at most {}", low, bytes,
-                           channel.received, channel.offered, link_->edge.shape.slot_bytes));
+                           channel.received, channel.offered, most));
       }
       return;
     }
-    channel.wire.sizes[low % slots] = bytes;
+    channel.wire.sizes[low % slots] = bytes | (landing.memory != nullptr ? ZeroCopy::mark : 0);
     channel.freed[low % slots] = immediate_.freed(ntohl(completion.imm_data));
     --channel.missing[low % slots];
     const Word before = channel.received;
     Word freed = 0;
     while (channel.received < channel.offered && channel.missing[channel.received % slots] == 0) {
-      bytes_ += channel.wire.sizes[channel.received % slots];
+      const Word size = channel.wire.sizes[channel.received % slots] & ~ZeroCopy::mark;
+      bytes_ += size;
+      ZeroCopy::Landing& arrived = channel.landings[channel.received % slots];
+      if (std::exchange(arrived, {}).memory != nullptr) registered_bytes_ += size;
       freed += channel.freed[channel.received % slots];
       ++channel.received;
     }
@@ -392,6 +431,11 @@ class IbReceiver final : public IbTask {
     for (std::size_t c = 0; c < channels_.size(); ++c) {
       CCL_CHECK(make_pairs(c, all_paths[c], planned));
     }
+    std::vector<IbQp*> open;
+    for (const Pair& pair : pairs_) open.push_back(pair.qp.get());
+    if (!link_->open_to_peer(std::move(open))) {
+      return fail(Errc::aborted, "a call of the receiver has failed");
+    }
     IbWriter answer;
     answer.put(round_);
     answer.put_all(cards(slot_memory_));
@@ -416,6 +460,9 @@ class IbReceiver final : public IbTask {
     channel.first = first;
     channel.offered = channel.first_offered = channel.received;
     link_->freed[c].may = false;
+    link_->freed[c].offered = channel.offered;
+    std::fill(channel.landings.begin(), channel.landings.end(), ZeroCopy::Landing{});
+    std::fill(channel.lands.begin(), channel.lands.end(), false);
     channel.slot_table.restart();
     channel.reads = 0;
     return {std::uint32_t(channel.pairs), std::uint32_t(channel.parts), channel.received};
@@ -502,7 +549,7 @@ class IbReceiver final : public IbTask {
   const IbImmediate immediate_;
   std::vector<Channel> channels_;
   std::uint64_t slot_table_ = 0;  // address of the sender's table
-  Word steps_ = 0, bytes_ = 0;
+  Word steps_ = 0, bytes_ = 0, registered_bytes_ = 0;
   bool draining_ = false;
   std::vector<std::size_t> posted_receives_;  // one for each of `pairs_`
 };

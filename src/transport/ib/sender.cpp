@@ -9,6 +9,7 @@
 #include "base/network_events.hpp"
 #include "transport/ib/slot_table.hpp"
 #include "transport/ib/task.hpp"
+#include "transport/registered_memory.hpp"
 #include <arpa/inet.h>
 
 namespace ccl::detail {
@@ -64,7 +65,7 @@ class IbSender final : public IbTask {
   }
   bool could_move() const override {
     for (std::size_t c = 0; c < channels_.size(); ++c) {
-      if (posted(channels_[c]) && slot_is_free(c)) return true;
+      if (posted(channels_[c]) && !revoked(channels_[c]) && slot_is_free(c)) return true;
     }
     return false;
   }
@@ -81,16 +82,21 @@ class IbSender final : public IbTask {
   static bool posted(const Channel& channel) {
     return channel.next < HostMemory::load_acquire(channel.wire.posted);
   }
+  static bool revoked(const Channel& channel) {
+    return channel.wire.zero_copy != nullptr && channel.wire.zero_copy->revoked();
+  }
   const IbSlot& slot_on_board(std::size_t c) const {
     const Channel& channel = channels_[c];
     return link_->slots(int(c))[channel.next & Word(channel.wire.slot_count - 1)];
   }
   bool slot_is_free(std::size_t c) const {
     const Word next = channels_[c].next;
-    const Word on_board = HostMemory::load_acquire(&slot_on_board(c).step);
+    const IbSlot& slot = slot_on_board(c);
+    const Word on_board = HostMemory::load_acquire(&slot.step);
     // A slot's address never changes, so an older line serves; without any line the address is
-    // unknown.
-    return on_board == next + 1 || (on_board != 0 && link_->freed[c].until > next);
+    // unknown. An older line that names a user's memory does not serve.
+    return on_board == next + 1 ||
+           (on_board != 0 && slot.lands == 0 && link_->freed[c].until > next);
   }
 
   /// Free slots of the reverse edge that `step` reports: the same number if it is sent again.
@@ -104,7 +110,8 @@ class IbSender final : public IbTask {
     const Wire& wire = back->wires[c];
     Word& until = back->freed[c].until;
     const Word now = HostMemory::load_credit(wire.drained) + Word(wire.slot_count);
-    freed = std::min(now - until, immediate_.max_freed());
+    const Word most = std::min(now - until, immediate_.max_freed());
+    while (freed < most && !back->lands(c, until + freed)) ++freed;  // a table line names the place
     until += freed;
     return freed;
   }
@@ -112,30 +119,31 @@ class IbSender final : public IbTask {
   bool transmit(std::size_t c, ProxyCounters& counters) {
     Channel& channel = channels_[c];
     const Word before = channel.next;
-    if (!posted(channel)) return false;
+    if (!posted(channel) || revoked(channel)) return false;
     const auto back = link_->mate();
     while (posted(channel) && slot_is_free(c)) {
       const Word step = channel.next;
-      const Word index = step & Word(channel.wire.slot_count - 1);
       const IbSlot& to = slot_on_board(c);
-      const Index bytes = Index(channel.wire.sizes[index]);
-      if (bytes > Index(to.bytes)) {
-        give_up(Errc::internal, fmt::format("step {} of {} bytes does not fit into a slot of {}",
-                                            step, bytes, to.bytes));
-        return true;
-      }
       const std::size_t groups = channel.pairs / channel.parts;
       const std::size_t first = channel.first + step % groups * channel.parts;
+      const std::byte* const source = source_of(channel, step, first);
+      if (source == nullptr) break;
+      const Index bytes = bytes_of(channel, step);
+      if (bytes > Index(to.bytes)) {
+        misfit(step, bytes, to);
+        return true;
+      }
       const Index part = div_up(div_up(bytes, Index(channel.parts)), Index(128)) * 128;
       const std::uint32_t mentions = immediate_.of(Word(bytes), freed_by(c, step, back.get()));
       for (std::size_t p = 0; p < channel.parts; ++p) {
         const Index from = std::min(part * Index(p), bytes);
-        add(first + p, step, reinterpret_cast<std::byte*>(channel.wire.slot(step)) + from,
-            std::min(part, bytes - from), to.address + std::uint64_t(from), to, mentions);
+        add(first + p, step, source + from, std::min(part, bytes - from),
+            to.address + std::uint64_t(from), to, mentions);
       }
       ++channel.next;
       ++counters.steps;
       counters.bytes += Word(bytes);
+      if (is_lent(channel, step)) counters.registered_bytes += Word(bytes);
     }
     if (channel.next == before) return false;
     for (std::size_t p = channel.first; p < channel.first + channel.pairs; ++p) {
@@ -144,18 +152,64 @@ class IbSender final : public IbTask {
     return true;
   }
 
+  static Word& size_of(const Channel& channel, Word step) {
+    return channel.wire.sizes[step & Word(channel.wire.slot_count - 1)];
+  }
+  static Index bytes_of(const Channel& channel, Word step) {
+    return Index(size_of(channel, step) & ~ZeroCopy::mark);
+  }
+  /// True if the step is in the user's memory.
+  static bool is_lent(const Channel& channel, Word step) {
+    return channel.wire.zero_copy != nullptr && size_of(channel, step) >= ZeroCopy::mark;
+  }
+  /// Returns the place of a step, whose queue pairs begin at `first`: its slot or the user's
+  /// memory. A step whose memory a device cannot register is copied to its slot. Returns null if
+  /// the lanes have revoked it.
+  const std::byte* source_of(const Channel& channel, Word step, std::size_t first) {
+    auto* const slot = reinterpret_cast<std::byte*>(channel.wire.slot(step));
+    if (!is_lent(channel, step)) return slot;
+    ZeroCopy& past = *channel.wire.zero_copy;
+    bool all = true;
+    for (std::size_t p = first; p < first + channel.parts && all; ++p) {
+      all = link_->user_memory(*past.lent_memory(step), port_of(pairs_[p])) != nullptr;
+    }
+    if (all) return past.place(step);
+    const ZeroCopy::Use use{&past};
+    if (!use.allowed()) return nullptr;
+    const Index bytes = bytes_of(channel, step);
+    std::memcpy(slot, past.place(step), std::size_t(bytes));
+    size_of(channel, step) = Word(bytes);
+    past.give_back(step);
+    return slot;
+  }
+  std::uint32_t key_of(const Channel& channel, Word step, std::size_t port) const {
+    if (!is_lent(channel, step)) return slot_memory_[port]->local_key();
+    return link_->user_memory(*channel.wire.zero_copy->lent_memory(step), ports_[port])
+        ->local_key();
+  }
+  void misfit(Word step, Index bytes, const IbSlot& to) {
+    if (to.lands == 0) {
+      give_up(Errc::internal, fmt::format("step {} of {} bytes does not fit into a slot of {}",
+                                          step, bytes, to.bytes));
+      return;
+    }
+    give_up(Errc::mismatch, fmt::format("step {} has {} bytes, and {} receives {}; pass the same "
+                                        "sizes to the calls of both ranks",
+                                        step, bytes, peer_text(), to.bytes));
+  }
+
   /// Posts data, then its announcement: one request, or two if the network may reorder them.
-  void add(std::size_t p, Word step, std::byte* from, Index bytes, std::uint64_t to,
+  void add(std::size_t p, Word step, const std::byte* from, Index bytes, std::uint64_t to,
            const IbSlot& slot, std::uint32_t mentions) {
     Pair& pair = pairs_[p];
     Chain& chain = chains_[p];
-    const auto own = std::size_t(own_port(pair));
+    const Channel& channel = channels_[std::size_t(pair.channel)];
+    const std::uint32_t key = key_of(channel, step, std::size_t(own_port(pair)));
     const auto next = [&]() -> ibv_send_wr& {
       ibv_send_wr& request = chain.requests[chain.count];
       ibv_sge& place = chain.places[chain.count++];
       request = {};
-      place = {reinterpret_cast<std::uint64_t>(from), std::uint32_t(bytes),
-               slot_memory_[own]->local_key()};
+      place = {reinterpret_cast<std::uint64_t>(from), std::uint32_t(bytes), key};
       request.wr_id = Word(p) << 48 | step;
       request.sg_list = &place;
       request.num_sge = bytes > 0 ? 1 : 0;
@@ -218,10 +272,9 @@ class IbSender final : public IbTask {
     const Pair& pair = pairs_[p];
     Channel& channel = channels_[std::size_t(pair.channel)];
     if (completion.status != IBV_WC_SUCCESS) {
-      trouble(
-          pair, completion,
-          fmt::format("the write of step {} (of {} bytes, channel {})", step,
-                      channel.wire.sizes[step & Word(channel.wire.slot_count - 1)], pair.channel));
+      trouble(pair, completion,
+              fmt::format("the write of step {} (of {} bytes, channel {})", step,
+                          bytes_of(channel, step), pair.channel));
       return;
     }
     // Completions are in the order of posting: all earlier requests of this queue pair have
@@ -233,8 +286,14 @@ class IbSender final : public IbTask {
       done = std::min(done, chains_[n].undone);
     }
     if (done <= channel.done) return;
-    channel.done = done;
     advanced_ = true;
+    return_steps(channel, done);
+  }
+  /// Returns the steps before `done` to the lanes.
+  static void return_steps(Channel& channel, Word done) {
+    for (; channel.done < done; ++channel.done) {
+      if (is_lent(channel, channel.done)) channel.wire.zero_copy->give_back(channel.done);
+    }
     HostMemory::store_release(channel.wire.drained, done);
   }
 
@@ -346,8 +405,8 @@ class IbSender final : public IbTask {
       channel.parts = plan.parts;
       // Data in flight has arrived, although its completion was not requested.
       advanced_ = advanced_ || plan.received > channel.done;
-      channel.next = channel.done = plan.received;
-      HostMemory::store_release(channel.wire.drained, channel.done);
+      channel.next = plan.received;
+      return_steps(channel, plan.received);
       const std::size_t groups = channel.pairs / channel.parts;
       for (std::size_t n = 0; n < channel.pairs; ++n) {
         const IbPair& theirs = planned[first + n];

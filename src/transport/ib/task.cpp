@@ -286,6 +286,7 @@ std::vector<IbPortCard> IbTask::cards(const std::vector<std::shared_ptr<IbMemory
 }
 
 void IbTask::close_pairs() {
+  (void)link_->open_to_peer({});
   pairs_.clear();  // before their queues
   flushes_.clear();
   queues_.clear();
@@ -321,6 +322,11 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
   }
   listen_to_line();  // the peer may have left or failed
   if (state_ != State::running) return;
+  if (link_->is_closed_to_peer()) {  // by lanes, whose failure is that of the communicator
+    state_ = State::over;
+    close_pairs();
+    return;
+  }
   if (left_) {
     on_peer_closed();
     return;

@@ -35,8 +35,8 @@ TEST_CASE("what was lent last is known to the lanes") {
   detail::ZeroCopy past{4};
   const int a = 0, b = 0;
   CHECK(past.lent() == 0);
-  past.lend(2, &a);
-  past.lend(3, &b);
+  CHECK(past.lend(2, &a, 4));
+  CHECK(past.lend(3, &b, 4));
   CHECK(past.lent() == 4);
   CHECK(static_cast<const void*>(past.place(2)) == &a);
 }

@@ -604,7 +604,15 @@ TEST_CASE("memory, registrations, windows, the second names") {
   }) == ncclSuccess);
   void* handle = nullptr;
   CHECK(ncclCommRegister(all.comms[0], memory[0], bytes, &handle) == ncclSuccess);
+  CHECK(ncclCommDeregister(all.comms[1], handle) == ncclInvalidArgument);
+  CHECK(std::string{ncclGetLastError(all.comms[1])}.find("is no registration of this "
+                                                         "communicator") != std::string::npos);
   CHECK(ncclCommDeregister(all.comms[0], handle) == ncclSuccess);
+  CHECK(ncclCommDeregister(all.comms[0], handle) == ncclInvalidArgument);
+  CHECK(ncclCommDeregister(all.comms[0], nullptr) == ncclSuccess);
+  CHECK(ncclCommRegister(all.comms[0], nullptr, bytes, &handle) == ncclInvalidArgument);
+  CHECK(handle == nullptr);
+  CHECK(ncclCommRegister(all.comms[0], memory[0], SIZE_MAX, &handle) == ncclInvalidArgument);
   REQUIRE(all.group([&](int r, ncclComm_t comm) {
     return ncclCommWindowDeregister(comm, windows[r]);
   }) == ncclSuccess);

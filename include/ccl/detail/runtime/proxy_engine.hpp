@@ -39,6 +39,7 @@ class ProxyEngine {
     Word helped;        // rounds over all tasks by helpers
     Word sleeps;        // times that the engine's thread blocked
     int tasks;
+    Word registered_bytes;  // of `bytes`, moved by NICs from or to registered buffers
   };
 
   /// `status` is the communicator's, and may be null.
@@ -138,7 +139,8 @@ class ProxyEngine {
   void release() { busy_.store(false, std::memory_order_release); }
 
   // Written by the thread that ran the last round.
-  std::atomic<Word> steps_{0}, bytes_{0}, rounds_{0}, helped_{0}, sleeps_{0};
+  std::atomic<Word> steps_{0}, bytes_{0}, registered_bytes_{0};
+  std::atomic<Word> rounds_{0}, helped_{0}, sleeps_{0};
   std::atomic<int> task_count_{0};
   std::atomic<int> idle_waiters_{0};  // number of blocked helpers
 

@@ -1,47 +1,100 @@
 #pragma once
 
+#include <ccl/detail/transport/registered_memory.hpp>
 #include <ccl/types/word.hpp>
 
 #include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include <sched.h>
 
 namespace ccl::detail {
 
-/// Lets a proxy move steps of a wire between a socket and the user's memory, without a copy through
-/// the slot. CPU lanes and the proxy's threads share it; each wire and end has its own.
+/// Lets a proxy move steps of a wire between a network and the user's memory, without a copy
+/// through the slot. CPU lanes and the proxy's threads share it; each wire and end has its own.
 ///
-/// - Sender's lanes call `lend` before they post the step. The step's size then carries `mark`. The
-///   memory may change once the step is drained.
+/// - Sender's lanes call `lend` before they post the step. If it takes the memory, the step's size
+///   carries `mark`. The memory may change once the step is drained.
 /// - Receiver's lanes call `offer` before they wait for the step. The proxy uses the memory only if
 ///   the step has exactly the offered number of bytes. The step's size then carries `mark`; without
 ///   `mark` the step is in its slot, because the proxy may have begun earlier.
 /// - Receiver's lanes call `want` whenever they find steps missing. The proxy may leave other steps
 ///   in the socket for a moment.
 /// - Lanes that fail call `revoke`: the memory belongs to its owner again.
+///
+/// A NIC accesses only memory of a `RegisteredBuffer`, and is told the place of a step before the
+/// peer sends it. Receiver's lanes therefore call `land` instead of `offer`, before they return the
+/// slot of the step, whose place the proxy then announces to the peer in place of the slot.
 class ZeroCopy {
  public:
   static constexpr Word mark = Word{1} << 63;          // in a step's size
   static constexpr Index min_bytes = Index{16} << 10;  // below it a copy costs less than the wait
 
-  explicit ZeroCopy(int slot_count) : places_(std::size_t(slot_count)) {}
+  /// Memory that a proxy accesses. `registered`: that of registered buffers, by a NIC.
+  enum class Memory { any, registered };
+  /// Place of a step in registered memory; none if `memory` is null.
+  struct Landing {
+    std::byte* at = nullptr;
+    Index bytes = 0;
+    std::shared_ptr<RegisteredMemory> memory;
+  };
 
-  void lend(Word step, const void* place) {
-    places_[index(step)].at = const_cast<void*>(place);
+  explicit ZeroCopy(int slot_count, Memory which = Memory::any)
+      : places_(std::size_t(slot_count)), which_{which} {}
+
+  /// Returns false if the memory is not registered, and must be.
+  bool lend(Word step, const void* place, Index bytes) {
+    Region& region = places_[index(step)];
+    if (which_ == Memory::registered) {
+      region.lent = find_registered(place, bytes);
+      if (region.lent == nullptr) return false;
+    }
+    region.at = const_cast<void*>(place);
     lent_ = step + 1;
+    return true;
   }
+  /// Returns the registered memory of a step that was lent. The proxy calls `give_back` before it
+  /// reports the step as drained.
+  const std::shared_ptr<RegisteredMemory>& lent_memory(Word step) const {
+    return places_[index(step)].lent;
+  }
+  void give_back(Word step) { places_[index(step)].lent.reset(); }
   /// Returns one more than the last step that was lent. Called by lanes.
   Word lent() const { return lent_; }
   /// Offers memory for a step; may be repeated.
   void offer(Word step, void* place, Index bytes) {
+    if (which_ == Memory::registered) return;
     if (offered_.load(std::memory_order_relaxed) == step + 1) return;
-    places_[index(step)] = {place, bytes};
+    places_[index(step)].at = place;
+    places_[index(step)].bytes = bytes;
     offered_.store(step + 1, std::memory_order_release);
   }
   bool offered(Word step, Index bytes) const {
     return offered_.load(std::memory_order_acquire) == step + 1 &&
            places_[index(step)].bytes == bytes;
+  }
+  /// True if lanes call `land`.
+  bool lands() const { return which_ == Memory::registered; }
+  /// Names the place of a step that has not arrived; may be repeated. Has no effect on a step whose
+  /// slot is announced, and on memory that is not registered.
+  void land(Word step, void* place, Index bytes) {
+    Region& region = places_[index(step)];
+    if (region.landing.load(std::memory_order_relaxed) == step + 1) return;
+    auto memory = find_registered(place, bytes);
+    if (memory == nullptr) return;
+    region.at = place;
+    region.bytes = bytes;
+    region.memory = std::move(memory);
+    region.landing.store(step + 1, std::memory_order_release);
+  }
+  /// Returns the place of a step that has not arrived. Called by the proxy.
+  Landing landing(Word step) const {
+    const Region& region = places_[index(step)];
+    if (region.landing.load(std::memory_order_acquire) != step + 1) return {};
+    return {static_cast<std::byte*>(region.at), region.bytes, region.memory.lock()};
   }
   /// Announces that the lanes wait for the steps before `end`. `bytes` is the size of the last of
   /// them, -1 if unknown.
@@ -55,10 +108,13 @@ class ZeroCopy {
   Index wanted_bytes() const { return wanted_bytes_.load(std::memory_order_relaxed); }
   std::byte* place(Word step) const { return static_cast<std::byte*>(places_[index(step)].at); }
 
-  /// Ends all use of the user's memory: after its return no proxy accesses it. Does not wait for
-  /// any peer.
+  /// Sets the function by which `revoke` ends a peer's writes. Called before lanes have the wire.
+  void at_revoke(std::function<void()> stop) { stop_ = std::move(stop); }
+  /// Ends all use of the user's memory: after its return no proxy accesses it and no peer writes
+  /// it. A NIC may still read registered memory. Does not wait for any peer.
   void revoke() {
     revoked_.store(true);
+    if (stop_) stop_();
     while (users_.load() != 0) ::sched_yield();
   }
   bool revoked() const { return revoked_.load(std::memory_order_relaxed); }
@@ -87,9 +143,14 @@ class ZeroCopy {
   std::size_t index(Word step) const { return std::size_t(step) & (places_.size() - 1); }
   struct Region {
     void* at = nullptr;
-    Index bytes = 0;  // offered
+    Index bytes = 0;                         // offered
+    std::shared_ptr<RegisteredMemory> lent;  // that a NIC reads
+    std::weak_ptr<RegisteredMemory> memory;  // that a peer may write; it may end before
+    std::atomic<Word> landing{0};            // one more than the step that lands at `at`
   };
   std::vector<Region> places_;
+  const Memory which_;
+  std::function<void()> stop_;
   Word lent_ = 0;
   std::atomic<Word> offered_{0}, wanted_{0};
   std::atomic<Index> wanted_bytes_{-1};

@@ -92,7 +92,7 @@ class DryRunPrims {
   CCL_HD void recv_reduce_finish_send(const Part&) { ++step_; }
   CCL_HD bool can_send() { return true; }
   CCL_HD bool can_recv() { return true; }
-  CCL_HD void expect(Index) {}
+  CCL_HD void expect(Index, Index) {}
   CCL_HD bool failed() const { return false; }
   CCL_HD Word step() const { return step_; }
 

@@ -113,7 +113,7 @@ class Exchange {
         if constexpr (Sends) {
           prims.lend_on();
         } else {
-          prims.expect(count);
+          prims.expect(count, left);
         }
       }
       bool ready = Sends ? prims.can_send() : prims.can_recv();
@@ -127,6 +127,8 @@ class Exchange {
       if (ready) {
         if constexpr (Sends) {
           prims.send({0, 0, count});
+        } else if constexpr (Format::contiguous) {
+          prims.recv_expected(count, left);
         } else {
           prims.recv({0, 0, count});
         }

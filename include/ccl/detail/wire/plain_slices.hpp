@@ -40,6 +40,16 @@ class PlainSlices {
       }
     }
   }
+  /// Names the places of the next n elements, which the peer may write before the lane waits for
+  /// them, as far as slots are not returned. They must be slices that only store what arrives.
+  void land(const Data& data, Index n) {
+    for (int ahead = 0; ahead < ends_.shape.slot_count; ++ahead) {
+      if (!land(data, ahead, n)) return;
+    }
+  }
+  /// Names the place of the slice that follows when the slot of the next one, which has arrived, is
+  /// returned.
+  void land_behind(const Data& data, Index n) { land(data, ends_.shape.slot_count, n); }
   /// Reports to the proxies that the lane waits for a slice of n elements on every wire in.
   void want(Index n) {
     for (int i = 0; i < MaxIn; ++i) {
@@ -122,8 +132,7 @@ class PlainSlices {
       if constexpr (only_own || Step::out) {
         const bool lends = lends_ && (unchanged || Step::out);
         ZeroCopy* const past = lends ? zero_copy(out_, end.peer, n) : nullptr;
-        if (past != nullptr) {
-          past->lend(end.sent, unchanged ? own : out);
+        if (past != nullptr && past->lend(end.sent, unchanged ? own : out, n * size)) {
           lent_[o] = end.sent + 1;
           continue;
         }
@@ -131,6 +140,17 @@ class PlainSlices {
       slots[filled++] = end.slot(ends_.shape);
     }
     return filled;
+  }
+  /// Names the place of the slice that is `ahead` slices after the next one. Returns false if there
+  /// is none.
+  bool land(const Data& data, int ahead, Index n) {
+    const InEnd& in = ends_.in[0];
+    const Index at = Index(ahead) * ends_.shape.slice;
+    const Index left = n - at, each = left < ends_.shape.slice ? left : ends_.shape.slice;
+    ZeroCopy* const past = zero_copy(in_, in.peer, each);
+    if (past == nullptr || !past->lands()) return false;
+    past->land(in.received + Word(ahead), data.out(at), each * size);
+    return true;
   }
   void revoke(const Wire* wires, int peer) const {
     if (peer < 0) return;

@@ -110,12 +110,20 @@ class WirePrims {
     if (in.counted) return group_.all(group_.rank() != 0 || in.has_slice<Memory>(ends_.shape));
     return group_.all(lane_.has_arrived(lane_.load(in.slot(ends_.shape)), in.received + 1));
   }
-  /// Prepares for `can_recv` of the next `n` elements, at most a slice. If they arrive late enough
-  /// to land in place, `recv` moves nothing.
-  void expect(Index n) {
+  /// Prepares for `can_recv` of the next `n` elements, at most a slice, of a message of which
+  /// `left` elements are missing. If they arrive late enough to land in place, `recv` moves
+  /// nothing.
+  void expect(Index n, Index left) {
     if (lacks_wire()) return;
+    plain_.land(data_, left);
     plain_.template offer<FixedStep<received>>(data_, 0, n);
     plain_.want(n);
+  }
+  /// Receives the next `n` elements of the message, which have arrived, and of which `left` are
+  /// missing.
+  void recv_expected(Index n, Index left) {
+    if (!lacks_wire()) plain_.land_behind(data_, left);
+    recv({0, 0, n});
   }
   CCL_HD bool failed() const { return spin_.failed(); }
   /// Number of steps done on the first wire.

@@ -1,0 +1,47 @@
+#include <ccl/comm/registered_buffer.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
+
+#include <fmt/format.h>
+
+#include "transport/registered_memory.hpp"
+
+namespace ccl {
+namespace detail {
+
+/// Entry of a buffer in the table of the process.
+struct BufferEntry {
+  explicit BufferEntry(std::shared_ptr<RegisteredMemory> registered)
+      : memory{std::move(registered)} {
+    add_registered(memory);
+  }
+  ~BufferEntry() { remove_registered(*memory); }
+  BufferEntry(const BufferEntry&) = delete;
+  BufferEntry& operator=(const BufferEntry&) = delete;
+  const std::shared_ptr<RegisteredMemory> memory;
+};
+
+}  // namespace detail
+
+Result<RegisteredBuffer> RegisteredBuffer::create(const Communicator& comm, void* data,
+                                                  Index bytes) {
+  return detail::guarded(comm, [&]() -> Result<RegisteredBuffer> {
+    CCL_CHECK(comm.status());
+    if (data == nullptr || bytes <= 0) {
+      return fail(
+          Errc::invalid_argument,
+          fmt::format("rank {} registers {} bytes at {}; pass memory of its own and its size",
+                      comm.rank(), bytes, data));
+    }
+    return RegisteredBuffer{std::make_shared<detail::BufferEntry>(
+        std::make_shared<detail::RegisteredMemory>(static_cast<std::byte*>(data), bytes))};
+  });
+}
+
+std::byte* RegisteredBuffer::data() const {
+  return entry_ ? entry_->memory->base() : nullptr;
+}
+Index RegisteredBuffer::bytes() const {
+  return entry_ ? entry_->memory->bytes() : 0;
+}
+
+}  // namespace ccl

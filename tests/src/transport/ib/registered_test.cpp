@@ -1,0 +1,412 @@
+// Registered buffers over RDMA, on emulated devices: what a NIC reads and writes itself, what goes
+// through slots all the same, and when a registration ends.
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/comm/registered_buffer.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/ib.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "support/fake_verbs.hpp"
+#include "support/log_of.hpp"
+#include "support/on_ranks.hpp"
+#include "support/two_ranks.hpp"
+#include "transport/registered_memory.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+constexpr Index slot_bytes = 32 << 10;
+constexpr int slots = 4;
+constexpr Plan plan{.channels = 1, .slot_count = slots, .slot_bytes = slot_bytes};
+constexpr Index ints_of_slot = slot_bytes / Index{sizeof(int)};
+enum class Registers { neither, input, output, both };
+
+bool registers_input(Registers what) {
+  return what == Registers::input || what == Registers::both;
+}
+bool registers_output(Registers what) {
+  return what == Registers::output || what == Registers::both;
+}
+detail::ProxyEngine::Counters counters_of(const Communicator& comm) {
+  return detail::Access::state(comm)->proxy.counters();
+}
+
+struct Moved {
+  Word bytes = 0, registered = 0;  // sent and received by all ranks
+};
+Moved moved(const std::vector<Communicator>& comms) {
+  Moved all;
+  for (const Communicator& comm : comms) {
+    all.bytes += counters_of(comm).bytes;
+    all.registered += counters_of(comm).registered_bytes;
+  }
+  return all;
+}
+/// Returns what `body` has moved.
+template <class Body>
+Moved moved_by(const std::vector<Communicator>& comms, Body body) {
+  const Moved before = moved(comms);
+  body();
+  // A receiver's task counts in its next turn.
+  const auto settled = [&] {
+    const Moved now = moved(comms);
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    return now.bytes == moved(comms).bytes;
+  };
+  REQUIRE(wait_until(settled));
+  const Moved after = moved(comms);
+  return {after.bytes - before.bytes, after.registered - before.registered};
+}
+
+std::vector<Communicator> cpu_ranks(int ranks, Config config = {}) {
+  config.device = Config::cpu;
+  auto comms = Communicator::create_all(ranks, config);
+  REQUIRE(comms.has_value());
+  return *std::move(comms);
+}
+
+/// A rank's buffers of one call, registered or not.
+template <class T>
+struct Buffers {
+  std::vector<T> in, out;
+  std::vector<RegisteredBuffer> kept;
+  Result<void> make(const Communicator& comm, Index ins, Index outs, Registers what) {
+    in.resize(std::size_t(ins));
+    out.assign(std::size_t(outs), T(-1));
+    const auto keep = [&](std::vector<T>& memory) -> Result<void> {
+      CCL_TRY(auto one,
+              RegisteredBuffer::create(comm, memory.data(), Index(memory.size() * sizeof(T))));
+      kept.push_back(std::move(one));
+      return {};
+    };
+    if (registers_input(what)) CCL_CHECK(keep(in));
+    if (registers_output(what)) CCL_CHECK(keep(out));
+    return {};
+  }
+};
+
+/// All ranks exchange messages of `count` ints with each other.
+Result<void> exchange_ints(const Communicator& comm, auto& all_to_all, Buffers<int>& memory,
+                           Index count, int round) {
+  const int me = comm.rank(), ranks = comm.ranks();
+  for (int p = 0; p < ranks; ++p) {
+    for (Index i = 0; i < count; ++i) {
+      memory.in[std::size_t(p * count + i)] = int(i * 7 + me * 1000 + p * 100 + round);
+    }
+  }
+  CCL_CHECK(all_to_all(memory.in.data(), memory.out.data(), count));
+  for (int p = 0; p < ranks; ++p) {
+    for (Index i = 0; i < count; ++i) {
+      const int wanted = int(i * 7 + p * 1000 + me * 100 + round);
+      if (memory.out[std::size_t(p * count + i)] == wanted) continue;
+      return fail(Errc::internal, "int " + std::to_string(i) + " from rank " + std::to_string(p) +
+                                      " is wrong in round " + std::to_string(round));
+    }
+  }
+  return {};
+}
+
+/// Memory that is registered while this lives.
+struct Registered {
+  explicit Registered(Index bytes)
+      : memory(std::size_t(bytes)),
+        entry{std::make_shared<detail::RegisteredMemory>(memory.data(), bytes)} {
+    detail::add_registered(entry);
+  }
+  ~Registered() { end(); }
+  void end() {
+    if (entry) detail::remove_registered(*entry);
+    entry.reset();
+  }
+  std::vector<std::byte> memory;
+  std::shared_ptr<detail::RegisteredMemory> entry;
+};
+
+/// Posts a step that lies in registered memory.
+void post_lent(const Wire& wire, std::byte* at, Index bytes) {
+  const Word step = *wire.sent;
+  REQUIRE(wire.zero_copy->lend(step, at, bytes));
+  wire.sizes[step % Word(wire.slot_count)] = Word(bytes) | detail::ZeroCopy::mark;
+  *wire.sent = step + 1;
+  detail::HostMemory::store_release(wire.posted, step + 1);
+}
+bool drained(const Wire& wire, Word steps) {
+  return wait_until([&] { return detail::HostMemory::load_credit(wire.drained) >= steps; });
+}
+bool arrived(const Wire& wire, Word steps) {
+  return wait_until([&] { return detail::HostMemory::load_acquire(wire.posted) >= steps; });
+}
+/// Steps through slots until each slot has been used; then the next ones are unannounced until a
+/// slot is returned.
+void fill_slots(OneEdge& edge) {
+  edge.push(0, slots, 1);
+  REQUIRE(drained(edge.out->wires[0], slots));
+  REQUIRE(arrived(edge.in->wires[0], slots));
+}
+void return_slots(OneEdge& edge, Word until) {
+  *edge.in->wires[0].received = until;
+  detail::HostMemory::store_credit(edge.in->wires[0].drained, until);
+  edge.to.proxy.wake();
+}
+
+constexpr WireShape one_wire{1, slots, slot_bytes};
+
+}  // namespace
+
+TEST_CASE("rings send registered buffers without a copy") {
+  FakeVerbs fabric{1};
+  const int ranks = GENERATE(2, 3, 4);
+  const auto what =
+      GENERATE(Registers::neither, Registers::input, Registers::output, Registers::both);
+  const Index count = 6 * ints_of_slot * ranks;
+  const auto comms = cpu_ranks(ranks);
+  const Moved reduced = moved_by(comms, [&] {
+    on_all(comms, [&](const Communicator& comm) -> Result<void> {
+      using Sum = Collective<AllReduce, Ring, Simple, IbTransport>;
+      CCL_TRY(auto sum, Sum::create(comm, plan));
+      Buffers<int> memory;
+      CCL_CHECK(memory.make(comm, count, count, what));
+      std::iota(memory.in.begin(), memory.in.end(), comm.rank());
+      CCL_CHECK(sum(memory.in.data(), memory.out.data(), count));
+      for (Index i = 0; i < count; ++i) {
+        const Index wanted = i * ranks + ranks * (ranks - 1) / 2;
+        if (memory.out[std::size_t(i)] != int(wanted)) return fail(Errc::internal, "a wrong sum");
+      }
+      return {};
+    });
+  });
+  const Word message = Word(count) * sizeof(int), share = message / Word(ranks);
+  // Each rank sends and receives 2 (R - 1) shares.
+  CHECK(reduced.bytes == Word(ranks) * 2 * 2 * Word(ranks - 1) * share);
+  // The first share is the rank's own input, R - 1 are finished results. Partial sums are made in
+  // slots, which costs no further copy.
+  const Word lent_in = registers_input(what) ? share : 0;
+  const Word lent_out = registers_output(what) ? Word(ranks - 1) * share : 0;
+  CHECK(reduced.registered == Word(ranks) * (lent_in + lent_out));
+}
+
+TEST_CASE("messages land in registered buffers, beyond the slots that were announced before") {
+  FakeVerbs fabric{2};
+  const auto what =
+      GENERATE(Registers::neither, Registers::input, Registers::output, Registers::both);
+  constexpr Index steps = 40, count = steps * ints_of_slot;
+  const auto comms = cpu_ranks(2);
+  const Moved exchanged = moved_by(comms, [&] {
+    on_all(comms, [&](const Communicator& comm) -> Result<void> {
+      using Exchange = Collective<AllToAll, Pairwise, Simple, IbTransport>;
+      CCL_TRY(auto all_to_all, Exchange::create(comm, plan));
+      Buffers<int> memory;
+      CCL_CHECK(memory.make(comm, 2 * count, 2 * count, what));
+      return exchange_ints(comm, all_to_all, memory, count, 0);
+    });
+  });
+  constexpr Word each = Word(steps * slot_bytes), both_ends = 2 * each;
+  CHECK(exchanged.bytes == 2 * both_ends);
+  const Word sent = registers_input(what) ? 2 * each : 0;
+  const Word most = registers_output(what) ? 2 * each : 0;
+  const Word through_slots = registers_output(what) ? 2 * Word(slots * slot_bytes) : 0;
+  CHECK(exchanged.registered <= sent + most);
+  CHECK(exchanged.registered >= sent + most - through_slots);
+}
+
+TEST_CASE("small and large messages, registered or not, take turns on the same wires") {
+  FakeVerbs fabric{2};
+  fabric.faults.delay_polls = GENERATE(0, 6);
+  fabric.faults.reorder = true;
+  const bool breaks = GENERATE(false, true);
+  const Environment environment{{{"CCL_IB_QPS_PER_CONNECTION", "2"}}};
+  constexpr Index most = 9 * ints_of_slot;
+  constexpr int rounds = 60;
+  const int ranks = GENERATE(2, 3);
+  const auto comms = cpu_ranks(ranks);
+  const Moved exchanged = moved_by(comms, [&] {
+    on_all(comms, [&](const Communicator& comm) -> Result<void> {
+      using Exchange = Collective<AllToAll, Pairwise, Simple, IbTransport>;
+      CCL_TRY(auto all_to_all, Exchange::create(comm, plan));
+      for (int round = 0; round < rounds; ++round) {
+        const Word chance = mix(Word(round));  // the same on all ranks
+        const Index count = chance % 3 == 0 ? 1 + Index(chance % 50) : 1 + Index(chance % most);
+        const auto what = Registers((Word(round) + Word(comm.rank())) % 4);
+        Buffers<int> memory;
+        CCL_CHECK(memory.make(comm, ranks * count, ranks * count, what));
+        if (breaks && comm.rank() == 0 && round % 8 == 4) fabric.break_one(round % 3);
+        CCL_CHECK(exchange_ints(comm, all_to_all, memory, count, round));
+      }
+      return {};
+    });
+  });
+  CHECK(exchanged.registered > exchanged.bytes / 8);
+  CHECK(exchanged.registered < exchanged.bytes);
+}
+
+TEST_CASE("a step that is lost is sent again from the user's memory, to the user's memory") {
+  FakeVerbs fabric{2};
+  fabric.faults.forge_every = 29;
+  fabric.faults.forged_arrives = GENERATE(false, true);
+  constexpr Index count = 20 * ints_of_slot;
+  const auto comms = cpu_ranks(2);
+  on_all(comms, [&](const Communicator& comm) -> Result<void> {
+    using Exchange = Collective<AllToAll, Pairwise, Simple, IbTransport>;
+    CCL_TRY(auto all_to_all, Exchange::create(comm, plan));
+    Buffers<int> memory;
+    CCL_CHECK(memory.make(comm, 2 * count, 2 * count, Registers::both));
+    for (int round = 0; round < 4; ++round) {
+      CCL_CHECK(exchange_ints(comm, all_to_all, memory, count, round));
+    }
+    return {};
+  });
+  CHECK(fabric.faults.forgeries > 2);
+}
+
+TEST_CASE("memory that a NIC cannot register goes through slots, and the log names it once") {
+  FakeVerbs fabric{1};
+  constexpr Index count = 20 * ints_of_slot;
+  Moved exchanged;
+  const std::string log = log_of([&] {
+    const auto comms = cpu_ranks(2);
+    std::atomic<int> ready{0};
+    exchanged = moved_by(comms, [&] {
+      on_all(comms, [&](const Communicator& comm) -> Result<void> {
+        using Gather = Collective<AllGather, Ring, Simple, IbTransport>;
+        CCL_TRY(auto gather, Gather::create(comm, plan));
+        ++ready;  // the slots of both are registered
+        while (ready < 2) std::this_thread::yield();
+        if (comm.rank() == 0) {
+          const std::lock_guard lock{fabric.mutex};
+          fabric.faults.refuse_memory = true;
+          ++ready;
+        }
+        while (ready < 3) std::this_thread::yield();
+        Buffers<int> memory;
+        CCL_CHECK(memory.make(comm, count, 2 * count, Registers::both));
+        std::fill(memory.in.begin(), memory.in.end(), 40 + comm.rank());
+        for (int n = 0; n < 3; ++n) {
+          CCL_CHECK(gather(memory.in.data(), memory.out.data(), count));
+        }
+        if (memory.out.front() == 40 && memory.out.back() == 41) return {};
+        return fail(Errc::internal, "wrong data");
+      });
+    });
+  });
+  CHECK(exchanged.registered == 0);
+  INFO(log);
+  const std::string line = "goes through slots (cannot register ";
+  CHECK(contains(log, "the registered buffer of " + std::to_string(count * 4) + " bytes at "));
+  CHECK(contains(log, line));
+  CHECK(contains(log, "RLIMIT_MEMLOCK"));
+  std::size_t lines = 0;
+  for (auto at = log.find(line); at != log.npos; at = log.find(line, at + 1)) ++lines;
+  CHECK(lines <= 2 * 2);  // each buffer of each rank
+}
+
+TEST_CASE("a registration that ends lasts for the steps that a NIC still reads") {
+  FakeVerbs fabric{1};
+  OneEdge edge{one_wire};
+  const Wire& out = edge.out->wires[0];
+  Registered sent{slot_bytes};
+  std::fill(sent.memory.begin(), sent.memory.end(), std::byte{0x3c});
+  {
+    const std::lock_guard lock{fabric.mutex};
+    fabric.faults.delay_polls = 1 << 30;  // its completion is not seen yet
+  }
+  const int before = fabric.held();
+  post_lent(out, sent.memory.data(), slot_bytes);
+  edge.from.proxy.wake();
+  REQUIRE(wait_until([&] { return fabric.held() == before + 1; }));
+  sent.end();
+  CHECK(!out.zero_copy->lend(1, sent.memory.data(), slot_bytes));  // later steps go through slots
+  await_turns(edge.from.proxy);
+  CHECK(fabric.held() == before + 1);
+  CHECK(detail::HostMemory::load_credit(out.drained) == 0);
+  fabric.end_delays();
+  edge.from.proxy.wake();
+  edge.to.proxy.wake();
+  REQUIRE(drained(out, 1));
+  REQUIRE(wait_until([&] { return fabric.held() == before; }));
+  REQUIRE(arrived(edge.in->wires[0], 1));
+  CHECK(*reinterpret_cast<const std::uint8_t*>(edge.in->wires[0].slot(0)) == 0x3c);
+}
+
+TEST_CASE("a registration that ends lasts for the step that was announced to land there") {
+  FakeVerbs fabric{1};
+  OneEdge edge{one_wire};
+  const Wire &in = edge.in->wires[0], &out = edge.out->wires[0];
+  fill_slots(edge);
+  Registered place{slot_bytes}, late{slot_bytes}, sent{slot_bytes};
+  std::fill(sent.memory.begin(), sent.memory.end(), std::byte{0x3c});
+  const int before = fabric.held();
+  for (Word step = slots; step < 2 * slots; ++step) {
+    in.zero_copy->land(step, step == slots ? place.memory.data() : late.memory.data(), slot_bytes);
+  }
+  late.end();  // before any of it is announced
+  return_slots(edge, slots);
+  REQUIRE(wait_until([&] { return fabric.held() == before + 1; }));
+  await_turns(edge.to.proxy);
+  place.end();
+  CHECK(fabric.held() == before + 1);
+  for (int n = 0; n < 2; ++n) post_lent(out, sent.memory.data(), slot_bytes);
+  edge.from.proxy.wake();
+  REQUIRE(arrived(in, slots + 2));
+  CHECK(in.sizes[0] == (Word(slot_bytes) | detail::ZeroCopy::mark));
+  CHECK(place.memory == sent.memory);
+  CHECK(in.sizes[1] == Word(slot_bytes));  // in its slot
+  CHECK(late.memory.front() == std::byte{0});
+  CHECK(std::memcmp(in.slot(slots + 1), sent.memory.data(), std::size_t(slot_bytes)) == 0);
+  REQUIRE(drained(out, slots + 2));
+  sent.end();
+  REQUIRE(wait_until([&] { return fabric.held() == before; }));
+}
+
+TEST_CASE("lanes that have failed have their memory back: the peer writes it no more") {
+  FakeVerbs fabric{1};
+  OneEdge edge{one_wire};
+  const Wire &in = edge.in->wires[0], &out = edge.out->wires[0];
+  fill_slots(edge);
+  Registered place{slot_bytes}, sent{slot_bytes};
+  std::fill(sent.memory.begin(), sent.memory.end(), std::byte{0x3c});
+  in.zero_copy->land(slots, place.memory.data(), slot_bytes);
+  return_slots(edge, slots);
+  await_turns(edge.to.proxy);
+  const int writes = fabric.faults.writes;
+  in.zero_copy->revoke();
+  post_lent(out, sent.memory.data(), slot_bytes);
+  edge.from.proxy.wake();
+  REQUIRE(wait_until([&] {
+    const std::lock_guard lock{fabric.mutex};
+    return fabric.faults.writes > writes;
+  }));
+  await_turns(edge.from.proxy);
+  CHECK(place.memory.front() == std::byte{0});
+  CHECK(place.memory.back() == std::byte{0});
+}
+
+TEST_CASE("a step that is larger than its place is an error that names both sizes") {
+  FakeVerbs fabric{1};
+  OneEdge edge{one_wire};
+  const Wire &in = edge.in->wires[0], &out = edge.out->wires[0];
+  fill_slots(edge);
+  Registered place{slot_bytes}, sent{slot_bytes};
+  in.zero_copy->land(slots, place.memory.data(), slot_bytes / 2);
+  return_slots(edge, slots);
+  post_lent(out, sent.memory.data(), slot_bytes);
+  edge.from.proxy.wake();
+  REQUIRE(wait_until([&] { return !edge.from.status.ok(); }));
+  const Error error = edge.from.status.result().error();
+  CHECK(error.code == Errc::mismatch);
+  CHECK(error.rank == 0);
+  CHECK(error.peer == 1);
+  CHECK(contains(error.what, "step 4 has 32768 bytes, and rank 1"));
+  CHECK(contains(error.what, "receives 16384"));
+  CHECK(place.memory[std::size_t(slot_bytes / 2)] == std::byte{0});
+}
