@@ -20,6 +20,9 @@ struct Ring {
   /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int) { return 1; }
   static constexpr int wires = 2;  ///< wires of a rank that one channel uses at once
+  /// True: peers may write parts to their places as soon as a call has begun. What a rank reads
+  /// there goes around the ring before the part that replaces it arrives.
+  static constexpr bool lands_ahead = true;
   template <class Op>
   static constexpr bool supports =
       is_one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;

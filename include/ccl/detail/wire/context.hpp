@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/wire/exchange_steps.hpp>
+#include <ccl/detail/wire/landings.hpp>
 #include <ccl/detail/wire/prims.hpp>
 
 namespace ccl::detail {
@@ -11,6 +12,7 @@ template <class Op, LaneGroup Group, Protocol<Group> Proto, class R, int Align,
           class Work = WireWork<R>, bool Proxied = true>
 class WireContext {
   using Format = WireFormat<Group, Proto, R, Align>;
+  static constexpr bool contiguous = Format::contiguous;
 
  public:
   CCL_HD WireContext(Group group, const Work& work, int channel, int server = 0)
@@ -63,12 +65,28 @@ class WireContext {
       // All primitives of a kernel share the function of their steps.
       constexpr int most = In > Out ? In : Out;
       return Prims<most, most>{group_, work_, channel_, widened<most>(ins), widened<most>(outs)};
+    } else if constexpr (contiguous) {
+      return Prims<In, Out>{group_, work_, channel_,
+                            ins,    outs,  landings_.any() ? &landings_ : nullptr};
     } else {
       return Prims<In, Out>{group_, work_, channel_, ins, outs};
     }
   }
+  /// Lists what `Algo` will receive, if peers may write it to registered memory of this rank.
+  template <class Algo>
+  void list_landings() {
+    if (!work_.proxied || find_registered(work_.output, 1) == nullptr) return;
+    landings_.list([this](auto add) {
+      LandingContext<WireContext, decltype(add)> context{*this, add};
+      Algo::run(Op{}, context);
+    });
+  }
   CCL_HD Exchange<Group, Proto, R, Align, Work> exchange() const {
     return {group_, work_, channel_, server_};
+  }
+  /// Elements in a slice. All wires of the launch have one shape.
+  CCL_HD Index slice_capacity() const {
+    return Format::slice_capacity(work_.slot_packets, work_.slice_steps);
   }
 
  private:
@@ -90,14 +108,11 @@ class WireContext {
     while (Group::width > 1 && n > most) n /= 2;
     return n;
   }
-  /// Elements in a slice. All wires of the launch have one shape.
-  CCL_HD Index slice_capacity() const {
-    return Format::slice_capacity(work_.slot_packets, work_.slice_steps);
-  }
 
   Group group_;
   const Work& work_;
   int channel_, server_;
+  mutable cuda::std::conditional_t<contiguous, Landings, NoLandings> landings_;
 };
 
 /// Body of one launch over wires: one group works on one channel. `Proxied`: see `WirePrims`.
@@ -114,6 +129,9 @@ struct WireBody {
   template <LaneGroup Group>
   CCL_HD void operator()(Group group, int channel) const {
     WireContext<Op, Group, Proto, R, Align, Work, Proxied> context{group, work, channel};
+    if constexpr (WireFormat<Group, Proto, R, Align>::contiguous && lands_ahead<Algo>) {
+      context.template list_landings<Algo>();
+    }
     Algo::run(Op{}, context);
   }
 };

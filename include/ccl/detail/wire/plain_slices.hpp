@@ -5,6 +5,7 @@
 #include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/wire/ends.hpp>
 #include <ccl/detail/wire/format.hpp>
+#include <ccl/detail/wire/landings.hpp>
 #include <ccl/detail/wire/solo_move.hpp>
 
 namespace ccl::detail {
@@ -19,8 +20,9 @@ class PlainSlices {
 
  public:
   /// `in` and `out`: the wires of the channel, by peer or by `column_of` the peer.
-  CCL_HD PlainSlices(const Wire* in, const Wire* out, const int* column_of, Ends& ends)
-      : in_{in}, out_{out}, column_of_{column_of}, ends_{ends} {}
+  CCL_HD PlainSlices(const Wire* in, const Wire* out, const int* column_of, Ends& ends,
+                     Landings* landings)
+      : in_{in}, out_{out}, column_of_{column_of}, ends_{ends}, landings_{landings} {}
 
   /// Permits the proxies to read what is sent from the user's memory. `after_end`: also after the
   /// primitives end, until the holder of the memory has waited.
@@ -50,6 +52,19 @@ class PlainSlices {
   /// Names the place of the slice that follows when the slot of the next one, which has arrived, is
   /// returned.
   void land_behind(const Data& data, Index n) { land(data, ends_.shape.slot_count, n); }
+  /// Names the places of the slices of `Landings` whose slots are not returned, before the first
+  /// one is awaited.
+  void land_first(const Data& data) {
+    if (landings_ == nullptr || !landings_->begin()) return;
+    for (int ahead = 0; ahead < ends_.shape.slot_count; ++ahead) land_listed(data, ahead);
+  }
+  /// Names the place of the slice that follows when the slot of the next one, which has arrived, is
+  /// returned.
+  void land_next(const Data& data) {
+    if (landings_ == nullptr) return;
+    land_listed(data, ends_.shape.slot_count);
+    landings_->advance();
+  }
   /// Reports to the proxies that the lane waits for a slice of n elements on every wire in.
   void want(Index n) {
     for (int i = 0; i < MaxIn; ++i) {
@@ -144,12 +159,19 @@ class PlainSlices {
   /// Names the place of the slice that is `ahead` slices after the next one. Returns false if there
   /// is none.
   bool land(const Data& data, int ahead, Index n) {
-    const InEnd& in = ends_.in[0];
     const Index at = Index(ahead) * ends_.shape.slice;
     const Index left = n - at, each = left < ends_.shape.slice ? left : ends_.shape.slice;
-    ZeroCopy* const past = zero_copy(in_, in.peer, each);
+    return name_place(data, ahead, at, each);
+  }
+  void land_listed(const Data& data, int ahead) {
+    const Landings::Slice* const slice = landings_->at(ahead);
+    if (slice != nullptr) name_place(data, ahead, slice->out, slice->count);
+  }
+  bool name_place(const Data& data, int ahead, Index out_at, Index n) {
+    const InEnd& in = ends_.in[0];
+    ZeroCopy* const past = zero_copy(in_, in.peer, n);
     if (past == nullptr || !past->lands()) return false;
-    past->land(in.received + Word(ahead), data.out(at), each * size);
+    past->land(in.received + Word(ahead), data.out(out_at), n * size);
     return true;
   }
   void revoke(const Wire* wires, int peer) const {
@@ -161,13 +183,14 @@ class PlainSlices {
   const Wire* const out_;
   const int* const column_of_;
   Ends& ends_;
+  Landings* const landings_;
   bool lends_ = false, lends_after_end_ = false;
   Word lent_[MaxOut] = {};  // by wire out: one more than the last step that was lent
 };
 
 /// Replaces `PlainSlices` for groups that move tiles.
 struct NoPlainSlices {
-  CCL_HD NoPlainSlices(const Wire*, const Wire*, const int*, const auto&) {}
+  CCL_HD NoPlainSlices(const Wire*, const Wire*, const int*, const auto&, const Landings*) {}
   CCL_HD void lend(bool) {}
 };
 

@@ -3,6 +3,7 @@
 #include <ccl/algo/peers.hpp>
 #include <ccl/detail/wire/ends.hpp>
 #include <ccl/detail/wire/format.hpp>
+#include <ccl/detail/wire/landings.hpp>
 #include <ccl/detail/wire/plain_slices.hpp>
 #include <ccl/detail/wire/posts.hpp>
 #include <ccl/detail/wire/tiles.hpp>
@@ -30,8 +31,9 @@ class WirePrims {
   static constexpr bool contiguous = Format::contiguous;
 
  public:
+  /// `landings`: the slices that the wire in brings, where parts may land ahead; else null.
   CCL_HD WirePrims(Group group, const WireWork<R>& work, int channel, const Peers<MaxIn>& ins,
-                   const Peers<MaxOut>& outs)
+                   const Peers<MaxOut>& outs, Landings* landings = nullptr)
       : work_{work},
         row_{work.row(channel)},
         group_{group},
@@ -39,7 +41,7 @@ class WirePrims {
         data_{work.input, work.output},
         reduction_{work.reduction},
         ends_{{work.slice_steps}, {}, {}},
-        plain_{work.in + row_, work.out + row_, work.column_of, ends_},
+        plain_{work.in + row_, work.out + row_, work.column_of, ends_, landings},
         spin_{work.watch} {
     group_.sync();  // every lane sees the counts that lane 0 left after earlier primitives
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
@@ -169,10 +171,16 @@ class WirePrims {
       const int n = count - at < ends_.shape.slice ? int(count - at) : ends_.shape.slice;
       if constexpr (contiguous) {
         plain_.template offer<Step>(data_, part.out + at, n);
-        if constexpr (Step::recv) plain_.want(n);
+        if constexpr (Step::recv) {
+          plain_.land_first(data_);
+          plain_.want(n);
+        }
       }
       const bool ready = await_slice<Proto, Proxied>(step, group_, lane_, ends_, spin_);
       if constexpr (contiguous) {
+        if constexpr (Step::recv) {
+          if (ready) plain_.land_next(data_);
+        }
         if (ready) plain_.template move<Step>(reduction_, data_, part.in + at, part.out + at, n);
       } else if (ready || !Proto::carries_flags) {  // without flags, only slots need the credit
         TileMover<Group, Proto, R, Align, MaxIn, MaxOut> mover{group_,     lane_, data_,
