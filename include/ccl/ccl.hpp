@@ -27,6 +27,7 @@
 #include <ccl/auto.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/communicator.hpp>
+#include <ccl/comm/registered_buffer.hpp>
 #include <ccl/epilogue/add_rms_norm.hpp>
 #include <ccl/epilogue/fp8_rows.hpp>
 #include <ccl/epilogue/plain_rows.hpp>

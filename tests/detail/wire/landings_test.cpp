@@ -1,0 +1,97 @@
+#include <ccl/algo/ring.hpp>
+#include <ccl/detail/wire/landings.hpp>
+#include <ccl/types/position.hpp>
+
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace ccl::test {
+using detail::Landings;
+
+namespace {
+
+/// A rank of three, with slices of 100 elements and chunks of 200.
+struct Context {
+  int at = 0;
+  Index count = 0;
+  int order[3] = {0, 1, 2};
+  RingPosition ring() const { return {at, 3, order}; }
+  int root() const { return 0; }
+  int rank() const { return at; }
+  int ranks() const { return 3; }
+  Chunks chunks(int shares) const { return {Layout{count, 0, 0, true}, shares, 0, 1, 200, 1}; }
+  Index slice_capacity() const { return 100; }
+};
+
+template <class Op>
+Landings listed(const Context& of) {
+  Landings all;
+  all.list([&](auto add) {
+    detail::LandingContext<Context, decltype(add)> context{of, add};
+    Ring::run(Op{}, context);
+  });
+  return all;
+}
+std::vector<std::pair<Index, int>> slices(Landings& all) {
+  std::vector<std::pair<Index, int>> out;
+  for (; all.at(0) != nullptr; all.advance()) out.emplace_back(all.at(0)->out, all.at(0)->count);
+  return out;
+}
+struct Silent {};
+struct Refuses {
+  static constexpr bool lands_ahead = false;
+};
+using Slices = std::vector<std::pair<Index, int>>;
+
+}  // namespace
+
+TEST_CASE("a list gives the next slices and those ahead, and begins once") {
+  Landings all;
+  CHECK(!all.any());
+  CHECK(all.at(0) == nullptr);
+  all.list([](auto add) {
+    for (int n = 1; n < 4; ++n) add(Landings::Slice{10 * n, n});
+  });
+  CHECK(all.any());
+  CHECK(all.begin());
+  CHECK(!all.begin());
+  REQUIRE(all.at(2) != nullptr);
+  CHECK(all.at(2)->out == 30);
+  CHECK(all.at(3) == nullptr);
+  all.advance();
+  CHECK(all.at(0)->out == 20);
+  CHECK(all.at(2) == nullptr);
+}
+
+TEST_CASE("a ring lists what it reduces without a place, and what it only stores with one") {
+  // Two rounds: shares of 200 elements, then of 50.
+  Landings all = listed<AllReduce>({1, 750});
+  // Partial sums of the share before this rank's and of its own; then the finished shares.
+  CHECK(slices(all) == Slices{{400, 0},
+                              {500, 0},
+                              {200, 0},
+                              {300, 0},
+                              {0, 100},
+                              {100, 100},
+                              {400, 100},
+                              {500, 100},
+                              {700, 0},
+                              {650, 0},
+                              {600, 50},
+                              {700, 50}});
+}
+
+TEST_CASE("a chain's last rank stores all, and its root receives nothing") {
+  Landings last = listed<Broadcast>({2, 250});
+  CHECK(slices(last) == Slices{{0, 100}, {100, 100}, {200, 50}});
+  CHECK(!listed<Broadcast>({0, 250}).any());
+}
+
+TEST_CASE("only algorithms that say so land ahead") {
+  STATIC_REQUIRE(detail::lands_ahead<Ring>);
+  STATIC_REQUIRE(!detail::lands_ahead<Silent>);
+  STATIC_REQUIRE(!detail::lands_ahead<Refuses>);
+}
+
+}  // namespace ccl::test
