@@ -30,7 +30,7 @@ struct IbSlot {
   std::uint32_t bytes;
   std::uint32_t tag;                 // the channel
   std::uint32_t keys[max_ib_ports];  // for each of the receiver's ports
-  std::uint64_t lands;               // 1: in place of the slot, registered memory for this step
+  Word lands;                        // 1: in place of the slot, registered memory for this step
   Word step;
 };
 static_assert(sizeof(IbSlot) == 64);

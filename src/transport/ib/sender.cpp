@@ -95,8 +95,9 @@ class IbSender final : public IbTask {
     const Word on_board = HostMemory::load_acquire(&slot.step);
     // A slot's address never changes, so an older line serves; without any line the address is
     // unknown. An older line that names a user's memory does not serve.
-    return on_board == next + 1 ||
-           (on_board != 0 && slot.lands == 0 && link_->freed[c].until > next);
+    if (on_board == next + 1) return true;
+    return on_board != 0 && link_->freed[c].until > next &&
+           HostMemory::load_relaxed(&slot.lands) == 0;
   }
 
   /// Free slots of the reverse edge that `step` reports: the same number if it is sent again.
