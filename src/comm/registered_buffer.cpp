@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/forks.hpp"
 #include "transport/registered_memory.hpp"
 
 namespace ccl {
@@ -32,8 +33,10 @@ Result<RegisteredBuffer> RegisteredBuffer::create(const Communicator& comm, void
           fmt::format("rank {} registers {} bytes at {}; pass memory of its own and its size",
                       comm.rank(), bytes, data));
     }
-    return RegisteredBuffer{std::make_shared<detail::BufferEntry>(
-        std::make_shared<detail::RegisteredMemory>(static_cast<std::byte*>(data), bytes))};
+    auto memory = std::make_shared<detail::RegisteredMemory>(static_cast<std::byte*>(data), bytes);
+    // A NIC's registration is shared with forked children, which must not end it.
+    return RegisteredBuffer{
+        detail::left_alone_by_forks(new detail::BufferEntry{std::move(memory)})};
   });
 }
 

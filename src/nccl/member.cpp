@@ -249,7 +249,6 @@ HostStream& Member::worker() {
 /// Returns false if it had left already.
 bool Member::leave() {
   const std::lock_guard lock{mutex_};
-  memory_.clear();
   return created_ && !std::exchange(left_, true);
 }
 

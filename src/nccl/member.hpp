@@ -104,8 +104,8 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Fails with `Errc::invalid_usage` if there are none.
   Result<Signals*> signals() const;
 
-  /// Registers memory with the NICs. Returns its handle, which counts until `drop_memory` or the
-  /// communicator's end.
+  /// Registers memory with the NICs. Returns its handle, which counts until `drop_memory` or until
+  /// this object is destroyed.
   Result<void*> add_memory(void* memory, std::size_t bytes);
   /// Fails with `Errc::invalid_argument` if it is no handle.
   Result<void> drop_memory(const void* handle);

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace ccl::test {
 namespace {
@@ -53,6 +55,27 @@ TEST_CASE("memory that was registered twice stays registered until both have end
   CHECK(detail::find_registered(memory.data() + 100, 10) != nullptr);
   part = fail(Errc::internal, "ended");
   CHECK(detail::find_registered(memory.data() + 100, 10) == nullptr);
+}
+
+TEST_CASE("a forked child that destroys its copy leaves the registration of its parent alone") {
+  const Communicator comm = alone();
+  std::vector<char> memory(1000);
+  std::optional<RegisteredBuffer> buffer;
+  {
+    auto made = RegisteredBuffer::create(comm, memory.data(), 1000);
+    REQUIRE(made.has_value());
+    buffer = *made;
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    buffer.reset();
+    ::_exit(detail::find_registered(memory.data(), 1000) != nullptr ? 0 : 1);
+  }
+  REQUIRE(child > 0);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a buffer without memory or bytes is refused, and a communicator that has failed") {

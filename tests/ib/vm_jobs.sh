@@ -110,6 +110,7 @@ begin split_on_queue_pairs && { job 2 env $one_device CCL_IB_QPS_PER_CONNECTION=
 begin two_devices && { job 2 $endure 20 1000000; check_job " 0 0"; }
 begin two_devices_split_announced && { job 2 env $split CCL_IB_ADAPTIVE_ROUTING=1 CCL_IB_AR_THRESHOLD=1000 $endure 20 1000000; check_job " 0 0"; }
 begin devices_not_merged && { job 2 env CCL_IB_MERGE_NICS=0 $endure 20 1000000; check_job " 0 0"; }
+begin registered_buffers && { job 2 env BYTES=4194304 CALLS=1 "$bin/ccl.vm.registered"; check_job " 0 0" "registered: both: .* 0\.[0-4][0-9] of the bytes through slots"; }
 begin ipv6_gid && { job 2 env $one_device CCL_IB_ADDR_FAMILY=AF_INET6 $endure 5 100000; check_job " 0 0"; }
 begin two_and_one_devices && { job 2 env CCL_IB_HCA==rxe0,rxe1,rxe1_1 $endure 10 1000000; check_job " 0 0"; }
 begin queue_pair_in_error && { job 2 env $one_device $endure 10 300000 repair 5; check_job " 0 0" "goes on over"; }

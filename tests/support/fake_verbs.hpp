@@ -51,6 +51,12 @@ class FakeVerbs final : public FakeDevices {
       for (Completion& completion : pair->queue->done) completion.polls_left = 0;
     }
   }
+  /// Number of queue pairs in the error state.
+  int in_error() {
+    const std::lock_guard lock{mutex};
+    return int(std::count_if(pairs_.begin(), pairs_.end(),
+                             [](const auto& each) { return each.second->state == IBV_QPS_ERR; }));
+  }
   /// Puts a connected queue pair into the error state, as a device may: the oldest but `older`.
   bool break_one(int older = 0) {
     const std::lock_guard lock{mutex};

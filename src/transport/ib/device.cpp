@@ -28,6 +28,12 @@ namespace {
 constexpr std::uintptr_t page = 4096;
 constexpr std::size_t max_gids = 256;
 
+/// Begin and end of the pages that hold the bytes.
+std::pair<std::uintptr_t, std::uintptr_t> pages_of(const void* at, std::size_t bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(at);
+  return {first / page * page, (first + bytes + page - 1) / page * page};
+}
+
 /// Open devices. A forked child cannot use its parent's and opens its own.
 struct OpenDevices {
   pid_t pid = 0;
@@ -58,7 +64,7 @@ Result<std::shared_ptr<IbDevice>> open_device(const Verbs& calls, ibv_device* de
     devices.pid = ::getpid();
   }
   std::weak_ptr<IbDevice>& known = devices.open[device->name];
-  if (auto open = known.lock()) return open;
+  if (auto open = known.lock(); open && !open->is_dead()) return open;
   const auto refuse = [&](const char* what) {
     const int os_code = errno;
     return fail(os_error(Errc::system,
@@ -95,31 +101,41 @@ IbDevice::~IbDevice() {
 }
 
 Result<std::shared_ptr<IbMemory>> IbDevice::memory(void* at, std::size_t bytes, unsigned access) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(at) / page * page;
-  const auto end = (reinterpret_cast<std::uintptr_t>(at) + bytes + page - 1) / page * page;
+  const auto [begin, end] = pages_of(at, bytes);
   const std::lock_guard lock{memory_mutex_};
   std::erase_if(registered_, [](const Registered& r) { return r.memory.expired(); });
   for (const Registered& r : registered_) {
     if (r.begin > begin || r.end < end || r.access != access) continue;
     if (auto shared = r.memory.lock()) return shared;
   }
-  ibv_mr* const region =
-      calls_.reg_mr(pd_, reinterpret_cast<void*>(begin), end - begin, begin, access);
-  if (region == nullptr) {
-    const int os_code = errno;
-    rlimit limit{};
-    (void)::getrlimit(RLIMIT_MEMLOCK, &limit);
-    return fail(os_error(
-        Errc::out_of_memory,
-        fmt::format("cannot register {} bytes with {} ({}; RLIMIT_MEMLOCK is {}); raise that limit",
-                    end - begin, name_, std::strerror(os_code),
-                    limit.rlim_cur == RLIM_INFINITY ? "unlimited"
-                                                    : fmt::format("{} KiB", limit.rlim_cur >> 10)),
-        os_code));
-  }
+  CCL_TRY(ibv_mr* const region, register_pages(begin, end, access));
   auto made = std::make_shared<IbMemory>(shared_from_this(), region);
   registered_.push_back({begin, end, access, made});
   return made;
+}
+
+Result<std::shared_ptr<IbMemory>> IbDevice::user_memory(void* at, std::size_t bytes,
+                                                        unsigned access) {
+  const auto [begin, end] = pages_of(at, bytes);
+  CCL_TRY(ibv_mr* const region, register_pages(begin, end, access));
+  return std::make_shared<IbMemory>(shared_from_this(), region);
+}
+
+Result<ibv_mr*> IbDevice::register_pages(std::uintptr_t begin, std::uintptr_t end,
+                                         unsigned access) {
+  ibv_mr* const region =
+      calls_.reg_mr(pd_, reinterpret_cast<void*>(begin), end - begin, begin, access);
+  if (region != nullptr) return region;
+  const int os_code = errno;
+  rlimit limit{};
+  (void)::getrlimit(RLIMIT_MEMLOCK, &limit);
+  return fail(os_error(
+      Errc::out_of_memory,
+      fmt::format("cannot register {} bytes with {} ({}; RLIMIT_MEMLOCK is {}); raise that limit",
+                  end - begin, name_, std::strerror(os_code),
+                  limit.rlim_cur == RLIM_INFINITY ? "unlimited"
+                                                  : fmt::format("{} KiB", limit.rlim_cur >> 10)),
+      os_code));
 }
 
 Result<std::shared_ptr<IbMemory>> IbDevice::dma_buf_memory(int fd, void* at, std::size_t bytes,
@@ -154,6 +170,7 @@ void IbDevice::read_events() {
                  : event.event_type == IBV_EVENT_PORT_ACTIVE  ? "a port came up"
                  : event.event_type == IBV_EVENT_DEVICE_FATAL ? "the device failed"
                                                               : "a port's address changed");
+        if (event.event_type == IBV_EVENT_DEVICE_FATAL) dead_.store(true);
         events_.fetch_add(1, std::memory_order_release);
         break;
       default:  // of a queue pair: its completions carry more detail

@@ -49,6 +49,9 @@ class IbDevice : public std::enable_shared_from_this<IbDevice> {
 
   /// Registers whole pages. A range that is registered already with the same access is shared.
   Result<std::shared_ptr<IbMemory>> memory(void* at, std::size_t bytes, unsigned access);
+  /// Registers whole pages of a user's memory. Never shared: the registration of a range pins the
+  /// pages of its time, and the user may have mapped others there since.
+  Result<std::shared_ptr<IbMemory>> user_memory(void* at, std::size_t bytes, unsigned access);
   /// Registers the memory of a DMA-BUF from its first byte on. `at` is its address in requests.
   Result<std::shared_ptr<IbMemory>> dma_buf_memory(int fd, void* at, std::size_t bytes,
                                                    unsigned access);
@@ -56,6 +59,8 @@ class IbDevice : public std::enable_shared_from_this<IbDevice> {
   void read_events();
   /// Number of events that may affect a connection: ports that went up or down, and fatal errors.
   unsigned events() const { return events_.load(std::memory_order_acquire); }
+  /// True if the device has failed as a whole: it must be opened anew.
+  bool is_dead() const { return dead_.load(std::memory_order_acquire); }
   /// Queries the device.
   ibv_port_attr port(int number) const;
   bool port_is_active(int number) const { return port(number).state == IBV_PORT_ACTIVE; }
@@ -70,7 +75,9 @@ class IbDevice : public std::enable_shared_from_this<IbDevice> {
   ibv_context* context_;
   ibv_pd* pd_;
   std::string name_;
+  Result<ibv_mr*> register_pages(std::uintptr_t begin, std::uintptr_t end, unsigned access);
   std::atomic<unsigned> events_{0};
+  std::atomic<bool> dead_{false};
   std::mutex events_mutex_, memory_mutex_;
   std::vector<Registered> registered_;
 };

@@ -90,7 +90,7 @@ void IbLink::prepare_wires() {
   if (polled) return;  // lanes of a GPU lend nothing
   for (Wire& wire : wires) {
     wire.zero_copy = &zero_copies.emplace_back(edge.shape.slot_count, ZeroCopy::Memory::registered);
-    if (edge.side == EdgeSide::receiver) wire.zero_copy->at_revoke([this] { close_to_peer(); });
+    wire.zero_copy->at_revoke([this] { close_to_peer(); });
   }
 }
 
@@ -99,7 +99,7 @@ std::shared_ptr<IbMemory> IbLink::user_memory(RegisteredMemory& memory, const Ib
   auto made = memory.with<IbMemory>(port.device.get(), [&]() -> std::shared_ptr<IbMemory> {
     if (!memory.fit()) return nullptr;
     auto registered =
-        port.device->memory(memory.base(), std::size_t(memory.bytes()), buffer_access());
+        port.device->user_memory(memory.base(), std::size_t(memory.bytes()), buffer_access());
     if (registered) return *std::move(registered);
     why = registered.error().what;
     return nullptr;
@@ -118,14 +118,12 @@ bool IbLink::open_to_peer(std::vector<IbQp*> pairs) {
 }
 
 void IbLink::close_to_peer() {
-  const std::lock_guard lock{pairs_mutex_};
-  closed_ = true;
-  for (IbQp* const pair : pairs_) pair->stop();
-}
-
-bool IbLink::is_closed_to_peer() {
-  const std::lock_guard lock{pairs_mutex_};
-  return closed_;
+  {
+    const std::lock_guard lock{pairs_mutex_};
+    if (closed_.exchange(true)) return;
+    for (IbQp* const pair : pairs_) pair->stop();
+  }
+  wake();
 }
 
 void IbLink::stage(const std::string& why) const {

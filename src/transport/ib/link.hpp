@@ -107,11 +107,11 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
     return step >= freed[channel].offered && channel < zero_copies.size() &&
            zero_copies[channel].landing(step).memory != nullptr;
   }
-  /// Names the queue pairs by which the peer writes; false if no more may be made.
+  /// Names the queue pairs of this end; false if no more may be made.
   bool open_to_peer(std::vector<IbQp*> pairs);
-  /// Ends all writes of the peer, for ever. Any thread.
+  /// Ends the accesses of the peer and of the NICs to the user's memory, for ever. Any thread.
   void close_to_peer();
-  bool is_closed_to_peer();
+  bool is_closed_to_peer() const { return closed_.load(std::memory_order_acquire); }
   /// True if received data must be read once before the GPU is notified.
   bool flushes() const {
     return gpu_slots != nullptr && tuning.flush && edge.side == EdgeSide::receiver;
@@ -134,8 +134,8 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   void stage(const std::string& why) const;
   std::atomic<State> state_{State::connecting};
   std::mutex pairs_mutex_;
-  std::vector<IbQp*> pairs_;  // by which the peer writes
-  bool closed_ = false;       // to the peer
+  std::vector<IbQp*> pairs_;
+  std::atomic<bool> closed_{false};  // to the peer
   mutable std::mutex mutex_;
   Error error_;
 };

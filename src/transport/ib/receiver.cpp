@@ -71,6 +71,11 @@ class IbReceiver final : public IbTask {
   bool waits_for_lanes() const override { return link_->polled && !ending(); }
   bool finished() const override { return true; }
   bool needs_peer() const override { return false; }
+  void let_go() override {
+    for (Channel& channel : channels_) {
+      std::fill(channel.landings.begin(), channel.landings.end(), ZeroCopy::Landing{});
+    }
+  }
 
   void arrive() override {
     if (auto socket = link_->arriving.take(0); socket) {
@@ -216,7 +221,8 @@ class IbReceiver final : public IbTask {
     const ZeroCopy::Landing& landing = channel.landings[low % slots];
     const Index most = landing.memory != nullptr ? landing.bytes : link_->edge.shape.slot_bytes;
     if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM || low < channel.received ||
-        low >= channel.offered || bytes > Word(most) || channel.missing[low % slots] == 0) {
+        low >= channel.offered || bytes > Word(most) ||
+        (landing.memory != nullptr && bytes != Word(most)) || channel.missing[low % slots] == 0) {
       if (!draining_) {
         reject(fmt::format("step is {} of {} bytes, not from {} to {} of at most {}", low, bytes,
                            channel.received, channel.offered, most));
@@ -431,11 +437,7 @@ class IbReceiver final : public IbTask {
     for (std::size_t c = 0; c < channels_.size(); ++c) {
       CCL_CHECK(make_pairs(c, all_paths[c], planned));
     }
-    std::vector<IbQp*> open;
-    for (const Pair& pair : pairs_) open.push_back(pair.qp.get());
-    if (!link_->open_to_peer(std::move(open))) {
-      return fail(Errc::aborted, "a call of the receiver has failed");
-    }
+    if (!open_pairs()) return {};
     IbWriter answer;
     answer.put(round_);
     answer.put_all(cards(slot_memory_));
@@ -515,6 +517,10 @@ class IbReceiver final : public IbTask {
   /// Handles the sender's report that its queue pairs work: connects this end's.
   Result<void> go(IbReader& body) {
     if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
+    if (link_->is_closed_to_peer()) {
+      end_pairs();
+      return {};
+    }
     const auto theirs = body.get_all<IbPair>();
     if (!body.good() || theirs.size() != pairs_.size()) {
       return fail(Errc::mismatch, "the sender's queue pairs are not those of the plan");

@@ -73,6 +73,14 @@ class IbSender final : public IbTask {
   bool needs_peer() const override {
     return std::any_of(channels_.begin(), channels_.end(), posted);
   }
+  void let_go() override {
+    for (Channel& channel : channels_) {
+      if (channel.wire.zero_copy == nullptr) continue;
+      channel.wire.zero_copy->close();
+      const Word posted = HostMemory::load_acquire(channel.wire.posted);
+      for (Word step = channel.done; step < posted; ++step) channel.wire.zero_copy->give_back(step);
+    }
+  }
   bool finished() const override {
     return std::all_of(channels_.begin(), channels_.end(), [](const Channel& channel) {
       return channel.done == HostMemory::load_acquire(channel.wire.posted);
@@ -130,7 +138,7 @@ class IbSender final : public IbTask {
       const std::byte* const source = source_of(channel, step, first);
       if (source == nullptr) break;
       const Index bytes = bytes_of(channel, step);
-      if (bytes > Index(to.bytes)) {
+      if (bytes > Index(to.bytes) || (to.lands != 0 && bytes != Index(to.bytes))) {
         misfit(step, bytes, to);
         return true;
       }
@@ -205,6 +213,7 @@ class IbSender final : public IbTask {
     Pair& pair = pairs_[p];
     Chain& chain = chains_[p];
     const Channel& channel = channels_[std::size_t(pair.channel)];
+    const bool lent = is_lent(channel, step);
     const std::uint32_t key = key_of(channel, step, std::size_t(own_port(pair)));
     const auto next = [&]() -> ibv_send_wr& {
       ibv_send_wr& request = chain.requests[chain.count];
@@ -216,8 +225,8 @@ class IbSender final : public IbTask {
       request.num_sge = bytes > 0 ? 1 : 0;
       request.wr.rdma.remote_addr = to;
       request.wr.rdma.rkey = slot.keys[peer_port(pair)];
-      // The CPU cannot read a GPU's memory.
-      const bool readable = link_->gpu_slots == nullptr;
+      // The CPU cannot read a GPU's memory, and lanes that fail cannot end its reads of a user's.
+      const bool readable = link_->gpu_slots == nullptr && !lent;
       if (readable && bytes > 0 && bytes <= pair.qp->inline_bytes()) {
         request.send_flags = IBV_SEND_INLINE;
       }
@@ -439,6 +448,7 @@ class IbSender final : public IbTask {
       }
       first += channel.pairs;
     }
+    if (!open_pairs()) return {};
     IbWriter answer;
     answer.put(round_);
     answer.put_all(mine);

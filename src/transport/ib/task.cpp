@@ -61,6 +61,8 @@ ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
   if (line_.unsent()) line_.flush();
   if (!line_.open() && !left_ && state_ == State::waiting) arrive();
   if (is_behind() && needs_peer()) on_peer_closed();
+  // Lanes have failed, and their failure is that of the communicator.
+  if (state_ != State::over && link_->is_closed_to_peer()) end_pairs();
   bool moved = false;
   if (state_ == State::running) {
     moved = poll();
@@ -292,6 +294,20 @@ void IbTask::close_pairs() {
   queues_.clear();
 }
 
+bool IbTask::open_pairs() {
+  std::vector<IbQp*> open;
+  for (const Pair& pair : pairs_) open.push_back(pair.qp.get());
+  if (link_->open_to_peer(std::move(open))) return true;
+  end_pairs();
+  return false;
+}
+
+void IbTask::end_pairs() {
+  state_ = State::over;
+  close_pairs();
+  let_go();
+}
+
 void IbTask::note_bad(const IbBadPath& path) {
   const bool known = std::find(bad_paths_.begin(), bad_paths_.end(), path) != bad_paths_.end();
   if (!known) bad_paths_.push_back(path);
@@ -322,11 +338,7 @@ void IbTask::trouble(const std::string& text, bool worth_another_try) {
   }
   listen_to_line();  // the peer may have left or failed
   if (state_ != State::running) return;
-  if (link_->is_closed_to_peer()) {  // by lanes, whose failure is that of the communicator
-    state_ = State::over;
-    close_pairs();
-    return;
-  }
+  if (link_->is_closed_to_peer()) return end_pairs();
   if (left_) {
     on_peer_closed();
     return;
@@ -350,7 +362,7 @@ void IbTask::on_peer_closed() {
   }
   state_ = State::over;
   take_arrived();
-  close_pairs();
+  end_pairs();
 }
 
 void IbTask::cannot_receive(const Pair& pair, int code) {
@@ -380,8 +392,7 @@ void IbTask::send_error(const Error& error) {
 void IbTask::refuse(const Error& error) {
   send_error(error);
   const bool tell = fails_communicator();
-  state_ = State::over;
-  close_pairs();
+  end_pairs();
   link_->fail_with(error, tell);
 }
 

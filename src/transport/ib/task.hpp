@@ -34,6 +34,9 @@ class IbTask : public ProxyTask {
   bool ending() const final { return link_->closing.load(std::memory_order_acquire); }
   bool arm() final;
 
+  /// The link names no queue pairs that are gone, whatever has ended the task.
+  ~IbTask() override { (void)link_->open_to_peer({}); }
+
  protected:
   enum class State { waiting, making, running, over };
   struct Pair {
@@ -54,6 +57,7 @@ class IbTask : public ProxyTask {
   virtual void make_anew(const std::string& why) = 0;  // after a failure
   virtual void arrive() {}
   virtual void take_arrived() {}  // before the queue pairs are destroyed
+  virtual void let_go() = 0;  // ends the task's hold on the users' memory; no queue pairs are left
   virtual bool sends() const = 0;
 
   Result<void> take_ports();
@@ -71,6 +75,10 @@ class IbTask : public ProxyTask {
   /// This end's ports, with the peer's keys to memory for each.
   std::vector<IbPortCard> cards(const std::vector<std::shared_ptr<IbMemory>>& memory) const;
   void close_pairs();
+  /// Registers this end's queue pairs with the link. False if lanes have failed: the task is over.
+  bool open_pairs();
+  /// Ends the task's queue pairs for ever.
+  void end_pairs();
   bool poll();
   void watch(int fd);
   void listen_to_line();

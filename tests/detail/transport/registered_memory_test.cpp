@@ -70,14 +70,20 @@ TEST_CASE("a NIC is lent registered memory only, which the step keeps until it i
   CHECK(!kept.expired());
   past.give_back(0);
   CHECK(kept.expired());
+  entry = enter(memory);
+  past.close();
+  CHECK(!past.lend(1, memory.data(), 100));  // nobody would give it back
+  detail::remove_registered(*entry);
 }
 
 TEST_CASE("the place of a step is that of its step only, and does not keep the memory") {
   ZeroCopy past{4, ZeroCopy::Memory::registered};
   std::vector<std::byte> memory(100);
-  past.land(5, memory.data(), 100);
-  CHECK(past.landing(5).memory == nullptr);  // not registered
+  past.land(4, memory.data(), 100);
+  CHECK(past.landing(4).memory == nullptr);  // not registered
   auto entry = enter(memory);
+  past.land(4, memory.data(), 100);  // each step looks once
+  CHECK(past.landing(4).memory == nullptr);
   past.land(5, memory.data() + 1, 99);
   past.land(5, memory.data(), 100);  // it has a place
   CHECK(past.landing(1).memory == nullptr);

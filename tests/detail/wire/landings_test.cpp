@@ -86,6 +86,7 @@ TEST_CASE("a chain's last rank stores all, and its root receives nothing") {
   Landings last = listed<Broadcast>({2, 250});
   CHECK(slices(last) == Slices{{0, 100}, {100, 100}, {200, 50}});
   CHECK(!listed<Broadcast>({0, 250}).any());
+  CHECK(!listed<Reduce>({0, 250}).any());  // reduces all that it receives
 }
 
 TEST_CASE("only algorithms that say so land ahead") {

@@ -49,6 +49,7 @@ class ZeroCopy {
   bool lend(Word step, const void* place, Index bytes) {
     Region& region = places_[index(step)];
     if (which_ == Memory::registered) {
+      if (closed_.load(std::memory_order_relaxed)) return false;
       region.lent = find_registered(place, bytes);
       if (region.lent == nullptr) return false;
     }
@@ -62,6 +63,8 @@ class ZeroCopy {
     return places_[index(step)].lent;
   }
   void give_back(Word step) { places_[index(step)].lent.reset(); }
+  /// Ends lending, because nobody gives steps back any more.
+  void close() { closed_.store(true, std::memory_order_relaxed); }
   /// Returns one more than the last step that was lent. Called by lanes.
   Word lent() const { return lent_; }
   /// Offers memory for a step; may be repeated.
@@ -83,11 +86,9 @@ class ZeroCopy {
   void land(Word step, void* place, Index bytes) {
     Region& region = places_[index(step)];
     if (region.landing.load(std::memory_order_relaxed) == step + 1) return;
-    auto memory = find_registered(place, bytes);
-    if (memory == nullptr) return;
     region.at = place;
     region.bytes = bytes;
-    region.memory = std::move(memory);
+    region.memory = find_registered(place, bytes);  // or none, so that each step looks once
     region.landing.store(step + 1, std::memory_order_release);
   }
   /// Returns the place of a step that has not arrived. Called by the proxy.
@@ -108,10 +109,10 @@ class ZeroCopy {
   Index wanted_bytes() const { return wanted_bytes_.load(std::memory_order_relaxed); }
   std::byte* place(Word step) const { return static_cast<std::byte*>(places_[index(step)].at); }
 
-  /// Sets the function by which `revoke` ends a peer's writes. Called before lanes have the wire.
+  /// Sets the function by which `revoke` ends accesses of NICs. Called before lanes have the wire.
   void at_revoke(std::function<void()> stop) { stop_ = std::move(stop); }
-  /// Ends all use of the user's memory: after its return no proxy accesses it and no peer writes
-  /// it. A NIC may still read registered memory. Does not wait for any peer.
+  /// Ends all use of the user's memory: after its return no proxy, NIC or peer accesses it. Does
+  /// not wait for any peer.
   void revoke() {
     revoked_.store(true);
     if (stop_) stop_();
@@ -154,7 +155,7 @@ class ZeroCopy {
   Word lent_ = 0;
   std::atomic<Word> offered_{0}, wanted_{0};
   std::atomic<Index> wanted_bytes_{-1};
-  std::atomic<bool> revoked_{false};
+  std::atomic<bool> revoked_{false}, closed_{false};
   std::atomic<int> users_{0};
 };
 

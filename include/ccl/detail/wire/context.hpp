@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/wire/exchange_steps.hpp>
 #include <ccl/detail/wire/landings.hpp>
 #include <ccl/detail/wire/prims.hpp>
@@ -75,6 +76,8 @@ class WireContext {
   /// Lists what `Algo` will receive, if peers may write it to registered memory of this rank.
   template <class Algo>
   void list_landings() {
+    const Index slice_bytes = slice_capacity() * Index{sizeof(typename R::Type)};
+    if (work_.slice_steps != 1 || slice_bytes < ZeroCopy::min_bytes) return;  // as `PlainSlices`
     if (!work_.proxied || find_registered(work_.output, 1) == nullptr) return;
     landings_.list([this](auto add) {
       LandingContext<WireContext, decltype(add)> context{*this, add};

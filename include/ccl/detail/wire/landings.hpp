@@ -29,11 +29,16 @@ class Landings {
   bool begin() { return !std::exchange(began_, true); }
 
   /// Lists the slices: `run` passes each one to the function that it gets, and is called twice.
-  /// Lists nothing without memory.
+  /// Lists nothing if no slice has a place, or without memory.
   template <class Run>
   void list(Run run) {
     Index most = 0, filled = 0;
-    run([&](const Slice&) { ++most; });
+    bool lands = false;
+    run([&](const Slice& slice) {
+      ++most;
+      lands = lands || slice.count > 0;
+    });
+    if (!lands) return;
     slices_.reset(new (std::nothrow) Slice[std::size_t(most)]);
     if (slices_ == nullptr) return;
     run([&](const Slice& slice) { slices_[std::size_t(filled++)] = slice; });

@@ -331,16 +331,19 @@ TEST_CASE("a step that is lost is sent again from the user's memory, to the user
   fabric.faults.forged_arrives = GENERATE(false, true);
   constexpr Index count = 20 * ints_of_slot;
   const auto comms = cpu_ranks(2);
-  on_all(comms, [&](const Communicator& comm) -> Result<void> {
-    using Exchange = Collective<AllToAll, Pairwise, Simple, IbTransport>;
-    CCL_TRY(auto all_to_all, Exchange::create(comm, plan));
-    Buffers<int> memory;
-    CCL_CHECK(memory.make(comm, 2 * count, 2 * count, Registers::both));
-    for (int round = 0; round < 4; ++round) {
-      CCL_CHECK(exchange_ints(comm, all_to_all, memory, count, round));
-    }
-    return {};
+  const Moved exchanged = moved_by(comms, 0, [&] {
+    on_all(comms, [&](const Communicator& comm) -> Result<void> {
+      using Exchange = Collective<AllToAll, Pairwise, Simple, IbTransport>;
+      CCL_TRY(auto all_to_all, Exchange::create(comm, plan));
+      Buffers<int> memory;
+      CCL_CHECK(memory.make(comm, 2 * count, 2 * count, Registers::both));
+      for (int round = 0; round < 4; ++round) {
+        CCL_CHECK(exchange_ints(comm, all_to_all, memory, count, round));
+      }
+      return {};
+    });
   });
+  CHECK(exchanged.registered > exchanged.bytes / 2);
   CHECK(fabric.faults.forgeries > 2);
 }
 
@@ -480,38 +483,94 @@ TEST_CASE("lanes that have failed have their memory back: the peer writes it no 
   fill_slots(edge);
   Registered place{slot_bytes}, sent{slot_bytes};
   std::fill(sent.memory.begin(), sent.memory.end(), std::byte{0x3c});
+  const int before = fabric.held();
   in.zero_copy->land(slots, place.memory.data(), slot_bytes);
   return_slots(edge, slots);
+  REQUIRE(wait_until([&] { return fabric.held() == before + 1; }));  // it is announced
   await_turns(edge.to.proxy);
-  const int writes = fabric.faults.writes;
-  in.zero_copy->revoke();
+  const auto writes = [&] {
+    const std::lock_guard lock{fabric.mutex};
+    return fabric.faults.writes;
+  };
+  const int writes_before = writes();
+  const bool fails = GENERATE(false, true);
+  if (fails) in.zero_copy->revoke();
   post_lent(out, sent.memory.data(), slot_bytes);
   edge.from.proxy.wake();
-  REQUIRE(wait_until([&] {
-    const std::lock_guard lock{fabric.mutex};
-    return fabric.faults.writes > writes;
-  }));
+  REQUIRE(wait_until([&] { return writes() > writes_before; }));
   await_turns(edge.from.proxy);
-  CHECK(place.memory.front() == std::byte{0});
-  CHECK(place.memory.back() == std::byte{0});
+  CHECK(place.memory.front() == (fails ? std::byte{0} : std::byte{0x3c}));
+  CHECK(place.memory.back() == (fails ? std::byte{0} : std::byte{0x3c}));
+  // Nothing holds the memory of a step that will not arrive.
+  const std::weak_ptr<detail::RegisteredMemory> kept = place.entry;
+  place.end();
+  edge.to.proxy.wake();
+  CHECK(wait_until([&] { return kept.expired(); }));
 }
 
-TEST_CASE("a step that is larger than its place is an error that names both sizes") {
+TEST_CASE("lanes that fail stop the NIC that reads their memory, and nothing holds it any more") {
+  FakeVerbs fabric{1};
+  OneEdge edge{one_wire};
+  const Wire& out = edge.out->wires[0];
+  fill_slots(edge);
+  Registered sent{slot_bytes};
+  post_lent(out, sent.memory.data(), slot_bytes);  // waits for a slot
+  edge.from.proxy.wake();
+  const std::weak_ptr<detail::RegisteredMemory> kept = sent.entry;
+  sent.end();
+  CHECK(!kept.expired());
+  {
+    const Hold hold{edge.from.proxy};
+    out.zero_copy->revoke();
+    CHECK(fabric.in_error() == 1);
+  }
+  REQUIRE(wait_until([&] { return kept.expired(); }));
+  Registered later{slot_bytes};
+  CHECK(!out.zero_copy->lend(slots + 1, later.memory.data(), slot_bytes));
+}
+
+TEST_CASE("a registration is never that of another one, whose pages may be gone") {
+  FakeVerbs fabric{1};
+  OneEdge edge{one_wire};
+  const Wire& out = edge.out->wires[0];
+  std::vector<std::byte> memory(std::size_t(2 * slot_bytes));
+  const auto enter = [&](Index from, Index bytes) {
+    auto entry = std::make_shared<detail::RegisteredMemory>(memory.data() + from, bytes);
+    detail::add_registered(entry);
+    return entry;
+  };
+  const int before = fabric.regions_made;
+  const auto all = enter(0, 2 * slot_bytes);
+  post_lent(out, memory.data(), slot_bytes);
+  edge.from.proxy.wake();
+  REQUIRE(drained(out, 1));
+  CHECK(fabric.regions_made == before + 1);
+  detail::remove_registered(*all);  // its registration lives as long as `all`
+  const auto part = enter(slot_bytes, slot_bytes);
+  post_lent(out, memory.data() + slot_bytes, slot_bytes);
+  edge.from.proxy.wake();
+  REQUIRE(drained(out, 2));
+  CHECK(fabric.regions_made == before + 2);
+  detail::remove_registered(*part);
+}
+
+TEST_CASE("a step that is larger or smaller than its place is an error that names both sizes") {
   FakeVerbs fabric{1};
   OneEdge edge{one_wire};
   const Wire &in = edge.in->wires[0], &out = edge.out->wires[0];
   fill_slots(edge);
   Registered place{slot_bytes}, sent{slot_bytes};
-  in.zero_copy->land(slots, place.memory.data(), slot_bytes / 2);
+  const bool larger = GENERATE(false, true);
+  const Index step_bytes = larger ? slot_bytes : slot_bytes / 2, place_bytes = slot_bytes * 3 / 4;
+  in.zero_copy->land(slots, place.memory.data(), place_bytes);
   return_slots(edge, slots);
-  post_lent(out, sent.memory.data(), slot_bytes);
+  post_lent(out, sent.memory.data(), step_bytes);
   edge.from.proxy.wake();
   REQUIRE(wait_until([&] { return !edge.from.status.ok(); }));
   const Error error = edge.from.status.result().error();
   CHECK(error.code == Errc::mismatch);
   CHECK(error.rank == 0);
   CHECK(error.peer == 1);
-  CHECK(contains(error.what, "step 4 has 32768 bytes, and rank 1"));
-  CHECK(contains(error.what, "receives 16384"));
-  CHECK(place.memory[std::size_t(slot_bytes / 2)] == std::byte{0});
+  CHECK(contains(error.what, "step 4 has " + std::to_string(step_bytes) + " bytes, and rank 1"));
+  CHECK(contains(error.what, "receives 24576"));
 }
