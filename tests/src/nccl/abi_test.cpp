@@ -171,7 +171,10 @@ TEST_CASE("a rank in each thread, two of which exchange a message") {
       run(ncclGroupEnd());
     }
     if (count != ranks || mine != r || device != -1) run(ncclInternalError);
+    void* handle = nullptr;
+    run(ncclCommRegister(comm, &got[at], sizeof(int), &handle));
     run(ncclCommFinalize(comm));
+    run(ncclCommDeregister(comm, handle));
     run(ncclCommDestroy(comm));
     if (results[at] == ncclNumResults) results[at] = ncclSuccess;
   };
