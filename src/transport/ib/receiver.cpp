@@ -54,11 +54,13 @@ class IbReceiver final : public IbTask {
 
   bool sends() const override { return false; }
 
-  bool move(ProxyCounters& counters) override {
-    bool moved = false;
+  void count(ProxyCounters& counters) override {
     counters.steps += std::exchange(steps_, 0);
     counters.bytes += std::exchange(bytes_, 0);
     counters.registered_bytes += std::exchange(registered_bytes_, 0);
+  }
+  bool move(ProxyCounters&) override {
+    bool moved = false;
     for (std::size_t c = 0; c < channels_.size() && state_ == State::running; ++c) {
       moved = offer_slots(c) || moved;
     }

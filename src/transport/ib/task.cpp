@@ -68,6 +68,7 @@ ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
     moved = poll();
     if (state_ == State::running && move(counters)) moved = true;
   }
+  count(counters);
   if (closing && (finished() || state_ == State::over || !link_->healthy())) {
     if (line_.open() && link_->healthy()) line_.send(IbControlType::close_notify);
     if (!link_->healthy()) send_error(link_->context.status->result().error());

@@ -48,6 +48,7 @@ class IbTask : public ProxyTask {
   IbTask(std::shared_ptr<IbLink> link, net::SecureSocket socket);
 
   virtual bool move(ProxyCounters& counters) = 0;  // moves steps; true if anything moved
+  virtual void count(ProxyCounters&) {}  // what has arrived, also with the end of the connection
   virtual bool could_move() const = 0;
   virtual bool waits_for_lanes() const = 0;  // which cannot call, or for the other end's memory
   virtual bool finished() const = 0;         // all posted steps have been transmitted
