@@ -68,6 +68,16 @@ Moved moved_by(const std::vector<Communicator>& comms, Word bytes, Body body) {
   return {after.bytes - before.bytes, after.registered - before.registered};
 }
 
+/// The rank's connections live until it has counted what they have moved.
+Result<void> await_counted(const Communicator& comm, Word bytes) {
+  const auto counted = [&] {
+    detail::Access::state(comm)->proxy.wake();
+    return counters_of(comm).bytes >= bytes;
+  };
+  if (wait_until(counted)) return {};
+  return fail(Errc::internal, "bytes are not counted");
+}
+
 std::vector<Communicator> cpu_ranks(int ranks, Config config = {}) {
   config.device = Config::cpu;
   auto comms = Communicator::create_all(ranks, config);
@@ -193,7 +203,7 @@ TEST_CASE("rings send from registered buffers and receive into them") {
         const Index wanted = i * ranks + ranks * (ranks - 1) / 2;
         if (memory.out[std::size_t(i)] != int(wanted)) return fail(Errc::internal, "a wrong sum");
       }
-      return {};
+      return await_counted(comm, bytes / Word(ranks));
     });
   });
   CHECK(reduced.bytes == bytes);
@@ -220,7 +230,8 @@ TEST_CASE("messages land in registered buffers, beyond the slots that were annou
       CCL_TRY(auto all_to_all, Exchange::create(comm, plan));
       Buffers<int> memory;
       CCL_CHECK(memory.make(comm, 2 * count, 2 * count, what));
-      return exchange_ints(comm, all_to_all, memory, count, 0);
+      CCL_CHECK(exchange_ints(comm, all_to_all, memory, count, 0));
+      return await_counted(comm, bytes / 2);
     });
   });
   CHECK(exchanged.bytes == bytes);
