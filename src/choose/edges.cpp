@@ -94,7 +94,7 @@ std::string no_levels(const CommState& state, const CandidateFacts& one, const H
       return fmt::format("one of its levels is not for {} ranks", ranks);
     }
     if (step.mover != Mover::peers) continue;
-    if (step.outer) return "hosts do not address each other's memory";
+    if (step.outer) return "its outer level goes over wires";
     if (auto why = no_peers(state, true); !why.empty()) return why;
     if (auto why = short_peer_lines(state, step.line_bytes, true); !why.empty()) return why;
   }

@@ -256,6 +256,9 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::borrow(std::shared_ptr<Gpu> gpu, v
                               at));
     }
     memory->name_.handles = 1;
+    if ((how.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && memory->gpu_->fabric()) {
+      (void)memory->export_fabric();  // else ranks of other hosts are refused by name
+    }
   }
   Memories::instance().put(memory->name_, -1, memory);
   memory->enlisted_ = true;

@@ -17,7 +17,7 @@ struct OneShot {
   static constexpr bool reorders = false;
   static constexpr int boxes = 1;
   static constexpr bool splits = false;  ///< true: an all-reduce is split into shares
-  using RankCounts = ccl::RankCounts<2, 4, 8>;
+  using RankCounts = ccl::RankCounts<2, 4, 8, max_view_ranks>;
   template <class Op>
   static constexpr bool supports =
       is_one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll, Reduce, AllToAllV, Broadcast,
@@ -138,10 +138,7 @@ struct OneShot {
   /// no elements.
   template <class Prims>
   CCL_HD static constexpr void store_others(Prims& prims, int box, int t) {
-    const auto all = prims.collect(box, t);
-    CCL_UNROLL for (int r = 0; r < Prims::max_ranks; ++r) {
-      if (r != prims.rank()) prims.store(r, t, all.of[r]);
-    }
+    prims.store_others(box, t);
   }
 
  private:

@@ -13,7 +13,7 @@ struct TwoShot {
   static constexpr bool reorders = false;
   static constexpr int boxes = 2;
   static constexpr bool splits = true;  ///< true: an all-reduce is split into shares
-  using RankCounts = ccl::RankCounts<2, 4, 8>;
+  using RankCounts = ccl::RankCounts<2, 4, 8, max_view_ranks>;
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllReduce, Broadcast, Reduce, AllReduceRows>;
   template <class Op>

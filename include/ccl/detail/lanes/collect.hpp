@@ -35,11 +35,12 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Pac
 /// Waits for one tile of each of `ranks` peers, at most N and at least `Fewest`. Tile n is
 /// that of rank n, `stride` packets after tile n - 1. `skip` is a rank that sends none; its tile is
 /// loaded too, because a branch would separate the loads. For absent ranks, the tile of a present
-/// rank is loaded again.
+/// rank is loaded again. The first tile is that of rank `first`, from which the others are counted.
 template <int N, int Fewest = fewest_ranks(N), class Lane, class Memory>
 CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, const Packet* tile,
                                                            Index stride, Word flag, int skip,
-                                                           int ranks, SpinWait<Memory>& spin_wait) {
+                                                           int ranks, SpinWait<Memory>& spin_wait,
+                                                           int first = 0) {
   typename Lane::Arrival got[N];
   bool has_arrived;
   int late = -1;
@@ -58,7 +59,7 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
     }
     if (late >= ranks) late = other;
     if (has_arrived) late = -1;
-  } while (!lane.agree(spin_wait.ends(late, flag)));
+  } while (!lane.agree(spin_wait.ends(late < 0 ? late : late + first, flag)));
   Fragments<typename Lane::Fragment, N> result;
   CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
   return result;

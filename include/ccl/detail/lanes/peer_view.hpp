@@ -9,10 +9,23 @@ namespace ccl::detail {
 /// must never be read from the data of another protocol. A view.
 struct PeerView {
   static constexpr int max_ranks = max_view_ranks;
-  Packet* scratch[max_ranks] = {};  // 2 * half_packets each; flags start as 0
+  /// Of each rank if there are at most `max_unrolled_ranks`: 2 * half_packets each; flags start as
+  /// 0. Addresses in the arguments of a kernel cost no load.
+  Packet* scratch[max_unrolled_ranks] = {};
   // Constant: a slow peer may still read the half of a smaller launch.
   Index half_packets = 0;
   int rank = 0, ranks = 1;
+  Packet* const* table = nullptr;  // of each rank of a larger view, in this rank's memory
+
+  /// Returns the scratch of a rank in a kernel for up to `Most` ranks.
+  template <int Most = max_unrolled_ranks>
+  CCL_HD Packet* scratch_of(int r) const {
+    if constexpr (Most > max_unrolled_ranks) {
+      return table[r];
+    } else {
+      return scratch[r];
+    }
+  }
 };
 
 /// Count of launches. Every block reads its own copy, so that no block waits for another. The
