@@ -37,7 +37,7 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
     CCL_TRY(device->tables, device->arena.allocate(count_bytes + table_bytes));
     epoch_.copies = reinterpret_cast<Word*>(device->tables.at());
     if (table_bytes > 0) {
-      view_.table = reinterpret_cast<Packet**>(device->tables.at() + count_bytes);
+      view_.set_table(reinterpret_cast<Packet**>(device->tables.at() + count_bytes));
     }
     return {};
   };

@@ -134,9 +134,9 @@ class PeerWorld {
   template <class Work>
   void fill(Work& work, int r, int channels, const detail::AbortWatch& watch) {
     for (int p = 0; p < Ranks; ++p) {
-      if (Kernel <= max_unrolled_ranks) work.peers.scratch[p] = lines(scratch_[p].data());
+      if (Kernel <= max_unrolled_ranks) work.peers.scratch[p] = table_[p];
     }
-    work.peers.table = table_.data();
+    if (Kernel > max_unrolled_ranks) work.peers.set_table(table_.data());
     if constexpr (requires { work.rows; }) work.rows = Ranks;  // as the launch of a wide kernel
     work.peers.half_packets = half_packets_;
     work.peers.rank = r;

@@ -138,7 +138,14 @@ struct OneShot {
   /// no elements.
   template <class Prims>
   CCL_HD static constexpr void store_others(Prims& prims, int box, int t) {
-    prims.store_others(box, t);
+    if constexpr (Prims::max_ranks > max_unrolled_ranks) {
+      prims.store_others(box, t);
+    } else {
+      const auto all = prims.collect(box, t);
+      CCL_UNROLL for (int r = 0; r < Prims::max_ranks; ++r) {
+        if (r != prims.rank()) prims.store(r, t, all.of[r]);
+      }
+    }
   }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <ccl/types/macros.hpp>
 
+#include <cuda/std/type_traits>
+
 namespace ccl {
 
 /// Maximum number of ranks of a peer view: the GPUs of one NVLink domain.
@@ -27,11 +29,9 @@ struct UnrolledCounts {
 };
 template <int... Kept, int First, int... Others>
 struct UnrolledCounts<RankCounts<Kept...>, First, Others...>
-    : UnrolledCounts<RankCounts<Kept...>, Others...> {};
-template <int... Kept, int First, int... Others>
-  requires(First <= max_unrolled_ranks)
-struct UnrolledCounts<RankCounts<Kept...>, First, Others...>
-    : UnrolledCounts<RankCounts<Kept..., First>, Others...> {};
+    : UnrolledCounts<cuda::std::conditional_t<(First <= max_unrolled_ranks),
+                                              RankCounts<Kept..., First>, RankCounts<Kept...>>,
+                     Others...> {};
 }  // namespace detail
 
 /// Numbers of ranks for which an algorithm over a peer view has kernels. A kernel for N ranks also

@@ -14,13 +14,27 @@ struct WordSet {
   static constexpr int parts = (Count + bits - 1) / bits;
   Part part[parts] = {};
 
-  CCL_HD constexpr void insert(int n) { part[n / bits] |= Part{1} << n % bits; }
-  CCL_HD constexpr bool contains(int n) const { return (part[n / bits] >> n % bits & 1) != 0; }
+  // No index is known at run time only: a lane would keep the set in local memory.
+  CCL_HD constexpr void insert(int n) {
+    CCL_UNROLL for (int i = 0; i < parts; ++i) {
+      if (parts == 1 || n / bits == i) part[i] |= Part{1} << bit_of(n);
+    }
+  }
+  CCL_HD constexpr bool contains(int n) const {
+    Part of_n = 0;
+    CCL_UNROLL for (int i = 0; i < parts; ++i) {
+      if (parts == 1 || n / bits == i) of_n = part[i];
+    }
+    return (of_n >> bit_of(n) & 1) != 0;
+  }
   CCL_HD constexpr bool empty() const {
     Part any = 0;
     CCL_UNROLL for (int i = 0; i < parts; ++i) any |= part[i];
     return any == 0;
   }
+
+ private:
+  CCL_HD static constexpr int bit_of(int n) { return parts == 1 ? n : n % bits; }
 };
 
 }  // namespace ccl::detail

@@ -26,12 +26,18 @@ CCL_HD int lowest_bit(Word bits) {
 template <class Work, int Count>
 CCL_HD void count_for_absent(const Work& work, const WordSet<Count>& words, int block, int lane,
                              int lanes) {
-  CCL_ROLL for (int i = 0; i < WordSet<Count>::parts; ++i) {
-    for (auto left = words.part[i]; left != 0; left &= left - 1) {
-      const int word = i * WordSet<Count>::bits + lowest_bit(left);
-      Word* const counts = work.state.copies + word * work.state.count;
+  const auto count_part = [&](auto left, int first) {
+    for (; left != 0; left &= left - 1) {
+      Word* const counts = work.state.copies + (first + lowest_bit(left)) * work.state.count;
       for_absent_blocks(block, work.blocks, work.state.count, lane, lanes,
-                        [&](int copy) { count_one(counts + copy); });
+                        [&](int i) { count_one(counts + i); });
+    }
+  };
+  if constexpr (WordSet<Count>::parts == 1) {
+    count_part(words.part[0], 0);
+  } else {
+    CCL_ROLL for (int i = 0; i < WordSet<Count>::parts; ++i) {
+      count_part(words.part[i], i * WordSet<Count>::bits);
     }
   }
 }

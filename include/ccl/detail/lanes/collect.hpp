@@ -35,12 +35,11 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect(const Lane& lane, const Pac
 /// Waits for one tile of each of `ranks` peers, at most N and at least `Fewest`. Tile n is
 /// that of rank n, `stride` packets after tile n - 1. `skip` is a rank that sends none; its tile is
 /// loaded too, because a branch would separate the loads. For absent ranks, the tile of a present
-/// rank is loaded again. The first tile is that of rank `first`, from which the others are counted.
+/// rank is loaded again.
 template <int N, int Fewest = fewest_ranks(N), class Lane, class Memory>
 CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, const Packet* tile,
                                                            Index stride, Word flag, int skip,
-                                                           int ranks, SpinWait<Memory>& spin_wait,
-                                                           int first = 0) {
+                                                           int ranks, SpinWait<Memory>& spin_wait) {
   typename Lane::Arrival got[N];
   bool has_arrived;
   int late = -1;
@@ -59,7 +58,33 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
     }
     if (late >= ranks) late = other;
     if (has_arrived) late = -1;
-  } while (!lane.agree(spin_wait.ends(late < 0 ? late : late + first, flag)));
+  } while (!lane.agree(spin_wait.ends(late, flag)));
+  Fragments<typename Lane::Fragment, N> result;
+  CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
+  return result;
+}
+
+/// Waits for the tile of each of the `ranks` ranks from `first` on, at most N, as `collect_peers`
+/// does. `tile` and `skip` are those of rank `first` and counted from it; -1: none is skipped.
+template <int N, class Lane, class Memory>
+CCL_HD Fragments<typename Lane::Fragment, N> collect_batch(const Lane& lane, const Packet* tile,
+                                                           Index stride, Word flag, int skip,
+                                                           int ranks, SpinWait<Memory>& spin_wait,
+                                                           int first) {
+  typename Lane::Arrival got[N];
+  const int other = skip == 0 ? 1 : 0;  // loaded in place of absent ranks
+  for (;;) {
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      got[n] = lane.load(tile + (n < ranks ? n : other) * stride);
+    }
+    int late = -1;
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      const bool awaited = n < ranks && n != skip;
+      if (awaited && !lane.has_arrived(got[n], flag)) late = first + n;
+    }
+    if (lane.agree(late < 0)) break;
+    if (lane.agree(spin_wait.ends(late, flag))) break;
+  }
   Fragments<typename Lane::Fragment, N> result;
   CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
   return result;

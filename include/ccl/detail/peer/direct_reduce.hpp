@@ -103,12 +103,18 @@ class DirectReduce {
     char* output[Most];
   };
   CCL_HD Buffers& buffers() {
-    if constexpr (Parts<Group>::shares) return Parts<Group>::template shared<Buffers>(group_);
-    return own_buffers_;
+    if constexpr (Parts<Group>::shares) {
+      return Parts<Group>::template shared<Buffers>(group_);
+    } else {
+      return own_buffers_;
+    }
   }
   CCL_HD const Buffers& buffers() const {
-    if constexpr (Parts<Group>::shares) return Parts<Group>::template shared<Buffers>(group_);
-    return own_buffers_;
+    if constexpr (Parts<Group>::shares) {
+      return Parts<Group>::template shared<Buffers>(group_);
+    } else {
+      return own_buffers_;
+    }
   }
   CCL_HD Mailbox* mailbox(int owner, int writer) const {
     return detail::mailbox<Most>(work_.peers, owner, writer);
@@ -443,8 +449,11 @@ class DirectReduce {
   Lane lane_;
   R reduction_;
   int channel_, rank_, ranks_, ring_ = 0;
-  Index share_;                         // elements of the largest share
-  Buffers own_buffers_;                 // unused by lanes that share memory
+  Index share_;  // elements of the largest share
+  struct Nothing {};
+  // Unused by lanes that share memory.
+  [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Buffers>
+      own_buffers_;
   bool direct_ = true;                  // this rank has mapped the buffers of all peers
   bool aligned_ = true;                 // all buffers are aligned to packets
   WordSet<wide ? Most : 64> unmapped_;  // peers that go by scratch

@@ -226,14 +226,6 @@ class PeerPrims {
     }
     return all;
   }
-  /// Stores the tiles that the peers pushed, each to its rank's share. The share of an absent rank
-  /// has no elements.
-  CCL_HD void store_others(int box, int t) {
-    const All all = collect(box, t);
-    CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
-      if (r != rank_) store(r, t, all.of[r]);
-    }
-  }
   /// Waits for the tile that one rank pushed.
   CCL_HD Fragment collect_from(int rank, int box, int t) {
     Packet* const tile = mine_ + slots(box * rows() + rank, t);

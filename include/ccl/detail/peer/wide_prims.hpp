@@ -107,7 +107,7 @@ class WidePrims : public PeerPrims<Group, Proto, R, Align, Ranks> {
     const int skip = rank_ >= first && rank_ - first < batch ? rank_ - first : -1;
     if (left == 1 && skip == 0) return {};  // this rank is alone in the last batch
     const Batch some =
-        collect_peers<batch, 1>(lane_, row, slots(1, 0), flag_, skip, left, spin_wait_, first);
+        detail::collect_batch<batch>(lane_, row, slots(1, 0), flag_, skip, left, spin_wait_, first);
     CCL_UNROLL for (int i = 0; i < batch; ++i) {
       if (i < left && i != skip) this->empty(row + slots(i, 0));
     }
