@@ -20,7 +20,7 @@ using Ways = P2pTransport;
 TEST_CASE("Direct's messages are right among 9 to 72 ranks of a host") {
   for (const int ranks : played::wide_rank_counts()) {
     auto comms = played::wide_ranks(ranks);
-    for (const Index count : {Index{1}, played::several_launches(ranks)}) {
+    for (const Index count : played::wide_counts(ranks)) {
       played::messages<Direct, Simple, Ways>(comms, count);
       played::all_gathers<Direct, Simple, Ways>(comms, count, played::wide_plan);
       played::all_to_alls<Direct, Simple, Ways>(comms, count, played::wide_plan);
@@ -31,7 +31,7 @@ TEST_CASE("Direct's messages are right among 9 to 72 ranks of a host") {
 TEST_CASE("Direct's reductions are right among 9 to 72 ranks of a host") {
   for (const int ranks : played::wide_rank_counts()) {
     auto comms = played::wide_ranks(ranks);
-    for (const Index count : {Index{1}, played::several_launches(ranks)}) {
+    for (const Index count : played::wide_counts(ranks)) {
       played::all_reduces<Direct, Simple, Ways>(comms, ranks * count, played::wide_plan);
       played::reduce_scatters<Direct, Simple, Ways>(comms, count, played::wide_plan);
     }

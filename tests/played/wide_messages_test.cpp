@@ -21,7 +21,7 @@ using Ways = P2pTransport;
 TEST_CASE("OneShot's messages are right among 9 to 72 ranks of a host") {
   for (const int ranks : played::wide_rank_counts()) {
     auto comms = played::wide_ranks(ranks);
-    for (const Index count : {Index{1}, played::several_launches(ranks)}) {
+    for (const Index count : played::wide_counts(ranks)) {
       played::messages<OneShot, LL128, Ways>(comms, count);
     }
     for (const Index row : {Index{3}, Index{600}}) {  // together, and apart

@@ -23,7 +23,7 @@ TEST_CASE("OneShot's collectives are right among 9 to 72 ranks of a host") {
   for (const int ranks : played::wide_rank_counts()) {
     auto comms = played::wide_ranks(ranks);
     const int root = ranks - 1;
-    for (const Index count : {Index{1}, played::several_launches(ranks)}) {
+    for (const Index count : played::wide_counts(ranks)) {
       const Plan plan = played::wide_plan;
       played::all_reduces<OneShot, LL, Ways>(comms, count, plan);
       played::all_reduces<OneShot, LL128, Ways>(comms, count, plan);
@@ -38,7 +38,8 @@ TEST_CASE("OneShot's collectives are right among 9 to 72 ranks of a host") {
 TEST_CASE("TwoShot's collectives are right among 9 to 72 ranks of a host") {
   for (const int ranks : played::wide_rank_counts()) {
     auto comms = played::wide_ranks(ranks);
-    for (const Index count : {Index{1}, 8 * played::several_launches(ranks)}) {
+    for (const Index each : played::wide_counts(ranks)) {
+      const Index count = each == 1 ? 1 : 8 * each;
       const Plan plan = played::wide_plan;
       played::all_reduces<TwoShot, LL128, Ways>(comms, count, plan);
       played::broadcasts<TwoShot, LL128, Ways>(comms, count, 1, plan);

@@ -33,7 +33,8 @@ struct OneShot {
     constexpr bool whole = is_one_of<Op, AllReduce, Reduce, Broadcast>;
     // A lone message passes the scratch at 221 GB/s (64 MiB on 4 H200), messages of many peers at
     // 290 GB/s or more.
-    return {1, is_one_of<Op, SendRecv> ? 1.31 : whole ? others : others / ranks};
+    const double hops = is_one_of<Op, SendRecv> ? 1 : detail::wide_hops(ranks, 1);
+    return {hops, is_one_of<Op, SendRecv> ? 1.31 : whole ? others : others / ranks};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::by_rank;

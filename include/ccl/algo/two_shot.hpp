@@ -18,7 +18,7 @@ struct TwoShot {
   static constexpr bool supports = is_one_of<Op, AllReduce, Broadcast, Reduce, AllReduceRows>;
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
-    return {2, 2 * (ranks - 1.0) / ranks};
+    return {detail::wide_hops(ranks, 2), 2 * (ranks - 1.0) / ranks};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::by_rank;

@@ -25,6 +25,14 @@ inline std::vector<int> wide_rank_counts() {
 inline Index several_launches(int ranks) {
   return Index{3} * wide_plan.slot_bytes / Index{sizeof(float)} / ranks / 2;
 }
+/// Elements of messages to each rank: one, and several launches. Of the most ranks the short suite
+/// sends short messages only: seconds of work on few cores starve the bootstrap's connections.
+inline std::vector<Index> wide_counts(int ranks) {
+#ifndef CCL_TEST_LONG
+  if (ranks > 17) return {5};
+#endif
+  return {1, several_launches(ranks)};
+}
 /// `per_host`: GPUs of a host; 0: all are on one.
 inline Ranks wide_ranks(int ranks, int per_host = 0) {
   const Environment no_trials{"CCL_P2P_CHECK", "0"};  // of each path between two GPUs

@@ -253,7 +253,8 @@ struct RegisteredKernels<GroupKernels<Calls...>> {
      ...);
     if constexpr (exchanges > 0) {
       rest.max_blocks = (target.max_blocks - used) / exchanges;
-      if (rest.max_blocks < 1) return cudaErrorInvalidConfiguration;
+      const bool any = ((is_exchange<Calls> && Member<Calls>::takes_part(works)) || ...);
+      if (any && rest.max_blocks < 1) return cudaErrorInvalidConfiguration;
       const auto shape_exchange = [&](auto member, auto part, auto& work, auto& made) {
         if constexpr (!requires { message_bytes(work); }) shape(member, part, work, rest, made);
       };
