@@ -43,7 +43,11 @@ Edges look_at(const CommState& state, const TransportTable& by) {
         edges.refusal = can.error().what;
       }
       const EdgeTransport edge_transport = by.edge_transport(from, to);
-      const Path path = path_of(state.device.gpu != nullptr, edge_transport);
+      Path path = path_of(state.device.gpu != nullptr, edge_transport);
+      // Lines are not proven to land whole between the hosts of an NVLink domain.
+      const bool joined =
+          edge_transport.medium == Medium::gpu_memory && peer.host_hash != me.host_hash;
+      if (joined) path = Path::nvlink;
       edges.path = std::max(edges.path, path);
       if (peer.host_hash == me.host_hash) edges.inner_path = std::max(edges.inner_path, path);
       edges.line_bytes = std::min(edges.line_bytes, edge_transport.line_bytes);

@@ -44,7 +44,7 @@ Result<void> make_peers(const Composed& of, Connections& connections) {
   if (connections.comm().ranks() == 1) return {};
   const auto prepare = [&]() -> Result<void> {
     if (connections.comm().device() < 0 || !of.takes_ranks(connections.comm().ranks())) {
-      return fail(no_peer_view(connections, of.most_ranks));
+      return fail(no_peer_view(connections, of.max_ranks));
     }
     if (of.copies && Access::state(connections.comm())->identity.hosts() > 1) {
       return fail(copies_across_hosts(connections));

@@ -257,7 +257,9 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::borrow(std::shared_ptr<Gpu> gpu, v
     }
     memory->name_.handles = 1;
     if ((how.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && memory->gpu_->fabric()) {
-      (void)memory->export_fabric();  // else ranks of other hosts are refused by name
+      if (auto shown = memory->export_fabric(); !shown) {  // ranks of other hosts are refused
+        log_info(LogPart::p2p, "no memory for other hosts: {}", shown.error().what);
+      }
     }
   }
   Memories::instance().put(memory->name_, -1, memory);

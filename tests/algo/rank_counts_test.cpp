@@ -27,7 +27,7 @@ TEST_CASE("a number of ranks has the smallest kernel that runs it, in any order 
   STATIC_REQUIRE_FALSE(RankCounts<>::contains(1));
 }
 
-TEST_CASE("a kernel for more ranks than are unrolled runs any number") {
+TEST_CASE("a kernel for more ranks than are unrolled runs all numbers above those") {
   using Default = RankCounts<2, 4, 8, max_view_ranks>;
   for (int ranks = 2; ranks <= max_view_ranks + 1; ++ranks) {
     const int kernel = ranks <= 8                ? RankCounts<2, 4, 8>::kernel_for(ranks)
@@ -38,7 +38,9 @@ TEST_CASE("a kernel for more ranks than are unrolled runs any number") {
   STATIC_REQUIRE(Default::wide == max_view_ranks);
   STATIC_REQUIRE(std::is_same_v<Default::Kernels, RankCounts<2, 4, 8>>);
   STATIC_REQUIRE(RankCounts<2, 4, 8>::wide == 0);
-  STATIC_REQUIRE(RankCounts<16>::kernel_for(2) == 16);
+  STATIC_REQUIRE(RankCounts<16>::kernel_for(9) == 16);
+  STATIC_REQUIRE_FALSE(RankCounts<16>::contains(8));  // such a view has no table
+  STATIC_REQUIRE_FALSE(RankCounts<8, 16>::contains(3));
   STATIC_REQUIRE(std::is_same_v<RankCounts<16>::Kernels, RankCounts<>>);
 }
 

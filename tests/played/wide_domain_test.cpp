@@ -8,13 +8,16 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/two_shot.hpp>
+#include <ccl/choose/candidates.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/comm/window.hpp>
+#include <ccl/detail/choose/facts.hpp>
 #include <ccl/detail/group/list_kernels.cuh>
 #include <ccl/group.hpp>
 #include <ccl/transport/p2p.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -112,6 +115,59 @@ TEST_CASE("what does not reach across the hosts of a domain is refused by name")
     CHECK(mentions(what, "signals through memory of one host"));
     CHECK(mentions(what, "2 hosts"));
   }
+}
+
+TEST_CASE("memory of cudaMalloc makes no window across hosts, which is said on all ranks") {
+  auto comms = played::wide_ranks(6, 3);
+  const auto problems = played::problems_on(comms, [](const played::Rank& rank) -> std::string {
+    void* data = nullptr;
+    if (cudaMalloc(&data, 4 << 20) != cudaSuccess) return "no memory";
+    const auto window = Window::create(rank.comm, data, 4 << 20);
+    const bool refused = !window && window.error().code == Errc::not_supported;
+    const std::string what = refused ? window.error().what : "not refused";
+    (void)cudaFree(data);
+    return what;
+  });
+  int why = 0;
+  for (const std::string& what : problems) {
+    CHECK(what != "not refused");
+    why += int(mentions(what, "give a window SharedMemory"));
+  }
+  CHECK(why > 0);
+}
+
+TEST_CASE(
+    "scratch without a tile for each rank is an error of the call, which leaves the ranks well") {
+  auto comms = played::wide_ranks(9);
+  played::on_each(comms, [](const played::Rank& rank) -> std::string {
+    const Plan tiny{.channels = 1, .slot_count = 2, .slot_bytes = 512};
+    const auto made = Collective<AllReduce, TwoShot, LL, Ways>::create(rank.comm, tiny);
+    if (!made) return made.error().message();
+    std::vector<float> in(100, 1.f), out(100);
+    const auto done = (*made)(in.data(), out.data(), 100, Sum{}, rank.stream);
+    if (done || done.error().code == Errc::cuda) return "not refused as too small";
+    const auto well = Collective<AllReduce, TwoShot, LL, Ways>::create(rank.comm, plan);
+    return well ? played::all_reduce(rank, *well, 100, 1) : well.error().message();
+  });
+}
+
+TEST_CASE("Auto takes packets of words among the hosts of a domain, and then Direct or a ring") {
+  auto comms = played::wide_ranks(16, 4);
+  played::on_each(comms, [](const played::Rank& rank) -> std::string {
+    static const auto facts = [] {
+      const auto of = []<class... Cs>(Candidates<Cs...>) {
+        return std::array{detail::facts_of<AllReduce, Cs, DefaultTransport>()...};
+      };
+      return of(Candidates<detail::OneShotOfWords, detail::TwoShotOfWords,
+                           Candidate<Direct, Simple>, Candidate<Ring, Simple>>{});
+    }();
+    const auto made = detail::Chooser::create(rank.comm, {AllReduce::name, facts, false, true});
+    if (!made) return made.error().message();
+    if (made->path() != detail::Path::nvlink) return "not over NVLink";
+    if (made->pick(256) != 0) return "not OneShot/LL for 256 bytes";
+    if (made->pick(128 << 10) != 1) return "not TwoShot/LL for 128 KiB";
+    return made->pick(4 << 20) == 2 ? "" : "not Direct/Simple for 4 MiB";
+  });
 }
 
 TEST_CASE("windows are of all ranks of a host and of a domain") {

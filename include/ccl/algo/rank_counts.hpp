@@ -15,7 +15,7 @@ inline constexpr int max_unrolled_ranks = 8;
 
 /// Returns the minimum number of ranks that a kernel for `most` ranks runs.
 CCL_HD constexpr int fewest_ranks(int most) {
-  return most > max_unrolled_ranks ? 2 : most / 2 + 1;
+  return most > max_unrolled_ranks ? max_unrolled_ranks + 1 : most / 2 + 1;
 }
 
 template <int... Ranks>
@@ -44,8 +44,8 @@ struct UnrolledCounts<RankCounts<Kept...>, First, Others...>
 
 /// Numbers of ranks for which an algorithm over a peer view has kernels. A kernel for N ranks also
 /// runs fewer ranks. With N up to `max_unrolled_ranks`, it runs more than N / 2 and skips the
-/// absent ranks. With a larger N, it runs any number. A list of the program's own:
-/// `struct Mine : OneShot { using RankCounts = ccl::RankCounts<3, 6>; };`.
+/// absent ranks. With a larger N, it runs all numbers above `max_unrolled_ranks`. A list of the
+/// program's own: `struct Mine : OneShot { using RankCounts = ccl::RankCounts<3, 6>; };`.
 template <int... Ranks>
 struct RankCounts {
   /// Counts of the kernels that are compiled for their number of ranks.

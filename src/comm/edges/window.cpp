@@ -149,7 +149,11 @@ class Maker {
         return {};
       }
       bool others = false;
-      for (int p = 0; p < state_.identity.ranks(); ++p) others |= elsewhere(p);
+      const auto& peers = state_.identity.peers();
+      const auto host = peers[std::size_t(state_.identity.rank())].host_hash;
+      for (int p = 0; p < state_.identity.ranks(); ++p) {
+        others |= elsewhere(p) && peers[std::size_t(p)].host_hash == host;
+      }
       CCL_TRY(block.memory,
               GpuMemory::borrow(state_.device.gpu, made_->base, std::size_t(made_->bytes), others));
       block.offset = std::size_t(made_->base - block.memory->base());

@@ -43,16 +43,18 @@ Result<P2pMapping> P2pMapping::make(const TransportContext& context, const Edge&
     if (!mapping.mine_.memory) return {};
     CCL_CHECK(fill_random(&mapping.nonce_, sizeof mapping.nonce_));
     const GpuMemory& memory = *mapping.mine_.memory;
-    if (edge.self.pid_hash == edge.peer.pid_hash || memory.name().handles == 0) return {};
+    if (edge.self.pid_hash == edge.peer.pid_hash) return {};
     if (edge.self.host_hash != edge.peer.host_hash) {
       if (memory.name().handles == 2) return {};
-      return fail(Errc::not_supported,
-                  fmt::format("memory of device {} has no fabric handle, which rank {} on another "
-                              "host needs (does nvidia-imex run, and is "
-                              "/dev/nvidia-caps-imex-channels there?); CCL_MNNVL_ENABLE=0 takes "
-                              "the network",
-                              edge.self.device, edge.peer.rank));
+      return fail(
+          Errc::not_supported,
+          fmt::format("memory of device {} has no fabric handle, which rank {} on another "
+                      "host needs (does nvidia-imex run, and is "
+                      "/dev/nvidia-caps-imex-channels there? memory of cudaMalloc has none); "
+                      "give a window SharedMemory, and CCL_MNNVL_ENABLE=0 takes the network",
+                      edge.self.device, edge.peer.rank));
     }
+    if (memory.name().handles == 0) return {};
     CCL_TRY(Fd fd, memory.share());
     const unsigned end = unsigned(edge.side == EdgeSide::sender);
     CCL_TRY(mapping.offer_, FdOffer::make(proof_of(context, mapping.nonce_, edge.id, end),

@@ -3,6 +3,7 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/collective/all_gather.hpp>
 #include <ccl/collective/all_reduce.hpp>
+#include <ccl/fused.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
@@ -26,22 +27,25 @@ struct OfEight : OneShot {
   using RankCounts = ccl::RankCounts<8>;
 };
 
-template <class Op, class Algo, class Proto>
-std::vector<Result<void>> create_all(std::vector<Result<Communicator>>& comms) {
+/// Results of `create(comm)` on a thread for each rank.
+template <class F>
+std::vector<Result<void>> on_all(std::vector<Result<Communicator>>& comms, F create) {
   std::vector<Result<void>> made(comms.size());
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < comms.size(); ++r) {
-    threads.emplace_back([&, r] {
-      if (!comms[r]) {
-        made[r] = fail(comms[r].error());
-        return;
-      }
-      auto one = Collective<Op, Algo, Proto, DefaultTransport>::create(*comms[r], little);
-      if (!one) made[r] = fail(std::move(one).error());
-    });
+    threads.emplace_back(
+        [&, r] { made[r] = comms[r] ? create(*comms[r]) : Result<void>{fail(comms[r].error())}; });
   }
   for (auto& thread : threads) thread.join();
   return made;
+}
+template <class Op, class Algo, class Proto>
+std::vector<Result<void>> create_all(std::vector<Result<Communicator>>& comms) {
+  return on_all(comms, [](const Communicator& comm) -> Result<void> {
+    auto one = Collective<Op, Algo, Proto, DefaultTransport>::create(comm, little);
+    if (!one) return fail(std::move(one).error());
+    return {};
+  });
 }
 template <class Proto>
 std::vector<Result<void>> create_one_shot(std::vector<Result<Communicator>>& comms) {
@@ -105,6 +109,26 @@ TEST_CASE("every number of ranks of a peer view is taken, and none above") {
       CHECK(made.error().code == Errc::not_supported);
       CHECK(mentions(made.error().what, "no kernels for 73 ranks"));
       CHECK(mentions(made.error().what, "at most 72"));
+    }
+  }
+}
+
+TEST_CASE("fused kernels are refused at creation for more ranks than are unrolled") {
+  gpus(80);
+  using OneHop = Fused<AsIs<float>, Collective<AllReduce, OneShot, LL128, DefaultTransport>,
+                       AddRmsNorm<float>>;
+  for (const int ranks : {8, 9}) {
+    auto comms = create_on(ranks);
+    for (const auto& made : on_all(comms, [](const Communicator& comm) -> Result<void> {
+           auto one = OneHop::create(comm, little);
+           if (!one) return fail(std::move(one).error());
+           return {};
+         })) {
+      INFO(ranks << " ranks: " << (made ? std::string{} : made.error().message()));
+      CHECK(bool(made) == (ranks == 8));
+      if (made) continue;
+      CHECK(made.error().code == Errc::not_supported);
+      CHECK(mentions(made.error().what, "at most 8"));
     }
   }
 }

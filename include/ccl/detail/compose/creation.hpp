@@ -11,7 +11,6 @@
 #include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/transport/for_device.hpp>
-#include <ccl/types/operations.hpp>
 
 #include <array>
 #include <memory>
@@ -38,7 +37,7 @@ struct Composed {
   PositionsOf positions{};
   // Members of compositions over peer memory.
   bool (*takes_ranks)(int ranks) = nullptr;
-  int most_ranks = max_view_ranks;  // for which it can have kernels
+  int max_ranks = max_view_ranks;  // for which it can have kernels
   bool copies = false, pulls = false, by_stream = false, stores_plainly = false;
 
   bool over_peers() const { return takes_ranks != nullptr; }
@@ -51,7 +50,7 @@ constexpr bool takes_ranks(int ranks) {
     return Algo::RankCounts::contains(ranks);
   } else if constexpr (ExchangesOverPeers<Op, Algo>) {
     return AnyRankCount::contains(ranks);
-  } else if constexpr (is_one_of<Op, AllReduceRows>) {
+  } else if constexpr (requires { Op::of_rows; }) {
     return Algo::RankCounts::Kernels::contains(ranks);
   } else {
     return Algo::RankCounts::contains(ranks);
@@ -73,8 +72,8 @@ constexpr Composed composed() {
                &CountedKernels<Algo, Proto>::load, &CopyKernels<Algo>::load}};
   if constexpr (OverPeers<Algo>) {
     of.plans = peer_plans<Algo>;
-    if constexpr (MovesByCopies<Algo> || is_one_of<Op, AllReduceRows>) {
-      of.most_ranks = max_unrolled_ranks;
+    if constexpr (MovesByCopies<Algo> || requires { Op::of_rows; }) {
+      of.max_ranks = max_unrolled_ranks;
     }
     of.takes_ranks = [](int ranks) { return takes_ranks<Op, Algo>(ranks); };
     if constexpr (MovesByCopies<Algo>) {

@@ -92,7 +92,13 @@ class PeerExchangeCall final : public RecordedCall {
   static int max_rings(const Connections& connections) {
     const int ranks = connections.comm().ranks();
     const bool one_peer = is_one_of<Op, SendRecv> || (is_one_of<Op, Broadcast> && ranks == 2);
-    return Rings::most(ranks, one_peer, connections.max_blocks());
+    int rings = Rings::most(ranks, one_peer, connections.max_blocks());
+    if (ranks >
+        max_unrolled_ranks) {  // each slot costs a release, and many ranks divide the scratch
+      const PeerView& view = connections.peer_memory().view();
+      while (rings > 1 && Rings::slot_bytes(view, rings) < Rings::worth_bytes) rings /= 2;
+    }
+    return rings;
   }
   template <class W = Work>
   static ExchangePieces<W> pieces(Connections& connections, const MessageTable& table) {

@@ -37,9 +37,9 @@ class PacketExchange {
   /// alignment. 0 if the scratch has no tile for each rank.
   static constexpr Index max_bytes(const PeerView& peers) {
     using Count = typename WidePeerExchangeWork::TileAssignment::Count;
-    constexpr Index most_counted = cuda::std::numeric_limits<Count>::max();
+    constexpr Index max_counted = cuda::std::numeric_limits<Count>::max();
     Index most = box_tiles(peers);
-    if (peers.ranks > max_unrolled_ranks && most > most_counted) most = most_counted;
+    if (peers.ranks > max_unrolled_ranks && most > max_counted) most = max_counted;
     return most * tile_bytes / 128 * 128;
   }
   /// Returns the tiles of all messages of one direction, which is the number of groups with work.

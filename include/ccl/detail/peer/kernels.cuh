@@ -82,6 +82,11 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   using Group = WarpLanes;
   using Counts = typename Algo::RankCounts::Kernels;
   using Range = RangeOfRanks<Counts>;
+  /// Maximum ranks of the kernel that receives their number; 0: there is none.
+  static constexpr int wide = [] {
+    if constexpr (requires { Algo::RankCounts::wide; }) return Algo::RankCounts::wide;
+    return 0;
+  }();
   template <int Ranks, class P = Proto>
   using Body = PeerBody<Op, Algo, P, 16, R, Ranks>;
   /// Kernel for buffers of any alignment, and for all numbers of ranks. Counts of elements that
@@ -100,13 +105,11 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }();
 
   /// True if a launch of so many ranks takes the kernel that receives their number.
-  static bool runs_wide(int ranks) {
-    return ranks > max_unrolled_ranks && ranks <= Algo::RankCounts::wide;
-  }
+  static bool runs_wide(int ranks) { return ranks > max_unrolled_ranks && ranks <= wide; }
   /// Returns the kernels for `ranks` ranks, of the protocol or of its pairs. The shape has no ranks
   /// if there are none.
   static PeerKernelsOf<R> kernels_for(int ranks, bool in_pairs) {
-    if constexpr (Algo::RankCounts::wide > 0) {
+    if constexpr (wide > 0) {
       if (runs_wide(ranks)) return wide_kernels(ranks);
     }
     const PeerKernelsOf<R>* const of = find(Counts{}, Counts::kernel_for(ranks), in_pairs);
@@ -159,6 +162,12 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
     if (moves_in_pairs(of, how)) of = kernels_for(how.peers.ranks, true);
     return on_device(target.device, [&] { return launch_parts(of, max_lanes, how, target); });
   }
+  static Index max_elements(const PeerWork<R>& how) {
+    PeerKernelsOf<R> of = kernels_for(how.peers.ranks, false);
+    if (of.shape.ranks == 0) return 0;
+    if (moves_in_pairs(of, how)) of = kernels_for(how.peers.ranks, true);
+    return of.shape.max_elements(how.layout, how.peers);
+  }
   template <class Body>
   static CudaShape spread(PeerWork<R>& work, int block_lanes, const DeviceTarget& target) {
     return spread_tiles(work, Body::template tiles<Group>(work), block_lanes, target);
@@ -188,7 +197,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
           if (of.shape.ranks == ranks) load_all(of);
         }
       }
-      if constexpr (Algo::RankCounts::wide > 0) load_all(wide_kernels(Algo::RankCounts::wide));
+      if constexpr (wide > 0) load_all(wide_kernels(wide));
       return result;
     });
   }
@@ -196,6 +205,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   static inline const bool once = [] {
     PeerKernels<Op, Algo, Proto, R>::launch = &launch;
     PeerKernels<Op, Algo, Proto, R>::packets_in_group = &packets_in_group;
+    PeerKernels<Op, Algo, Proto, R>::max_elements = &max_elements;
     loader.next = ComposedKernels<Op, Algo, Proto>::first;
     ComposedKernels<Op, Algo, Proto>::first = &loader;
     return true;
