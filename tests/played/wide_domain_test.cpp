@@ -117,15 +117,17 @@ TEST_CASE("what does not reach across the hosts of a domain is refused by name")
   }
 }
 
-TEST_CASE("memory of cudaMalloc makes no window across hosts, which is said on all ranks") {
+TEST_CASE("legacy memory makes no window across hosts, which is said on all ranks") {
   auto comms = played::wide_ranks(6, 3);
   const auto problems = played::problems_on(comms, [](const played::Rank& rank) -> std::string {
-    void* data = nullptr;
-    if (cudaMalloc(&data, 4 << 20) != cudaSuccess) return "no memory";
+    const detail::CudaDriver& cuda = **detail::cuda_driver();
+    CUdeviceptr at = 0;
+    if (cuda.mem_alloc(&at, 4 << 20) != CUDA_SUCCESS) return "no memory";
+    void* const data = reinterpret_cast<void*>(at);
     const auto window = Window::create(rank.comm, data, 4 << 20);
     const bool refused = !window && window.error().code == Errc::not_supported;
     const std::string what = refused ? window.error().what : "not refused";
-    (void)cudaFree(data);
+    (void)cuda.mem_free(at);
     return what;
   });
   int why = 0;
@@ -151,7 +153,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("Auto takes packets of words among the hosts of a domain, and then Direct or a ring") {
+TEST_CASE("Auto takes packets of words among the hosts of a domain, and then Direct") {
   auto comms = played::wide_ranks(16, 4);
   played::on_each(comms, [](const played::Rank& rank) -> std::string {
     static const auto facts = [] {
@@ -165,8 +167,8 @@ TEST_CASE("Auto takes packets of words among the hosts of a domain, and then Dir
     if (!made) return made.error().message();
     if (made->path() != detail::Path::nvlink) return "not over NVLink";
     if (made->pick(256) != 0) return "not OneShot/LL for 256 bytes";
-    if (made->pick(128 << 10) != 1) return "not TwoShot/LL for 128 KiB";
-    return made->pick(4 << 20) == 2 ? "" : "not Direct/Simple for 4 MiB";
+    if (made->pick(16 << 10) != 1) return "not TwoShot/LL for 16 KiB";
+    return made->pick(512 << 10) == 2 ? "" : "not Direct/Simple for 512 KiB";
   });
 }
 
