@@ -91,7 +91,7 @@ TEST_CASE("collectives over peer memory are right among the hosts of an NVLink d
     for (const Index count : played::wide_counts(ranks)) {
       const int calls = 2;
       played::all_reduces<OneShot, LL, Ways>(comms, count, plan, calls);
-      played::all_reduces<TwoShot, LL, Ways>(comms, 8 * count, plan, calls);
+      played::all_reduces<detail::TwoShotOfMany, LL, Ways>(comms, 8 * count, plan, calls);
       played::all_reduces<Direct, Simple, Ways>(comms, ranks * count, plan, calls);
       played::all_gathers<OneShot, LL, Ways>(comms, count, plan, calls);
       played::all_gathers<Direct, Simple, Ways>(comms, count, plan, calls);

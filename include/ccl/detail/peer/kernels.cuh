@@ -124,15 +124,16 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }
   template <int... Ranks>
   static const PeerKernelsOf<R>* find(RankCounts<Ranks...>, int kernel, bool in_pairs) {
-    if constexpr (sizeof...(Ranks) == 0) return nullptr;
-    static const PeerKernelsOf<R> plain[] = {kernels<Ranks, Proto>()...};
-    std::span<const PeerKernelsOf<R>> all = plain;
-    if constexpr (pairs_from > 0) {
-      static const PeerKernelsOf<R> pairs[] = {kernels<Ranks, typename Proto::Pairs>()...};
-      if (in_pairs) all = pairs;
-    }
-    for (const PeerKernelsOf<R>& of : all) {
-      if (of.shape.ranks == kernel) return &of;
+    if constexpr (sizeof...(Ranks) > 0) {
+      static const PeerKernelsOf<R> plain[] = {kernels<Ranks, Proto>()...};
+      std::span<const PeerKernelsOf<R>> all = plain;
+      if constexpr (pairs_from > 0) {
+        static const PeerKernelsOf<R> pairs[] = {kernels<Ranks, typename Proto::Pairs>()...};
+        if (in_pairs) all = pairs;
+      }
+      for (const PeerKernelsOf<R>& of : all) {
+        if (of.shape.ranks == kernel) return &of;
+      }
     }
     return nullptr;
   }
