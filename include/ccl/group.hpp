@@ -196,6 +196,7 @@ Result<void> launch_list(const CallList& calls, Stream stream, std::span<const B
 ///
 /// These calls are launched separately:
 /// - A message that is too long for one launch over its peer view.
+/// - A call of more than 8 ranks over a peer view.
 /// - A call of `Auto` that chooses another candidate than the first over a peer view.
 /// - A call of a composition whose earlier calls in the group use all of its channels or its
 ///   scratch.

@@ -142,6 +142,9 @@ std::string Chooser::Creator::edge_refusal(const CandidateFacts& one) {
     if (!why.empty()) return why;
   }
   if (one.mover != Mover::wires) {
+    if (one.mover == Mover::engines && shape.hosts > 1) {
+      return "copy engines signal through memory of one host";
+    }
     if (!peers_refused) peers_refused = no_peers(state);
     if (!peers_refused->empty()) return *peers_refused;
     return short_peer_lines(state, one.line_bytes);

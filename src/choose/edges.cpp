@@ -43,7 +43,11 @@ Edges look_at(const CommState& state, const TransportTable& by) {
         edges.refusal = can.error().what;
       }
       const EdgeTransport edge_transport = by.edge_transport(from, to);
-      const Path path = path_of(state.device.gpu != nullptr, edge_transport);
+      Path path = path_of(state.device.gpu != nullptr, edge_transport);
+      // Lines are not proven to land whole between the hosts of an NVLink domain.
+      const bool joined =
+          edge_transport.medium == Medium::gpu_memory && peer.host_hash != me.host_hash;
+      if (joined) path = Path::nvlink;
       edges.path = std::max(edges.path, path);
       if (peer.host_hash == me.host_hash) edges.inner_path = std::max(edges.inner_path, path);
       edges.line_bytes = std::min(edges.line_bytes, edge_transport.line_bytes);
@@ -94,7 +98,7 @@ std::string no_levels(const CommState& state, const CandidateFacts& one, const H
       return fmt::format("one of its levels is not for {} ranks", ranks);
     }
     if (step.mover != Mover::peers) continue;
-    if (step.outer) return "hosts do not address each other's memory";
+    if (step.outer) return "its outer level goes over wires";
     if (auto why = no_peers(state, true); !why.empty()) return why;
     if (auto why = short_peer_lines(state, step.line_bytes, true); !why.empty()) return why;
   }

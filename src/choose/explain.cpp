@@ -1,3 +1,4 @@
+#include <ccl/algo/rank_counts.hpp>
 #include <ccl/detail/choose/chooser.hpp>
 #include <ccl/detail/exec/launch_shape.hpp>
 #include <ccl/detail/runtime/settings.hpp>
@@ -77,6 +78,9 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
     if (!out_[o].empty()) gone += (gone.empty() ? "" : ", ") + facts_[o].name();
   }
   if (!gone.empty()) choice.why += fmt::format("; not to be had: {}", gone);
+  if (gpu_ && ranks_ > max_view_ranks) {
+    choice.why += fmt::format("; a peer view has at most {} ranks", max_view_ranks);
+  }
   return choice;
 }
 

@@ -1,3 +1,4 @@
+#include <ccl/algo/rank_counts.hpp>
 #include <ccl/detail/choose/chooser.hpp>
 
 #include <algorithm>
@@ -104,7 +105,10 @@ int Chooser::pick(Index bytes, CallConstraints demands) const {
     if (const int one = best(kept, double(std::max<Index>(bytes, 1)), demands); one >= 0) {
       const int part = demands.part;
       const bool may = part >= 0 && (kept >> part & 1) != 0 && meets(part, demands);
-      return may && predict(part, bytes) <= predict(one, bytes) + launch_us ? part : one;
+      // A call over a larger peer view shares no launch.
+      const bool shares =
+          may && (ranks_ <= max_unrolled_ranks || facts_[std::size_t(part)].mover == Mover::wires);
+      return shares && predict(part, bytes) <= predict(one, bytes) + launch_us ? part : one;
     }
     demands.in_group = false;
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/state.hpp"
 #include "connect/agreement.hpp"
 
 namespace ccl::detail {
@@ -43,7 +44,10 @@ Result<void> make_peers(const Composed& of, Connections& connections) {
   if (connections.comm().ranks() == 1) return {};
   const auto prepare = [&]() -> Result<void> {
     if (connections.comm().device() < 0 || !of.takes_ranks(connections.comm().ranks())) {
-      return fail(no_peer_view(connections));
+      return fail(no_peer_view(connections, of.max_ranks));
+    }
+    if (of.copies && Access::state(connections.comm())->identity.hosts() > 1) {
+      return fail(copies_across_hosts(connections));
     }
     return load_kernels(of, connections);
   };

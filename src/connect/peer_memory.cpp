@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/edges/edge_handshake.hpp"
+#include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "connect/buffer_registry.hpp"
 #include "connect/device_state.hpp"
@@ -24,14 +25,20 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
   const int me = state.identity.rank(), ranks = state.identity.ranks();
   const std::size_t half = std::size_t(plan.slot_bytes);
   epoch_.count = 128;  // maximum number of blocks of a launch
-  const std::size_t block = 2 * half + PeerView::max_ranks * sizeof(Mailbox);
+  const std::size_t block = 2 * half + std::size_t(mailboxes(ranks)) * sizeof(Mailbox);
+  const std::size_t count_bytes =
+      std::size_t(epoch_.count) * std::size_t(state_words(ranks)) * sizeof(Word);
+  const std::size_t table_bytes =
+      ranks > max_unrolled_ranks ? std::size_t(ranks) * sizeof(Packet*) : 0;
   GpuBlock scratch;
   const auto prepare = [&]() -> Result<void> {
     CCL_CHECK(so_far);
     CCL_TRY(scratch, device->arena.allocate(block));
-    CCL_TRY(device->tables, device->arena.allocate(std::size_t(epoch_.count) *
-                                                   PeerExchangeWork::state_words * sizeof(Word)));
+    CCL_TRY(device->tables, device->arena.allocate(count_bytes + table_bytes));
     epoch_.copies = reinterpret_cast<Word*>(device->tables.at());
+    if (table_bytes > 0) {
+      view_.set_table(reinterpret_cast<Packet**>(device->tables.at() + count_bytes));
+    }
     return {};
   };
   const Result<void> prepared = prepare();
@@ -40,6 +47,7 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
   const TransportContext context =
       transport_context(state, device != nullptr ? &device->arena : nullptr);
   std::vector<P2pMapping> mappings(ranks);
+  std::vector<Packet*> scratch_of(std::size_t(ranks), nullptr);
   std::vector<EdgeHandshake> rendezvous_points;
   for (int p = 0; p < ranks; ++p) {
     if (p == me) continue;
@@ -65,12 +73,12 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
       if (by.line_bytes < owner_.needs_.line_bytes) {
         CCL_CHECK(owner_.short_lines(low, high, by.transport, by.line_bytes));
       }
-      CCL_TRY(mapping, P2pMapping::make(context, edge, scratch, block));
+      CCL_TRY(mapping, P2pMapping::make(context, edge, scratch, block, std::size_t(ranks)));
       return mapping.handshake();
     };
     const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
       CCL_CHECK(mapping.connect(theirs));
-      view_.scratch[p] = reinterpret_cast<Packet*>(mapping.theirs().at());
+      scratch_of[std::size_t(p)] = reinterpret_cast<Packet*>(mapping.theirs().at());
       using Blocks = std::pair<GpuBlock, GpuBlock>;
       Connection connection;
       connection.owner = std::make_shared<Blocks>(mapping.mine(), mapping.theirs());
@@ -81,7 +89,14 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
     rendezvous_points.push_back({p, edge.id, offer, connect});
   }
   CCL_CHECK(swap_handshakes(state, owner_.name(), P2pTransport::name, prepared, rendezvous_points));
-  view_.scratch[me] = reinterpret_cast<Packet*>(scratch.at());
+  scratch_of[std::size_t(me)] = reinterpret_cast<Packet*>(scratch.at());
+  if (table_bytes > 0) {
+    CCL_CHECK(all_agree(state, owner_.name(),
+                        device->arena.gpu()->put(device->tables.at() + count_bytes,
+                                                 scratch_of.data(), table_bytes)));
+  } else {
+    std::copy(scratch_of.begin(), scratch_of.end(), view_.scratch);
+  }
   by_cumem_ = scratch.memory->name().handles != 0;
   view_.half_packets = Index(half / sizeof(Packet));
   view_.rank = me;
@@ -95,6 +110,12 @@ Result<void> PeerMemory::open_registry() {
   CommState& state = *Access::state(owner_.comm());
   const auto lock = state.rendezvous.lock();
   if (state.device.registry) return {};
+  if (state.identity.hosts() > 1) {
+    // The board lies in memory of one host.
+    log_info(LogPart::init, "{}: ranks of {} hosts pass through scratch, not into mapped buffers",
+             owner_.name(), state.identity.hosts());
+    return {};
+  }
   auto made = BufferRegistry::open(state, owner_.number(), owner_.name());
   if (!made) return fail(state.annotate(std::move(made).error()));
   state.device.registry = *std::move(made);

@@ -256,6 +256,11 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::borrow(std::shared_ptr<Gpu> gpu, v
                               at));
     }
     memory->name_.handles = 1;
+    if ((how.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && memory->gpu_->fabric()) {
+      if (auto shown = memory->export_fabric(); !shown) {  // ranks of other hosts are refused
+        log_info(LogPart::p2p, "no memory for other hosts: {}", shown.error().what);
+      }
+    }
   }
   Memories::instance().put(memory->name_, -1, memory);
   memory->enlisted_ = true;

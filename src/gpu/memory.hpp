@@ -45,7 +45,8 @@ class GpuMemory {
   /// Maps a peer's memory. `fd` is its cuMem handle, or empty to use its fabric handle.
   static Result<std::shared_ptr<GpuMemory>> map(std::shared_ptr<Gpu> gpu, const GpuMemoryName& name,
                                                 const Fd& fd);
-  /// Lets peers map memory of the user, who frees it. `elsewhere`: some peers are other processes.
+  /// Lets peers map memory of the user, who frees it. `elsewhere`: some peers are other processes
+  /// of this host. Ranks of other hosts need memory whose handles are made for the fabric.
   /// The `bytes` bytes from `at` on must be in one allocation of `gpu`.
   static Result<std::shared_ptr<GpuMemory>> borrow(std::shared_ptr<Gpu> gpu, void* at,
                                                    std::size_t bytes, bool elsewhere);

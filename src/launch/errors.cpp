@@ -16,7 +16,7 @@ std::string call_text(const Connections& connections) {
                      numbered ? call.number : call.call);
 }
 
-Error no_peer_view(const Connections& connections) {
+Error no_peer_view(const Connections& connections, int most) {
   const CommState& state = *Access::state(connections.comm());
   if (!state.device.gpu) {
     return state.annotate(
@@ -30,9 +30,17 @@ Error no_peer_view(const Connections& connections) {
        fmt::format(
            "{} has no kernels for {} ranks (a rank addresses the memory of at most {}); {}use "
            "Ring or Tree",
-           connections.name(), state.identity.ranks(), max_view_ranks,
-           state.identity.ranks() > max_view_ranks ? ""
-                                                   : "list that number in its RankCounts, or ")});
+           connections.name(), state.identity.ranks(), most,
+           state.identity.ranks() > most ? "" : "list that number in its RankCounts, or ")});
+}
+
+Error copies_across_hosts(const Connections& connections) {
+  const CommState& state = *Access::state(connections.comm());
+  return state.annotate(
+      {Errc::not_supported,
+       fmt::format("{} signals through memory of one host (the ranks are on {} hosts of one NVLink "
+                   "domain); use Direct",
+                   connections.name(), state.identity.hosts())});
 }
 
 Error no_device_code(const Connections& connections) {

@@ -161,7 +161,7 @@ struct Suite : Rank {
 };
 
 void suite(const Communicator& comm) {
-  if (comm.ranks() > max_view_ranks) return;
+  if (comm.ranks() > max_unrolled_ranks) return;
   const Index slot_bytes = Index{64 << 10} * std::max(4, comm.ranks());  // for the longest row
   play_each_way<Suite>(comm, slot_bytes, [](const Suite& rank) {
     for (const auto& [rows, length] :

@@ -5,7 +5,7 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
-#include <ccl/detail/peer/prims.hpp>
+#include <ccl/detail/peer/wide_prims.hpp>
 #include <ccl/detail/rows/prims.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
@@ -30,6 +30,7 @@ class PeerWorld {
                          detail::PeerView::max_ranks * Index{sizeof(detail::Mailbox)} /
                              Index{sizeof(Packet)});
       epochs_[r].assign(max_channels, launches);
+      table_.push_back(lines(scratch_[r].data()));
     }
   }
   /// One launch of every rank; `setup(rank, work)` gives buffers and layout.
@@ -132,7 +133,11 @@ class PeerWorld {
   }
   template <class Work>
   void fill(Work& work, int r, int channels, const detail::AbortWatch& watch) {
-    for (int p = 0; p < Ranks; ++p) work.peers.scratch[p] = lines(scratch_[p].data());
+    for (int p = 0; p < Ranks; ++p) {
+      if (Kernel <= max_unrolled_ranks) work.peers.scratch[p] = table_[p];
+    }
+    if (Kernel > max_unrolled_ranks) work.peers.set_table(table_.data());
+    if constexpr (requires { work.rows; }) work.rows = Ranks;  // as the launch of a wide kernel
     work.peers.half_packets = half_packets_;
     work.peers.rank = r;
     work.peers.ranks = Ranks;
@@ -146,6 +151,7 @@ class PeerWorld {
   Index half_packets_;
   std::vector<std::vector<Packet>> scratch_;
   std::vector<std::vector<Word>> epochs_;
+  std::vector<Packet*> table_;
 };
 
 }  // namespace ccl::test

@@ -53,7 +53,7 @@ struct CopyEngineBy {
   static constexpr bool by_stream = Sync::by_stream;
   static constexpr bool stages = Where::stages;
   static_assert(!stages || !by_stream, "ccl: staging needs kernels; give StreamFlags InWindows");
-  using RankCounts = AnyRankCount;
+  using RankCounts = AnyRankCountUpTo<max_unrolled_ranks>;
   template <class Op>
   static constexpr bool in_windows = is_one_of<Op, AllGather, AllToAll, SendRecv>;
   template <class Op>

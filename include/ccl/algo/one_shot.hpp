@@ -17,7 +17,7 @@ struct OneShot {
   static constexpr bool reorders = false;
   static constexpr int boxes = 1;
   static constexpr bool splits = false;  ///< true: an all-reduce is split into shares
-  using RankCounts = ccl::RankCounts<2, 4, 8>;
+  using RankCounts = ccl::RankCounts<2, 4, 8, max_view_ranks>;
   template <class Op>
   static constexpr bool supports =
       is_one_of<Op, AllReduce, AllGather, ReduceScatter, AllToAll, Reduce, AllToAllV, Broadcast,
@@ -33,7 +33,8 @@ struct OneShot {
     constexpr bool whole = is_one_of<Op, AllReduce, Reduce, Broadcast>;
     // A lone message passes the scratch at 221 GB/s (64 MiB on 4 H200), messages of many peers at
     // 290 GB/s or more.
-    return {1, is_one_of<Op, SendRecv> ? 1.31 : whole ? others : others / ranks};
+    const double hops = is_one_of<Op, SendRecv> ? 1 : detail::wide_hops(ranks, 1);
+    return {hops, is_one_of<Op, SendRecv> ? 1.31 : whole ? others : others / ranks};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::by_rank;
@@ -138,9 +139,13 @@ struct OneShot {
   /// no elements.
   template <class Prims>
   CCL_HD static constexpr void store_others(Prims& prims, int box, int t) {
-    const auto all = prims.collect(box, t);
-    CCL_UNROLL for (int r = 0; r < Prims::max_ranks; ++r) {
-      if (r != prims.rank()) prims.store(r, t, all.of[r]);
+    if constexpr (Prims::max_ranks > max_unrolled_ranks) {
+      prims.store_others(box, t);
+    } else {
+      const auto all = prims.collect(box, t);
+      CCL_UNROLL for (int r = 0; r < Prims::max_ranks; ++r) {
+        if (r != prims.rank()) prims.store(r, t, all.of[r]);
+      }
     }
   }
 

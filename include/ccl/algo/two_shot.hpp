@@ -13,12 +13,12 @@ struct TwoShot {
   static constexpr bool reorders = false;
   static constexpr int boxes = 2;
   static constexpr bool splits = true;  ///< true: an all-reduce is split into shares
-  using RankCounts = ccl::RankCounts<2, 4, 8>;
+  using RankCounts = ccl::RankCounts<2, 4, 8, max_view_ranks>;
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllReduce, Broadcast, Reduce, AllReduceRows>;
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
-    return {2, 2 * (ranks - 1.0) / ranks};
+    return {detail::wide_hops(ranks, 2), 2 * (ranks - 1.0) / ranks};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::by_rank;

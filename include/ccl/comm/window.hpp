@@ -32,8 +32,9 @@ class Window {
  public:
   /// Registers `bytes` bytes from `data` on. Collective, with the same `bytes` on all ranks; it
   /// succeeds on all or fails on all. The memory of a GPU rank must be one of these:
-  /// - memory of that GPU from cudaMalloc.
-  /// - memory of cuMem handles that export file descriptors.
+  /// - memory of that GPU from cudaMalloc; not across hosts.
+  /// - memory of cuMem handles that export file descriptors to ranks of this host, and fabric
+  ///   handles to those of other hosts in the NVLink domain.
   /// - part of a `SharedMemory`.
   /// No other access is allowed during the call, because it writes to the first word and restores
   /// it. CPU ranks of other processes require `SharedMemory`.

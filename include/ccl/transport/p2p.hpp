@@ -42,13 +42,12 @@ struct P2pTransport {
   };
 
   /// Succeeds if each rank can address all of the other's memory. Refuses
-  /// - CPU ranks and ranks of other hosts,
+  /// - CPU ranks, and ranks of hosts that no NVLink domain joins,
   /// - GPUs without peer access, or farther apart than CCL_P2P_LEVEL,
   /// - pairs whose path has failed its check,
   /// - all ranks if CCL_P2P_DISABLE is 1.
   static Result<void> can_address(const PeerInfo& from, const PeerInfo& to);
-  /// Succeeds if `can_address` does, if both GPUs address a GPU between them, or if one NVLink
-  /// domain joins their hosts.
+  /// Succeeds if `can_address` does, or if both GPUs address a GPU between them.
   static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   /// Returns the edge transport. Lines of 128 bytes land whole only if that is proven: within a
   /// GPU, and over NVLink of one host without a GPU in between.

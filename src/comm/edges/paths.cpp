@@ -248,7 +248,7 @@ class P2pProbe {
         edge.shape = {1, 1, Index{path_trial_bytes}};
         edge.id = edge_id(trial_number, std::min(me_.rank, to.rank), std::max(me_.rank, to.rank));
         CCL_TRY(trial.mapping,
-                P2pMapping::make(context, edge, block_, slot_of(table_.places()), false));
+                P2pMapping::make(context, edge, block_, slot_of(table_.places()), 0));
         note.handshake = trial.mapping.handshake();
         return {};
       };

@@ -18,6 +18,7 @@
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
+#include "topo/graph/p2p_path.hpp"
 #include "transport/fd_server.hpp"
 #include "transport/p2p/mapping.hpp"
 
@@ -55,15 +56,17 @@ Result<void> check_parts(const CommState& state, const std::vector<Part>& parts)
                       p, theirs.bytes, state.identity.rank(), mine.bytes);
       return fail(std::move(error));
     }
-    if (self.host_hash != peer.host_hash) {
+    const bool apart = self.host_hash != peer.host_hash;
+    if (apart && !(state.device.gpu && same_fabric(self, peer))) {
       error.code = Errc::not_supported;
       error.what = fmt::format(
-          "rank {} is on {}, and this rank on another host (a window is memory that is mapped); "
-          "make windows on the ranks of one host, by Communicator::split",
+          "rank {} is on {}, and this rank on another host (a window is memory that is mapped, and "
+          "no NVLink domain joins the hosts); make windows on the ranks of one host, by "
+          "Communicator::split",
           p, peer.host);
       return fail(std::move(error));
     }
-    if (auto why = no_common_memory(self, peer); !why.empty()) {
+    if (auto why = apart ? std::string{} : no_common_memory(self, peer); !why.empty()) {
       error.code = Errc::not_supported;
       error.what = fmt::format("rank {} and rank {} cannot share a window ({})",
                                state.identity.rank(), p, why);
@@ -146,7 +149,11 @@ class Maker {
         return {};
       }
       bool others = false;
-      for (int p = 0; p < state_.identity.ranks(); ++p) others |= elsewhere(p);
+      const auto& peers = state_.identity.peers();
+      const auto host = peers[std::size_t(state_.identity.rank())].host_hash;
+      for (int p = 0; p < state_.identity.ranks(); ++p) {
+        others |= elsewhere(p) && peers[std::size_t(p)].host_hash == host;
+      }
       CCL_TRY(block.memory,
               GpuMemory::borrow(state_.device.gpu, made_->base, std::size_t(made_->bytes), others));
       block.offset = std::size_t(made_->base - block.memory->base());
@@ -166,7 +173,7 @@ class Maker {
       const auto offer = [&, edge, low = low, high = high]() -> Result<Handshake> {
         CCL_CHECK(P2pTransport::can_address(state_.identity.peers()[std::size_t(low)],
                                             state_.identity.peers()[std::size_t(high)]));
-        CCL_TRY(mapping, P2pMapping::make(context, edge, block, std::size_t(made_->bytes), false));
+        CCL_TRY(mapping, P2pMapping::make(context, edge, block, std::size_t(made_->bytes), 0));
         return mapping.handshake();
       };
       const auto connect = [&, p](const Handshake& theirs) -> Result<void> {

@@ -30,29 +30,31 @@ struct P2pMapping::OpenReply {
 };
 
 Result<P2pMapping> P2pMapping::make(const TransportContext& context, const Edge& edge,
-                                    GpuBlock mine, std::size_t theirs_bytes, bool probe,
-                                    bool reads) {
+                                    GpuBlock mine, std::size_t theirs_bytes,
+                                    std::size_t probed_words, bool reads) {
   P2pMapping mapping;
   mapping.context_ = context;
   mapping.edge_ = edge;
   mapping.mine_ = std::move(mine);
   mapping.theirs_bytes_ = theirs_bytes;
-  mapping.probe_ = probe;
+  mapping.probed_words_ = probed_words;
   mapping.reads_ = reads;
   const auto offer = [&]() -> Result<void> {
     if (!mapping.mine_.memory) return {};
     CCL_CHECK(fill_random(&mapping.nonce_, sizeof mapping.nonce_));
     const GpuMemory& memory = *mapping.mine_.memory;
-    if (edge.self.pid_hash == edge.peer.pid_hash || memory.name().handles == 0) return {};
+    if (edge.self.pid_hash == edge.peer.pid_hash) return {};
     if (edge.self.host_hash != edge.peer.host_hash) {
       if (memory.name().handles == 2) return {};
-      return fail(Errc::not_supported,
-                  fmt::format("memory of device {} has no fabric handle, which rank {} on another "
-                              "host needs (does nvidia-imex run, and is "
-                              "/dev/nvidia-caps-imex-channels there?); CCL_MNNVL_ENABLE=0 takes "
-                              "the network",
-                              edge.self.device, edge.peer.rank));
+      return fail(
+          Errc::not_supported,
+          fmt::format("memory of device {} has no fabric handle, which rank {} on another "
+                      "host needs (does nvidia-imex run, and is "
+                      "/dev/nvidia-caps-imex-channels there? memory of cudaMalloc has none); "
+                      "give a window SharedMemory, and CCL_MNNVL_ENABLE=0 takes the network",
+                      edge.self.device, edge.peer.rank));
     }
+    if (memory.name().handles == 0) return {};
     CCL_TRY(Fd fd, memory.share());
     const unsigned end = unsigned(edge.side == EdgeSide::sender);
     CCL_TRY(mapping.offer_, FdOffer::make(proof_of(context, mapping.nonce_, edge.id, end),
@@ -128,16 +130,15 @@ Result<void> P2pMapping::scope(const OpenReply& said) {
                               "wanted)",
                               edge_.id, edge_.peer.rank, bytes - said.offset, theirs_bytes_));
   }
-  if (!probe_) return {};
+  if (probed_words_ == 0) return {};
   return probe(*gpu);
 }
 
 Result<void> P2pMapping::probe(const Gpu& gpu) const {
-  // The probed word is one that no wire uses, since its owner may already wait for steps: in the
-  // first line, behind the wires' word. Ends of a peer view probe one block at the same time and
-  // must use different words.
-  constexpr std::size_t words = words_per_line - 1;
-  std::byte* const at = theirs_.at() + (1 + std::size_t(edge_.self.rank) % words) * sizeof(Word);
+  // The owner of a wire's block may already wait for steps. Ends of a peer view probe one block at
+  // the same time and must use different words.
+  const std::size_t word = 1 + std::size_t(edge_.self.rank) % probed_words_;
+  std::byte* const at = theirs_.at() + word * sizeof(Word);
   const Word zero = 0;
   Word token = 0x5ca1ab1e'00000000u + Word(edge_.self.rank), back = 0;
   CCL_CHECK(gpu.put(at, &token, sizeof token));

@@ -11,17 +11,23 @@ namespace ccl::detail {
 /// peer views consist of them. Used like the end of a transport: make, handshake, connect.
 class P2pMapping {
  public:
+  /// Words of the first line behind the wires' word: no wire uses them.
+  static constexpr std::size_t probed_words_of_wires = words_per_line - 1;
+
   P2pMapping() = default;
   /// The peer of `edge` maps `mine`; its own block must have `theirs_bytes` bytes. One end may have
   /// no block, and the other then expects none. The edge's side distinguishes the ends.
   ///
-  /// `probe`: see `connect`; equal at both ends. `reads`: wires in read mode; `connect` fails
-  /// unless both ends agree.
+  /// `probed_words`: see `connect`; equal at both ends. `reads`: wires in read mode; `connect`
+  /// fails unless both ends agree.
   static Result<P2pMapping> make(const TransportContext& context, const Edge& edge, GpuBlock mine,
-                                 std::size_t theirs_bytes, bool probe = true, bool reads = false);
+                                 std::size_t theirs_bytes,
+                                 std::size_t probed_words = probed_words_of_wires,
+                                 bool reads = false);
   Handshake handshake() const;
-  /// Maps the peer's block. With `probe`, also writes a zero, unused word of the block and reads it
-  /// back; a broken path is an error that names it.
+  /// Maps the peer's block. Also writes a zero, unused word of the block and reads it back; a
+  /// broken path is an error that names it. The word is one of `probed_words`, by this rank's
+  /// number, behind the first of the block. Without probed words it does neither.
   Result<void> connect(const Handshake& theirs);
 
   const GpuBlock& mine() const { return mine_; }
@@ -36,7 +42,8 @@ class P2pMapping {
   Edge edge_;
   GpuBlock mine_, theirs_;
   std::size_t theirs_bytes_ = 0;
-  bool probe_ = true, reads_ = false;
+  std::size_t probed_words_ = 0;
+  bool reads_ = false;
   Nonce nonce_{};
   FdOffer offer_;
 };

@@ -87,7 +87,7 @@ struct P2pEnd {
     const EdgeSide other = edge.side == EdgeSide::sender ? EdgeSide::receiver : EdgeSide::sender;
     CCL_TRY(own, context.arena->allocate(block_bytes(edge.shape, edge.side, reads)));
     CCL_TRY(mapping, P2pMapping::make(context, edge, own, block_bytes(edge.shape, other, reads),
-                                      true, reads));
+                                      P2pMapping::probed_words_of_wires, reads));
     return {};
   }
   /// The receiver allocates memory of the GPU in between, and the sender maps it.
@@ -154,7 +154,7 @@ Result<void> reaches(const PeerInfo& from, const PeerInfo& to) {
   CCL_TRY(const bool disabled, setting_flag("P2P_DISABLE"));
   if (disabled) return refuse("CCL_P2P_DISABLE is 1");
   if (from.host_hash != to.host_hash && !same_fabric(from, to)) {
-    return refuse("they are on different hosts; socket would");
+    return refuse("they are on different hosts, which no NVLink domain joins; socket would");
   }
   if (from.host_hash == to.host_hash) {  // their handles are descriptors
     if (auto why = no_common_memory(from, to); !why.empty()) return refuse(std::move(why));
@@ -191,9 +191,6 @@ Result<void> reaches(const PeerInfo& from, const PeerInfo& to) {
 }  // namespace detail
 
 Result<void> P2pTransport::can_address(const PeerInfo& from, const PeerInfo& to) {
-  if (from.device >= 0 && to.device >= 0 && from.host_hash != to.host_hash) {
-    return detail::refusal(from, to, "they are on different hosts, where P2P is for wires");
-  }
   return detail::reaches(from, to);
 }
 

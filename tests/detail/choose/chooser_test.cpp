@@ -34,7 +34,7 @@ const auto& all_facts() {
 template <class Op = AllReduce>
 Chooser among(int gpu_count, bool nvlink = true, bool deterministic = false) {
   std::vector<int> devices;
-  const int first = nvlink ? 0 : 20;  // a pair's path is remembered
+  const int first = nvlink ? 0 : 100;  // a pair's path is remembered
   for (int g = 0; g < gpu_count; ++g) devices.push_back(first + g);
   FakeGpus& all = gpus(first + gpu_count);
   for (const int a : devices) {
@@ -96,6 +96,33 @@ TEST_CASE("among fewer GPUs, where nobody has measured that, they have flags") {
       CHECK(picked(chooser, bytes) != "TwoShot/Sentinel");
     }
   }
+}
+
+TEST_CASE("among 9 to 72 GPUs of an NVLink domain, peers address each other as among 8") {
+  const Environment no_trials{"CCL_P2P_CHECK", "0"};  // of each path between two GPUs
+  for (const int ranks : {9, 16, 17, max_view_ranks}) {
+    INFO(ranks << " ranks");
+    const Chooser chooser = among(ranks);
+    CHECK(picked(chooser, 256) == "OneShot/LL128");
+    CHECK(picked(chooser, 256 << 10) == "TwoShot/LL128");
+    CHECK(picked<AllToAll>(among<AllToAll>(ranks), 64 << 20) == "Direct/Simple");
+    const Choice small = chooser.explain(256, chooser.pick(256, {}), {});
+    CHECK(small.composition == "OneShot/LL128");
+    // One hop and a batch of tiles at a time, which every batch of 8 ranks makes longer.
+    CHECK(small.us > among(8).explain(256, 0, {}).us);
+  }
+}
+
+TEST_CASE("more GPUs than a peer view holds go by wires, and why is said") {
+  const Environment no_trials{"CCL_P2P_CHECK", "0"};
+  const Chooser chooser = among(max_view_ranks + 1);
+  for (Index bytes = 256; bytes <= Index{1} << 30; bytes *= 4) {
+    const std::string composition = picked(chooser, bytes);
+    CHECK(composition.find("Shot") == std::string::npos);
+    CHECK(composition.find("Direct") == std::string::npos);
+  }
+  const Choice choice = chooser.explain(256, chooser.pick(256), {});
+  CHECK(choice.why.find("a peer view has at most 72 ranks") != std::string::npos);
 }
 
 TEST_CASE("over PCIe, where lines may tear, few bytes go by one-shot with words") {

@@ -159,6 +159,49 @@ void all_to_all_vs(Ranks& comms, std::optional<Plan> plan = {}, int calls = 3) {
   });
 }
 
+/// Rank r has (r + p + call) % 3 rows of `row` elements for rank p. Only memory holds the counts.
+template <class Algo, class Proto, class T>
+void counted_all_to_alls(Ranks& comms, Index row, std::optional<Plan> plan = {}, int calls = 3) {
+  INFO(Algo::name << ", " << Proto::name << ", " << comms.size() << " ranks, rows of " << row);
+  constexpr int stride = 3;
+  const auto rows_for = [](int from, int to, int call) { return (from + to + call) % stride; };
+  on_each(comms, [&](const Rank& rank) -> std::string {
+    const auto made = Collective<AllToAllV, Algo, Proto, T>::create(rank.comm, plan);
+    if (!made) return made.error().message();
+    const auto ranks = std::size_t(rank.ranks);
+    const Index all = rank.ranks * stride * row;
+    Buffers buffers{rank.rank, calls, all, all};
+    const std::vector<int> none(ranks, -1);
+    std::vector<std::vector<int>> counts(std::size_t(calls), none), got(std::size_t(calls), none);
+    for (int call = 0; call < calls; ++call) {
+      for (int p = 0; p < rank.ranks; ++p) {
+        counts[std::size_t(call)][std::size_t(p)] = rows_for(rank.rank, p, call);
+      }
+      CountedRows rows;
+      rows.row = row;
+      rows.send_counts = counts[std::size_t(call)].data();
+      rows.recv_counts = got[std::size_t(call)].data();
+      rows.send_stride = rows.recv_stride = stride;
+      auto &in = buffers.in[std::size_t(call)], &out = buffers.out[std::size_t(call)];
+      const auto done = made->counted(in.data(), out.data(), rows, rank.stream);
+      if (!done) return done.error().message();
+    }
+    rank.synchronize();
+    for (int call = 0; call < calls; ++call) {
+      for (int p = 0; p < rank.ranks; ++p) {
+        const int is = got[std::size_t(call)][std::size_t(p)];
+        if (is != rows_for(p, rank.rank, call)) return fmt::format("{} rows from {}", is, p);
+      }
+    }
+    return buffers.wrong([&](int call, Index i) {
+      const int p = int(i / (stride * row));
+      const Index at = i % (stride * row);
+      if (at / row >= rows_for(p, rank.rank, call)) return -1.f;
+      return element(p, call, rank.rank * stride * row + at);
+    });
+  });
+}
+
 /// Rooted operations. The buffers of ranks that give or get nothing have no elements.
 template <class Op, class Algo, class Proto, class T, class Wanted>
 void rooted(Ranks& comms, Index count_in, Index count_out, Index count, int root,

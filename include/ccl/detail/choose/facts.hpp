@@ -5,6 +5,7 @@
 #include <ccl/algo/traits.hpp>
 #include <ccl/choose/candidate.hpp>
 #include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/compose/creation.hpp>
 #include <ccl/detail/compose/default_plans.hpp>
 #include <ccl/detail/exec/launch_shape.hpp>
 #include <ccl/detail/runtime/transport_table.hpp>
@@ -78,9 +79,7 @@ LevelStep level_step(bool outer, bool shared, bool once_a_host) {
   step.cost_terms = [](int ranks) { return cost_terms_of<Op, Algo>(ranks); };
   if constexpr (OverPeers<Algo>) {
     step.mover = Mover::peers;
-    if constexpr (!ExchangesOverPeers<Op, Algo>) {
-      step.takes_ranks = [](int ranks) { return Algo::RankCounts::contains(ranks); };
-    }
+    step.takes_ranks = [](int ranks) { return takes_ranks<Op, Algo>(ranks); };
   } else {
     step.blocks_over_network = &blocks_over_network<Op, Algo, Proto>;
   }
@@ -168,13 +167,7 @@ CandidateFacts facts_of() {
   } else if constexpr (OverPeers<Algo>) {
     facts.mover = MovesByCopies<Algo> ? Mover::engines : Mover::peers;
     facts.in_windows = writes_windows<Algo>;
-    constexpr bool exchanges = [] {
-      if constexpr (requires { Algo::template exchanges<Op>; }) return Algo::template exchanges<Op>;
-      return false;
-    }();
-    if constexpr (!exchanges) {  // messages between pairs allow any number of ranks
-      facts.takes_ranks = [](int ranks) { return Algo::RankCounts::contains(ranks); };
-    }
+    facts.takes_ranks = [](int ranks) { return takes_ranks<Op, Algo>(ranks); };
   } else {
     facts.blocks_over_network = &blocks_over_network<Op, Algo, Proto>;
     facts.gpu_lanes = group_lanes(Proto::carries_flags);

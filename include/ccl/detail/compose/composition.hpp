@@ -78,11 +78,10 @@ extern template Result<void> run_alone(const std::shared_ptr<Connections>&, cons
 extern template Result<void> launch_on_device(const std::shared_ptr<Connections>&, const CallInfo&,
                                               const WireParts<Bytes>&, const CallArguments<Bytes>&,
                                               Stream);
-extern template Result<void> launch_over_peers(const std::shared_ptr<Connections>&, const CallInfo&,
-                                               const CallArguments<Bytes>&, Stream,
-                                               int (*)(const PeerWork<Bytes>&, const DeviceTarget&),
-                                               PeerWork<Bytes> (*)(const Connections&,
-                                                                   const CallArguments<Bytes>&));
+extern template Result<void> launch_over_peers(
+    const std::shared_ptr<Connections>&, const CallInfo&, const CallArguments<Bytes>&, Stream,
+    int (*)(const PeerWork<Bytes>&, const DeviceTarget&), Index (*)(const PeerWork<Bytes>&),
+    PeerWork<Bytes> (*)(const Connections&, const CallArguments<Bytes>&));
 extern template class AnyWireCall<Bytes>;
 
 /// Base of every composition. All copies share its connections.
@@ -215,7 +214,7 @@ class Composition {
       using Kernels = PeerKernels<Op, Algo, Proto, R>;
       register_kernels<Kernels>();
       return launch_over_peers(connections, info, given, stream, Kernels::launch,
-                               peer_work<Op, Algo, R>);
+                               Kernels::max_elements, peer_work<Op, Algo, R>);
     } else {
       register_kernels<WireKernels<Op, on_gpu_lanes<Algo>, Proto, R>>();
       return launch_on_device(connections, info, wire_parts<Op, Algo, Proto, R, sides.cpus>, given,

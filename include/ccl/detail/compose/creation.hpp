@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/algo/rank_counts.hpp>
 #include <ccl/algo/traits.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/compose/default_plans.hpp>
@@ -36,10 +37,25 @@ struct Composed {
   PositionsOf positions{};
   // Members of compositions over peer memory.
   bool (*takes_ranks)(int ranks) = nullptr;
+  int max_ranks = max_view_ranks;  // for which it can have kernels
   bool copies = false, pulls = false, by_stream = false, stores_plainly = false;
 
   bool over_peers() const { return takes_ranks != nullptr; }
 };
+
+/// True if the kernels of an algorithm over peer memory run so many ranks.
+template <class Op, class Algo>
+constexpr bool takes_ranks(int ranks) {
+  if constexpr (MovesByCopies<Algo>) {
+    return Algo::RankCounts::contains(ranks);
+  } else if constexpr (ExchangesOverPeers<Op, Algo>) {
+    return AnyRankCount::contains(ranks);
+  } else if constexpr (requires { Op::of_rows; }) {
+    return Algo::RankCounts::Kernels::contains(ranks);
+  } else {
+    return Algo::RankCounts::contains(ranks);
+  }
+}
 
 template <class Op, class Algo, class Proto, Transport T>
 constexpr Composed composed() {
@@ -55,10 +71,11 @@ constexpr Composed composed() {
               {&ExchangeKernels<Algo, Proto>::load, &PeerExchangeKernels<Algo, Proto>::load,
                &CountedKernels<Algo, Proto>::load, &CopyKernels<Algo>::load}};
   if constexpr (OverPeers<Algo>) {
-    constexpr bool any_count = ExchangesOverPeers<Op, Algo>;
-    using Counts = cuda::std::conditional_t<any_count, AnyRankCount, typename Algo::RankCounts>;
     of.plans = peer_plans<Algo>;
-    of.takes_ranks = [](int ranks) { return Counts::contains(ranks); };
+    if constexpr (MovesByCopies<Algo> || requires { Op::of_rows; }) {
+      of.max_ranks = max_unrolled_ranks;
+    }
+    of.takes_ranks = [](int ranks) { return takes_ranks<Op, Algo>(ranks); };
     if constexpr (MovesByCopies<Algo>) {
       of.copies = true;
       of.pulls = Algo::stages;

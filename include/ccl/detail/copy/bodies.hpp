@@ -91,12 +91,12 @@ struct CopyReduceBody {
     const Index lanes = Index{work.channels} * Group::width;
     const Index whole = Wide && Element<T>::packed ? work.count / per_fragment : 0;
     for (Index f = lane; f < whole; f += lanes) {
-      Fragment<words> piece[PeerView::max_ranks]{};
-      CCL_UNROLL for (int r = 0; r < PeerView::max_ranks; ++r) {
+      Fragment<words> piece[max_unrolled_ranks]{};
+      CCL_UNROLL for (int r = 0; r < max_unrolled_ranks; ++r) {
         if (r < work.ranks) piece[r] = load(work.piece[r], f);
       }
       auto sum = CellReducer<R, words>::from_own(reduction, piece[0]);
-      CCL_UNROLL for (int r = 1; r < PeerView::max_ranks; ++r) {
+      CCL_UNROLL for (int r = 1; r < max_unrolled_ranks; ++r) {
         if (r < work.ranks) sum.add_own(piece[r]);
       }
       const Fragment<words> result = sum.finish();

@@ -11,7 +11,7 @@ namespace ccl::detail {
 struct CopySync {
   /// Both ends post and await each kind equally often.
   enum Kind { filled, emptied, kinds };
-  static constexpr int max_ranks = PeerView::max_ranks;
+  static constexpr int max_ranks = max_unrolled_ranks;
   /// Words of `counts`: posts to each rank, then posts of each rank that were awaited.
   static constexpr int count_words = 2 * kinds * max_ranks;
 
@@ -24,7 +24,7 @@ struct CopySync {
 
 /// Runs of this rank's own memory that its multiprocessors copy.
 struct CopyRuns {
-  static constexpr int most = PeerView::max_ranks;
+  static constexpr int most = max_unrolled_ranks;
   struct Run {
     char* to = nullptr;
     const char* from = nullptr;
@@ -39,7 +39,7 @@ struct CopyRuns {
 template <class R>
 struct CopyReduction {
   explicit CopyReduction(const R& how) : reduction{how} {}
-  const void* piece[PeerView::max_ranks] = {};
+  const void* piece[max_unrolled_ranks] = {};
   int ranks = 1;
   void* output = nullptr;
   void* also = nullptr;  // a second copy of the result; may be null

@@ -8,9 +8,9 @@ namespace ccl::detail {
 
 /// Body of one launch of an exchange over a peer view, for an executor. Runs `Algo::run(exchange)`,
 /// then counts the messages.
-template <class Algo, template <class> class Exchange>
+template <class Algo, template <class> class Exchange, int Most = max_unrolled_ranks>
 struct PeerExchangeBody {
-  using Work = PeerExchangeWork;
+  using Work = BasicPeerExchangeWork<Most>;
   static constexpr int max_lanes = 512;
   const Work& work;
 
@@ -23,17 +23,17 @@ struct PeerExchangeBody {
   /// Completes the arguments on the host, after all other members are set.
   template <LaneGroup Group>
   static void prepare(Work& work) {
-    constexpr int most = PeerExchangeWork::max_ranks;
-    work.counts = 0;
+    using Number = typename Work::Partners::Number;
+    work.counts = {};
     work.to = work.from = {};
     for (int k = 0; k < work.peers.ranks; ++k) {
       const int p = (work.peers.rank + k) % work.peers.ranks;
       const int behind = (work.peers.rank + work.peers.ranks - k) % work.peers.ranks;
-      if (work.out[p].bytes > 0) work.to.rank[work.to.count++] = p;
+      if (work.out[p].bytes > 0) work.to.rank[work.to.count++] = Number(p);
       if (k == 0) continue;
-      if (work.in[behind].bytes > 0) work.from.rank[work.from.count++] = behind;
-      if (work.out[p].bytes > 0) work.counts |= 1u << p;
-      if (work.in[p].bytes > 0) work.counts |= 1u << (most + p);
+      if (work.in[behind].bytes > 0) work.from.rank[work.from.count++] = Number(behind);
+      if (work.out[p].bytes > 0) work.counts.insert(p);
+      if (work.in[p].bytes > 0) work.counts.insert(Most + p);
     }
     if constexpr (requires { Exchange<Group>::assign_tiles(work); })
       Exchange<Group>::assign_tiles(work);

@@ -18,7 +18,7 @@ namespace ccl::detail {
 ///
 /// A group waits for its peers as a whole, because a word that every warp of a GPU polls is slow to
 /// read. The parts of the group move the tiles.
-template <LaneGroup Group, class Proto, int Align>
+template <LaneGroup Group, class Proto, int Align, int Most = max_unrolled_ranks>
 class CountedExchange {
   using Memory = typename Group::Memory;
   using Part = typename Parts<Group>::Part;
@@ -26,7 +26,7 @@ class CountedExchange {
   using Fragment = typename Lane::Fragment;
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
   static constexpr int run = 4;  // tiles in flight per part, if there are many
-  static constexpr int max_ranks = CountedWork::max_ranks;
+  static constexpr int max_ranks = Most;
   static constexpr Word nothing = 0xffff'ffffu;  // replaces a count: the sender sends no tiles
   static_assert(Proto::carries_flags,
                 "Algorithms over peer memory need a protocol whose packets carry flags.");
@@ -67,7 +67,7 @@ class CountedExchange {
         part_{Parts<Group>::index(group) * work.channels + channel},
         parts_{Parts<Group>::count * work.channels},
         state_{work.state.copies + channel % work.blocks},
-        mailbox_{detail::mailbox(work.peers, work.peers.rank, 0)},
+        mailbox_{detail::mailbox<Most>(work.peers, work.peers.rank, 0)},
         spin_wait_{work.watch} {
     detail::look_at(work_);
     Memory::await_previous();
@@ -94,7 +94,7 @@ class CountedExchange {
       ready &= fits(known.rows_out[p], work_.max_sent());
       if (q == rank_) continue;
       ready &= Index(begun + 1 - out) >= 0;
-      if (first_) Memory::store_credit(detail::mailbox(work_.peers, q, rank_)->begun, in);
+      if (first_) Memory::store_credit(detail::mailbox<Most>(work_.peers, q, rank_)->begun, in);
     }
     ready_ = group_.all(ready);
   }
@@ -195,7 +195,11 @@ class CountedExchange {
   /// True if the messages of a direction have more than one run of `run` tiles for each part.
   CCL_HD bool many(const int (&rows_of)[max_ranks]) const {
     Index rows = 0;
-    CCL_UNROLL for (int p = 0; p < max_ranks; ++p) rows += moved(rows_of[p]);
+    if constexpr (max_ranks > max_unrolled_ranks) {
+      CCL_ROLL for (int p = 0; p < ranks_; ++p) rows += moved(rows_of[p]);
+    } else {
+      CCL_UNROLL for (int p = 0; p < max_ranks; ++p) rows += moved(rows_of[p]);
+    }
     return tiles(work_, rows) > Index{parts_} * run;
   }
 
@@ -388,7 +392,7 @@ class CountedExchange {
     return of == nullptr ? of : of + i * work_.side_bytes;
   }
   CCL_HD Word* counted(int owner, int writer, Word flag) const {
-    return detail::mailbox(work_.peers, owner, writer)->counted + (flag & 1);
+    return detail::mailbox<Most>(work_.peers, owner, writer)->counted + (flag & 1);
   }
   /// Returns the first rank whose count does not fit, or -1 if all fit.
   CCL_HD int wrong(const int (&rows_of)[max_ranks], int most) const {
@@ -408,8 +412,8 @@ class CountedExchange {
     return peers.half_packets / peers.ranks / Lane::tile_packets;
   }
   CCL_HD Packet* box_of(int owner, int writer, Word flag) const {
-    return work_.peers.scratch[owner] + Index(flag & 1) * work_.peers.half_packets +
-           writer * work_.box_packets;
+    return work_.peers.template scratch_of<Most>(owner) +
+           Index(flag & 1) * work_.peers.half_packets + writer * work_.box_packets;
   }
   CCL_HD int peer(int k) const { return rank_ + k - (rank_ + k < ranks_ ? 0 : ranks_); }
 
@@ -429,7 +433,7 @@ class CountedExchange {
 };
 
 /// Body of one launch of a `CountedExchange`, for an executor.
-template <class Algo, class Proto, int Align>
+template <class Algo, class Proto, int Align, int Most = max_unrolled_ranks>
 struct CountedBody {
   using Work = CountedWork;
   static constexpr int max_lanes = 512;
@@ -437,14 +441,23 @@ struct CountedBody {
 
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
-    CountedExchange<Group, Proto, Align> exchange{group, work, channel};
+    CountedExchange<Group, Proto, Align, Most> exchange{group, work, channel};
     Algo::run(exchange);
     return 0;
   }
   /// Counts the messages of all peers in the state that `PeerExchangeBody` also counts in.
   CCL_HD void end(Word, int block, int lane, int lanes) const {
-    const unsigned peers = ((1u << work.peers.ranks) - 1) & ~(1u << work.peers.rank);
-    const unsigned words = peers | peers << CountedWork::max_ranks;
+    WordSet<2 * Most> words;
+    if constexpr (Most <= max_unrolled_ranks) {
+      const unsigned peers = ((1u << work.peers.ranks) - 1) & ~(1u << work.peers.rank);
+      words.part[0] = peers | peers << Most;
+    } else {
+      for (int p = 0; p < work.peers.ranks; ++p) {
+        if (p == work.peers.rank) continue;
+        words.insert(p);
+        words.insert(Most + p);
+      }
+    }
     detail::count_for_absent(work, words, block, lane, lanes);
     detail::count_own(work, words, block, lane, lanes);
   }

@@ -9,7 +9,6 @@ namespace ccl::detail {
 /// bytes for each rank. Every rank sends one message to every other rank, even if it has no rows.
 /// All ranks make the same launches.
 struct CountedWork {
-  static constexpr int max_ranks = PeerView::max_ranks;
   /// Minimum bytes of a row that has its own tiles and may lie anywhere in the sender's memory.
   static constexpr Index apart_bytes = 2048;
 

@@ -15,13 +15,18 @@ namespace ccl::detail {
 /// empties.
 ///
 /// The sender alone chooses between the two, for each ring.
-template <LaneGroup Group>
+template <LaneGroup Group, int Most = max_unrolled_ranks>
 class DirectExchange {
+  using Work = BasicPeerExchangeWork<Most>;
+  using Partners = typename Work::Partners;
   using Memory = typename Group::Memory;
   using Rings = detail::Rings;
   static constexpr Word all_there = 0xffff'ffffu;  // replaces the count of slots: no slot is filled
 
  public:
+  template <class OtherGroup>
+  using Over = DirectExchange<OtherGroup, Most>;
+
   /// Returns the maximum bytes of one message in a launch: 512 MiB for all peers together, or 4 MiB
   /// per ring if that is more. 0 if the scratch has no slot for each ring.
   ///
@@ -34,7 +39,7 @@ class DirectExchange {
     return by_ring > each ? by_ring : each;
   }
   /// Completes the arguments on the host, before a launch.
-  static void assign_tiles(PeerExchangeWork& work) {
+  static void assign_tiles(Work& work) {
     work.slot_bytes = Rings::slot_bytes(work.peers, work.max_rings);
     take_own(work);
     for (int i = 0; i < work.to.count; ++i) {
@@ -45,7 +50,7 @@ class DirectExchange {
     }
   }
 
-  CCL_HD DirectExchange(Group group, const PeerExchangeWork& work, int channel)
+  CCL_HD DirectExchange(Group group, const Work& work, int channel)
       : group_{group},
         work_{work},
         channel_{channel},
@@ -64,8 +69,8 @@ class DirectExchange {
     if (channel_ != 0) return;
     for (int p = group_.rank(); p < ranks_; p += Group::width) {
       if (p == rank_ || work_.in[p].bytes == 0) continue;
-      const Word flag = high(PeerExchangeWork::max_ranks + p);
-      Word* const remote_buffer = detail::mailbox(work_.peers, p, rank_)->remote_buffer;
+      const Word flag = high(Most + p);
+      Word* const remote_buffer = detail::mailbox<Most>(work_.peers, p, rank_)->remote_buffer;
       // Both words are credits. Earlier kernels and copies on the stream are done with the buffer,
       // and this rank is done with its scratch.
       Memory::store_credit(remote_buffer, (work_.where[p] & 0xffff'ffffu) | flag);
@@ -91,12 +96,12 @@ class DirectExchange {
   }
 
  private:
-  static void take(PeerExchangeWork::Partners& partners, Index bytes, int most) {
+  static void take(Partners& partners, Index bytes, int most) {
     const int rings = Rings::used(bytes, most);
     partners.rings = partners.rings < rings ? rings : partners.rings;
   }
   /// Takes this rank, which comes first, from the ranks to send to.
-  static void take_own(PeerExchangeWork& work) {
+  static void take_own(Work& work) {
     auto& to = work.to;
     work.own_rings = 0;
     if (to.count == 0 || to.rank[0] != work.peers.rank) return;
@@ -147,8 +152,8 @@ class DirectExchange {
     const Index slot = work_.slot_bytes, at = round * slot;
     if (at >= part.bytes) return false;
     const Word flag = high(peer);
-    const Mailbox* const mine = detail::mailbox(work_.peers, rank_, peer);
-    Mailbox* const theirs = detail::mailbox(work_.peers, peer, rank_);
+    const Mailbox* const mine = detail::mailbox<Most>(work_.peers, rank_, peer);
+    Mailbox* const theirs = detail::mailbox<Most>(work_.peers, peer, rank_);
     if (round == 0) {
       // The receiver's reference is also the credit for all slots, because the receiver has drained
       // the previous message.
@@ -174,8 +179,8 @@ class DirectExchange {
       if (!wait_.credit(mine->drained + ring, want, peer)) return false;
     }
     const Index left = part.bytes - at;
-    copy_to_peer(Rings::slot(work_.peers, rings_, slot, peer, rank_, ring, round), part.data + at,
-                 left < slot ? left : slot);
+    copy_to_peer(Rings::template slot<Most>(work_.peers, rings_, slot, peer, rank_, ring, round),
+                 part.data + at, left < slot ? left : slot);
     group_.sync();
     if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | Word(round + 1));
     return left > slot;
@@ -185,19 +190,20 @@ class DirectExchange {
     const Message part = Rings::part(work_.in[peer], ring, rings_);
     const Index slot = work_.slot_bytes, at = round * slot;
     if (at >= part.bytes || peer == rank_) return false;
-    const Word flag = high(PeerExchangeWork::max_ranks + peer);
-    const Word* const reported = detail::mailbox(work_.peers, rank_, peer)->reported + ring;
+    const Word flag = high(Most + peer);
+    const Word* const reported = detail::mailbox<Most>(work_.peers, rank_, peer)->reported + ring;
     // The sender stored its data before the word.
     if (!wait_.acquire(reported, flag | Word(round + 1), peer)) return false;
     const bool first = group_.rank() == 0;
     if (group_.all(!first || wait_.low(Memory::load_relaxed(reported)) == all_there)) return false;
     const Index left = part.bytes - at;
-    detail::copy_run(group_, part.data + at,
-                     Rings::slot(work_.peers, rings_, slot, rank_, peer, ring, round),
-                     left < slot ? left : slot);
+    detail::copy_run(
+        group_, part.data + at,
+        Rings::template slot<Most>(work_.peers, rings_, slot, rank_, peer, ring, round),
+        left < slot ? left : slot);
     group_.sync();  // every lane has read the slot
     if (group_.rank() == 0) {
-      Memory::store_credit(detail::mailbox(work_.peers, peer, rank_)->drained + ring,
+      Memory::store_credit(detail::mailbox<Most>(work_.peers, peer, rank_)->drained + ring,
                            flag | Word(round + 1));
     }
     return left > slot;
@@ -210,7 +216,7 @@ class DirectExchange {
   }
 
   Group group_;
-  const PeerExchangeWork& work_;
+  const Work& work_;
   int channel_, rank_, ranks_, rings_;
   const Word* state_;
   int own_ring_ = 0;  // next part of this rank's own message

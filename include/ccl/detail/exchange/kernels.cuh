@@ -68,16 +68,20 @@ struct RegisteredKernels<ExchangeKernels<Algo, Proto>> {
 template <class Algo, class Proto>
 struct PeerExchangeShape {
   using Group = BlockLanes<512>;
+  template <int Most>
+  using BodyFor = PeerExchangeBody<Algo, DirectExchange<Group, Most>::template Over, Most>;
   template <int Align>
-  using Body = PeerExchangeBody<Algo, DirectExchange>;
+  using Body = BodyFor<max_unrolled_ranks>;
 
-  static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
-    const CudaShape shape = spread<Group, Body<1>, Body<1>::max_lanes>(work, target);
+  template <int Most>
+  static cudaError_t launch(BasicPeerExchangeWork<Most>& work, const DeviceTarget& target) {
+    using Runs = BodyFor<Most>;
+    const CudaShape shape = spread<Group, Runs, Runs::max_lanes>(work, target);
     if (CudaExecutor::has_bulk_copies()) work.shared_bytes = sizeof(BulkCopyMemory);
-    return CudaExecutor::launch<Group, Body<1>>(work, shape, target.stream);
+    return CudaExecutor::launch<Group, Runs>(work, shape, target.stream);
   }
   template <class Lanes, class Runs, int MaxLanes>
-  static CudaShape spread(PeerExchangeWork& work, const DeviceTarget& target) {
+  static CudaShape spread(typename Runs::Work& work, const DeviceTarget& target) {
     Index out = 0, in = 0;
     for (int p = 0; p < work.peers.ranks; ++p) {
       if (p == work.peers.rank) continue;
@@ -99,18 +103,28 @@ struct PeerExchangeShape {
   static Index max_bytes(const PeerView& peers, int max_rings) {
     return DirectExchange<Group>::max_bytes(peers, max_rings);
   }
-  static cudaError_t load() { return CudaExecutor::load<Group, Body<1>>(sizeof(BulkCopyMemory)); }
+  static cudaError_t load() {
+    constexpr int shared = sizeof(BulkCopyMemory);
+    const cudaError_t e = CudaExecutor::load<Group, BodyFor<max_unrolled_ranks>>(shared);
+    return e != cudaSuccess ? e : CudaExecutor::load<Group, BodyFor<max_view_ranks>>(shared);
+  }
 };
 
 /// Shape for packets: one warp per tile, spread over as many blocks as possible.
 template <class Algo, class Proto>
   requires(Proto::carries_flags)
 struct PeerExchangeShape<Algo, Proto> {
-  template <int Align>
-  using Exchange = PacketExchange<WarpLanes, Proto, Align>;
-  template <int Align>
-  using Body = PeerExchangeBody<Algo, Exchange<Align>::template Over>;
+  template <int Align, int Most = max_unrolled_ranks>
+  using Exchange = PacketExchange<WarpLanes, Proto, Align, Most>;
+  template <int Align, int Most = max_unrolled_ranks>
+  using Body = PeerExchangeBody<Algo, Exchange<Align, Most>::template Over, Most>;
+  /// One kernel serves buffers of any alignment.
+  using Wide = Body<any_align, max_view_ranks>;
 
+  static cudaError_t launch(WidePeerExchangeWork& work, const DeviceTarget& target) {
+    const CudaShape shape = spread<WarpLanes, Wide, Wide::max_lanes>(work, target);
+    return CudaExecutor::launch<WarpLanes, Wide>(work, shape, target.stream);
+  }
   static cudaError_t launch(PeerExchangeWork& work, const DeviceTarget& target) {
     return with_alignment<Bytes>(alignment(work), [&]<int Align>(Aligned<Align>) {
       using Runs = Body<Align>;
@@ -119,7 +133,7 @@ struct PeerExchangeShape<Algo, Proto> {
     });
   }
   template <class Lanes, class Runs, int MaxLanes>
-  static CudaShape spread(PeerExchangeWork& work, const DeviceTarget& target) {
+  static CudaShape spread(typename Runs::Work& work, const DeviceTarget& target) {
     constexpr Index max_warps = MaxLanes / Lanes::width;
     const Index out = Exchange<1>::tiles(work.out, work.peers.ranks);
     const Index in = Exchange<1>::tiles(work.in, work.peers.ranks);
@@ -135,8 +149,9 @@ struct PeerExchangeShape<Algo, Proto> {
   }
   static Index max_bytes(const PeerView& peers, int) { return Exchange<1>::max_bytes(peers); }
   static cudaError_t load() {
-    return for_alignments<Bytes>(
+    const cudaError_t e = for_alignments<Bytes>(
         []<int Align>(Aligned<Align>) { return CudaExecutor::load<WarpLanes, Body<Align>>(); });
+    return e != cudaSuccess ? e : CudaExecutor::load<WarpLanes, Wide>();
   }
 };
 
@@ -144,15 +159,17 @@ template <class Algo, class Proto>
 struct RegisteredKernels<PeerExchangeKernels<Algo, Proto>> {
   using Kernels = PeerExchangeKernels<Algo, Proto>;
   using Shape = PeerExchangeShape<Algo, Proto>;
-  static int launch(const PeerExchangeWork& how, const DeviceTarget& target) {
+  template <int Most>
+  static int launch(const BasicPeerExchangeWork<Most>& how, const DeviceTarget& target) {
     return on_device(target.device, [&] {
-      PeerExchangeWork work = how;
+      BasicPeerExchangeWork<Most> work = how;
       return Shape::launch(work, target);
     });
   }
   static int load(int device) { return on_device(device, &Shape::load); }
   static inline const bool once = [] {
-    Kernels::launch = &launch;
+    Kernels::launch = &launch<max_unrolled_ranks>;
+    Kernels::launch_wide = &launch<max_view_ranks>;
     Kernels::load = &load;
     Kernels::max_bytes = &Shape::max_bytes;
     return true;
@@ -167,6 +184,7 @@ struct RegisteredKernels<CountedKernels<Algo, Proto>> {
   using Group = BlockLanes<512>;
   template <int Align>
   using Body = CountedBody<Algo, Proto, Align>;
+  using Wide = CountedBody<Algo, Proto, any_align, max_view_ranks>;
   using Exchange = CountedExchange<Group, Proto, 1>;
 
   static int launch(const CountedWork& how, const DeviceTarget& target) {
@@ -182,14 +200,18 @@ struct RegisteredKernels<CountedKernels<Algo, Proto>> {
       const CudaShape shape{work.channels, work.blocks, target.share};
       const Word bits = reinterpret_cast<cuda::std::uintptr_t>(work.send) |
                         reinterpret_cast<cuda::std::uintptr_t>(work.recv) | Word(work.row_bytes);
+      if (work.peers.ranks > max_unrolled_ranks) {
+        return CudaExecutor::launch<Group, Wide>(work, shape, target.stream);
+      }
       if (bits % 16 == 0) return CudaExecutor::launch<Group, Body<16>>(work, shape, target.stream);
       return CudaExecutor::launch<Group, Body<1>>(work, shape, target.stream);
     });
   }
   static int load(int device) {
     return on_device(device, [] {
-      const cudaError_t e = CudaExecutor::load<Group, Body<16>>();
-      return e != cudaSuccess ? e : CudaExecutor::load<Group, Body<1>>();
+      cudaError_t e = CudaExecutor::load<Group, Body<16>>();
+      if (e == cudaSuccess) e = CudaExecutor::load<Group, Body<1>>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Group, Wide>();
     });
   }
   static int max_rows(const CountedWork& how) {

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <ccl/detail/base/word_set.hpp>
 #include <ccl/detail/lanes/peer_view.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/wire/work.hpp>
+
+#include <cuda/std/cstdint>
+#include <cuda/std/type_traits>
 
 #include <initializer_list>
 
@@ -53,8 +57,11 @@ struct RemoteBuffer {
 
 /// Arguments of one launch of an exchange over a peer view: at most one message to each peer and
 /// one from each. Ranks that exchange no messages need not make the same launches.
-struct PeerExchangeWork {
-  static constexpr int max_ranks = PeerView::max_ranks;
+///
+/// `Most`: maximum number of ranks. Kernels for few ranks have few arguments.
+template <int Most>
+struct BasicPeerExchangeWork {
+  static constexpr int max_ranks = Most;
   /// Words of state: messages sent to each rank, then messages received from each rank. Each block
   /// has its own copy of a word. The copies of a word are adjacent, so that a count in all copies
   /// touches few lines.
@@ -69,33 +76,53 @@ struct PeerExchangeWork {
   Word where[max_ranks] = {};  // references to `in`, posted to the peers
   /// Assignment of a direction's tiles to groups, if messages travel in tiles.
   struct TileAssignment {
-    int tiles[max_ranks] = {};
-    int first[max_ranks] = {};  // group of the first run of a message
-    int run = 1;                // adjacent tiles of one group
+    using Count = cuda::std::conditional_t<(Most > max_unrolled_ranks), cuda::std::uint16_t, int>;
+    Count tiles[max_ranks] = {};
+    Count first[max_ranks] = {};  // group of the first run of a message
+    int run = 1;                  // adjacent tiles of one group
   };
   TileAssignment send_tiles, recv_tiles;
   /// Ranks with a message of a direction, by their distance from this rank. Sends count upwards
   /// from this rank, and receives count downwards.
   struct Partners {
+    /// Fewer bytes for many ranks: arguments of more than 4 KiB would take longer to launch.
+    using Number = cuda::std::conditional_t<(Most > max_unrolled_ranks), cuda::std::uint8_t, int>;
     int count = 0;
-    int rank[max_ranks] = {};
+    Number rank[max_ranks] = {};
     int rings = 0;  // maximum rings of a message
   };
   Partners to, from;
-  int own_rings = 0;      // rings of this rank's message to itself, if it is not in `to`
-  unsigned counts = 0;    // one bit per word of the state that this launch increments
-  int max_rings = 1;      // maximum rings of a message; the same on all ranks
-  Index slot_bytes = 0;   // bytes of a slot
-  Index box_packets = 0;  // packets of a box in each half
-  int channels = 1;       // groups of the launch
-  int blocks = 1;         // see `HasBlockEpilogue`
-  int shared_bytes = 0;   // shared memory of a block that the launch asks for
+  int own_rings = 0;            // rings of this rank's message to itself, if it is not in `to`
+  WordSet<state_words> counts;  // words of the state that this launch increments
+  int max_rings = 1;            // maximum rings of a message; the same on all ranks
+  Index slot_bytes = 0;         // bytes of a slot
+  Index box_packets = 0;        // packets of a box in each half
+  int channels = 1;             // groups of the launch
+  int blocks = 1;               // see `HasBlockEpilogue`
+  int shared_bytes = 0;         // shared memory of a block that the launch asks for
   AbortWatch watch;
 };
 
+/// Arguments of the kernels for as many ranks as have their addresses in a kernel's arguments, and
+/// of those for more.
+using PeerExchangeWork = BasicPeerExchangeWork<max_unrolled_ranks>;
+using WidePeerExchangeWork = BasicPeerExchangeWork<max_view_ranks>;
+static_assert(sizeof(WidePeerExchangeWork) <= 4096);
+
+/// Returns the words of state of a composition, which the launches of an exchange count in.
+constexpr int state_words(int ranks) {
+  return ranks > max_unrolled_ranks ? WidePeerExchangeWork::state_words
+                                    : PeerExchangeWork::state_words;
+}
+/// Returns the mailboxes behind the scratch of a rank.
+constexpr int mailboxes(int ranks) {
+  return ranks > max_unrolled_ranks ? ranks : max_unrolled_ranks;
+}
+
 /// Returns the largest power of two, at most 16, that divides the address and size of every
 /// message.
-inline int alignment(const PeerExchangeWork& work) {
+template <int Most>
+int alignment(const BasicPeerExchangeWork<Most>& work) {
   Word bits = 16;
   for (int p = 0; p < work.peers.ranks; ++p) {
     for (const Message& m : {work.out[p], work.in[p]}) {
@@ -106,8 +133,11 @@ inline int alignment(const PeerExchangeWork& work) {
 }
 
 /// Returns the mailbox that rank `writer` writes for rank `owner`. It follows the owner's scratch.
+/// `Most`: see `PeerView::scratch_of`.
+template <int Most = max_unrolled_ranks>
 CCL_HD Mailbox* mailbox(const PeerView& peers, int owner, int writer) {
-  return reinterpret_cast<Mailbox*>(peers.scratch[owner] + 2 * peers.half_packets) + writer;
+  return reinterpret_cast<Mailbox*>(peers.scratch_of<Most>(owner) + 2 * peers.half_packets) +
+         writer;
 }
 
 /// Division of a message among rings, each a run of slots in the receiver's scratch. Both ends
@@ -152,10 +182,11 @@ struct Rings {
            (Index{peers.ranks} * most * slot_count) / 128 * 128;
   }
   /// Returns a slot in the scratch of `owner` for data from `writer`.
+  template <int Most = max_unrolled_ranks>
   CCL_HD static char* slot(const PeerView& peers, int most, Index slot_bytes, int owner, int writer,
                            int ring, Index chunk) {
     const Index row = (Index{writer} * most + ring) * slot_count + chunk % slot_count;
-    return reinterpret_cast<char*>(peers.scratch[owner]) + row * slot_bytes;
+    return reinterpret_cast<char*>(peers.scratch_of<Most>(owner)) + row * slot_bytes;
   }
 };
 

@@ -22,6 +22,7 @@ namespace ccl::detail {
 /// of launches.
 ///
 /// Used between the begin and the end of a launch; `connections` and `table` must outlive it.
+template <class Work>
 class ExchangePieces {
  public:
   /// `most` is the maximum size of a piece in bytes.
@@ -50,7 +51,7 @@ class ExchangePieces {
     }
     return any;
   }
-  const PeerExchangeWork& work() const { return work_; }
+  const Work& work() const { return work_; }
 
  private:
   struct MessagePlace {
@@ -74,7 +75,7 @@ class ExchangePieces {
   bool opens_registry_;
   Index most_;
   SpareVector<MessagePlace> places_;
-  PeerExchangeWork work_;
+  Work work_;
 };
 
 /// Exchange over peer memory that a group makes, on GPUs.
@@ -91,9 +92,16 @@ class PeerExchangeCall final : public RecordedCall {
   static int max_rings(const Connections& connections) {
     const int ranks = connections.comm().ranks();
     const bool one_peer = is_one_of<Op, SendRecv> || (is_one_of<Op, Broadcast> && ranks == 2);
-    return Rings::most(ranks, one_peer, connections.max_blocks());
+    int rings = Rings::most(ranks, one_peer, connections.max_blocks());
+    if (ranks >
+        max_unrolled_ranks) {  // each slot costs a release, and many ranks divide the scratch
+      const PeerView& view = connections.peer_memory().view();
+      while (rings > 1 && Rings::slot_bytes(view, rings) < Rings::worth_bytes) rings /= 2;
+    }
+    return rings;
   }
-  static ExchangePieces pieces(Connections& connections, const MessageTable& table) {
+  template <class W = Work>
+  static ExchangePieces<W> pieces(Connections& connections, const MessageTable& table) {
     const int rings = max_rings(connections);
     return {connections, table, rings, StoresPlainly<Algo>,
             Kernels::max_bytes(connections.peer_memory().view(), rings)};
@@ -106,7 +114,7 @@ class PeerExchangeCall final : public RecordedCall {
   /// Returns the work of the first launch. The work has no ranks if the call shares no kernel.
   Work work_on_device() const {
     if (share.size == 0) return {};
-    ExchangePieces all = pieces(connections(), table_);
+    ExchangePieces<Work> all = pieces(connections(), table_);
     (void)all.next();
     Work shared = all.work();
     shared.watch.ticket = ticket();
@@ -120,6 +128,7 @@ class PeerExchangeCall final : public RecordedCall {
   static constexpr Index max_shared = Index{512} << 10;
   bool is_one_small_launch() const {
     if (Kernels::launch == nullptr) return false;
+    if (connections().comm().ranks() > max_unrolled_ranks) return false;
     const Index most =
         Kernels::max_bytes(connections().peer_memory().view(), max_rings(connections()));
     bool any = false;
@@ -140,6 +149,16 @@ class PeerExchangeCall final : public RecordedCall {
 
   MessageTable table_;
 };
+
+/// Makes the launches of an exchange. `Work`: arguments for that many ranks.
+template <class Call, class Work>
+int launch_pieces(Connections& connections, const MessageTable& table, const DeviceTarget& target,
+                  int (*kernel)(const Work&, const DeviceTarget&)) {
+  ExchangePieces<Work> pieces = Call::template pieces<Work>(connections, table);
+  int code = 0;
+  while (code == 0 && pieces.next()) code = kernel(pieces.work(), target);
+  return code;
+}
 
 template <class Op, class Algo, class Proto>
 Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, const CallInfo& info,
@@ -162,16 +181,16 @@ Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, cons
     });
   }
   if (ranks == 1) return exchange_alone_on_device(connections, table, stream);
-  const auto kernel = PeerExchangeKernels<Algo, Proto>::launch;
-  if (kernel == nullptr) return fail(no_device_code(connections));
-  if (PeerExchangeKernels<Algo, Proto>::max_bytes(connections.peer_memory().view(),
-                                                  Call::max_rings(connections)) < 1) {
+  using Kernels = PeerExchangeKernels<Algo, Proto>;
+  if (Kernels::launch == nullptr) return fail(no_device_code(connections));
+  if (Kernels::max_bytes(connections.peer_memory().view(), Call::max_rings(connections)) < 1) {
     return fail(scratch_too_small(connections));
   }
   CCL_TRY(Launch && launch, Launch::begin_on_device(owner, info, stream));
-  ExchangePieces pieces = Call::pieces(connections, table);
-  int code = 0;
-  while (code == 0 && pieces.next()) code = kernel(pieces.work(), launch.target());
+  const DeviceTarget& target = launch.target();
+  const int code = ranks > max_unrolled_ranks
+                       ? launch_pieces<Call>(connections, table, target, Kernels::launch_wide)
+                       : launch_pieces<Call>(connections, table, target, Kernels::launch);
   return launch.finish(code);
 }
 

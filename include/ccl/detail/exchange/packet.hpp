@@ -6,6 +6,8 @@
 #include <ccl/detail/lanes/collect.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 
+#include <cuda/std/limits>
+
 namespace ccl::detail {
 
 /// Operations of `OneShot` on messages of any size between any two ranks. A rank pushes each tile
@@ -14,26 +16,31 @@ namespace ccl::detail {
 ///
 /// The two halves of a box alternate. A sender reuses a half after the receiver has begun the
 /// message that follows the half's last message.
-template <ReducingLanes Group, Protocol<Group> Proto, int Align>
+template <ReducingLanes Group, Protocol<Group> Proto, int Align, int Most = max_unrolled_ranks>
 class PacketExchange {
+  using Work = BasicPeerExchangeWork<Most>;
   using Memory = typename Group::Memory;
   using Lane = typename Proto::template Lane<Group, 1>;
   using Fragment = typename Lane::Fragment;
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
-  static constexpr int words_per_lane = div_up(PeerExchangeWork::state_words, Group::width);
+  static constexpr int words_per_lane = div_up(Work::state_words, Group::width);
   static constexpr int run = 4;  // tiles in flight per group, if there are many
   static_assert(Proto::carries_flags,
                 "Algorithms over peer memory need a protocol whose packets carry flags.");
 
  public:
   template <class OtherGroup>
-  using Over = PacketExchange<OtherGroup, Proto, Align>;
+  using Over = PacketExchange<OtherGroup, Proto, Align, Most>;
 
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
   /// Returns the maximum bytes of a message, a multiple of 128, so that the next piece has the same
   /// alignment. 0 if the scratch has no tile for each rank.
   static constexpr Index max_bytes(const PeerView& peers) {
-    return box_tiles(peers) * tile_bytes / 128 * 128;
+    using Count = typename WidePeerExchangeWork::TileAssignment::Count;
+    constexpr Index max_counted = cuda::std::numeric_limits<Count>::max();
+    Index most = box_tiles(peers);
+    if (peers.ranks > max_unrolled_ranks && most > max_counted) most = max_counted;
+    return most * tile_bytes / 128 * 128;
   }
   /// Returns the tiles of all messages of one direction, which is the number of groups with work.
   static constexpr Index tiles(const Message* messages, int ranks) {
@@ -45,7 +52,7 @@ class PacketExchange {
   /// Assigns the tiles to groups, on the host, after `channels` is set. The runs of a message begin
   /// at the group after the last run of the previous message. Small messages thus go to different
   /// groups.
-  static void assign_tiles(PeerExchangeWork& work) {
+  static void assign_tiles(Work& work) {
     work.box_packets = box_tiles(work.peers) * Lane::tile_packets;
     for (const bool sends : {true, false}) {
       const Message* const messages = sends ? work.out : work.in;
@@ -55,21 +62,23 @@ class PacketExchange {
       int next = 0;
       for (int k = 0; k < work.peers.ranks; ++k) {
         const int p = (work.peers.rank + k) % work.peers.ranks;
-        assignment.tiles[p] = int(div_up<Index>(messages[p].bytes, tile_bytes));
-        assignment.first[p] = next;
-        next = (next + div_up(assignment.tiles[p], assignment.run)) % work.channels;
+        using Count = typename Work::TileAssignment::Count;
+        const int tiles_of_it = int(div_up<Index>(messages[p].bytes, tile_bytes));
+        assignment.tiles[p] = Count(tiles_of_it);
+        assignment.first[p] = Count(next);
+        next = (next + div_up(tiles_of_it, assignment.run)) % work.channels;
       }
     }
   }
 
-  CCL_HD PacketExchange(Group group, const PeerExchangeWork& work, int channel)
+  CCL_HD PacketExchange(Group group, const Work& work, int channel)
       : group_{group},
         lane_{group},
         work_{work},
         channel_{channel},
         rank_{work.peers.rank},
         state_{work.state.copies + channel % work.blocks},
-        mailbox_{detail::mailbox(work.peers, work.peers.rank, 0)},
+        mailbox_{detail::mailbox<Most>(work.peers, work.peers.rank, 0)},
         first_{push_to(0)},
         spin_wait_{work.watch} {
     detail::look_at(work_);
@@ -84,8 +93,8 @@ class PacketExchange {
   CCL_HD void begin() {
     CCL_UNROLL for (int i = 0; i < words_per_lane; ++i) {
       const int word = i * Group::width + group_.rank();
-      const bool mine = word < PeerExchangeWork::state_words && (work_.counts >> word & 1u) != 0;
-      const bool sends = mine && word < PeerExchangeWork::max_ranks;
+      const bool mine = word < Work::state_words && work_.counts.contains(word);
+      const bool sends = mine && word < Most;
       counted_[i] = Memory::load_relaxed(state_ + (mine ? word : 0) * work_.state.count);
       begun_[i] = Memory::load_credit(mailbox_[sends ? word : rank_].begun);
     }
@@ -188,7 +197,7 @@ class PacketExchange {
     }
   }
   /// Returns the tiles of a message that this group moves.
-  CCL_HD Tiles tiles_of(const PeerExchangeWork::TileAssignment& assignment, int p) const {
+  CCL_HD Tiles tiles_of(const typename Work::TileAssignment& assignment, int p) const {
     const int behind = channel_ - assignment.first[p];
     const int mine = behind < 0 ? behind + work_.channels : behind;
     return {mine * assignment.run, assignment.run, work_.channels, assignment.run};
@@ -211,7 +220,7 @@ class PacketExchange {
     return peers.half_packets / peers.ranks / Lane::tile_packets;
   }
   CCL_HD Packet* box_of(int owner, int writer) const {
-    return work_.peers.scratch[owner] + writer * work_.box_packets;
+    return work_.peers.template scratch_of<Most>(owner) + writer * work_.box_packets;
   }
   CCL_HD Index half(Word flag) const { return Index(flag & 1) * work_.peers.half_packets; }
   /// Stores credits to the senders: this rank is done with all earlier messages. Must run before
@@ -221,9 +230,10 @@ class PacketExchange {
     reported_ = true;
     CCL_ROLL for (int k = 0; k < work_.from.count; ++k) {
       const int p = work_.from.rank[k];
-      const int word = PeerExchangeWork::max_ranks + p;
+      const int word = Most + p;
       if (word % Group::width != group_.rank()) continue;
-      Memory::store_credit(detail::mailbox(work_.peers, p, rank_)->begun, counted_[slot(word)] + 1);
+      Memory::store_credit(detail::mailbox<Most>(work_.peers, p, rank_)->begun,
+                           counted_[slot(word)] + 1);
     }
   }
   /// Returns the value of `word` from the lane that holds it.
@@ -237,12 +247,12 @@ class PacketExchange {
   }
   /// Returns the number of this launch's message to or from a peer.
   CCL_HD Word sequence(bool sends, int p) const {
-    return held(counted_, (sends ? 0 : PeerExchangeWork::max_ranks) + p) + 1;
+    return held(counted_, (sends ? 0 : Most) + p) + 1;
   }
 
   Group group_;
   Lane lane_;
-  const PeerExchangeWork& work_;
+  const Work& work_;
   int channel_, rank_;
   const Word* state_;
   const Mailbox* mailbox_;                                          // of this rank

@@ -20,6 +20,17 @@ namespace ccl::detail {
 template <class Call>
 struct AsMember;  // member of a group
 
+/// Counts of the kernels of a group, which are compiled for their number of ranks. A call of more
+/// ranks takes no part in them.
+template <class Counts>
+struct GroupCounts {
+  using Type = Counts;
+};
+template <>
+struct GroupCounts<RankCounts<>> {
+  using Type = RankCounts<2>;
+};
+
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<AsMember<WireCall<Op, Algo, Proto, R>>> {
   using Works = WireWork<R>;
@@ -51,7 +62,7 @@ struct RegisteredKernels<AsMember<WireCall<Op, Algo, Proto, R>>> {
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<AsMember<PeerCall<Op, Algo, Proto, R>>> {
   using Works = PeerWork<R>;
-  using Counts = typename Algo::RankCounts::Kernels;
+  using Counts = GroupCounts<typename Algo::RankCounts::Kernels>::Type;
   template <int MaxLanes>
   using Lanes = WarpLanes;
   template <int Align, int Ranks>
@@ -177,7 +188,8 @@ struct RegisteredKernels<GroupKernels<Calls...>> {
     const bool aligned = ((!Member<Calls>::takes_part(works) || alignment(works) == 16) && ...);
     int ranks = 0;
     ((ranks = std::max(ranks, ranks_of(works))), ...);  // 0 if the work has no part
-    const int kernel = Counts::kernel_for(ranks);
+    const int kernel =
+        ranks > max_unrolled_ranks ? std::max({Ranks...}) : Counts::kernel_for(ranks);
     cudaError_t result = cudaErrorInvalidValue;
     const auto as = [&]<int R>(std::integral_constant<int, R>) {
       result = aligned ? launch_as<16, R>(Numbers{}, target, works...)
@@ -241,7 +253,8 @@ struct RegisteredKernels<GroupKernels<Calls...>> {
      ...);
     if constexpr (exchanges > 0) {
       rest.max_blocks = (target.max_blocks - used) / exchanges;
-      if (rest.max_blocks < 1) return cudaErrorInvalidConfiguration;
+      const bool any = ((is_exchange<Calls> && Member<Calls>::takes_part(works)) || ...);
+      if (any && rest.max_blocks < 1) return cudaErrorInvalidConfiguration;
       const auto shape_exchange = [&](auto member, auto part, auto& work, auto& made) {
         if constexpr (!requires { message_bytes(work); }) shape(member, part, work, rest, made);
       };

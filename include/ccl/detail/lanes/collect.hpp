@@ -64,6 +64,32 @@ CCL_HD Fragments<typename Lane::Fragment, N> collect_peers(const Lane& lane, con
   return result;
 }
 
+/// Waits for the tile of each of the `ranks` ranks from `first` on, at most N, as `collect_peers`
+/// does. `tile` and `skip` are those of rank `first` and counted from it; -1: none is skipped.
+template <int N, class Lane, class Memory>
+CCL_HD Fragments<typename Lane::Fragment, N> collect_batch(const Lane& lane, const Packet* tile,
+                                                           Index stride, Word flag, int skip,
+                                                           int ranks, SpinWait<Memory>& spin_wait,
+                                                           int first) {
+  typename Lane::Arrival got[N];
+  const int other = skip == 0 ? 1 : 0;  // loaded in place of absent ranks
+  for (;;) {
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      got[n] = lane.load(tile + (n < ranks ? n : other) * stride);
+    }
+    int late = -1;
+    CCL_UNROLL for (int n = 0; n < N; ++n) {
+      const bool awaited = n < ranks && n != skip;
+      if (awaited && !lane.has_arrived(got[n], flag)) late = first + n;
+    }
+    if (lane.agree(late < 0)) break;
+    if (lane.agree(spin_wait.ends(late, flag))) break;
+  }
+  Fragments<typename Lane::Fragment, N> result;
+  CCL_UNROLL for (int n = 0; n < N; ++n) result.of[n] = lane.unpack(got[n]);
+  return result;
+}
+
 /// Waits for N rows of `M` tiles each, in one latency. Tile m of row n is at `at(n, m)` and comes
 /// from rank `who(n, m)`.
 template <int N, int M, class Lane, class At, class Who, class Memory>

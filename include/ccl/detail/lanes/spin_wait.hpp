@@ -99,7 +99,7 @@ class SpinWait {
     }
     const unsigned now = unsigned(Memory::now_ns() >> tick_bits) & 0x7fff'ffffu;
     // Hash of peer and step: two waits with one hash share a deadline. Never 0, as after `restart`.
-    const unsigned what = ((unsigned(step) * 64 + unsigned(peer)) * 0x9e37'79b1u) | 1u;
+    const unsigned what = ((unsigned(step) * 128 + unsigned(peer)) * 0x9e37'79b1u) | 1u;
     constexpr unsigned begun = 1u << 31;  // so that no wait is 0
     if (since == 0 || unsigned(since >> 32) != what) return Word{what} << 32 | begun | now;
     const unsigned gone = (now - unsigned(since)) & ~begun;

@@ -18,7 +18,9 @@ std::string call_text(const Connections& connections);
 
 /// Error: the communicator offers no peer memory, or the composition has no kernel for the number
 /// of ranks.
-Error no_peer_view(const Connections& connections);
+/// `most`: maximum ranks for which the composition can have kernels.
+Error no_peer_view(const Connections& connections, int most);
+Error copies_across_hosts(const Connections& connections);
 /// Error: the program has no kernel for the element type and reduction.
 Error no_device_code(const Connections& connections);
 /// Error: a communicator of CPU ranks was given a CUDA stream.

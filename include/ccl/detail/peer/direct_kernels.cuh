@@ -6,24 +6,34 @@
 
 namespace ccl::detail {
 
-/// One kernel runs all numbers of ranks and all alignments.
+/// One kernel runs all alignments and numbers of ranks up to `max_unrolled_ranks`, and one all
+/// larger numbers.
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<DirectKernels<Op, Algo, Proto, R>> {
   using Group = BlockLanes<512>;
-  using Body = DirectBody<Op, Algo, R>;
+  using Few = DirectBody<Op, Algo, R>;
+  using Wide = DirectBody<Op, Algo, R, max_view_ranks>;
 
   static int launch(const DirectWork<R>& how, const DeviceTarget& target) {
     return on_device(target.device, [&] {
-      DirectWork<R> work = how;
-      if (!Body::template prepare<Group>(work)) return cudaErrorInvalidValue;
-      const int most = target.max_blocks < work.epoch.count ? target.max_blocks : work.epoch.count;
-      work.channels = work.blocks = work.rings < most ? work.rings : most;
-      const CudaShape shape{work.channels, work.blocks, target.share};
-      return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
+      return how.peers.ranks > max_unrolled_ranks ? launch_as<Wide>(how, target)
+                                                  : launch_as<Few>(how, target);
     });
   }
+  template <class Body>
+  static cudaError_t launch_as(const DirectWork<R>& how, const DeviceTarget& target) {
+    DirectWork<R> work = how;
+    if (!Body::template prepare<Group>(work)) return cudaErrorInvalidValue;
+    const int most = target.max_blocks < work.epoch.count ? target.max_blocks : work.epoch.count;
+    work.channels = work.blocks = work.rings < most ? work.rings : most;
+    const CudaShape shape{work.channels, work.blocks, target.share};
+    return CudaExecutor::launch<Group, Body>(work, shape, target.stream);
+  }
   static int load(int device) {
-    return on_device(device, [] { return CudaExecutor::load<Group, Body>(); });
+    return on_device(device, [] {
+      const cudaError_t e = CudaExecutor::load<Group, Few>();
+      return e != cudaSuccess ? e : CudaExecutor::load<Group, Wide>();
+    });
   }
   static inline KernelLoader loader{&load, nullptr};
   static inline const bool once = [] {

@@ -21,7 +21,9 @@ namespace ccl::detail {
 /// itself, and tells the peers by the first word that it posts.
 ///
 /// A share is cut into slices, which rings take in turn. All ranks cut alike.
-template <class Op, LaneGroup Group, class R>
+///
+/// `Most`: maximum number of ranks.
+template <class Op, LaneGroup Group, class R, int Most = max_unrolled_ranks>
 class DirectReduce {
  public:
   using T = typename R::Type;
@@ -74,7 +76,7 @@ class DirectReduce {
         report(1);
       }
       if (!find_unmapped()) return;
-      if (direct_ && unmapped_ == 0) continue;
+      if (direct_ && unmapped_.empty()) continue;
       for (Index n = 0; n < slices(0); ++n) {
         if (!send_slices(n) || !reduce_round(n) || !take_sums(n)) return;
       }
@@ -85,6 +87,8 @@ class DirectReduce {
   CCL_HD Word left() const { return flag_ >> 32 << 1; }
 
  private:
+  static constexpr bool wide = Most > max_unrolled_ranks;
+  static constexpr int batch_ranks = max_unrolled_ranks;
   static constexpr Word all_there = 0xffff'ffffu;  // replaces the count of slots: read directly
   static constexpr int slot_count = Rings::slot_count;
   static constexpr Index size = sizeof(T);
@@ -95,19 +99,25 @@ class DirectReduce {
 
   /// This rank's share in the buffer of each rank, or slots.
   struct Buffers {
-    const char* input[max_view_ranks];
-    char* output[max_view_ranks];
+    const char* input[Most];
+    char* output[Most];
   };
   CCL_HD Buffers& buffers() {
-    if constexpr (Parts<Group>::shares) return Parts<Group>::template shared<Buffers>(group_);
-    return own_buffers_;
+    if constexpr (Parts<Group>::shares) {
+      return Parts<Group>::template shared<Buffers>(group_);
+    } else {
+      return own_buffers_;
+    }
   }
   CCL_HD const Buffers& buffers() const {
-    if constexpr (Parts<Group>::shares) return Parts<Group>::template shared<Buffers>(group_);
-    return own_buffers_;
+    if constexpr (Parts<Group>::shares) {
+      return Parts<Group>::template shared<Buffers>(group_);
+    } else {
+      return own_buffers_;
+    }
   }
   CCL_HD Mailbox* mailbox(int owner, int writer) const {
-    return detail::mailbox(work_.peers, owner, writer);
+    return detail::mailbox<Most>(work_.peers, owner, writer);
   }
   /// Returns the mapped address of a buffer whose reference peer `p` has posted, or null. The
   /// reference begins at word `first`.
@@ -164,12 +174,12 @@ class DirectReduce {
     };
     // The sums that a peer stored here precede its word.
     if (!wait_.acquire_each(ranks_ - 1, flag_ | 1, mode, writer, see)) return false;
-    unmapped_ = 0;
+    unmapped_ = {};
     if (group_.all(none)) return true;
     for (int i = 0; i < ranks_ - 1; ++i) {
       const bool first = group_.rank() == 0;
       if (!group_.all(!first || wait_.low(Memory::load_relaxed(mode(i))) == all_there)) {
-        unmapped_ |= Word{1} << writer(i);
+        unmapped_.insert(writer(i));
       }
     }
     return true;
@@ -213,8 +223,8 @@ class DirectReduce {
   CCL_HD char* slot(Kind kind, int owner, int writer, Index n) const {
     constexpr int kinds = Shares::kinds;
     const int rings = work_.max_rings * kinds;
-    return Rings::slot(work_.peers, rings, Rings::slot_bytes(work_.peers, rings), owner, writer,
-                       ring_ * kinds + kind, n);
+    return Rings::template slot<Most>(work_.peers, rings, Rings::slot_bytes(work_.peers, rings),
+                                      owner, writer, ring_ * kinds + kind, n);
   }
   /// Returns the word of a slot's count after it was filled or emptied for the n-th slice.
   CCL_HD Word count_of(Index n) const { return flag_ | Word(n + 1); }
@@ -235,7 +245,7 @@ class DirectReduce {
     for (int k = 1; k < ranks_; ++k) {
       const int p = (rank_ + k) % ranks_;
       const Index count = slice_count(p, n);
-      if ((unmapped_ >> p & 1) == 0 || count == 0) continue;
+      if (!unmapped_.contains(p) || count == 0) continue;
       if (!await_free(mailbox(rank_, p)->drained + ring_, n, p)) return false;
       const Index from = share_begin(p, work_.layout.in_stride) + slice_begin(n);
       copy_run(group_, slot(data, p, rank_, n), static_cast<const char*>(work_.input) + from * size,
@@ -281,7 +291,7 @@ class DirectReduce {
     if constexpr (sums_for_all) {
       for (int p = 0; p < ranks_; ++p) {
         const Index count = slice_count(p, n);
-        if ((unmapped_ >> p & 1) == 0 || count == 0) continue;
+        if (!unmapped_.contains(p) || count == 0) continue;
         if (!wait_.acquire(mailbox(rank_, p)->sums_reported + ring_, count_of(n), p)) return false;
         const Index to = share_begin(p, work_.layout.out_stride) + slice_begin(n);
         copy_run(group_, static_cast<char*>(work_.output) + to * size, slot(sums, rank_, p, n),
@@ -308,12 +318,46 @@ class DirectReduce {
       for (; t < count; t += tile_elements) {
         reduce_tiles<least, 1, Fill::any>(mine, theirs, t, count - t);
       }
+    } else if constexpr (wide) {
+      reduce_batches(mine, theirs, count);
     } else if (ranks_ == 2) {
       reduce_run<2>(mine, theirs, count);
     } else if (ranks_ <= 4) {
       reduce_run<4>(mine, theirs, count);
     } else {
-      reduce_run<max_view_ranks>(mine, theirs, count);
+      reduce_run<Most>(mine, theirs, count);
+    }
+  }
+  /// Reduces aligned runs of any number of ranks. The loads of a batch of ranks are under way at
+  /// once.
+  CCL_HD void reduce_batches(Index mine, Index theirs, Index count) const {
+    constexpr int align = sizeof(Packet);
+    Index t = 0;
+    for (; t + tile_elements <= count; t += tile_elements) {
+      Slot<Sum> sum;
+      CCL_ROLL for (int first = 0; first < ranks_; first += batch_ranks) {
+        Fragment got[batch_ranks];
+        CCL_UNROLL for (int i = 0; i < batch_ranks; ++i) {
+          const int r = first + i < ranks_ ? first + i : rank_;  // loaded and not used
+          const char* const from = buffers().input[r] + (r == rank_ ? mine : theirs);
+          const UserBuffer<T, align> data{from, nullptr};
+          got[i] = data.template load<Fill::full>(lane_, t, 0);
+        }
+        CCL_UNROLL for (int i = 0; i < batch_ranks; ++i) {
+          if (first + i >= ranks_) break;
+          if (i == 0 && first == 0) {
+            sum.set(Sum::from_received(reduction_, prepare(got[0])));
+          } else {
+            sum.value.add_received(prepare(got[i]));
+          }
+        }
+      }
+      Fragments<Fragment, 1> sums;
+      sums.of[0] = sum.value.finish();
+      store_tiles<align, Fill::full>(sums, mine, theirs, t, 0);
+    }
+    for (; t < count; t += tile_elements) {
+      reduce_tiles<align, 1, Fill::any>(mine, theirs, t, count - t);
     }
   }
   /// Reduces aligned runs. `Ranks` is the maximum number of ranks.
@@ -405,17 +449,20 @@ class DirectReduce {
   Lane lane_;
   R reduction_;
   int channel_, rank_, ranks_, ring_ = 0;
-  Index share_;          // elements of the largest share
-  Buffers own_buffers_;  // unused by lanes that share memory
-  bool direct_ = true;   // this rank has mapped the buffers of all peers
-  bool aligned_ = true;  // all buffers are aligned to packets
-  Word unmapped_ = 0;    // one bit for each peer that goes by scratch
-  Word flag_ = 0;        // number of the launch, in the high half
+  Index share_;  // elements of the largest share
+  struct Nothing {};
+  // Unused by lanes that share memory.
+  [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Buffers>
+      own_buffers_;
+  bool direct_ = true;                  // this rank has mapped the buffers of all peers
+  bool aligned_ = true;                 // all buffers are aligned to packets
+  WordSet<wide ? Most : 64> unmapped_;  // peers that go by scratch
+  Word flag_ = 0;                       // number of the launch, in the high half
   MailboxWait<Group> wait_;
 };
 
 /// Body of one launch of a reduction by `Direct`, for an executor.
-template <class Op, class Algo, class R>
+template <class Op, class Algo, class R, int Most = max_unrolled_ranks>
 struct DirectBody {
   using Work = DirectWork<R>;
   static constexpr int max_lanes = 512;
@@ -424,7 +471,7 @@ struct DirectBody {
   /// Cuts the shares, on the host. Returns false if the scratch has no slot for each ring.
   template <LaneGroup Group>
   static constexpr bool prepare(Work& work) {
-    using Reduce = DirectReduce<Op, Group, R>;
+    using Reduce = DirectReduce<Op, Group, R, Most>;
     using Shares = typename Reduce::Shares;
     const Index share = Shares::largest(work.layout, work.peers.ranks);
     const Index room = Shares::slot_elements(work.peers, work.max_rings);
@@ -440,7 +487,7 @@ struct DirectBody {
   }
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
-    DirectReduce<Op, Group, R> reduce{group, work, channel};
+    DirectReduce<Op, Group, R, Most> reduce{group, work, channel};
     Algo::run(reduce);
     return reduce.left();
   }

@@ -4,6 +4,7 @@
 #include <ccl/detail/lanes/pair_lane.hpp>
 #include <ccl/detail/peer/prims.hpp>
 #include <ccl/detail/peer/registry.hpp>
+#include <ccl/detail/peer/wide_prims.hpp>
 
 #include <span>
 
@@ -30,10 +31,10 @@ struct RangeOfRanks<RankCounts<Ranks...>> {
 template <class R>
 struct PeerKernelsOf {
   using Kernel = void (*)(PeerWork<R>, int channels);
-  PeerShape shape;
-  Kernel aligned;  // null: none
-  Kernel words;    // data that is only moved, aligned to 4 bytes; null: none
-  Kernel any;      // buffers and counts of any alignment
+  PeerShape shape{};
+  Kernel aligned = nullptr;  // null: none
+  Kernel words = nullptr;    // data that is only moved, aligned to 4 bytes; null: none
+  Kernel any = nullptr;      // buffers and counts of any alignment
 };
 
 /// Assigns one warp per tile, spread over as many blocks as possible. Measured on H200.
@@ -81,6 +82,11 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   using Group = WarpLanes;
   using Counts = typename Algo::RankCounts::Kernels;
   using Range = RangeOfRanks<Counts>;
+  /// Maximum ranks of the kernel that receives their number; 0: there is none.
+  static constexpr int wide = [] {
+    if constexpr (requires { Algo::RankCounts::wide; }) return Algo::RankCounts::wide;
+    return 0;
+  }();
   template <int Ranks, class P = Proto>
   using Body = PeerBody<Op, Algo, P, 16, R, Ranks>;
   /// Kernel for buffers of any alignment, and for all numbers of ranks. Counts of elements that
@@ -98,20 +104,36 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
     return Index{0};
   }();
 
-  /// Returns the kernels for `ranks` ranks, of the protocol or of its pairs. Null: none.
-  static const PeerKernelsOf<R>* kernels_for(int ranks, bool in_pairs) {
-    return find(Counts{}, Counts::kernel_for(ranks), in_pairs);
+  /// True if a launch of so many ranks takes the kernel that receives their number.
+  static bool runs_wide(int ranks) { return ranks > max_unrolled_ranks && ranks <= wide; }
+  /// Returns the kernels for `ranks` ranks, of the protocol or of its pairs. The shape has no ranks
+  /// if there are none.
+  static PeerKernelsOf<R> kernels_for(int ranks, bool in_pairs) {
+    if constexpr (wide > 0) {
+      if (runs_wide(ranks)) return wide_kernels(ranks);
+    }
+    const PeerKernelsOf<R>* const of = find(Counts{}, Counts::kernel_for(ranks), in_pairs);
+    return of != nullptr ? *of : PeerKernelsOf<R>{};
+  }
+  /// One kernel serves buffers of any alignment.
+  static PeerKernelsOf<R> wide_kernels(int ranks) {
+    using Wide = PeerBody<Op, Algo, Proto, any_align, R, max_view_ranks>;
+    PeerShape shape = Wide::template shape<Group>();
+    shape.ranks = ranks;
+    return {shape, nullptr, nullptr, run_collective<Group, Wide>};
   }
   template <int... Ranks>
   static const PeerKernelsOf<R>* find(RankCounts<Ranks...>, int kernel, bool in_pairs) {
-    static const PeerKernelsOf<R> plain[] = {kernels<Ranks, Proto>()...};
-    std::span<const PeerKernelsOf<R>> all = plain;
-    if constexpr (pairs_from > 0) {
-      static const PeerKernelsOf<R> pairs[] = {kernels<Ranks, typename Proto::Pairs>()...};
-      if (in_pairs) all = pairs;
-    }
-    for (const PeerKernelsOf<R>& of : all) {
-      if (of.shape.ranks == kernel) return &of;
+    if constexpr (sizeof...(Ranks) > 0) {
+      static const PeerKernelsOf<R> plain[] = {kernels<Ranks, Proto>()...};
+      std::span<const PeerKernelsOf<R>> all = plain;
+      if constexpr (pairs_from > 0) {
+        static const PeerKernelsOf<R> pairs[] = {kernels<Ranks, typename Proto::Pairs>()...};
+        if (in_pairs) all = pairs;
+      }
+      for (const PeerKernelsOf<R>& of : all) {
+        if (of.shape.ranks == kernel) return &of;
+      }
     }
     return nullptr;
   }
@@ -131,25 +153,33 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }
 
   static bool moves_in_pairs(const PeerKernelsOf<R>& plain, const PeerWork<R>& how) {
+    if (how.peers.ranks > max_unrolled_ranks) return false;
     const Index share = plain.shape.share(how.layout, how.peers.ranks);
     return pairs_from > 0 && share * Index{sizeof(typename R::Type)} >= pairs_from;
   }
   static int launch(const PeerWork<R>& how, const DeviceTarget& target) {
-    const PeerKernelsOf<R>* of = kernels_for(how.peers.ranks, false);
-    if (of == nullptr) return cudaErrorInvalidValue;
-    if (moves_in_pairs(*of, how)) of = kernels_for(how.peers.ranks, true);
-    return on_device(target.device, [&] { return launch_parts(*of, max_lanes, how, target); });
+    PeerKernelsOf<R> of = kernels_for(how.peers.ranks, false);
+    if (of.shape.ranks == 0) return cudaErrorInvalidValue;
+    if (moves_in_pairs(of, how)) of = kernels_for(how.peers.ranks, true);
+    return on_device(target.device, [&] { return launch_parts(of, max_lanes, how, target); });
+  }
+  static Index max_elements(const PeerWork<R>& how) {
+    PeerKernelsOf<R> of = kernels_for(how.peers.ranks, false);
+    if (of.shape.ranks == 0) return 0;
+    if (moves_in_pairs(of, how)) of = kernels_for(how.peers.ranks, true);
+    return of.shape.max_elements(how.layout, how.peers);
   }
   template <class Body>
   static CudaShape spread(PeerWork<R>& work, int block_lanes, const DeviceTarget& target) {
     return spread_tiles(work, Body::template tiles<Group>(work), block_lanes, target);
   }
   static Index packets_in_group(const PeerWork<R>& how) {
-    const PeerKernelsOf<R>* const of = kernels_for(how.peers.ranks, false);
-    if (of == nullptr || moves_in_pairs(*of, how)) return 0;
-    if (how.layout.count > of->shape.max_elements(how.layout, how.peers)) return 0;
-    const Index share = of->shape.share(how.layout, how.peers.ranks);
-    return div_up<Index>(of->shape.half_packets(share), 8) * 8;
+    if (how.peers.ranks > max_unrolled_ranks) return 0;
+    const PeerKernelsOf<R> of = kernels_for(how.peers.ranks, false);
+    if (of.shape.ranks == 0 || moves_in_pairs(of, how)) return 0;
+    if (how.layout.count > of.shape.max_elements(how.layout, how.peers)) return 0;
+    const Index share = of.shape.share(how.layout, how.peers.ranks);
+    return div_up<Index>(of.shape.half_packets(share), 8) * 8;
   }
   static int load(int device) {
     return on_device(device, [] {
@@ -157,15 +187,18 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
       const auto load = [&result](typename PeerKernelsOf<R>::Kernel kernel) {
         if (result == cudaSuccess && kernel != nullptr) result = CudaExecutor::load_kernel(kernel);
       };
+      const auto load_all = [&load](const PeerKernelsOf<R>& of) {
+        load(of.aligned);
+        load(of.words);
+        load(of.any);
+      };
       for (int ranks = 1; ranks <= Range::most; ++ranks) {
         for (const bool in_pairs : {false, true}) {
-          const PeerKernelsOf<R>* const of = kernels_for(ranks, in_pairs);
-          if (of == nullptr || of->shape.ranks != ranks) continue;
-          load(of->aligned);
-          load(of->words);
-          load(of->any);
+          const PeerKernelsOf<R> of = kernels_for(ranks, in_pairs);
+          if (of.shape.ranks == ranks) load_all(of);
         }
       }
+      if constexpr (wide > 0) load_all(wide_kernels(wide));
       return result;
     });
   }
@@ -173,6 +206,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   static inline const bool once = [] {
     PeerKernels<Op, Algo, Proto, R>::launch = &launch;
     PeerKernels<Op, Algo, Proto, R>::packets_in_group = &packets_in_group;
+    PeerKernels<Op, Algo, Proto, R>::max_elements = &max_elements;
     loader.next = ComposedKernels<Op, Algo, Proto>::first;
     ComposedKernels<Op, Algo, Proto>::first = &loader;
     return true;

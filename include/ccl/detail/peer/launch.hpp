@@ -27,15 +27,20 @@ PeerWork<R> peer_work(const Connections& connections, const CallArguments<R>& gi
 }
 
 /// `kernels` launches the kernels of the composition with the work that `work_of` returns.
+/// `max_elements` is that of `PeerKernels`.
 template <class R>
 Result<void> launch_over_peers(const std::shared_ptr<Connections>& connections,
                                const CallInfo& info, const CallArguments<R>& given, Stream stream,
                                int (*kernels)(const PeerWork<R>&, const DeviceTarget&),
+                               Index (*max_elements)(const PeerWork<R>&),
                                PeerWork<R> (*work_of)(const Connections&,
                                                       const CallArguments<R>&)) {
   if (kernels == nullptr) return fail(no_device_code(*connections));
   // An empty message has no launch, because it has no tile whose flags could count it.
   if (given.layout.count == 0) return check_ready(connections->comm());
+  if (max_elements(work_of(*connections, given)) < 1) {
+    return fail(scratch_too_small(*connections));  // a launch that has begun would fail all ranks
+  }
   CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream));
   return launch.finish(kernels(work_of(*connections, given), launch.target()));
 }

@@ -91,9 +91,11 @@ class PeerPrims {
   CCL_HD void begin() {
     flag_ = Memory::load_relaxed(work_.epoch.copies + block_) + 1;
     const Index half = Index(flag_ & 1) * work_.peers.half_packets + work_.first_packet;
-    mine_ = work_.peers.scratch[rank_] + half;
-    CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
-      theirs_[k] = work_.peers.scratch[peer(k)] + half + slots(rank_, 0);
+    mine_ = work_.peers.template scratch_of<Ranks>(rank_) + half;
+    if constexpr (!wide) {
+      CCL_UNROLL for (int k = 1; k < Ranks; ++k) {
+        theirs_[k] = work_.peers.scratch[peer(k)] + half + slots(rank_, 0);
+      }
     }
   }
 
@@ -107,13 +109,13 @@ class PeerPrims {
     if (stripe_.first != 0) return;
     for (int p = group_.rank(); p < work_.peers.ranks; p += Group::width) {
       if (p == rank_) continue;
-      Memory::store_credit(detail::mailbox(work_.peers, p, rank_)->begun, flag_);
+      Memory::store_credit(detail::mailbox<Ranks>(work_.peers, p, rank_)->begun, flag_);
     }
   }
   /// Blocks until rank p is done with the previous launch that used this half. Returns false if the
   /// spin wait failed.
   CCL_HD bool await_step(int p) {
-    const Word* const begun = detail::mailbox(work_.peers, rank_, p)->begun;
+    const Word* const begun = detail::mailbox<Ranks>(work_.peers, rank_, p)->begun;
     while (!group_.all(Index(Memory::load_credit(begun) + 1 - flag_) >= 0)) {
       if (group_.all(spin_wait_.ends(p, flag_ - 1))) return false;
     }
@@ -195,9 +197,7 @@ class PeerPrims {
   }
   /// Pushes the fragment to one rank, which must not be this rank.
   CCL_HD void push_to(int rank, int box, int t, const Fragment& f) const {
-    Packet* const row = work_.peers.scratch[rank] + Index(flag_ & 1) * work_.peers.half_packets +
-                        work_.first_packet + slots(rank_, 0);
-    send(row + slots(box * rows(), t), f);
+    send(row_at(rank) + slots(box * rows(), t), f);
   }
   /// Pushes to each peer its own fragment.
   CCL_HD void scatter(int box, int t, const All& all) const {
@@ -248,10 +248,16 @@ class PeerPrims {
     return as_sent(sum.finish());
   }
 
- private:
+ protected:
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
-
-  static constexpr bool stands_for_others = Fewest < fewest_ranks(Ranks);
+  /// True if the number of ranks is known at run time only; see `WidePrims`.
+  static constexpr bool wide = Ranks > max_unrolled_ranks;
+  static constexpr bool stands_for_others = wide || Fewest < fewest_ranks(Ranks);
+  /// Returns this rank's row of slots in the memory of another rank.
+  CCL_HD Packet* row_at(int rank) const {
+    return work_.peers.template scratch_of<Ranks>(rank) +
+           Index(flag_ & 1) * work_.peers.half_packets + work_.first_packet + slots(rank_, 0);
+  }
   /// Returns the rows of a box, one for each rank.
   CCL_HD int rows() const { return stands_for_others ? work_.rows : Ranks; }
   /// Returns true if the launch has rank r, or an r-th rank after this rank. `r` is a constant.
@@ -316,8 +322,14 @@ class PeerPrims {
   Word flag_ = 0;                // this launch's epoch
   bool launch_counted_ = false;  // for the absent blocks
   Packet* mine_ = nullptr;       // in this rank's memory: Ranks rows of slots for each box
-  Packet* theirs_[Ranks] = {};   // this rank's row in the memory of the k-th rank after it
+  Packet* theirs_[wide ? 1 : Ranks] = {};  // this rank's row at the k-th rank after it
   SpinWait<Memory> spin_wait_;
+};
+
+/// Primitives of a kernel. Those for more than `max_unrolled_ranks` ranks are in another header.
+template <class Group, class Proto, class R, int Align, int Ranks, int Fewest>
+struct PrimsOf {
+  using Type = PeerPrims<Group, Proto, R, Align, Ranks, Fewest>;
 };
 
 /// Shape of a kernel over a peer view, as values.
@@ -381,7 +393,7 @@ struct PeerBody {
 
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
-    PeerPrims<Group, Proto, R, Align, Ranks, Fewest> prims{group, work, channel};
+    typename PrimsOf<Group, Proto, R, Align, Ranks, Fewest>::Type prims{group, work, channel};
     Algo::run(Op{}, prims);
     return prims.left();
   }

@@ -9,6 +9,8 @@ namespace ccl::detail {
 template <class Op, class Algo, class Proto, class R>
 struct PeerKernels {
   static inline int (*launch)(const PeerWork<R>&, const DeviceTarget&) = nullptr;
+  /// Returns the maximum elements of a launch. 0 if the scratch has no tile for each rank.
+  static inline Index (*max_elements)(const PeerWork<R>&) = nullptr;
   /// Returns the packets of each half of the scratch that the call takes in the kernel of a group.
   /// 0 if the call needs several launches or a kernel of its own.
   static inline Index (*packets_in_group)(const PeerWork<R>&) = nullptr;
