@@ -33,6 +33,7 @@
 #include <ccl/epilogue/store_rows.hpp>
 #include <ccl/fused.hpp>
 #include <ccl/group.hpp>
+#include <ccl/hooked.hpp>
 #include <ccl/pipeline.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>

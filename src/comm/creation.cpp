@@ -139,7 +139,7 @@ Result<void> exchange_peer_info(CommState& state) {
         [&state](std::span<const std::byte> status) { state.watchdog.on_status(status); });
     CCL_CHECK(state.watchdog.start());
     CCL_CHECK(report_on_signal(state.weak_from_this()));
-    CCL_CHECK(dump_on_failure(state));
+    CCL_CHECK(observe_failure(state));
   }
   if (!state.rendezvous.bootstrap()) {
     Word id = 0;
@@ -160,6 +160,7 @@ Result<void> exchange_peer_info(CommState& state) {
   log_info(LogPart::init, "communicator{}{} of {} ranks is up",
            state.identity.config().name.empty() ? "" : " ", state.identity.config().name,
            state.identity.ranks());
+  notify_created(state);
   return {};
 }
 

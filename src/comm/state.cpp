@@ -41,7 +41,8 @@ bool CommState::end() {
   leave_health_service(*this);
   // Ends the bootstrap first. The other ranks then release the wires that they still use.
   rendezvous.set_bootstrap(nullptr);
-  end_failure_dump(*this);
+  end_observed_failure(*this);
+  notify_closed(*this);
   if (!device.gpu || !device.order) return true;
   const Error gone{Errc::aborted, "the communicator was destroyed"};
   status.set(gone);                           // ends kernels that wait

@@ -5,7 +5,11 @@
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
+#include <ccl/hooked.hpp>
 #include <ccl/transport/p2p.hpp>
+
+#include <string>
+#include <vector>
 
 #include "support/played/calls.hpp"
 
@@ -16,7 +20,44 @@ namespace {
 constexpr int multiprocessors = 4;
 /// Small slots, so that a message takes many rounds. The protocols' own slots take long to clear.
 constexpr Plan small{.channels = 4, .slot_count = 4, .slot_bytes = 32 << 10};
+/// Hooks of calls on GPUs.
+struct Lines {
+  std::vector<std::string>* lines;
+  void on_call(const CallEvent& event) const { add("call", event); }
+  void on_launch(const CallEvent& event) const { add("launch", event); }
+  void on_end(const CallEvent& event, const Result<void>& result) const {
+    add(result ? "end" : "failed", event);
+  }
+  void add(const char* kind, const CallEvent& event) const {
+    const Operation& op = event.operation;
+    lines->push_back(std::string{kind} + " " + op.what + " " + std::to_string(op.number) + " " +
+                     std::string{name(op.state)} + (event.stream.cuda() ? "" : " nowhere"));
+  }
+};
 }  // namespace
+
+TEST_CASE("hooks receive launches on GPUs, and that one was refused") {
+  played::install(2, multiprocessors);
+  auto comms = played::create_ranks(2);
+  played::on_each(comms, [&](const played::Rank& rank) -> std::string {
+    std::vector<std::string> lines;
+    using Sums = Hooked<Collective<AllReduce, Ring, LL, P2pTransport>, Lines>;
+    const auto sums = Sums::create(rank.comm, Lines{&lines}, small);
+    if (!sums) return sums.error().message();
+    std::vector<float> data(100, 1);
+    const auto done = (*sums)(data.data(), data.data(), 100, Sum{}, rank.stream);
+    const auto refused = (*sums)(data.data(), data.data(), -1, Sum{}, rank.stream);
+    rank.synchronize();
+    if (!done) return done.error().message();
+    if (refused) return "a negative count was not refused";
+    const std::vector<std::string> expected{
+        "call all_reduce 0 queued", "launch all_reduce/Ring/LL/p2p 1 launched",
+        "call all_reduce 0 queued", "failed all_reduce 0 failed"};
+    std::string all;
+    for (const auto& line : lines) all += line + "; ";
+    return lines == expected ? "" : all;
+  });
+}
 
 TEST_CASE("an all-reduce by a ring runs on played GPUs with each protocol") {
   played::install(8, multiprocessors);
