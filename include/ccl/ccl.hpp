@@ -25,6 +25,7 @@
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/any_collective.hpp>
 #include <ccl/auto.hpp>
+#include <ccl/checked.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/epilogue/add_rms_norm.hpp>

@@ -70,6 +70,10 @@ class WireContext {
   CCL_HD Exchange<Group, Proto, R, Align, Work> exchange() const {
     return {group_, work_, channel_, server_};
   }
+  // For `Checked`.
+  CCL_HD Group group() const { return group_; }
+  CCL_HD const Work& work() const { return work_; }
+  CCL_HD int channel() const { return channel_; }
 
  private:
   template <int In, int Out>
