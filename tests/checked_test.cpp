@@ -83,6 +83,13 @@ TEST_CASE("checked compositions have a name of their own and run like others") {
     CCL_CHECK((runs_well<Ring, Simple, DefaultTransport>(comm)));
     CCL_CHECK((runs_well<Tree, LL128, DefaultTransport>(comm)));
     CCL_CHECK((runs_well<Tree, Simple, DefaultTransport>(comm)));
+    CCL_TRY(const auto nans, (Collective<AllReduce, Checked<Ring, NanCheck>, LL>::create(comm)));
+    CCL_TRY(const auto calls, (Collective<AllReduce, Checked<Ring, CallCheck>, LL>::create(comm)));
+    if (nans.name() != "all_reduce/NanChecked<Ring>/LL/any")
+      return fail(Errc::internal, nans.name());
+    if (calls.name() != "all_reduce/CallChecked<Ring>/LL/any") {
+      return fail(Errc::internal, calls.name());
+    }
     return runs_well<Ring, Simple, SocketTransport>(comm);
   }));
 }
@@ -90,21 +97,83 @@ TEST_CASE("checked compositions have a name of their own and run like others") {
 TEMPLATE_TEST_CASE("the first NaN fails all ranks, with its rank and place", "", Simple, LL,
                    LL128) {
   for (const bool in_place : {false, true}) {
-    std::vector<std::vector<float>> out(ranks, std::vector<float>(5000, 7.f));
+    std::vector<std::vector<float>> in(ranks, std::vector<float>(5000, 1)), out = in;
     const auto results = run([&](const Communicator& comm) -> Result<void> {
       CCL_TRY(const auto sums, (Collective<AllReduce, Checked<Ring>, TestType>::create(comm)));
-      auto& mine = out[std::size_t(comm.rank())];
-      std::vector<float> in(5000, 1);
-      if (comm.rank() == 2) in[4321] = in[1234] = float(not_a_number);
-      CCL_CHECK(sums(in.data(), in_place ? in.data() : mine.data(), 5000));
+      auto &from = in[std::size_t(comm.rank())], &to = out[std::size_t(comm.rank())];
+      if (comm.rank() == 2) from[4321] = from[1234] = float(not_a_number);
+      CCL_CHECK(sums(from.data(), in_place ? from.data() : to.data(), 5000));
       return {};
     });
-    check_all(results, Errc::not_a_number, 2,
-              "element 1234 of the input of rank 2 is NaN (the first of 5000 float");
-    for (const auto& of_rank : out) {
-      for (const float x : of_rank) REQUIRE(!std::isnan(x));  // it has not spread
+    // In place, it is the first of a part: results replace what lies before.
+    const bool second = in_place && mentions(results[0].error().message(), "element 4321 ");
+    check_all(
+        results, Errc::not_a_number, 2,
+        fmt::format("element {} of the input of rank 2 is NaN (float, found before it was sent)",
+                    second ? 4321 : 1234));
+    for (std::size_t r = 0; r < in.size(); ++r) {  // it has not spread
+      for (const float x : out[r]) REQUIRE(!std::isnan(x));
+      for (const float x : in[r]) REQUIRE((r == 2 || !std::isnan(x)));
     }
   }
+}
+
+TEMPLATE_TEST_CASE("a NaN does not spread in algorithms of several steps", "", Doubling, Tree) {
+  for (const int size : {3, 8}) {
+    for (int at = 0; at < size; at += size == 3 ? 1 : 5) {
+      std::vector<std::vector<float>> data(std::size_t(size), std::vector<float>(100, 1));
+      const auto results = on_ranks(size, cpu(), [&](const Communicator& comm) -> Result<void> {
+        CCL_TRY(const auto sums, (Collective<AllReduce, Checked<TestType>, Simple>::create(comm)));
+        auto& mine = data[std::size_t(comm.rank())];
+        if (comm.rank() == at) mine[57] = float(not_a_number);
+        CCL_CHECK(sums(mine.data(), mine.data(), 100));
+        return comm.barrier();
+      });
+      check_all(results, Errc::not_a_number, at,
+                fmt::format("element 57 of the input of rank {} is NaN", at));
+      for (int r = 0; r < size; ++r) {
+        for (const float x : data[std::size_t(r)]) REQUIRE((r == at || !std::isnan(x)));
+      }
+    }
+  }
+}
+
+TEST_CASE("a NaN in the input of a reduce-scatter has its place in the whole input") {
+  const auto results = run([](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto sums, (Collective<ReduceScatter, Checked<Ring>, LL>::create(comm)));
+    std::vector<float> in(400, 1), out(100);
+    if (comm.rank() == 1) in[399] = float(not_a_number);
+    CCL_CHECK(sums(in.data(), out.data(), 100));
+    return comm.barrier();
+  });
+  check_all(results, Errc::not_a_number, 1, "element 399 of the input of rank 1 is NaN");
+}
+
+TEST_CASE("ranks that compose other checks are refused when they create") {
+  const auto results = run([](const Communicator& comm) -> Result<void> {
+    using Both = Collective<AllReduce, Checked<Ring>, LL>;
+    using Nans = Collective<AllReduce, Checked<Ring, NanCheck>, LL>;
+    if (comm.rank() == 1) return Nans::create(comm) ? Result<void>{} : comm.status();
+    return Both::create(comm) ? Result<void>{} : comm.status();
+  });
+  for (const auto& result : results) {
+    REQUIRE(!result.has_value());
+    CHECK(result.error().code == Errc::mismatch);
+    CHECK(mentions(result.error().what, "NanChecked<Ring>"));
+  }
+}
+
+TEST_CASE("roots that change are no error, with wires that depend on the root") {
+  check_well(run([](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto copies, (Collective<Broadcast, Checked<Tree>, LL>::create(comm)));
+    for (int call = 0; call < 3 * ranks; ++call) {
+      const int root = call % ranks;
+      int value = comm.rank();
+      CCL_CHECK(copies(&value, &value, 1, root));
+      if (value != root) return fail(Errc::internal, "wrong value");
+    }
+    return {};
+  }));
 }
 
 TEMPLATE_TEST_CASE("NaN of each type of floating point is found, in a tree, too", "", double,

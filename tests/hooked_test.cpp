@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -293,7 +294,7 @@ TEST_CASE("the rank that logs a stall gives its hooks the report") {
 
 TEST_CASE("hooks with one function get that event, from a plain communicator") {
   const EndsOnly hooks;
-  on_ranks(2, cpu(), [&](const Communicator& comm) -> Result<void> {
+  check_well(on_ranks(2, cpu(), [&](const Communicator& comm) -> Result<void> {
     using Ends = Hooked<Collective<AllReduce>, EndsOnly>;
     CCL_TRY(const auto sums, Ends::create(comm, hooks));
     float in[2] = {}, out[2] = {};
@@ -303,6 +304,36 @@ TEST_CASE("hooks with one function get that event, from a plain communicator") {
     CCL_CHECK(sums(in, out, 2, Sum{}, stream));
     CCL_CHECK(stream.synchronize());
     return group(sums.bind(in, out, Index{2}));  // no event
-  });
+  }));
   CHECK(*hooks.ended == 6);
+}
+
+namespace {
+/// Hooks whose copies throw on demand.
+struct Throws {
+  std::shared_ptr<std::atomic<bool>> now = std::make_shared<std::atomic<bool>>(false);
+  Throws() = default;
+  Throws(const Throws& other) : now{other.now} {
+    if (*now) throw std::bad_alloc{};
+  }
+  void on_end(const CallEvent&, const Result<void>&) const {}
+};
+}  // namespace
+
+TEST_CASE("a hook that cannot be copied for a call fails the call on all ranks") {
+  const auto results = on_ranks(2, cpu(), [&](const Communicator& comm) -> Result<void> {
+    using Summed = Hooked<Collective<AllReduce, Ring, LL>, Throws>;
+    const Throws hooks;
+    CCL_TRY(const auto sums, Summed::create(comm, hooks));
+    float in[2] = {}, out[2] = {};
+    HostStream stream;
+    *hooks.now = comm.rank() == 1;
+    auto done = sums(in, out, 2, ccl::Sum{}, stream);
+    *hooks.now = false;
+    auto ended = stream.synchronize();
+    return done ? ended : done;
+  });
+  CHECK(!results[0].has_value());
+  REQUIRE(!results[1].has_value());
+  CHECK(results[1].error().code == Errc::out_of_memory);
 }

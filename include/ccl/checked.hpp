@@ -14,18 +14,26 @@
 namespace ccl {
 
 /// Check of `Checked`: a reduction looks for NaN in each rank's input before it sends or combines
-/// that. The first NaN fails the communicator with `Errc::not_a_number`, which names the rank,
-/// the element and the count.
+/// that. A NaN fails the communicator with `Errc::not_a_number`, which names the rank and the
+/// element: the first of the input or, in place, the first of the part that was to be sent. In a
+/// communicator of one rank nothing is looked at.
 struct NanCheck {};
 /// Check of `Checked`: count, element type, reduction and root of neighbors are compared before any
 /// data moves. A difference fails the communicator with `Errc::mismatch`, which names both ranks
 /// and their values. It costs one packet for each wire and channel, ahead of the data.
+///
+/// Operations with a root by algorithms whose wires depend on the root, such as Tree, are not
+/// compared. Types of the user, and functors of the user, are not told apart.
 struct CallCheck {};
 
 namespace detail {
-template <class Algo>
+/// Name of a checked algorithm. It states the checks, because ranks compare names.
+template <class Algo, bool nans, bool calls>
 inline constexpr auto checked_name = [] {
-  constexpr std::string_view before = "Checked<", name = Algo::name;
+  constexpr std::string_view before = nans && calls ? "Checked<"
+                                      : nans        ? "NanChecked<"
+                                                    : "CallChecked<";
+  constexpr std::string_view name = Algo::name;
   std::array<char, before.size() + name.size() + 2> all{};
   before.copy(all.data(), before.size());
   name.copy(all.data() + before.size(), name.size());
@@ -40,7 +48,7 @@ struct CheckedRun {
   CCL_HD static void run(Op op,
                          WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>& context) {
     using Context = WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>;
-    if constexpr (calls) {
+    if constexpr (calls && !wires_by_root<Op, Algo>) {  // a call may connect those
       if (!same_calls<Op, Group, Proto, R, Align, Proxied>(context.group(), context.work(),
                                                            context.channel())) {
         return;
@@ -72,14 +80,16 @@ struct Checked : Algo {
       "Tree");
   static_assert(((std::same_as<Checks, NanCheck> || std::same_as<Checks, CallCheck>)&&...),
                 "ccl: the checks of Checked are NanCheck and CallCheck");
-  static constexpr const char* name = detail::checked_name<Algo>.data();
+  static constexpr bool checks_nans = detail::lists_check<NanCheck, Checks...>;
+  static constexpr bool checks_calls = detail::lists_check<CallCheck, Checks...>;
+  /// "Checked<Ring>", "NanChecked<Ring>" or "CallChecked<Ring>".
+  static constexpr const char* name = detail::checked_name<Algo, checks_nans, checks_calls>.data();
   using OnCpus = Checked<detail::on_cpu_lanes<Algo>, Checks...>;
   using OnGpus = Checked<detail::on_gpu_lanes<Algo>, Checks...>;
 
   template <class Op, class Context>
   CCL_HD static constexpr void run(Op op, Context& context) {
-    using Run = detail::CheckedRun<Algo, detail::lists_check<NanCheck, Checks...>,
-                                   detail::lists_check<CallCheck, Checks...>>;
+    using Run = detail::CheckedRun<Algo, checks_nans, checks_calls>;
     if constexpr (requires { Run::run(op, context); }) {
       Run::run(op, context);
     } else {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
-#include "comm/observe/comm_events.hpp"
 #include "comm/observe/failure_dump.hpp"
 #include "comm/state.hpp"
 
@@ -34,7 +33,6 @@ void after_failed_call(const Communicator& comm) noexcept {
   if (Errc(state.status.word().load()) == Errc::out_of_memory) {
     state.rendezvous.fail_all(brief_error(Errc::out_of_memory));
   }
-  notify_failed(state);
   dump_failure(state);
 }
 

@@ -33,6 +33,7 @@ bool is_open(CommState& state) {
 void notify_created(CommState& state) noexcept {
   if (state.observers.events().created.exchange(true)) return;
   notify_hooks(state, [](const CommHooks& hooks, const CommEvent& event) { hooks.created(event); });
+  notify_failed(state);  // nobody else does, if it has failed meanwhile
 }
 
 void notify_stalled(CommState& state, const Report& report) noexcept {

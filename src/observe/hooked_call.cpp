@@ -1,6 +1,8 @@
 #include <ccl/detail/runtime/flight_recorder.hpp>
 #include <ccl/detail/runtime/hooked_call.hpp>
 
+#include <utility>
+
 #include "comm/state.hpp"
 
 namespace ccl::detail {
@@ -17,11 +19,15 @@ Word find_call(const Communicator& comm, Word ticket, Operation& op) {
 
 Result<void> result_of(const Communicator& comm, Word ticket, Operation& op) {
   const FlightRecorder* const recorder = Access::state(comm)->observers.recorder();
-  const bool known = recorder != nullptr && recorder->read(ticket, op);
-  if (known && op.state == OpState::done) return {};
-  CCL_CHECK(comm.status());
-  if (!known) return {};  // a rank alone, or the recorder has overwritten the call
-  return fail(Access::state(comm)->annotate(
+  if (recorder != nullptr && recorder->read(ticket, op)) {
+    if (op.state == OpState::done) return {};
+  }
+  const CommState& state = *Access::state(comm);
+  if (auto well = state.status.result(); !well) {
+    return fail(state.annotate(std::move(well).error()));
+  }
+  if (op.state != OpState::failed) return {};
+  return fail(state.annotate(
       {Errc::internal, "the call has failed; synchronize of its stream has the error"}));
 }
 

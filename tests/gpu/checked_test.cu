@@ -115,6 +115,7 @@ void suite(Communicator comm) {
   finds_nan<LL128>(comm, stream);
   finds_mismatch<Simple>(comm, stream);
   finds_mismatch<LL>(comm, stream);
+  finds_mismatch<LL128>(comm, stream);
   if (std::getenv("TEST_TIMES") != nullptr) times(comm, stream);
   MUST_CUDA(cudaStreamDestroy(stream));
 }

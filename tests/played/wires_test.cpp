@@ -115,7 +115,7 @@ void check_failure(Errc code, const std::string& text, Call call) {
 TEMPLATE_TEST_CASE("a NaN and another call are found on played GPUs", "", Simple, LL, LL128) {
   played::install(3, multiprocessors);
   check_failure<TestType>(Errc::not_a_number,
-                          "element 1234 of the input of rank 2 is NaN (the first of 5000 float",
+                          "element 1234 of the input of rank 2 is NaN (float, found",
                           [](const played::Rank& rank, auto call, std::vector<float>& data) {
                             if (rank.rank == 2)
                               data[1234] = data[4321] = std::numeric_limits<float>::quiet_NaN();

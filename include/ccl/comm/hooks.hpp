@@ -113,8 +113,10 @@ class CommHooksOf final : public CommHooks {
 ///   progress, and why.
 /// - `on_failed(const CommEvent&, const Error&)`: the communicator has failed. Once.
 ///
-/// Each handle holds a copy, so shared state belongs behind a pointer. Any thread may call a hook,
-/// several at once. A hook must not throw, and makes no call of the communicator that can wait.
+/// Each handle holds a copy, so shared state belongs behind a `std::shared_ptr`. Any thread may
+/// call a hook, several at once. Events of a communicator may come for up to 2 s after its last
+/// handle was destroyed, until `on_closed`. A hook must not throw, and makes no call of the
+/// communicator that can wait. A creation that fails has no events.
 template <class H>
 concept Hooks =
     (detail::HooksCalls<H> || detail::HooksCommunicators<H>)&&!detail::misses_events<H>();

@@ -3,6 +3,7 @@
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/hooks.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
 
 #include <memory>
 #include <utility>
@@ -14,7 +15,8 @@ Word latest_call(const Communicator& comm);
 /// Replaces `op` by the record of the first call after `ticket` that is of its operation. Returns
 /// the ticket of that call, or 0 if there is none.
 Word find_call(const Communicator& comm, Word ticket, Operation& op);
-/// Returns the result of the call `ticket`, which has run, and updates `op` by its record.
+/// Returns the result of the call `ticket`, which has run, and updates `op` by its record. Without
+/// a record it is that of the communicator.
 Result<void> result_of(const Communicator& comm, Word ticket, Operation& op);
 
 template <class H>
@@ -55,7 +57,15 @@ Result<void> with_hooks(const H& hooks, const Communicator& comm, const Operatio
   if constexpr (HasOnCall<H>) [&]() noexcept { hooks.on_call(event); }();
   std::unique_ptr<HostCallOf<NotifyEnd<H>>> end;  // made first: nothing fails after the call
   if constexpr (HasOnEnd<H>) {
-    if (stream.host() != nullptr) end = host_call(NotifyEnd<H>{hooks, comm, called, stream.host()});
+    const auto prepared = guarded(comm, [&]() -> Result<void> {  // the other ranks wait
+      if (stream.host() != nullptr)
+        end = host_call(NotifyEnd<H>{hooks, comm, called, stream.host()});
+      return {};
+    });
+    if (!prepared) {
+      notify_end(hooks, event, prepared);
+      return prepared;
+    }
   }
   const Word before = latest_call(comm);
   Result<void> result = run();

@@ -19,7 +19,7 @@ struct CallWord {
                                            "mulsum"};
 
   template <class R>
-  static constexpr int type_of() {
+  CCL_HD static constexpr int type_of() {
     if constexpr (!has_data_type<typename R::Type> || !reduces<R>) {
       return other_type;
     } else {
@@ -27,7 +27,7 @@ struct CallWord {
     }
   }
   template <class R>
-  static constexpr int redop_of() {
+  CCL_HD static constexpr int redop_of() {
     if constexpr (!reduces<R>) {
       return no_redop;
     } else {

@@ -10,17 +10,27 @@ namespace ccl::detail {
 
 /// True if elements of `T` can be NaN.
 template <class T>
-constexpr bool can_be_nan() {
+CCL_HD constexpr bool can_be_nan() {
   if constexpr (has_data_type<T>) {
     return !Integer<T>;
   } else {
     return false;
   }
 }
+/// By the bits, because a program may be compiled with -ffast-math.
 template <class T>
 CCL_HD bool is_nan(const T& value) {
   const auto wide = Element<T>::widen(value);
-  return wide != wide;
+  if constexpr (sizeof wide == sizeof(Word)) {
+    Word bits = 0;
+    __builtin_memcpy(&bits, &wide, sizeof bits);
+    return (bits & ~Word{0} >> 1) > Word{0x7ff} << 52;
+  } else {
+    static_assert(sizeof wide == sizeof(unsigned));
+    unsigned bits = 0;
+    __builtin_memcpy(&bits, &wide, sizeof bits);
+    return (bits & 0x7fff'ffffu) > 0x7f80'0000u;
+  }
 }
 
 /// Reports what a check of a launch has found. The host reads it as a failure of the lanes.
@@ -36,7 +46,7 @@ CCL_HD void report_check(const AbortWatch& watch, LaneFailure::Why why, int peer
 }
 
 /// Steps of an algorithm that look for NaN in this rank's own data before they send or combine it.
-/// After a NaN they do nothing.
+/// After a NaN, no step of the launch's channel does anything.
 template <class Inner, LaneGroup Group, class Work>
 class NanCheckedPrims {
   using R = cuda::std::remove_cvref_t<decltype(Work::reduction)>;
@@ -48,7 +58,8 @@ class NanCheckedPrims {
   Inner inner;
   Group group;
   const Work& work;
-  bool stopped = false, own_is_input = true;
+  bool& stopped;  // of all steps of the context
+  bool own_is_input = true;
 
   CCL_HD void own_is_output() {
     inner.own_is_output();
@@ -101,14 +112,20 @@ class NanCheckedPrims {
     if (stopped) return false;
     if (own_is_input && has_nan(part.in, part.in + part.count)) {
       stopped = true;
-      report(part.in + part.count);
+      report(part);
     }
     return !stopped;
   }
-  /// Reports the first NaN of the input. One lies before `end`.
-  CCL_HD_APART void report(Index end) const {
+  /// True if results replace the input, so that what lies before a part may be one.
+  CCL_HD bool is_in_place(Index end) const {
+    const T* const out = static_cast<const T*>(work.output);
+    return out >= input() && out < input() + end;
+  }
+  /// Reports the first NaN of the input; in place, the first of `part`, which has one.
+  CCL_HD_APART void report(const Part& part) const {
     constexpr Index run = Index{Group::width} * 64;
-    Index at = 0;
+    const Index end = part.in + part.count;
+    Index at = is_in_place(end) ? part.in : 0;
     while (at + run < end && !has_nan(at, at + run)) at += run;
     if (group.rank() != 0) return;
     while (at + 1 < end && !is_nan(input()[at])) ++at;
@@ -126,8 +143,11 @@ class NanCheckedContext : public Inner {
   CCL_HD auto prims(const Peers<In>& ins, const Peers<Out>& outs) const {
     using Steps = decltype(Inner::template prims<In, Out>(ins, outs));
     return NanCheckedPrims<Steps, Group, Work>{Inner::template prims<In, Out>(ins, outs),
-                                               this->group(), this->work()};
+                                               this->group(), this->work(), stopped_};
   }
+
+ private:
+  mutable bool stopped_ = false;
 };
 
 /// Returns the work of a launch for messages of bytes over the same wires.
@@ -150,9 +170,14 @@ CCL_HD WireWork<Bytes> bytes_of(const WireWork<R>& work) {
   return bytes;
 }
 
+template <class R>
+CCL_HD bool has_wire(const WireWork<R>& work, const Wire* wires, int channel, int peer) {
+  return peer != work.rank && wires[work.row(channel) + work.column(peer)].slots != nullptr;
+}
+
 /// Sends the word of the call over each wire of the channel, in a packet of its own ahead of the
-/// data, and compares those that arrive. Both ends have the same wires, and all send before they
-/// wait. Returns false if a word differs, or if none has come.
+/// data, and compares those that arrive. Both ends have the same wires, which no call connects, and
+/// all send before they wait. Returns false if a word differs, or if none has come.
 template <class Op, LaneGroup Group, class Proto, class R, int Align, bool Proxied>
 CCL_HD_APART bool same_calls(Group group, const WireWork<R>& work, int channel) {
   using Memory = typename Group::Memory;
@@ -161,18 +186,15 @@ CCL_HD_APART bool same_calls(Group group, const WireWork<R>& work, int channel) 
   const Word mine = CallWord::of<R>(work.layout.count, Op::rooted ? work.root : CallWord::no_root);
   alignas(16) Word words[2] = {mine, 0};  // each lane has its own, and holds its part of a packet
   const Part part{0, 0, Index{sizeof words}};
-  const auto has_wire = [&](const Wire* wires, int p) {
-    return p != work.rank && wires[work.row(channel) + work.column(p)].slots != nullptr;
-  };
   for (int p = 0; p < work.ranks; ++p) {
-    if (!has_wire(work.out, p)) continue;
+    if (!has_wire(work, work.out, channel, p)) continue;
     Steps steps{group, bytes, channel, Peers<1>{{-1}}, Peers<1>{{p}}};
     steps.bind(reinterpret_cast<char*>(words));
     steps.send(part);
   }
   bool same = true;
   for (int p = 0; p < work.ranks && same; ++p) {
-    if (!has_wire(work.in, p)) continue;
+    if (!has_wire(work, work.in, channel, p)) continue;
     words[0] = mine;
     bool came = true;
     {
