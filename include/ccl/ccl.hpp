@@ -25,6 +25,7 @@
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/any_collective.hpp>
 #include <ccl/auto.hpp>
+#include <ccl/checked.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/registered_buffer.hpp>
@@ -34,6 +35,7 @@
 #include <ccl/epilogue/store_rows.hpp>
 #include <ccl/fused.hpp>
 #include <ccl/group.hpp>
+#include <ccl/hooked.hpp>
 #include <ccl/pipeline.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>

@@ -170,7 +170,8 @@ class InternalError(Error):
 
 _by_code = {
     kind.code: kind for kind in Error.__subclasses__()
-} | {"no_device_code": NotSupportedError, "overflow": InvalidArgumentError}
+} | {"no_device_code": NotSupportedError, "overflow": InvalidArgumentError,
+     "not_a_number": InvalidArgumentError}
 
 
 def create(

@@ -46,6 +46,8 @@ std::string_view name(Errc code) {
       return "internal";
     case Errc::overflow:
       return "overflow";
+    case Errc::not_a_number:
+      return "not_a_number";
   }
   return "unknown";
 }

@@ -17,6 +17,7 @@ constexpr int nccl_result(Errc code) {
       return success;
     case Errc::invalid_argument:
     case Errc::overflow:
+    case Errc::not_a_number:
       return invalid_argument;
     case Errc::invalid_usage:
     case Errc::mismatch:

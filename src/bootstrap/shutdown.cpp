@@ -47,8 +47,8 @@ Error Shutdown::aborted(const Error& why) const {
   reported.peer = members.rank;
   reported.os_code = why.os_code;
   reported.what = fmt::format("{} aborted ({})", describe(members.me), why.what);
-  const bool judged =
-      why.code == Errc::timed_out || why.code == Errc::mismatch || why.code == Errc::overflow;
+  const bool judged = why.code == Errc::timed_out || why.code == Errc::mismatch ||
+                      why.code == Errc::overflow || why.code == Errc::not_a_number;
   if (judged && why.peer >= 0) {  // the error names the rank at fault
     reported = why;
     reported.what += fmt::format(" [found by rank {}]", members.rank);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
+#include "comm/observe/comm_events.hpp"
 #include "comm/observe/failure_dump.hpp"
 #include "comm/observe/health.hpp"
 #include "comm/state.hpp"
@@ -83,6 +84,7 @@ Result<void> finalize(CommState& state) {
   }
   state.rendezvous.set_finalized();
   leave_health_service(state);
+  notify_closed(state);
   return {};
 }
 

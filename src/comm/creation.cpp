@@ -139,7 +139,7 @@ Result<void> exchange_peer_info(CommState& state) {
         [&state](std::span<const std::byte> status) { state.watchdog.on_status(status); });
     CCL_CHECK(state.watchdog.start());
     CCL_CHECK(report_on_signal(state.weak_from_this()));
-    CCL_CHECK(dump_on_failure(state));
+    CCL_CHECK(observe_failure(state));
   }
   if (!state.rendezvous.bootstrap()) {
     Word id = 0;
@@ -178,7 +178,9 @@ Result<void> start(CommState& state, std::span<const UniqueId> ids) {
     CCL_TRY(bootstrap, Bootstrap::join(ids, state.identity.rank(), state.identity.ranks(),
                                        {state.limits.init_timeout_s, &state.status}));
   }
-  return meet(state, std::move(bootstrap));
+  CCL_CHECK(meet(state, std::move(bootstrap)));
+  notify_created(state);
+  return {};
 }
 
 /// Owner of the state of a communicator under asynchronous creation, which all its handles share.
@@ -311,7 +313,7 @@ Result<std::optional<Communicator>> split(CommState& parent, int color, int key,
   if (auto settled = child->limits.resolve(child->identity); !settled) {
     return fail(parent.annotate(std::move(settled).error()));
   }
-  const auto lock = parent.rendezvous.lock();
+  auto lock = parent.rendezvous.lock();
   auto bootstrap = parent.rendezvous.bootstrap()->split(
       color, key, {child->limits.init_timeout_s, &child->status});
   if (!bootstrap) return fail(parent.annotate(std::move(bootstrap).error()));
@@ -323,6 +325,8 @@ Result<std::optional<Communicator>> split(CommState& parent, int color, int key,
   if (auto joined = meet(*child, *std::move(bootstrap)); !joined) {
     return fail(child->annotate(std::move(joined).error()));
   }
+  lock.unlock();  // a hook may wait for another thread that uses the parent
+  notify_created(*child);
   return std::optional<Communicator>{Access::communicator(std::move(child))};
 }
 
@@ -351,6 +355,7 @@ Result<Communicator> shrink(CommState& parent, std::span<const int> excluded, Sh
   if (auto joined = meet(*child, std::move(bootstrap)); !joined) {
     child->status.set(child->annotate(std::move(joined).error()));
   }
+  notify_created(*child);  // and that it has failed
   return Access::communicator(std::move(child));
 }
 }  // namespace

@@ -110,6 +110,7 @@ Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
     config.timeout_s = state.limits.timeout_s;
     config.init_timeout_s = state.limits.init_timeout_s;
     config.check = state.limits.check;
+    config.hooks = nullptr;  // events are those of the whole communicator
     if (config.memory_budget_bytes) config.memory_budget_bytes = state.limits.budget / 2;
     config.name = config.name.empty() ? part : config.name + "/" + part;
     return config;

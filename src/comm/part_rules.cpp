@@ -28,7 +28,7 @@ std::string wrong_peer_info(const PeerInfo& peer, int rank) {
 
 std::string wrong_rank_result(const RankResult& result) {
   return FieldCheck{}
-      .in_range("error code", result.code, int(Errc::ok), int(Errc::overflow))
+      .in_range("error code", result.code, int(Errc::ok), int(last_errc))
       .in_range("rank at fault", result.peer, -1, net::max_ranks - 1)
       .text("transport", result.transport)
       .text("error text", result.what)

@@ -20,6 +20,7 @@
 #include "base/forks.hpp"
 #include "base/io/os_error.hpp"
 #include "base/made_once.hpp"
+#include "comm/lane_checks.hpp"
 #include "comm/observe/failure_dump.hpp"
 #include "comm/observe/health.hpp"
 
@@ -41,7 +42,8 @@ bool CommState::end() {
   leave_health_service(*this);
   // Ends the bootstrap first. The other ranks then release the wires that they still use.
   rendezvous.set_bootstrap(nullptr);
-  end_failure_dump(*this);
+  end_observed_failure(*this);
+  notify_closed(*this);
   if (!device.gpu || !device.order) return true;
   const Error gone{Errc::aborted, "the communicator was destroyed"};
   status.set(gone);                           // ends kernels that wait
@@ -81,6 +83,9 @@ void CommState::look_at_gpu() {
   const Word who = load(lane_failure.peer);
   if (who == 0 || !status.ok()) return;
   const int peer = int(who) - 1;
+  if (is_of_check(load(lane_failure.why))) {
+    return rendezvous.fail_all(annotate(error_of_check(lane_failure, identity.rank())));
+  }
   if (load(lane_failure.why) != LaneFailure::late)
     return rendezvous.fail_all(overflow(lane_failure));
   const auto& peers = identity.peers();

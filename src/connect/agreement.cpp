@@ -54,7 +54,7 @@ std::string wrong_inputs(const CreationInputs& inputs) {
       .flag("connection on demand", inputs.connects_on_demand)
       .flag("comparison of calls", inputs.checks)
       .text("name of the composition", inputs.name)
-      .in_range("error code", inputs.code, int(Errc::ok), int(Errc::overflow));
+      .in_range("error code", inputs.code, int(Errc::ok), int(last_errc));
   for (const Index slot : inputs.slot_bytes) {
     check.in_range("bytes of a slot", slot, -1, std::numeric_limits<Index>::max());
   }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/lane_checks.hpp"
 #include "comm/observe/failure_dump.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/peer_waits.hpp"
@@ -244,6 +245,8 @@ Result<void> Launch::end_lanes() {
   calls.helper.reset();
   if (found.peer != 0 && found.why == LaneFailure::no_wire) {
     state.rendezvous.fail_all(no_wire(connections(), int(found.peer) - 1, found.sends != 0));
+  } else if (found.peer != 0 && is_of_check(found.why)) {
+    state.rendezvous.fail_all(state.annotate(error_of_check(found, connections().comm().rank())));
   } else if (found.peer != 0) {
     const int peer = int(found.peer) - 1;
     Error error{

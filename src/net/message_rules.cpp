@@ -122,7 +122,7 @@ std::string wrong_progress(const Progress& progress, int ranks) {
 
 std::string wrong_notice(const RootNotice& notice) {
   return FieldCheck{}
-      .in_range("error code", notice.code, std::int64_t(Errc::ok) + 1, std::int64_t(Errc::overflow))
+      .in_range("error code", notice.code, std::int64_t(Errc::ok) + 1, std::int64_t(last_errc))
       .in_range("rank at fault", notice.peer, -1, max_ranks - 1)
       .text("error text", notice.what)
       .why();

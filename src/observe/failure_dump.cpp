@@ -12,43 +12,43 @@
 
 #include "base/exceptions.hpp"
 #include "base/thread.hpp"
+#include "comm/observe/comm_events.hpp"
+#include "comm/observe/ticker_list.hpp"
 #include "comm/state.hpp"
 #include "dump/flight_dump.hpp"
 #include "net/engine.hpp"
-#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
 
 // Communicators whose failure the network thread looks for. A state leaves the list before it is
 // destroyed, so the list needs no reference to it. The engine's mutex guards it.
-struct Observed {
-  std::vector<CommState*> states;
-  int pid = 0;  // process whose engine looks for failures; differs in a forked child
-};
-Observed& observed() {
-  static auto& all = *new Observed;  // never destroyed: states may outlive static objects
+TickerList<CommState*>& observed() {
+  static auto& all = *new TickerList<CommState*>;  // never destroyed: states outlive static objects
   return all;
 }
 
-/// The disk may be slow, so another thread writes.
-void write_apart(std::weak_ptr<CommState> weak) {
-  const auto write = [](const std::weak_ptr<CommState>& of) {
-    if (const auto state = of.lock()) dump_failure(*state);
+/// The disk may be slow, and hooks too, so another thread serves them.
+void record_apart(std::weak_ptr<CommState> weak) {
+  const auto record = [](const std::weak_ptr<CommState>& of) {
+    const auto state = of.lock();
+    if (!state) return;
+    notify_failed(*state);
+    dump_failure(*state);
   };
-  auto thread = own_thread("a flight record", write, std::move(weak));
-  if (thread) thread->detach();  // else the call that returns the failure writes
+  auto thread = own_thread("a failure", record, std::move(weak));
+  if (thread) thread->detach();  // else the call that returns the failure does it
 }
 
 bool look_for_failures() {
-  Observed& all = observed();
-  std::erase_if(all.states, [](CommState* state) {
+  std::erase_if(observed().items, [](CommState* state) {
     if (state->status.ok()) return false;
-    if (!state->observers.dumped()) write_apart(state->weak_from_this());
+    if (!state->observers.dumped() || state->identity.config().hooks != nullptr) {
+      record_apart(state->weak_from_this());
+    }
     return true;
   });
-  if (all.states.empty()) all.pid = 0;
-  return !all.states.empty();
+  return observed().goes_on();
 }
 
 /// Replaces what is not ASCII, because JSON and pickles hold valid UTF-8 only. The text keeps its
@@ -93,17 +93,12 @@ FlightRecord flight_record(CommState& state) {
   return record;
 }
 
-Result<void> dump_on_failure(CommState& state) {
+Result<void> observe_failure(CommState& state) {
   CCL_TRY(std::string folder, setting_text("DUMP_DIR"));
-  if (folder.empty()) return {};
-  const std::lock_guard lock{net::Engine::get().mutex()};
-  Observed& all = observed();
-  if (all.pid != ::getpid()) {
-    all.states.clear();
-    CCL_CHECK(net::Engine::get().add_ticker(look_for_failures));
-    all.pid = ::getpid();
+  if (!(folder.empty() && state.identity.config().hooks == nullptr)) {
+    const std::lock_guard lock{net::Engine::get().mutex()};
+    CCL_CHECK(observed().add(&state, look_for_failures, net::Engine::min_period));
   }
-  all.states.push_back(&state);
   // Comes last: without it, the end of the state does not look for the list, which needs memory.
   state.observers.set_dump_folder(std::move(folder));
   return {};
@@ -130,13 +125,15 @@ void dump_on_signal(CommState& state) {
 namespace {
 void end_observation(CommState& state) {
   const std::lock_guard lock{net::Engine::get().mutex()};
-  std::erase(observed().states, &state);
+  std::erase(observed().items, &state);
 }
 }  // namespace
 
-void end_failure_dump(CommState& state) noexcept {
-  if (state.observers.dump_folder().empty()) return;
+void end_observed_failure(CommState& state) noexcept {
+  const bool has_hooks = state.identity.config().hooks != nullptr;
+  if (!has_hooks && state.observers.dump_folder().empty()) return;
   end_observation(state);
+  notify_failed(state);
   dump_failure(state);
 }
 

@@ -116,17 +116,49 @@ std::vector<Operation> FlightRecorder::collect(int max_ended, int max_others,
   const Word first = tickets_ > Word(size_) ? tickets_ - Word(size_) + 1 : 1;
   for (Word ticket = tickets_; ticket >= first; --ticket) {
     const Entry& entry = entries_[ticket % Word(size_)];
-    Operation op = entry.op;
-    op.state = state_of(ticket, entry.state.load(relaxed));
-    const bool ended = op.state == OpState::done || op.state == OpState::failed;
-    if (--(ended ? max_ended : max_others) < 0 && op.state != OpState::running) continue;
-    op.queued_ns = now.when(entry.queued.load(relaxed));
-    op.started_ns = now.when(entry.started.load(relaxed));
-    op.ended_ns = now.when(entry.ended.load(relaxed));
-    all.push_back(op);
+    const OpState state = state_of(ticket, entry.state.load(relaxed));
+    const bool ended = state == OpState::done || state == OpState::failed;
+    if (--(ended ? max_ended : max_others) < 0 && state != OpState::running) continue;
+    all.push_back(record_of(entry, state, now));
   }
   std::reverse(all.begin(), all.end());
   return all;
+}
+
+Operation FlightRecorder::record_of(const Entry& entry, OpState state, const Now& now) {
+  Operation op = entry.op;
+  op.state = state;
+  op.queued_ns = now.when(entry.queued.load(relaxed));
+  op.started_ns = now.when(entry.started.load(relaxed));
+  op.ended_ns = now.when(entry.ended.load(relaxed));
+  return op;
+}
+
+Word FlightRecorder::latest_ticket() const {
+  const std::lock_guard lock{mutex_};
+  return tickets_;
+}
+
+Word FlightRecorder::find_after(Word ticket, Operation& op) const {
+  const std::string_view wanted{op.what};
+  const std::lock_guard lock{mutex_};
+  const Word first = tickets_ > Word(size_) ? tickets_ - Word(size_) : 0;
+  for (Word at = std::max(first, ticket) + 1; at <= tickets_; ++at) {
+    const Entry& entry = entries_[at % Word(size_)];
+    const std::string_view what{entry.op.what};
+    if (what.substr(0, what.find('/')) != wanted) continue;
+    op = record_of(entry, entry.state.load(relaxed), read_clocks());
+    return at;
+  }
+  return 0;
+}
+
+bool FlightRecorder::read(Word ticket, Operation& op) const {
+  const std::lock_guard lock{mutex_};
+  const Entry& entry = entries_[ticket % Word(size_)];
+  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return false;
+  op = record_of(entry, entry.state.load(relaxed), read_clocks());
+  return true;
 }
 
 FlightRecorder::Now FlightRecorder::read_clocks() const {

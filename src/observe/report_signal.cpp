@@ -10,9 +10,9 @@
 #include "base/exceptions.hpp"
 #include "base/thread.hpp"
 #include "comm/observe/failure_dump.hpp"
+#include "comm/observe/ticker_list.hpp"
 #include "comm/state.hpp"
 #include "net/engine.hpp"
-#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -26,9 +26,8 @@ void count_signal(int) {
 
 // Communicators that log reports. The engine's mutex guards it.
 struct Listeners {
-  std::vector<std::weak_ptr<CommState>> states;
-  int seen = 0;
-  int pid = 0;  // process whose engine calls `tick`; differs in a forked child
+  TickerList<std::weak_ptr<CommState>> states;
+  int seen = 0;  // signals that have been answered
 };
 Listeners& listeners() {
   static auto& all = *new Listeners;
@@ -48,8 +47,7 @@ void log_reports(const std::vector<std::weak_ptr<CommState>>& states) {
 bool tick() {
   Listeners& all = listeners();
   // Locks no pointer, because the last owner must not be destroyed under the engine's mutex.
-  std::erase_if(all.states, [](const auto& state) { return state.expired(); });
-  if (all.states.empty()) all.pid = 0;
+  std::erase_if(all.states.items, [](const auto& state) { return state.expired(); });
   const int now = signals.load(std::memory_order_relaxed);
   if (now != all.seen) {
     all.seen = now;
@@ -57,14 +55,14 @@ bool tick() {
     const auto write = [](const auto& states) {
       if (!completes([&] { log_reports(states); })) lose_log_line();
     };
-    auto thread = own_thread("reports", write, all.states);
+    auto thread = own_thread("reports", write, all.states.items);
     if (thread) {
       thread->detach();
     } else {
       log_warn(LogPart::init, "{}", thread.error().what);
     }
   }
-  return !all.states.empty();
+  return all.states.goes_on();
 }
 
 Result<void> listen_to(int signal) {
@@ -102,14 +100,8 @@ Result<void> report_on_signal(std::weak_ptr<CommState> state) {
   CCL_CHECK(listen_to(int(signal)));
   const std::lock_guard lock{net::Engine::get().mutex()};
   Listeners& all = listeners();
-  if (all.pid != ::getpid()) {
-    all.states.clear();
-    all.seen = signals.load(std::memory_order_relaxed);
-    CCL_CHECK(net::Engine::get().add_ticker(tick));
-    all.pid = ::getpid();
-  }
-  all.states.push_back(std::move(state));
-  return {};
+  if (!all.states.is_ticking()) all.seen = signals.load(std::memory_order_relaxed);
+  return all.states.add(std::move(state), tick, net::Engine::min_period);
 }
 
 }  // namespace ccl::detail

@@ -14,10 +14,11 @@
 #include "base/exceptions.hpp"
 #include "base/report_text.hpp"
 #include "base/thread.hpp"
+#include "comm/observe/comm_events.hpp"
 #include "comm/observe/health.hpp"
+#include "comm/observe/ticker_list.hpp"
 #include "comm/state.hpp"
 #include "net/engine.hpp"
-#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -31,21 +32,15 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The engine's mutex guards it. A raw pointer is enough, because `stop` removes it.
-struct Watchdogs {
-  std::vector<Watchdog*> all;
-  int pid = 0;  // process whose engine calls `look_at_all`; differs in a forked child
-};
-Watchdogs& watchdogs() {
-  static auto& of_process = *new Watchdogs;
+// A raw pointer is enough, because `stop` removes it.
+TickerList<Watchdog*>& watchdogs() {
+  static auto& of_process = *new TickerList<Watchdog*>;
   return of_process;
 }
 
 bool look_at_all() {
-  Watchdogs& of_process = watchdogs();
-  for (Watchdog* watchdog : of_process.all) watchdog->look();
-  if (of_process.all.empty()) of_process.pid = 0;
-  return !of_process.all.empty();
+  for (Watchdog* watchdog : watchdogs().items) watchdog->look();
+  return watchdogs().goes_on();
 }
 
 /// True if two values of `RankStatus::asks_about` can have one cause. Collectives of all ranks do.
@@ -66,24 +61,17 @@ Result<void> Watchdog::start() {
   CCL_TRY(const double limit_s, setting_seconds("REPORT_STALL"));
   if (limit_s == 0) return {};
   const std::lock_guard lock{net::Engine::get().mutex()};
-  Watchdogs& of_process = watchdogs();
-  if (of_process.pid != ::getpid()) {
-    of_process.all.clear();
-    CCL_CHECK(net::Engine::get().add_ticker(look_at_all, look_period));
-    of_process.pid = ::getpid();
-  }
+  CCL_CHECK(watchdogs().add(this, look_at_all, look_period));
   policy_.emplace(limit_s, state_.identity.rank(), state_.identity.ranks());
-  of_process.all.push_back(this);
   return {};
 }
 
 void Watchdog::stop() noexcept {
   const std::lock_guard lock{net::Engine::get().mutex()};
   if (!policy_) return;  // it has not started, and there may be no memory for the list
-  Watchdogs& of_process = watchdogs();
-  if (std::erase(of_process.all, this) == 0) return;
+  if (std::erase(watchdogs().items, this) == 0) return;
   policy_.reset();
-  if (of_process.all.empty()) net::Engine::get().tick_soon();
+  if (watchdogs().items.empty()) net::Engine::get().tick_soon();
 }
 
 std::shared_ptr<const Report> Watchdog::latest() const {
@@ -189,6 +177,7 @@ void Watchdog::answer(const Report& report, Word pause, double quiet_s) {
   lock.unlock();
   log_warn(LogPart::coll, "no progress for {:.0f} s: {} [{}, {}]", quiet_s, report.summary,
            name(report.cause), named(state_));
+  notify_stalled(state_, report);
 }
 
 void Watchdog::no_answer() noexcept {
@@ -213,7 +202,7 @@ void Watchdog::describe(RankStatus& mine) const {
   mine.proxy_stuck_s = proxy_stuck_s_;
   // Another thread of the process may be another rank, whose operations say nothing about this one.
   if (!is_only_rank_here()) return;
-  for (const Watchdog* other : watchdogs().all) {
+  for (const Watchdog* other : watchdogs().items) {
     if (other == this || !other->is_only_rank_here()) continue;
     if (auto stalled = other->stalled_operation()) {
       mine.elsewhere = *std::move(stalled);

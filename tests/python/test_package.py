@@ -50,7 +50,7 @@ class Package(unittest.TestCase):
     def test_every_code_has_an_exception(self):
         codes = "invalid_argument invalid_usage mismatch bad_setting no_transport no_device_code "
         codes += "out_of_memory over_budget system cuda network refused timed_out peer_lost aborted "
-        codes += "not_supported internal overflow"
+        codes += "not_supported internal overflow not_a_number"
         for code in codes.split():
             made = ccl._errors.create(code, f"rank 1: {code}: text", 1, 2, 3, "h", "shm")
             self.assertIsInstance(made, ccl.Error)

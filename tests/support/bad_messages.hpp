@@ -89,9 +89,9 @@ inline std::vector<BadFrame> bad_frames(int ranks) {
       {{FrameKind::rank_status, bad, 1, max_status_bytes + 1}, {}, "length of a rank_status frame"},
       {{FrameKind::notice, bad, 0, 3}, {}, "length of a notice frame is 3"},
       bad_notice(
-          bad, [](RootNotice& n) { n.code = 0; }, "error code is 0, not from 1 to 19"),
+          bad, [](RootNotice& n) { n.code = 0; }, "error code is 0, not from 1 to 20"),
       bad_notice(
-          bad, [](RootNotice& n) { n.code = 20; }, "error code is 20"),
+          bad, [](RootNotice& n) { n.code = 21; }, "error code is 21"),
       bad_notice(
           bad, [](RootNotice& n) { n.code = smallest; }, "error code is -2147483648"),
       bad_notice(

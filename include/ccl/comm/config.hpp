@@ -2,10 +2,14 @@
 
 #include <ccl/types/word.hpp>
 
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace ccl {
+namespace detail {
+class CommHooks;
+}  // namespace detail
 
 /// Options of a communicator. Unset options are taken from the settings
 /// (docs/reference/settings.md). All options except `name` and `device` must be equal on all ranks.
@@ -32,6 +36,7 @@ struct Config {
   int device = automatic;  ///< CUDA device, `cpu` or `automatic`
   std::string tune_file;   ///< file of measurements for `Auto` (CCL_TUNE_FILE)
   std::string name;        ///< name in messages
+  std::shared_ptr<const detail::CommHooks> hooks;  ///< set by `Hooked<Communicator, ...>`
 };
 
 }  // namespace ccl

@@ -28,8 +28,12 @@ enum class Errc : int {
   in_progress,       ///< asynchronous creation is not complete
   not_supported,     ///< the machine does not support the request
   internal,          ///< a bug in ccl
-  overflow           ///< a count read from memory is larger than the space for it
+  overflow,          ///< a count read from memory is larger than the space for it
+  not_a_number       ///< `Checked` has found a NaN in the input of a rank
 };
+namespace detail {
+inline constexpr Errc last_errc = Errc::not_a_number;
+}  // namespace detail
 
 /// Returns the name of the enumerator, such as "timed_out" or "peer_lost".
 std::string_view name(Errc code);

@@ -10,10 +10,10 @@ struct CommState;
 /// Returns what this rank remembers of its operations, and its failure.
 FlightRecord flight_record(CommState& state);
 
-/// Writes the flight record of `state` to CCL_DUMP_DIR when the communicator fails, once. The
-/// network thread looks for the failure, so a rank that is in no call writes its record, too. Does
-/// nothing without the setting.
-Result<void> dump_on_failure(CommState& state);
+/// When the communicator fails, notifies its hooks and writes its flight record to CCL_DUMP_DIR,
+/// once. The network thread looks for the failure, so a rank that is in no call does it, too. Does
+/// nothing without hooks and setting.
+Result<void> observe_failure(CommState& state);
 /// Writes the record now, if the communicator has failed and has not written it. Calls that return
 /// the failure use it, because the program may end next.
 void dump_failure(CommState& state) noexcept;
@@ -21,7 +21,7 @@ void dump_failure(CommState& state) noexcept;
 void dump_on_signal(CommState& state);
 /// Ends the observation of a level of another communicator, which shares its failures.
 void leave_dump_to_whole(CommState& level);
-/// Ends the observation of `state`, and writes the record of a failure that nobody has seen.
-void end_failure_dump(CommState& state) noexcept;
+/// Ends the observation of `state`. A failure that nobody has seen is reported and recorded now.
+void end_observed_failure(CommState& state) noexcept;
 
 }  // namespace ccl::detail

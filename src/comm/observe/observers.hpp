@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/observe/call_counters.hpp"
+#include "comm/observe/comm_events.hpp"
 
 namespace ccl::detail {
 
@@ -42,6 +43,7 @@ class Observers {
   };
   Life& life() { return life_; }
   const Life& life() const { return life_; }
+  CommEvents& events() { return events_; }
 
   void add(Connections* made);
   void remove(Connections* gone);
@@ -88,6 +90,7 @@ class Observers {
   std::unique_ptr<FlightRecorder> recorder_;
   CallCounters counters_;
   Life life_;
+  CommEvents events_;
   std::mutex compositions_mutex_;
   std::vector<Connections*> compositions_;
   std::mutex windows_mutex_;

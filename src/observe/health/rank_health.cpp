@@ -39,7 +39,7 @@ bool unpack(std::span<const std::byte> bytes, RankHealth& health) {
   if (bytes.size() < sizeof read) return false;
   std::memcpy(&read, bytes.data(), sizeof read);
   if (std::memcmp(read.magic, RankHealth{}.magic, sizeof read.magic) != 0) return false;
-  if (read.error < 0 || read.error > int(Errc::overflow)) return false;
+  if (read.error < 0 || read.error > int(last_errc)) return false;
   health = read;
   return true;
 }

@@ -219,8 +219,8 @@ TEST_CASE("results of a rank are checked at the extremes of each field") {
     return detail::wrong_rank_result(result);
   };
   CHECK(wrong([](detail::RankResult&) {}).empty());
-  CHECK(mentions(wrong([](auto& r) { r.code = -1; }), "error code is -1, not from 0 to 19"));
-  CHECK(mentions(wrong([](auto& r) { r.code = 20; }), "error code is 20"));
+  CHECK(mentions(wrong([](auto& r) { r.code = -1; }), "error code is -1, not from 0 to 20"));
+  CHECK(mentions(wrong([](auto& r) { r.code = 21; }), "error code is 21"));
   CHECK(mentions(wrong([](auto& r) { r.peer = -2; }), "rank at fault is -2"));
   CHECK(mentions(wrong([](auto& r) { r.peer = biggest; }), "rank at fault is 2147483647"));
   CHECK(

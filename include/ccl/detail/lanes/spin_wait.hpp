@@ -10,12 +10,15 @@ struct LaneFailure {
     late,      // data or credit of `peer` did not arrive before the deadline
     too_many,  // more rows for or from `peer` than there is room for: see `count` and `stride`
     refused,   // `peer` has too many rows for some rank and sent nothing
-    no_wire    // the wire from `peer`, or to it if `sends`, is not connected
+    no_wire,   // the wire from `peer`, or to it if `sends`, is not connected
+    // Of `Checked`:
+    not_a_number,  // element `step` of the input of `peer`, this rank, is the first NaN
+    other_call     // `peer` makes another call: its `CallWord` is `step`
   };
   Word peer = 0;  // rank + 1, written last; 0: no failure
   Word step = 0;  // `late`: steps done on that wire
   Word why = late;
-  Word count = 0;   // `too_many`: rows
+  Word count = 0;   // `too_many`: rows; checks: `CallWord` of this rank
   Word stride = 0;  // `too_many`: room, in rows
   Word sends = 0;   // 1: the rows or the missing wire go to `peer`
 };

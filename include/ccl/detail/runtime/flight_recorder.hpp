@@ -59,6 +59,13 @@ class FlightRecorder {
   Running oldest_running(Word& from) const;
   /// Returns the operation `ticket`, if it has not been overwritten.
   Running find(Word ticket) const;
+  /// Ticket of the latest operation; 0: none.
+  Word latest_ticket() const;
+  /// Finds the first operation after `ticket` that is of the operation of `op`, and replaces `op`
+  /// by it. Returns its ticket, or 0 without one.
+  Word find_after(Word ticket, Operation& op) const;
+  /// Replaces `op` by the operation `ticket`. Returns false if it has been overwritten.
+  bool read(Word ticket, Operation& op) const;
   /// Number of collectives that have been called.
   Word called() const { return collectives_.load(std::memory_order_relaxed); }
 
@@ -72,6 +79,7 @@ class FlightRecorder {
     double ns_per_tick = 1;
   };
   Now read_clocks() const;
+  static Operation record_of(const Entry& entry, OpState state, const Now& now);
 
   std::unique_ptr<Entry[]> entries_;
   const int size_;

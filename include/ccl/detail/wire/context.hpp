@@ -91,6 +91,10 @@ class WireContext {
   CCL_HD Index slice_capacity() const {
     return Format::slice_capacity(work_.slot_packets, work_.slice_steps);
   }
+  // For `Checked`.
+  CCL_HD Group group() const { return group_; }
+  CCL_HD const Work& work() const { return work_; }
+  CCL_HD int channel() const { return channel_; }
 
  private:
   template <int In, int Out>

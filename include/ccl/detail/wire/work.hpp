@@ -33,7 +33,7 @@ struct Messages {
 /// the launch. `R` is the reduction and names the element type.
 template <class R>
 struct WireWork {
-  explicit WireWork(const R& how) : reduction{how} {}
+  explicit CCL_HD WireWork(const R& how) : reduction{how} {}
 
   const Wire* in = nullptr;   // from peer p on channel c: in[row(c) + column(p)]; no slots: no wire
   const Wire* out = nullptr;  // to peer p
