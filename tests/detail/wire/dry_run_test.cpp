@@ -122,7 +122,7 @@ TEST_CASE("dry run: wires are looked at where what `peers` names is known") {
 TEST_CASE("dry run: a loop that goes by steps comes to an end") {
   DryRunPrims prims;
   while (prims.step() < 8) {
-    prims.expect(1);
+    prims.expect(1, 1);
     prims.recv_reduce_copy_send({});
     prims.send({});
   }

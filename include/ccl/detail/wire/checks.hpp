@@ -93,9 +93,6 @@ class NanCheckedPrims {
   }
   CCL_HD bool can_send() { return stopped || inner.can_send(); }
   CCL_HD bool can_recv() { return stopped || inner.can_recv(); }
-  void expect(Index n) {
-    if (!stopped) inner.expect(n);
-  }
   CCL_HD bool failed() const { return stopped || inner.failed(); }
   CCL_HD Word step() const { return inner.step(); }
 
@@ -138,7 +135,8 @@ class NanCheckedPrims {
 template <class Inner, LaneGroup Group, class Work>
 class NanCheckedContext : public Inner {
  public:
-  explicit CCL_HD NanCheckedContext(const Inner& inner) : Inner{inner} {}
+  explicit CCL_HD NanCheckedContext(const Inner& inner)
+      : Inner{inner.group(), inner.work(), inner.channel()} {}
   template <int In, int Out>
   CCL_HD auto prims(const Peers<In>& ins, const Peers<Out>& outs) const {
     using Steps = decltype(Inner::template prims<In, Out>(ins, outs));
