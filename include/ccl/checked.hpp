@@ -82,7 +82,7 @@ struct Checked : Algo {
                 "ccl: the checks of Checked are NanCheck and CallCheck");
   static constexpr bool checks_nans = detail::lists_check<NanCheck, Checks...>;
   static constexpr bool checks_calls = detail::lists_check<CallCheck, Checks...>;
-  static constexpr bool lands_ahead = false;  // the words of the calls come before the data
+  static constexpr bool lands_ahead = false;  // a NaN ends a call whose places peers may write to
   /// "Checked<Ring>", "NanChecked<Ring>" or "CallChecked<Ring>".
   static constexpr const char* name = detail::checked_name<Algo, checks_nans, checks_calls>.data();
   using OnCpus = Checked<detail::on_cpu_lanes<Algo>, Checks...>;

@@ -73,6 +73,11 @@ class IbSender final : public IbTask {
   bool needs_peer() const override {
     return std::any_of(channels_.begin(), channels_.end(), posted);
   }
+  void return_sent() override {
+    for (Channel& channel : channels_) {
+      if (channel.done < channel.next) return_steps(channel, channel.next);
+    }
+  }
   void let_go() override {
     for (Channel& channel : channels_) {
       if (channel.wire.zero_copy == nullptr) continue;

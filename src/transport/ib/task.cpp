@@ -289,6 +289,10 @@ std::vector<IbPortCard> IbTask::cards(const std::vector<std::shared_ptr<IbMemory
 }
 
 void IbTask::close_pairs() {
+  // Lanes that fail from here on find no pairs and return, so none may use their memory still.
+  if (!link_->zero_copies.empty()) {
+    for (const Pair& pair : pairs_) pair.qp->stop();
+  }
   (void)link_->open_to_peer({});
   pairs_.clear();  // before their queues
   flushes_.clear();
@@ -363,7 +367,9 @@ void IbTask::on_peer_closed() {
   }
   state_ = State::over;
   take_arrived();
-  end_pairs();
+  close_pairs();
+  return_sent();
+  let_go();
 }
 
 void IbTask::cannot_receive(const Pair& pair, int code) {

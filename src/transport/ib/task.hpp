@@ -58,6 +58,9 @@ class IbTask : public ProxyTask {
   virtual void make_anew(const std::string& why) = 0;  // after a failure
   virtual void arrive() {}
   virtual void take_arrived() {}  // before the queue pairs are destroyed
+  /// Returns all steps that were sent to the lanes: the peer has left without an error, so it has
+  /// them, and no queue pair is left to say so.
+  virtual void return_sent() {}
   virtual void let_go() = 0;  // ends the task's hold on the users' memory; no queue pairs are left
   virtual bool sends() const = 0;
 

@@ -80,6 +80,7 @@ Result<void> await_counted(const Communicator& comm, Word bytes) {
 
 std::vector<Communicator> cpu_ranks(int ranks, Config config = {}) {
   config.device = Config::cpu;
+  config.timeout_s = 120;  // a step that is lost for good ends the test
   auto comms = Communicator::create_all(ranks, config);
   REQUIRE(comms.has_value());
   return *std::move(comms);
@@ -572,6 +573,28 @@ TEST_CASE("a registration is never that of another one, whose pages may be gone"
   REQUIRE(drained(out, 2));
   CHECK(fabric.regions_made == before + 2);
   detail::remove_registered(*part);
+}
+
+TEST_CASE("a lent step that arrived is drained, though the receiver left before its completion") {
+  FakeVerbs fabric{1};
+  OneEdge edge{one_wire};
+  const Wire& out = edge.out->wires[0];
+  Registered sent{slot_bytes};
+  {
+    const Hold hold{edge.to.proxy};
+    {
+      const std::lock_guard lock{fabric.mutex};
+      fabric.faults.forge_at = fabric.faults.writes + 1;  // its completion is an error
+      fabric.faults.forged_arrives = true;
+    }
+    const int before = fabric.held();
+    post_lent(out, sent.memory.data(), slot_bytes);
+    edge.from.proxy.wake();
+    REQUIRE(wait_until([&] { return fabric.held() < before; }));  // the sender has no queue pairs
+    edge.in.reset();
+  }
+  CHECK(drained(out, 1));
+  CHECK(edge.from.status.ok());
 }
 
 TEST_CASE("a step that is larger or smaller than its place is an error that names both sizes") {
