@@ -38,17 +38,19 @@ Answer swap(const Pairs& pairs, int me, int peer) {
 
 TEST_CASE("creating Pairwise opens no connection, and a pair's first message opens that pair's") {
   constexpr int ranks = 10;
-  Shared<std::atomic<int>> looked, counted;
+  Shared<std::atomic<int>> made, looked, counted;
   const auto said = run(
       ranks, [](int r) { on_host(fmt::format("host{}", r / 2)); },
       [&](const Communicator& comm) -> Answer {
         const int me = comm.rank();
+        ++*made;  // callers of the creation of the communicator may come until all have theirs
+        if (!wait_until([&] { return *made == ranks; }, 60)) return "alone";
         const std::size_t before = descriptors();
         CCL_TRY(const auto pairs, Pairs::create(comm));
         CCL_TRY(const auto to_all, ToAll::create(comm));
         const std::size_t created = descriptors();
         ++*looked;  // only then may others knock
-        if (!wait_until([&] { return *looked == ranks; }, 20)) return "alone";
+        if (!wait_until([&] { return *looked == ranks; }, 60)) return "alone";
         if (created > before) return "opened at create";
         // Hosts of two ranks, the first with the second, the third with the fourth.
         const int host = me / 2, far = host % 2 == 1 ? me - 2 : host == 4 ? me : me + 2;
@@ -60,7 +62,7 @@ TEST_CASE("creating Pairwise opens no connection, and a pair's first message ope
           return fmt::format("{} more after two swaps", after_swaps - before);
         }
         ++*counted;  // only then may others knock
-        if (!wait_until([&] { return *counted == ranks; }, 20)) return "alone";
+        if (!wait_until([&] { return *counted == ranks; }, 60)) return "alone";
         std::vector<int> in(ranks, me), out(ranks, -1);
         for (int round = 0; round < 3; ++round) CCL_CHECK(to_all(in.data(), out.data(), 1));
         for (int p = 0; p < ranks; ++p) {

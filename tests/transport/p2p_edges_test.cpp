@@ -353,7 +353,7 @@ TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric ha
     if (from.host_hash == to.host_hash) return "one host";
     if (from.way.fault + to.way.fault != 0) return "a fault";
     if (auto can = P2pTransport::can_connect(from, to); !can) return can.error().what;
-    if (P2pTransport::can_address(from, to)) return "addresses all of its memory";
+    if (auto can = P2pTransport::can_address(from, to); !can) return can.error().what;
     const EdgeTransport by = DefaultTransport::edge_transport(from, to);
     if (std::string{by.transport} != "p2p" || by.line_bytes != 16) return by.transport;
     if (auto wrong = move_to_process(*comm, fd, false); !wrong.empty()) return wrong;

@@ -60,7 +60,9 @@ void install() {
   detail::use_cuda_driver(cuda, 2);
   detail::WireKernels<AllReduce, Tree, Simple, SumOfFloats>::launch = &kernel;
   detail::WireKernels<Broadcast, Tree, Simple, detail::Bytes>::launch = &kernel;
-  detail::PeerKernels<AllReduce, OneShot, LL128, SumOfFloats>::launch = &kernel;
+  using OverPeers = detail::PeerKernels<AllReduce, OneShot, LL128, SumOfFloats>;
+  OverPeers::launch = &kernel;
+  OverPeers::max_elements = [](const detail::PeerWork<SumOfFloats>&) { return Index{1} << 20; };
   fails_on = -1;
   launches = 0;
 }

@@ -30,11 +30,13 @@ ncclResult_t state_of(ncclComm_t comm) {
 struct TwoRanks {
   ncclConfig_t config = not_blocking();
   NcclRanks all{2, &config};
+  int calls = 0;
 
   /// Runs call(rank, communicator) on both ranks one after the other. The first is in progress
   /// until the second has made it.
   template <class F>
   void both(F&& call) {
+    INFO("call " << ++calls << " of both ranks");
     CHECK(call(0, all[0]) == ncclInProgress);
     CHECK(state_of(all[0]) == ncclInProgress);
     const auto second = call(1, all[1]);

@@ -38,11 +38,12 @@ Result<void> launch_over_peers(const std::shared_ptr<Connections>& connections,
   if (kernels == nullptr) return fail(no_device_code(*connections));
   // An empty message has no launch, because it has no tile whose flags could count it.
   if (given.layout.count == 0) return check_ready(connections->comm());
-  if (max_elements(work_of(*connections, given)) < 1) {
+  const PeerWork<R> work = work_of(*connections, given);
+  if (max_elements(work) < 1) {
     return fail(scratch_too_small(*connections));  // a launch that has begun would fail all ranks
   }
   CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream));
-  return launch.finish(kernels(work_of(*connections, given), launch.target()));
+  return launch.finish(kernels(work, launch.target()));
 }
 
 }  // namespace ccl::detail
