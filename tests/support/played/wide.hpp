@@ -16,7 +16,8 @@ namespace ccl::test::played {
 /// Little scratch: ccl's own takes long to clear.
 constexpr Plan wide_plan{.channels = 1, .slot_count = 2, .slot_bytes = 256 << 10};
 
-/// The first numbers of ranks beyond one batch and beyond two, 16, and the largest, which take long.
+/// The first numbers of ranks beyond one batch and beyond two, 16, and the largest, which take
+/// long.
 inline std::vector<int> wide_rank_counts() {
   if (const char* const given = std::getenv("PLAYED_RANKS")) return {std::atoi(given)};
 #ifndef CCL_TEST_LONG
