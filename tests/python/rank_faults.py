@@ -77,7 +77,8 @@ def arguments(comm):
     raises(bad, lambda: ccl.Communicator.from_env(device="gpu"), '"gpu"', '"local"')
     raises(ccl.InvalidUsageError, lambda: comm.all_reduce(data, stream=3), "int", "ccl.Stream")
     if not has_library():
-        raises(ccl.NotSupportedError, lambda: ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=0))
+        own = ccl.UniqueId.create()
+        raises(ccl.NotSupportedError, lambda: ccl.Communicator(own, 0, 1, device=0))
     comm.barrier()  # nothing of this has harmed the communicator
     comm.finalize()
     raises(ccl.InvalidUsageError, lambda: comm.all_reduce(data))
