@@ -86,7 +86,7 @@ struct ExactRankCounts {
 struct AnyRankCount {
   static constexpr bool contains(int ranks) { return ranks <= max_view_ranks; }
 };
-/// The same, up to `most` ranks.
+/// Takes any number of ranks up to `most`.
 template <int most>
 struct AnyRankCountUpTo {
   static constexpr bool contains(int ranks) { return ranks <= most; }

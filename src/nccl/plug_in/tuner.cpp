@@ -203,7 +203,7 @@ class Tuned final : public Operations {
   const std::unique_ptr<Tuner> tuner_;  // on rank 0
   const Communicator comm_;
   std::map<std::pair<TunedFunction, Index>, Answer> answers_;  // each is asked once
-  // Of calls without options of their own, by answer.
+  // Options, by answer, of calls that have none of their own.
   std::array<std::shared_ptr<const CallOptions>, std::size_t(answers)> options_;
 };
 

@@ -9,8 +9,8 @@ namespace ccl::detail {
 /// must never be read from the data of another protocol. A view.
 struct PeerView {
   static constexpr int max_ranks = max_view_ranks;
-  /// Of each rank if there are at most `max_unrolled_ranks`: 2 * half_packets each; flags start as
-  /// 0. Addresses in the arguments of a kernel cost no load.
+  /// Scratch of each rank, 2 * half_packets, if there are at most `max_unrolled_ranks`; flags start
+  /// as 0. Addresses in the arguments of a kernel cost no load.
   ///
   /// In a larger view the first is the address of a table of them, in this rank's memory. Kernels
   /// of few ranks thus have the same arguments: another member changed their registers.

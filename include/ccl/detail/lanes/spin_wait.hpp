@@ -11,7 +11,7 @@ struct LaneFailure {
     too_many,  // more rows for or from `peer` than there is room for: see `count` and `stride`
     refused,   // `peer` has too many rows for some rank and sent nothing
     no_wire,   // the wire from `peer`, or to it if `sends`, is not connected
-    // Of `Checked`:
+    // Found by `Checked`:
     not_a_number,  // element `step` of the input of `peer`, this rank, is the first NaN
     other_call     // `peer` makes another call: its `CallWord` is `step`
   };
