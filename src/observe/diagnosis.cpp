@@ -250,6 +250,15 @@ class Diagnosis {
     return here.sends ? there.drained > here.drained : there.filled > here.filled;
   }
 
+  /// True if a rank has done the subject, and its status no longer has wires of the composition. A
+  /// rank may destroy the composition then; it has sent all.
+  bool has_left(const RankStatus& of, int composition) const {
+    const Operation* op = subject_->number == 0 ? nullptr : of.find(subject_->number);
+    if (op == nullptr || op->state != OpState::done || op->composition != composition) return false;
+    return std::none_of(of.steps.begin(), of.steps.end(),
+                        [&](const WireSteps& wire) { return wire.composition == composition; });
+  }
+
   /// Finds a wire of a network on which a rank waits for what its peer has sent.
   bool undelivered() {
     for (int n = -1; n < count(); ++n) {
@@ -260,6 +269,14 @@ class Diagnosis {
       for (const WireSteps& here : waits.steps) {
         if (!here.proxied || here.peer != peer.rank) continue;
         if (here.composition != waits.running()->composition) continue;
+        if (has_left(peer, here.composition)) {
+          conclude(peer.rank, Cause::silent_link,
+                   fmt::format("the network does not deliver what rank {} on {} has sent to rank "
+                               "{} on {} in {}, its part of which is done",
+                               peer.rank, peer.host, r, waits.host, say_numbered(*subject_)),
+                   r);
+          return true;
+        }
         for (const WireSteps& there : peer.steps) {
           if (there.peer != r || there.channel != here.channel || there.sends == here.sends ||
               there.composition != here.composition || !not_delivered(here, there)) {

@@ -190,6 +190,16 @@ TEST_CASE("what a rank has sent over a network and its peer has not received is 
     all[1].operations.back().state = OpState::done;
     CHECK(diagnose(all, 0).cause == Cause::silent_link);
   }
+  SECTION("also if the sender has destroyed the composition after its part") {
+    all[1].operations.back().state = OpState::done;
+    all[1].steps.clear();
+    report = diagnose(all, 0);
+    CHECK(report.cause == Cause::silent_link);
+    CHECK((report.behind == 1 && report.waiting == 2));
+    CHECK(mentions(report.summary, "its part of which is done"));
+    all[1].operations.back().state = OpState::running;
+    CHECK(diagnose(all, 0).cause != Cause::silent_link);
+  }
   SECTION("the credit counts, too") {
     all[2].waits = {3, 12};
     all[2].steps = {{3, 1, true, 12, 4, 0, true}};

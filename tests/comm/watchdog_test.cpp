@@ -167,6 +167,8 @@ void start(Job& job, double limit_s, const Body<C>& body, const char* level = "W
     job.pids.push_back(start_process([&, r] {
       setenv("CCL_DEBUG_FILE", job.file.c_str(), 1);
       setenv("CCL_DEBUG", level, 1);
+      // By default, TCP gives a silent link up after 4 s, about when the watchdog writes its line.
+      setenv("CCL_BOOTSTRAP_KEEPALIVE", "100", 1);
       if (limit_s > 0) setenv("CCL_REPORT_STALL", fmt::format("{}", limit_s).c_str(), 1);
       log_reload();
       std::thread looks;
