@@ -25,9 +25,20 @@
 namespace ccl {
 namespace detail {
 
+/// OneShot and TwoShot without the kernels for more than `max_unrolled_ranks` ranks. The candidates
+/// with words serve these: a domain of several hosts needs them, and one host rarely has so many.
+struct OneShotOfFew : OneShot {
+  using RankCounts = ccl::RankCounts<2, 4, 8>;
+};
+struct TwoShotOfFew : TwoShot {
+  using RankCounts = ccl::RankCounts<2, 4, 8>;
+};
 /// Algorithms whose GPUs have a single kernel for all numbers of ranks, alignments and wires. It
 /// compiles in a fraction of the time, and suits candidates whose wires take most of the time.
-struct OneShotInOneKernel : OneShot {
+struct OneShotInOneKernel : OneShotOfFew {
+  static constexpr bool one_kernel = true;
+};
+struct OneShotOfAny : OneShot {
   static constexpr bool one_kernel = true;
 };
 struct TreeInOneKernel : Tree {
@@ -48,7 +59,7 @@ using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShotInOneKernel, LL128
 // CPU ranks only, because GPUs have OneShot and TwoShot.
 using InOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedTree, Simple>>>;
 using SharesInOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedChain, Simple>>>;
-using OneShotOfWords = OnGpus<ForTornLines<Candidate<OneShotInOneKernel, LL>>>;
+using OneShotOfWords = OnGpus<ForTornLines<Candidate<OneShotOfAny, LL>>>;
 /// TwoShot for more ranks than have kernels of their own. Hosts of one NVLink domain are not proven
 /// to keep lines whole; among 72 GPUs of 18 hosts this has the least time from about 4 KiB on.
 struct TwoShotOfMany : TwoShot {
@@ -76,9 +87,9 @@ struct DefaultCandidates;
 template <>
 struct DefaultCandidates<AllReduce> {
   using List = Candidates<                     //
-      Candidate<OneShot, LL128>,               //
+      Candidate<OneShotOfFew, LL128>,          //
       OneShotOfWords,                          //
-      Candidate<TwoShot, LL128>,               //
+      Candidate<TwoShotOfFew, LL128>,          //
       TwoShotOfWords,                          //
       Candidate<TwoShotOfEight, Sentinel>,     //
       Candidate<Direct, Simple>,               //
@@ -94,7 +105,7 @@ struct DefaultCandidates<AllReduce> {
 template <>
 struct DefaultCandidates<AllGather> {
   using List = Candidates<                      //
-      Candidate<OneShot, LL128>,                //
+      Candidate<OneShotOfFew, LL128>,           //
       OneShotOfWords,                           //
       Candidate<Direct, Simple>,                //
       OnCpus<Candidate<Bruck, Simple>>,         //
@@ -110,7 +121,7 @@ struct DefaultCandidates<AllGather> {
 template <>
 struct DefaultCandidates<ReduceScatter> {
   using List = Candidates<                 //
-      Candidate<OneShot, LL128>,           //
+      Candidate<OneShotOfFew, LL128>,      //
       OneShotOfWords,                      //
       Candidate<Direct, Simple>,           //
       OnGpus<Candidate<Ring, LL>>,         //
@@ -127,7 +138,7 @@ struct DefaultCandidates<Broadcast> {
       Candidate<OneShot, LL128>,       //
       OneShotOfWords,                  //
       Candidate<Direct, Simple>,       //
-      Candidate<TwoShot, LL128>,       //
+      Candidate<TwoShotOfFew, LL128>,  //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
       OnCpus<Candidate<Pat, Simple>>,  //
@@ -136,9 +147,9 @@ struct DefaultCandidates<Broadcast> {
 template <>
 struct DefaultCandidates<Reduce> {
   using List = Candidates<             //
-      Candidate<OneShot, LL128>,       //
+      Candidate<OneShotOfFew, LL128>,  //
       OneShotOfWords,                  //
-      Candidate<TwoShot, LL128>,       //
+      Candidate<TwoShotOfFew, LL128>,  //
       OnGpus<Candidate<Ring, LL>>,     //
       OnGpus<Candidate<Ring, LL128>>,  //
       OnCpus<Candidate<Pat, Simple>>,  //
@@ -148,7 +159,7 @@ struct DefaultCandidates<Reduce> {
 template <>
 struct DefaultCandidates<AllToAll> {
   using List = Candidates<                      //
-      Candidate<OneShot, LL128>,                //
+      Candidate<OneShotOfFew, LL128>,           //
       OneShotOfWords,                           //
       Candidate<Direct, Simple>,                //
       OnGpus<Candidate<Pairwise, LL>>,          //
@@ -176,8 +187,8 @@ struct DeterministicCandidates : DefaultCandidates<Op> {};
 template <>
 struct DeterministicCandidates<AllReduce> {
   using List = Candidates<                        //
-      Candidate<OneShot, LL128>,                  //
-      Candidate<TwoShot, LL128>,                  //
+      Candidate<OneShotOfFew, LL128>,             //
+      Candidate<TwoShotOfFew, LL128>,             //
       Candidate<Direct, Simple>,                  //
       OnGpus<Candidate<OneTreeInOneKernel, LL>>,  //
       Candidate<OneTreeInOneKernel, Simple>,      //

@@ -103,11 +103,11 @@ TEST_CASE("among 9 to 72 GPUs of an NVLink domain, peers address each other as a
   for (const int ranks : {9, 16, 17, max_view_ranks}) {
     INFO(ranks << " ranks");
     const Chooser chooser = among(ranks);
-    CHECK(picked(chooser, 256) == "OneShot/LL128");
-    CHECK(picked(chooser, 256 << 10) == "TwoShot/LL128");
+    CHECK(picked(chooser, 256) == "OneShot/LL");
+    CHECK(picked(chooser, 64 << 10) == "TwoShot/LL");
     CHECK(picked<AllToAll>(among<AllToAll>(ranks), 64 << 20) == "Direct/Simple");
     const Choice small = chooser.explain(256, chooser.pick(256, {}), {});
-    CHECK(small.composition == "OneShot/LL128");
+    CHECK(small.composition == "OneShot/LL");
     // One hop and a batch of tiles at a time, which every batch of 8 ranks makes longer.
     CHECK(small.us > among(8).explain(256, 0, {}).us);
   }

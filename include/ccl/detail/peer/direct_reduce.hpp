@@ -310,7 +310,7 @@ class DirectReduce {
   CCL_HD void reduce_slice(Index mine, Index theirs, Index count) const {
     constexpr int least = int(alignof(T) < sizeof(Packet) ? alignof(T) : sizeof(Packet));
     if (!aligned_) {
-      constexpr int tiles = least >= 4 ? batch : 1;
+      constexpr int tiles = least >= 4 && !wide ? batch : 1;
       Index t = 0;
       for (; t + tiles * tile_elements <= count; t += tiles * tile_elements) {
         reduce_tiles<least, tiles, Fill::full>(mine, theirs, t, 0);
