@@ -32,7 +32,7 @@
 #include "support/memory_policy.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
-#include "transport/ib/gpu_memory.hpp"
+#include "transport/ib/gpu/memory.hpp"
 #include <sys/mman.h>
 
 using namespace ccl;

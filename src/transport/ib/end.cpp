@@ -22,7 +22,7 @@
 #include "base/made_once.hpp"
 #include "base/numa.hpp"
 #include "gpu/devices.hpp"
-#include "transport/ib/gpu_proof.hpp"
+#include "transport/ib/gpu/proof.hpp"
 #include "transport/ib/link.hpp"
 #include "transport/ib/link_ports.hpp"
 #include "transport/registered_memory.hpp"

@@ -16,7 +16,7 @@
 #include "base/io/mapping.hpp"
 #include "net/socket.hpp"
 #include "transport/handshake_fields.hpp"
-#include "transport/ib/gpu_memory.hpp"
+#include "transport/ib/gpu/memory.hpp"
 #include "transport/ib/queue_pair.hpp"
 #include "transport/proxied/link.hpp"
 #include "transport/proxied/reverse_link.hpp"

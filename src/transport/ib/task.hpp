@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "transport/ib/control_socket.hpp"
-#include "transport/ib/flush.hpp"
+#include "transport/ib/gpu/flush.hpp"
 #include "transport/ib/link.hpp"
 #include "transport/ib/link_ports.hpp"
 #include "transport/ib/paths.hpp"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "transport/ib/gpu_memory.hpp"
+#include "transport/ib/gpu/memory.hpp"
 #include "transport/ib/queue_pair.hpp"
 
 namespace ccl::detail {

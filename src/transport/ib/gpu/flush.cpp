@@ -1,4 +1,4 @@
-#include "transport/ib/flush.hpp"
+#include "transport/ib/gpu/flush.hpp"
 
 namespace ccl::detail {
 

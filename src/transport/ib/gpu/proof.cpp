@@ -1,4 +1,4 @@
-#include "transport/ib/gpu_proof.hpp"
+#include "transport/ib/gpu/proof.hpp"
 
 #include <fmt/format.h>
 

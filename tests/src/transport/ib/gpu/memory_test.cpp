@@ -1,6 +1,6 @@
 // Slots in GPU memory, with emulated devices and memory that represents a GPU's. A device's write
 // is visible only after that device has read from the memory. Not run on hardware.
-#include "transport/ib/gpu_memory.hpp"
+#include "transport/ib/gpu/memory.hpp"
 
 #include <ccl/transport/ib.hpp>
 
@@ -15,7 +15,7 @@
 #include "support/fake_verbs.hpp"
 #include "support/log_of.hpp"
 #include "support/two_ranks.hpp"
-#include "transport/ib/gpu_proof.hpp"
+#include "transport/ib/gpu/proof.hpp"
 #include <sys/mman.h>
 
 using namespace ccl;

@@ -1,4 +1,4 @@
-#include "transport/ib/gpu_memory.hpp"
+#include "transport/ib/gpu/memory.hpp"
 
 #include <ccl/detail/runtime/settings.hpp>
 
