@@ -18,6 +18,21 @@
 
 namespace ccl::detail {
 
+Result<void> PeerMemory::can_address(const Edge& edge) const {
+  const bool sends = edge.side == EdgeSide::sender;
+  const PeerInfo& low = sends ? edge.self : edge.peer;
+  const PeerInfo& high = sends ? edge.peer : edge.self;
+  if (auto can = P2pTransport::can_address(low, high); !can) {
+    Error error = std::move(can).error();
+    error.what +=
+        fmt::format("; {} addresses the memory of every peer: use Ring or Tree", owner_.name());
+    return fail(std::move(error));
+  }
+  const EdgeTransport by = P2pTransport::edge_transport(low, high);
+  if (by.line_bytes >= owner_.needs_.line_bytes) return {};
+  return owner_.short_lines(low.rank, high.rank, by.transport, by.line_bytes);
+}
+
 Result<void> PeerMemory::map(const Result<void>& so_far) {
   CommState& state = *Access::state(owner_.comm());
   DeviceState* const device = owner_.device_.get();
@@ -59,20 +74,8 @@ Result<void> PeerMemory::map(const Result<void>& so_far) {
     edge.shape = {1, plan.slot_count, plan.slot_bytes};
     edge.id = edge_id(owner_.number(), low, high);
     P2pMapping& mapping = mappings[p];
-    const auto offer = [&, edge, low, high]() -> Result<Handshake> {
-      if (auto can =
-              P2pTransport::can_address(state.identity.peers()[low], state.identity.peers()[high]);
-          !can) {
-        Error error = std::move(can).error();
-        error.what +=
-            fmt::format("; {} addresses the memory of every peer: use Ring or Tree", owner_.name());
-        return fail(std::move(error));
-      }
-      const EdgeTransport by =
-          P2pTransport::edge_transport(state.identity.peers()[low], state.identity.peers()[high]);
-      if (by.line_bytes < owner_.needs_.line_bytes) {
-        CCL_CHECK(owner_.short_lines(low, high, by.transport, by.line_bytes));
-      }
+    const auto offer = [&, edge]() -> Result<Handshake> {
+      CCL_CHECK(can_address(edge));
       CCL_TRY(mapping, P2pMapping::make(context, edge, scratch, block, std::size_t(ranks)));
       return mapping.handshake();
     };

@@ -4,6 +4,9 @@
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
+namespace ccl {
+struct Edge;
+}
 namespace ccl::detail {
 
 class Connections;
@@ -34,6 +37,9 @@ class PeerMemory {
   const Word* registry_table() const;
 
  private:
+  /// Fails if the ranks of the edge cannot address each other's memory, or with too short lines.
+  Result<void> can_address(const Edge& edge) const;
+
   Connections& owner_;
   PeerView view_;
   Epoch epoch_;
