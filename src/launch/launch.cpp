@@ -16,6 +16,7 @@
 
 #include "comm/lane_checks.hpp"
 #include "comm/observe/failure_dump.hpp"
+#include "comm/observe/nvtx.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
@@ -84,9 +85,11 @@ Launch::Launch(Launch&& other) noexcept
       lock_{std::move(other.lock_)},
       target_{other.target_},
       queued_{other.queued_},
+      shown_{std::exchange(other.shown_, false)},
       finished_{std::exchange(other.finished_, true)} {}
 
 Launch::~Launch() {
+  if (shown_) end_nvtx_range();
   if (finished_) return;
   CommState& state = *Access::state(connections().comm());
   connections().calls().helper.reset();
@@ -107,6 +110,7 @@ Result<void> Launch::start() {
   const CallInfo& info = call_.info();
   CallState& calls = connections.calls();
   calls.latest = info;
+  shown_ = begin_nvtx_range(connections, info);
   CCL_CHECK(state.ready());
   calls.lane_failure = {};
   calls.watch.ticket = info.ticket;

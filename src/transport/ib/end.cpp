@@ -90,7 +90,7 @@ void IbLink::prepare_wires() {
   if (polled) return;  // lanes of a GPU lend nothing
   for (Wire& wire : wires) {
     wire.zero_copy = &zero_copies.emplace_back(edge.shape.slot_count, ZeroCopy::Memory::registered);
-    wire.zero_copy->at_revoke([this] { close_to_peer(); });
+    wire.zero_copy->set_accesses(*this);
   }
 }
 

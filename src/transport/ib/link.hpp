@@ -59,7 +59,7 @@ struct IbCreditReturn {
 };
 
 /// One end of a connection, shared by its owner and its task.
-struct IbLink : ProxiedLink, ReverseLink<IbLink> {
+struct IbLink : ProxiedLink, ReverseLink<IbLink>, ZeroCopy::Accesses {
   static constexpr const char* name = "ib";
   enum class State { connecting, works, failed };
 
@@ -111,6 +111,7 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink> {
   bool open_to_peer(std::vector<IbQp*> pairs);
   /// Ends the accesses of the peer and of the NICs to the user's memory, for ever. Any thread.
   void close_to_peer();
+  void end() override { close_to_peer(); }
   bool is_closed_to_peer() const { return closed_.load(std::memory_order_acquire); }
   /// True if received data must be read once before the GPU is notified.
   bool flushes() const {

@@ -102,10 +102,15 @@ TEST_CASE("the place of a step is that of its step only, and does not keep the m
 
 TEST_CASE("lanes that revoke first end the peer's writes") {
   ZeroCopy past{4, ZeroCopy::Memory::registered};
-  bool revoked = false;
-  past.at_revoke([&] { revoked = past.revoked(); });
+  struct Nics final : ZeroCopy::Accesses {
+    explicit Nics(const ZeroCopy& zero_copy) : of{zero_copy} {}
+    void end() override { revoked = of.revoked(); }
+    const ZeroCopy& of;
+    bool revoked = false;
+  } nics{past};
+  past.set_accesses(nics);
   past.revoke();
-  CHECK(revoked);
+  CHECK(nics.revoked);
 }
 
 }  // namespace ccl::test

@@ -74,6 +74,7 @@ class Launch {
   Lock lock_;
   DeviceTarget target_{};
   bool queued_ = false;    // the launch is on a stream of the GPU
+  bool shown_ = false;     // a range of NVTX is open
   bool finished_ = false;  // also true if moved from
 };
 

@@ -4,7 +4,6 @@
 #include <ccl/types/word.hpp>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -35,6 +34,13 @@ class ZeroCopy {
 
   /// Memory that a proxy accesses. `registered`: that of registered buffers, by a NIC.
   enum class Memory { any, registered };
+  /// Accesses of NICs to memory of the user, beside those of the proxy.
+  struct Accesses {
+    virtual void end() = 0;
+
+   protected:
+    ~Accesses() = default;
+  };
   /// Place of a step in registered memory; none if `memory` is null.
   struct Landing {
     std::byte* at = nullptr;
@@ -109,13 +115,13 @@ class ZeroCopy {
   Index wanted_bytes() const { return wanted_bytes_.load(std::memory_order_relaxed); }
   std::byte* place(Word step) const { return static_cast<std::byte*>(places_[index(step)].at); }
 
-  /// Sets the function by which `revoke` ends accesses of NICs. Called before lanes have the wire.
-  void at_revoke(std::function<void()> stop) { stop_ = std::move(stop); }
+  /// Sets what `revoke` ends, too. Called before lanes have the wire.
+  void set_accesses(Accesses& of_nics) { of_nics_ = &of_nics; }
   /// Ends all use of the user's memory: after its return no proxy, NIC or peer accesses it. Does
   /// not wait for any peer.
   void revoke() {
     revoked_.store(true);
-    if (stop_) stop_();
+    if (of_nics_ != nullptr) of_nics_->end();
     while (users_.load() != 0) ::sched_yield();
   }
   bool revoked() const { return revoked_.load(std::memory_order_relaxed); }
@@ -151,7 +157,7 @@ class ZeroCopy {
   };
   std::vector<Region> places_;
   const Memory which_;
-  std::function<void()> stop_;
+  Accesses* of_nics_ = nullptr;
   Word lent_ = 0;
   std::atomic<Word> offered_{0}, wanted_{0};
   std::atomic<Index> wanted_bytes_{-1};
