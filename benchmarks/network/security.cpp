@@ -4,7 +4,11 @@
 //   - bandwidth between two ranks over TCP with each CCL_ENCRYPTION.
 //
 //   ccl_security [--rounds N] [--ranks N] [--bytes N]
-#include <ccl/ccl.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/socket.hpp>
 
 #include <algorithm>
 #include <array>
@@ -26,7 +30,7 @@ namespace {
 
 namespace net = ccl::detail::net;
 using Messages = ccl::Collective<ccl::SendRecv, ccl::Pairwise, ccl::Simple, ccl::SocketTransport>;
-using Sums = ccl::Collective<ccl::AllReduce, ccl::Ring, ccl::Simple, ccl::SocketTransport>;
+using Sums = ccl::Collective<ccl::AllReduce, ccl::Tree, ccl::Simple, ccl::SocketTransport>;
 
 struct Options {
   int rounds = 5;

@@ -1,6 +1,6 @@
 // Calls: reasons to refuse them, ways to end them, and their results.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/element/data_type.hpp>
 #include <ccl/group.hpp>
@@ -18,8 +18,8 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
-using Copies = Collective<Broadcast, Ring, LL, LoopbackTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, LoopbackTransport>;
+using Copies = Collective<Broadcast, Tree, LL, LoopbackTransport>;
 using P2p = Collective<SendRecv, Pairwise, LL, LoopbackTransport>;
 using Alls = Collective<AllToAll, Pairwise, LL, LoopbackTransport>;
 using AllsV = Collective<AllToAllV, Pairwise, LL, LoopbackTransport>;

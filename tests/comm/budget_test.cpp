@@ -1,6 +1,6 @@
 // Memory that compositions take, share and return.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
@@ -10,14 +10,14 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, LoopbackTransport>;
 }  // namespace
 
 TEST_CASE("a composition may be dropped as soon as it is made") {
   const auto comms = make(3);
   on_all(comms, [](const Communicator& comm) -> Result<void> {
     for (int i = 0; i < 20; ++i) {
-      CCL_CHECK((Collective<AllReduce, Ring, LL, ShmTransport>::create(comm)));
+      CCL_CHECK((Collective<AllReduce, Tree, LL, ShmTransport>::create(comm)));
       CCL_CHECK((Collective<AllToAll, Pairwise, Simple, LoopbackTransport>::create(comm)));
     }
     return comm.memory_used() == 0 ? Result<void>{} : fail(Errc::internal, "memory is left");

@@ -6,7 +6,7 @@
 //   FAULT_RUNS=100 ccl.test.comm.communicator_faults "an allocation fails: splits and shrinks end"
 //   FAULT_PLACE=7 prints what the ranks of one place end with
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/group.hpp>
 #include <ccl/proto/simple.hpp>
@@ -168,7 +168,7 @@ class Second {
   std::thread thread_;
 };
 
-using Sums = Collective<AllReduce, Ring, Simple, ChosenTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, ChosenTransport>;
 using Messages = Collective<SendRecv, Pairwise, Simple, ChosenTransport>;
 constexpr Index count = 3000;
 constexpr double late_s = 2;  // for a rank whose error does not reach the other

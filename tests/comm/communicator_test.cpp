@@ -1,5 +1,5 @@
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/hierarchical.hpp>
@@ -19,9 +19,9 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
-using Copies = Collective<Broadcast, Ring, LL, LoopbackTransport>;
-using Levels = Collective<AllReduce, Hierarchical<Ring, Ring>, Simple, LoopbackTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, LoopbackTransport>;
+using Copies = Collective<Broadcast, Tree, LL, LoopbackTransport>;
+using Levels = Collective<AllReduce, Hierarchical<Tree, Tree>, Simple, LoopbackTransport>;
 using P2p = Collective<SendRecv, Pairwise, LL, LoopbackTransport>;
 using Alls = Collective<AllToAll, Pairwise, LL, LoopbackTransport>;
 using AllsV = Collective<AllToAllV, Pairwise, LL, LoopbackTransport>;

@@ -1,5 +1,7 @@
-#include <ccl/ccl.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/comm/flight_record.hpp>
+#include <ccl/proto/ll.hpp>
 
 #include <fmt/format.h>
 
@@ -22,7 +24,7 @@ using namespace ccl::test;
 
 namespace {
 
-using Sums = Collective<AllReduce, Ring, LL>;
+using Sums = Collective<AllReduce, Tree, LL>;
 
 /// A folder for flight records, which it removes.
 struct Folder {

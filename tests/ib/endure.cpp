@@ -5,7 +5,9 @@
 //   breaks one of its own before call BREAK_AT.
 // - "failure": calls continue until one fails.
 // - Status 0: all calls were right. 3: one failed; its error and seconds are printed.
-#include <ccl/ccl.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/proto/simple.hpp>
 
 #include <fmt/format.h>
 
@@ -23,7 +25,7 @@ using namespace ccl;
 
 namespace {
 
-using Sums = Collective<AllReduce, Ring, Simple, IbTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, IbTransport>;
 
 /// The library's table, and the queue pairs made through it.
 struct Watched {

@@ -2,7 +2,7 @@
 // launches that fail.
 #include "support/played/played_gpus.hpp"
 // Kernels come before other headers of ccl.
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/transport/p2p.hpp>
 
@@ -18,7 +18,7 @@ using namespace ccl::test;
 
 namespace {
 
-using RingOfGpus = Collective<AllReduce, Ring, LL, P2pTransport>;
+using TreeOfGpus = Collective<AllReduce, Tree, LL, P2pTransport>;
 constexpr Plan small{.channels = 8, .slot_count = 4, .slot_bytes = 4 << 10};
 
 /// Calls of several communicators of one rank, each on a stream of its own. `order(call)`: the
@@ -26,12 +26,12 @@ constexpr Plan small{.channels = 8, .slot_count = 4, .slot_bytes = 4 << 10};
 template <class F>
 std::string calls_on(std::vector<played::Ranks>& worlds, int r, int calls, Index count, F order) {
   const detail::CudaDriver& cuda = **detail::cuda_driver();
-  std::vector<RingOfGpus> rings;
+  std::vector<TreeOfGpus> trees;
   std::vector<CUstream> streams(worlds.size(), nullptr);
   for (std::size_t w = 0; w < worlds.size(); ++w) {
-    auto ring = RingOfGpus::create(*worlds[w][std::size_t(r)], small);
-    if (!ring) return ring.error().message();
-    rings.push_back(*ring);
+    auto tree = TreeOfGpus::create(*worlds[w][std::size_t(r)], small);
+    if (!tree) return tree.error().message();
+    trees.push_back(*tree);
     (void)cuda.stream_create(&streams[w], CU_STREAM_NON_BLOCKING);
   }
   const int ranks = int(worlds[0].size());
@@ -39,7 +39,7 @@ std::string calls_on(std::vector<played::Ranks>& worlds, int r, int calls, Index
   for (int call = 0; call < calls; ++call) {
     const std::size_t w = order(call);
     auto &in = buffers.in[std::size_t(call)], &out = buffers.out[std::size_t(call)];
-    const auto done = rings[w](in.data(), out.data(), count, Sum{}, streams[w]);
+    const auto done = trees[w](in.data(), out.data(), count, Sum{}, streams[w]);
     if (!done) return done.error().message();
   }
   for (const CUstream stream : streams) {
@@ -69,11 +69,11 @@ TEST_CASE("a launch that fails on one rank fails its call, and no rank waits for
   played::install(ranks, 8);
   auto comms = played::create_ranks(ranks);
   const auto problems = played::problems_on(comms, [&](const played::Rank& rank) -> std::string {
-    const auto ring = RingOfGpus::create(rank.comm, small);
-    if (!ring) return ring.error().message();
+    const auto tree = TreeOfGpus::create(rank.comm, small);
+    if (!tree) return tree.error().message();
     constexpr Index count = 100;
     std::vector<float> data(count, 1);
-    const auto call = [&] { return (*ring)(data.data(), data.data(), count, Sum{}, rank.stream); };
+    const auto call = [&] { return (*tree)(data.data(), data.data(), count, Sum{}, rank.stream); };
     if (rank.rank == 1) played::fail_launch(1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     auto done = call();
     if (rank.rank == 1 && done) return "the launch did not fail";

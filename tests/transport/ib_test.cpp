@@ -1,4 +1,4 @@
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/transport/ib.hpp>
@@ -53,8 +53,8 @@ TEST_CASE("CCL_NET leaves one network") {
 }
 
 TEST_CASE("the project's first example compiles") {
-  using SumRing = Collective<AllReduce, Ring, LL128, IbTransport>;
+  using SumTree = Collective<AllReduce, Tree, LL128, IbTransport>;
   auto comms = Communicator::create_all(1);
   REQUIRE(comms.has_value());
-  CHECK(SumRing::create((*comms)[0]).has_value());
+  CHECK(SumTree::create((*comms)[0]).has_value());
 }

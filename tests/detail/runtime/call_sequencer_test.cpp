@@ -1,3 +1,5 @@
+#include <ccl/algo/pat.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/detail/base/status.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
 #include <ccl/group.hpp>
@@ -11,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/collective_suite.hpp"
+#include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include "support/loopback_ranks.hpp"
 
@@ -19,9 +21,9 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, LoopbackTransport>;
-using Gathers = Collective<AllGather, Ring, LL, LoopbackTransport>;
-using Levels = Collective<AllReduce, Hierarchical<Ring, Ring>, Simple, LoopbackTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, LoopbackTransport>;
+using Gathers = Collective<AllGather, Pat, LL, LoopbackTransport>;
+using Levels = Collective<AllReduce, Hierarchical<Tree, Tree>, Simple, LoopbackTransport>;
 constexpr Index n = 1000;
 
 /// A stream whose calls wait until it is opened.

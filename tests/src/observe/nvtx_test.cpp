@@ -1,7 +1,9 @@
 // Ranges of NVTX, which a tool receives that NVTX loads into the process.
 #include "comm/observe/nvtx.hpp"
 
-#include <ccl/ccl.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/proto/simple.hpp>
 
 #include <cstdlib>
 #include <string>
@@ -15,7 +17,7 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, DefaultTransport>;
 
 int count(const std::string& text, const std::string& line) {
   int found = 0;
@@ -46,8 +48,8 @@ TEST_CASE("a tool gets a range for each call, with its composition and bytes") {
   INFO(text);
   CHECK(count(text, "domain ccl") == 1);
   CHECK(count(text, "category communicator job of 2 ranks") == 1);
-  CHECK(count(text, "push all_reduce/Ring/Simple/any 4000") == 2);
-  CHECK(count(text, "push all_reduce/Ring/Simple/any 40") == 2);
+  CHECK(count(text, "push all_reduce/Tree/Simple/any 4000") == 2);
+  CHECK(count(text, "push all_reduce/Tree/Simple/any 40") == 2);
   CHECK(count(text, "pop") == 4);
   SECTION("a call that fails ends its range") {
     check_well(on_ranks(2, {}, [](const Communicator& comm) -> Result<void> {

@@ -1,5 +1,7 @@
 // Clients that misbehave: they cost a job nothing, and other clients get their answers.
-#include <ccl/ccl.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/proto/simple.hpp>
 
 #include <fmt/format.h>
 
@@ -23,7 +25,7 @@ using ccl::detail::health::Service;
 
 namespace {
 constexpr const char* here = "127.0.0.1";
-using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, DefaultTransport>;
 
 long resident_kib() {
   std::ifstream status{"/proc/self/status"};

@@ -1,6 +1,8 @@
 // Clients of the health service of ranks that are processes. Each rank answers at an address of its
 // own, 127.0.0.2 and up, all at one port.
-#include <ccl/ccl.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.hpp>
+#include <ccl/proto/simple.hpp>
 
 #include <fmt/format.h>
 
@@ -25,7 +27,7 @@ using namespace ccl::test;
 using nlohmann::json;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+using Sums = Collective<AllReduce, Tree, Simple, DefaultTransport>;
 
 /// Address at which a rank answers.
 std::string at(int rank) {
