@@ -4,7 +4,7 @@
 
 #include "base/field_check.hpp"
 #include "net/message_rules.hpp"
-#include "transport/ib/presence.hpp"
+#include "transport/ib/verbs/presence.hpp"
 
 namespace ccl::detail {
 

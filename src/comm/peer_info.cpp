@@ -10,7 +10,7 @@
 
 #include "base/io/os_error.hpp"
 #include "base/numa.hpp"
-#include "transport/ib/presence.hpp"
+#include "transport/ib/verbs/presence.hpp"
 #include <unistd.h>
 
 namespace ccl {

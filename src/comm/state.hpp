@@ -10,7 +10,7 @@
 #include "comm/creation.hpp"
 #include "comm/device.hpp"
 #include "comm/identity.hpp"
-#include "comm/levels/level_cache.hpp"
+#include "comm/level_cache.hpp"
 #include "comm/limits.hpp"
 #include "comm/observe/observers.hpp"
 #include "comm/observe/watchdog.hpp"

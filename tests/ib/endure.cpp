@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/ib/verbs.hpp"
+#include "transport/ib/verbs/verbs.hpp"
 
 using namespace ccl;
 

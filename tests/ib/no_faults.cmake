@@ -5,7 +5,7 @@
 cmake_minimum_required(VERSION 3.25)
 set(layer "ccl::test::|FakeVerbs|Faults")
 set(switch "ccl::detail::(use_verbs|verbs_are_replaced|verbs)\\(|::replaced")
-set(movers control_socket end flush paths queue_pair receiver sender slot_table task)
+set(movers control_socket end gpu/flush paths receiver sender slot_table task verbs/queue_pair)
 
 # Matching symbols, one line each, with the name of the file.
 function(matching regex result)
@@ -42,7 +42,7 @@ if(lines)
   message(SEND_ERROR "what moves steps looks at the switch of the fault layer:\n${lines}")
 endif()
 set(of_device ${files})
-list(FILTER of_device INCLUDE REGEX "/src/transport/ib/device\\.cpp\\.o$")
+list(FILTER of_device INCLUDE REGEX "/src/transport/ib/verbs/device\\.cpp\\.o$")
 matching("${switch}" lines ${of_device})
 if(NOT lines)
   message(FATAL_ERROR "device.cpp shows no use of the switch: this search would find none anywhere")

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/ib/verbs.hpp"
+#include "transport/ib/verbs/verbs.hpp"
 #include <sys/eventfd.h>
 #include <unistd.h>
 

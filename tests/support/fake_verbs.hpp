@@ -20,7 +20,7 @@
 
 #include "base/numa.hpp"
 #include "support/fake_devices.hpp"
-#include "transport/ib/verbs.hpp"
+#include "transport/ib/verbs/verbs.hpp"
 #include <sys/eventfd.h>
 #include <unistd.h>
 

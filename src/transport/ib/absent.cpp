@@ -3,7 +3,7 @@
 #include <ccl/transport/ib.hpp>
 
 #include "transport/edge_error.hpp"
-#include "transport/ib/presence.hpp"
+#include "transport/ib/verbs/presence.hpp"
 
 namespace ccl {
 namespace detail {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "transport/ib/presence.hpp"
+#include "transport/ib/verbs/presence.hpp"
 #include "transport/net_choice.hpp"
 
 namespace ccl {

@@ -17,7 +17,7 @@
 #include "net/socket.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/ib/gpu/memory.hpp"
-#include "transport/ib/queue_pair.hpp"
+#include "transport/ib/verbs/queue_pair.hpp"
 #include "transport/proxied/link.hpp"
 #include "transport/proxied/reverse_link.hpp"
 

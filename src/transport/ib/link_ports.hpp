@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "transport/ib/device.hpp"
+#include "transport/ib/verbs/device.hpp"
 
 namespace ccl::detail {
 

@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <string>
 
-#include "transport/ib/port_choice.hpp"
-#include "transport/ib/verbs.hpp"
+#include "transport/ib/verbs/port_choice.hpp"
+#include "transport/ib/verbs/verbs.hpp"
 #include <dlfcn.h>
 #include <endian.h>
 #include <unistd.h>

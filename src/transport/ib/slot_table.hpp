@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "transport/ib/link.hpp"
-#include "transport/ib/queue_pair.hpp"
+#include "transport/ib/verbs/queue_pair.hpp"
 
 namespace ccl::detail {
 

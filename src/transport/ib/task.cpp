@@ -12,7 +12,7 @@
 #include "base/network_events.hpp"
 #include "net/message_rules.hpp"
 #include "transport/edge_error.hpp"
-#include "transport/ib/port_choice.hpp"
+#include "transport/ib/verbs/port_choice.hpp"
 #include "transport/proxied/cause.hpp"
 #include <poll.h>
 #include <sys/epoll.h>

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "transport/ib/queue_pair.hpp"
+#include "transport/ib/verbs/queue_pair.hpp"
 
 namespace ccl::detail {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/io/fd.hpp"
-#include "transport/ib/device.hpp"
+#include "transport/ib/verbs/device.hpp"
 
 namespace ccl::detail {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "transport/ib/gpu/memory.hpp"
-#include "transport/ib/queue_pair.hpp"
+#include "transport/ib/verbs/queue_pair.hpp"
 
 namespace ccl::detail {
 

@@ -6,9 +6,9 @@
 
 #include "support/fake_verbs.hpp"
 #include "support/two_ranks.hpp"
-#include "transport/ib/device.hpp"
 #include "transport/ib/link.hpp"
-#include "transport/ib/queue_pair.hpp"
+#include "transport/ib/verbs/device.hpp"
+#include "transport/ib/verbs/queue_pair.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "support/catch.hpp"
-#include "transport/ib/verbs.hpp"
+#include "transport/ib/verbs/verbs.hpp"
 #include <endian.h>
 
 namespace {

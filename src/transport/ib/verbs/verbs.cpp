@@ -1,4 +1,4 @@
-#include "transport/ib/verbs.hpp"
+#include "transport/ib/verbs/verbs.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "transport/ib/queue_pair.hpp"
+#include "transport/ib/verbs/queue_pair.hpp"
 
 #include <ccl/detail/runtime/settings.hpp>
 
@@ -10,7 +10,7 @@
 
 #include "base/io/os_error.hpp"
 #include "base/random.hpp"
-#include "transport/ib/port_choice.hpp"
+#include "transport/ib/verbs/port_choice.hpp"
 #include <fcntl.h>
 
 namespace ccl::detail {

@@ -1,4 +1,4 @@
-#include "transport/ib/device.hpp"
+#include "transport/ib/verbs/device.hpp"
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
@@ -16,7 +16,7 @@
 #include "base/fork_mutex.hpp"
 #include "base/io/os_error.hpp"
 #include "base/made_once.hpp"
-#include "transport/ib/port_choice.hpp"
+#include "transport/ib/verbs/port_choice.hpp"
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "transport/ib/device.hpp"
+#include "transport/ib/verbs/device.hpp"
 
 namespace ccl::detail {
 

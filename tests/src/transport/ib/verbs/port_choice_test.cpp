@@ -1,4 +1,4 @@
-#include "transport/ib/port_choice.hpp"
+#include "transport/ib/verbs/port_choice.hpp"
 
 #include <array>
 #include <cstring>

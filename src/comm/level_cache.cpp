@@ -1,4 +1,4 @@
-#include "comm/levels/level_cache.hpp"
+#include "comm/level_cache.hpp"
 
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/runtime/levels.hpp>

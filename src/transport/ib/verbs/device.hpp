@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/ib/presence.hpp"
-#include "transport/ib/verbs.hpp"
+#include "transport/ib/verbs/presence.hpp"
+#include "transport/ib/verbs/verbs.hpp"
 
 namespace ccl::detail {
 

@@ -1,7 +1,7 @@
 // The verbs boundary costs nothing without the fault layer. The table holds only the library's own
 // functions, and steps do not use it. The script no_faults.cmake tests that the library's objects
 // contain nothing of the fault layer.
-#include "transport/ib/verbs.hpp"
+#include "transport/ib/verbs/verbs.hpp"
 
 #include <array>
 #include <atomic>
