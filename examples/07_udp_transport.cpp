@@ -5,7 +5,11 @@
 // posted steps into numbered datagrams. The receiver's proxy accepts them in order. It answers with
 // the next number that it expects and with the step up to which it has free slots. Datagrams that
 // are not acknowledged in time are sent again, from the first of them on.
-#include <ccl/ccl.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective/all_reduce.hpp>
+#include <ccl/comm/communicator.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/simple.hpp>
 #include <ccl/transport/host_wire.hpp>
 #include <ccl/transport/proxy_task.hpp>
 #include <ccl/transport/transport.hpp>
@@ -449,8 +453,8 @@ ccl::Result<void> sum(const ccl::Communicator& comm, ccl::Index count) {
 
 ccl::Result<void> run() {
   CCL_TRY(const auto comm, ccl::Communicator::from_env());
-  CCL_CHECK((sum<ccl::Ring, ccl::Simple>(comm, 300'000)));
-  CCL_CHECK((sum<ccl::Ring, ccl::LL>(comm, 5'000)));
+  CCL_CHECK((sum<ccl::Tree, ccl::Simple>(comm, 300'000)));
+  CCL_CHECK((sum<ccl::Tree, ccl::LL>(comm, 5'000)));
   return comm.finalize();
 }
 

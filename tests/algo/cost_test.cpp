@@ -229,7 +229,7 @@ template <class List>
 constexpr bool has_one_shot = false;
 template <class... Cs>
 constexpr bool has_one_shot<Candidates<Cs...>> =
-    (std::is_same_v<typename Cs::Algorithm, OneShot> || ...);
+    (std::is_base_of_v<OneShot, typename Cs::Algorithm> || ...);
 
 TEST_CASE("Auto has an algorithm of one hop for every operation") {
   STATIC_REQUIRE(has_one_shot<DefaultCandidates<AllReduce>::List>);

@@ -1,5 +1,5 @@
 // Report to all ranks when one of them falls behind: its rank, its operation and its step.
-#include <ccl/algo/tree.hpp>
+#include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
@@ -18,8 +18,8 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Tree, Simple, DefaultTransport>;
-using LLSums = Collective<AllReduce, Tree, LL, DefaultTransport>;
+using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+using LLSums = Collective<AllReduce, Ring, LL, DefaultTransport>;
 
 constexpr int ranks = 4;
 constexpr int victim = 2;
@@ -110,7 +110,7 @@ TEST_CASE("of four ranks one is stopped: the survivors' errors name it, the oper
     CHECK(mentions(of.text, "rank 2 on"));
     CHECK(mentions(of.text,
                    "does not answer (stopped, or cut off) in operation 7 "
-                   "(all_reduce/Tree/Simple/any, 5000 float, sum)"));
+                   "(all_reduce/Ring/Simple/any, 5000 float, sum)"));
     CHECK(mentions(of.text, "; rank 3 waits for it at step "));
     CHECK(of.took_s < wait_limit_s + 2 + 3);
   }
@@ -135,8 +135,8 @@ TEST_CASE("of four ranks one skips a collective: all errors name it, the operati
     CHECK(of.code == Errc::timed_out);
     CHECK(of.peer == victim);
     CHECK(mentions(of.text,
-                   "rank 2 called all_reduce/Tree/LL/any, 777 float, sum as operation 7 where "
-                   "ranks 0-1, 3 called all_reduce/Tree/Simple/any, 5000 float, sum"));
+                   "rank 2 called all_reduce/Ring/LL/any, 777 float, sum as operation 7 where "
+                   "ranks 0-1, 3 called all_reduce/Ring/Simple/any, 5000 float, sum"));
     CHECK(mentions(of.text, "; rank 3 waits for it at step "));
     CHECK(of.took_s < wait_limit_s + 2 + 3);
   }
@@ -174,9 +174,9 @@ TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it
     CHECK(of.peer == victim);
     CHECK(mentions(of.text, "rank 2 on"));
     CHECK(mentions(of.text,
-                   "has not called operation 7 (all_reduce/Tree/Simple/any, 100 double, sum)"));
+                   "has not called operation 7 (all_reduce/Ring/Simple/any, 100 double, sum)"));
     CHECK(mentions(of.text,
-                   "its last is operation 6 (all_reduce/Tree/Simple/any, 100 double, sum), "
+                   "its last is operation 6 (all_reduce/Ring/Simple/any, 100 double, sum), "
                    "done for"));
   }
 }

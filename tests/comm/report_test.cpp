@@ -1,5 +1,5 @@
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/tree.hpp>
+#include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/log.hpp>
 #include <ccl/comm/report.hpp>
@@ -24,8 +24,8 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Tree, Simple, DefaultTransport>;
-using LLSums = Collective<AllReduce, Tree, LL, DefaultTransport>;
+using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+using LLSums = Collective<AllReduce, Ring, LL, DefaultTransport>;
 using P2p = Collective<SendRecv, Pairwise, Simple, DefaultTransport>;
 
 Operation op(Word number, OpState state, const char* what = "all_reduce", Index count = 10) {
@@ -389,7 +389,7 @@ TEST_CASE("on demand, a rank learns what all others do, while they do it") {
       30));
   INFO(report.text());
   CHECK(report.operation.number == 2);
-  CHECK(std::string_view{report.operation.what} == "all_reduce/Tree/LL/any");
+  CHECK(std::string_view{report.operation.what} == "all_reduce/Ring/LL/any");
   CHECK(std::string_view{report.operation.type} == "float");
   CHECK(report.operation.count == 1000);
   CHECK(mentions(report.summary, "has not called operation 2"));
@@ -453,7 +453,7 @@ TEST_CASE("on a signal, a process logs what all ranks do") {
       return mentions(text, "rank 0 WARN COLL rank 1 on") &&
              mentions(text, "rank 1 WARN COLL rank 1 on") &&
              mentions(text,
-                      "has not called operation 1 (all_reduce/Tree/Simple/any, 1 float, sum)");
+                      "has not called operation 1 (all_reduce/Ring/Simple/any, 1 float, sum)");
     };
     const bool good = wait_until(
         [&] {
@@ -562,10 +562,10 @@ TEST_CASE("errors of a call and the report give it the same number") {
   INFO(said);
   if (aborts) {
     CHECK(mentions(said, "enough"));
-    CHECK(mentions(said, "[while in all_reduce/Tree/Simple/any, operation 3]"));
+    CHECK(mentions(said, "[while in all_reduce/Ring/Simple/any, operation 3]"));
   } else {
     CHECK(results[1].error().peer == 0);
-    CHECK(mentions(said, "has not called operation 3 (all_reduce/Tree/Simple/any, 1 float, sum)"));
+    CHECK(mentions(said, "has not called operation 3 (all_reduce/Ring/Simple/any, 1 float, sum)"));
     CHECK(mentions(said, "in finalize"));  // either of the two can be the first to report it
     REQUIRE(!results[0].has_value());
     CHECK(mentions(results[0].error().what, "in finalize"));

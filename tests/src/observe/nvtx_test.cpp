@@ -52,13 +52,13 @@ TEST_CASE("a tool gets a range for each call, with its composition and bytes") {
   CHECK(count(text, "push all_reduce/Tree/Simple/any 40") == 2);
   CHECK(count(text, "pop") == 4);
   SECTION("a call that fails ends its range") {
-    check_well(on_ranks(2, {}, [](const Communicator& comm) -> Result<void> {
+    (void)on_ranks(2, {}, [](const Communicator& comm) -> Result<void> {
       CCL_TRY(const auto sums, Sums::create(comm));
-      comm.abort();
+      comm.abort();  // the other rank's creation may fail by that
       float x = 1, y = 0;
       CHECK(!sums(&x, &y, 1).has_value());
       return {};
-    }));
+    });
     const std::string later = text_of();
     INFO(later);
     int pushes = 0;
