@@ -97,4 +97,8 @@ Error cuda_error(CUresult code, std::string_view what) {
   return error;
 }
 
+Result<void> cuda_failure(CUresult code, std::string_view what) {
+  return fail(cuda_error(code, what));
+}
+
 }  // namespace ccl::detail

@@ -97,9 +97,11 @@ int cuda_device_count();
 
 /// Error of a failed call: "cannot <what> (CUDA_ERROR_..., <text>)".
 Error cuda_error(CUresult code, std::string_view what);
-inline Result<void> cuda_check(CUresult code, std::string_view what) {
+Result<void> cuda_failure(CUresult code, std::string_view what);
+/// Compiled into its caller: a launch has six of these.
+[[gnu::always_inline]] inline Result<void> cuda_check(CUresult code, std::string_view what) {
   if (code == CUDA_SUCCESS) return {};
-  return fail(cuda_error(code, what));
+  return cuda_failure(code, what);
 }
 
 }  // namespace ccl::detail

@@ -185,10 +185,17 @@ Result<Launch> Launch::begin_on_device(std::shared_ptr<Connections> of, const Ca
   if (Access::state(of->comm())->limits.check) CCL_CHECK(check_may_wait());
   // Before the call gets its number, so that calls are numbered as they are launched.
   if (lock.mutex() == nullptr) lock = Lock{of->calls().mutex};
-  Result<Launch> launch = begin({std::move(of), info}, std::move(lock));
-  if (!launch) return launch;
-  if (auto done = launch->on_device(stream, std::move(keep)); !done) {
-    launch = fail(std::move(done).error());
+  return begin_queued({std::move(of), info}, stream, std::move(lock), std::move(keep));
+}
+
+// Has one return, so that the launch is made where the caller keeps it.
+Result<Launch> Launch::begin_queued(QueuedCall&& call, Stream stream, Lock lock,
+                                    std::shared_ptr<void> keep) {
+  Result<Launch> launch = begin(std::move(call), std::move(lock));
+  if (launch) {
+    if (auto done = launch->on_device(stream, std::move(keep)); !done) {
+      launch = fail(std::move(done).error());
+    }
   }
   return launch;
 }

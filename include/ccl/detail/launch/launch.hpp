@@ -65,6 +65,8 @@ class Launch {
   Result<void> give_up(Error error);
 
  private:
+  static Result<Launch> begin_queued(QueuedCall&& call, Stream stream, Lock lock,
+                                     std::shared_ptr<void> keep);
   Result<void> start();
   Result<void> check() const;
   Result<void> end_on_device(int cuda_code);
