@@ -1,9 +1,11 @@
-// Tool that NVTX loads by NVTX_INJECTION64_PATH. It writes what it is given into a text.
-#include <cstdint>
-#include <mutex>
-#include <string>
+// Tool that NVTX loads by NVTX_INJECTION64_PATH. It writes what it is given into a text. Empty
+// without NVTX's headers.
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#  include <cstdint>
+#  include <mutex>
+#  include <string>
 
-#include <nvtx3/nvToolsExt.h>
+#  include <nvtx3/nvToolsExt.h>
 
 namespace {
 
@@ -57,3 +59,4 @@ extern "C" const char* nvtx_tool_text() {
   copy = text;
   return copy.c_str();
 }
+#endif

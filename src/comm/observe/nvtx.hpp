@@ -7,8 +7,8 @@ struct CallInfo;
 
 /// Begins a range of NVTX, in which tools such as Nsight Systems show a call on this thread. It has
 /// the domain "ccl", the name of the composition, the bytes of the call as payload, and a category
-/// for each communicator. Returns false if no tool is attached, which costs a load and a branch.
-/// Otherwise `end_nvtx_range` must follow on this thread.
+/// for each communicator. Returns false if no tool is attached. Otherwise `end_nvtx_range` must
+/// follow on this thread.
 bool begin_nvtx_range(const Connections& connections, const CallInfo& call);
 /// Ends the innermost range of this thread.
 void end_nvtx_range();
