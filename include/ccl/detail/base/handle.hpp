@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ccl/types/macros.hpp>
+
 #include <memory>
 #include <utility>
 
@@ -17,7 +19,8 @@ class Handle {
   }
   Handle(const Handle&) = default;
   Handle& operator=(const Handle&) = default;
-  Handle(Handle&& from) noexcept : state_{std::exchange(from.state_, moved_from())} {}
+  CCL_HOST_IN_HD Handle(Handle&& from) noexcept
+      : state_{std::exchange(from.state_, moved_from())} {}
   Handle& operator=(Handle&& from) noexcept {
     if (this != &from) state_ = std::exchange(from.state_, moved_from());
     return *this;
