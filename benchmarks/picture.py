@@ -4,7 +4,7 @@
     picture.py h200x4:all_reduce h200x4:all_gather -o FILE.svg   # suites of benchmarks/results
     picture.py all_reduce.json -o FILE.svg                       # files that ccl_perf --json wrote
     picture.py h200x4 -o docs/pictures/beside_nccl_h200x4.svg    # its suites of the collectives
-    picture.py h200x4 --speed -o docs/pictures/speed_beside_nccl.svg
+    picture.py h200x4:default_blocks_all_reduce --speed -o speed.svg
 
 With --speed one panel has the time of the rival's best mode over ccl's, a curve for each
 collective. Each limit on thread blocks (ccl_perf --ctas) is a curve. No other package is needed.
