@@ -47,24 +47,36 @@ long between_looks_us(long quiet_us) {
 
 ProxyEngine::ProxyEngine(Status* status) : status_{status} {}
 
+/// Tasks of all engines wake each other, so that all engines live until the last task has ended.
 ProxyEngine::~ProxyEngine() {
+  stop();
+  for (const auto& engine : further_) engine->stop();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(last_rounds_s);
+  while (std::chrono::steady_clock::now() < end) {
+    bool ending = any_ending(), moved = ending && round();
+    for (const auto& engine : further_) {
+      if (!engine->any_ending()) continue;
+      ending = true;
+      moved = engine->round() || moved;
+    }
+    if (!ending) break;
+    if (!moved) sleep(true, 1000);
+  }
+  tasks_.clear();
+  for (const auto& engine : further_) engine->tasks_.clear();
   further_.clear();
+  if (watch_ >= 0) ::close(watch_);
+  if (doorbell_ >= 0) ::close(doorbell_);
+}
+
+void ProxyEngine::stop() {
   stop_.store(true);
   wake();
   if (thread_.joinable()) thread_.join();
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(last_rounds_s);
-  const auto any_ending = [this] {
-    for (const auto& task : tasks_) {
-      if (task->ending()) return true;
-    }
-    return false;
-  };
-  while (any_ending() && std::chrono::steady_clock::now() < end) {
-    if (!round()) sleep(true, 1000);
-  }
-  tasks_.clear();
-  if (watch_ >= 0) ::close(watch_);
-  if (doorbell_ >= 0) ::close(doorbell_);
+}
+
+bool ProxyEngine::any_ending() const {
+  return std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) { return task->ending(); });
 }
 
 Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {

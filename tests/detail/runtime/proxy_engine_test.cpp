@@ -436,3 +436,40 @@ TEST_CASE("an engine whose task does not return is wanted and makes no turn") {
   CHECK_FALSE(engine.further_activity(0)->wanted);
   CHECK(engine.bytes_moved() == 0);
 }
+
+TEST_CASE("further engines live until the last task of the engine has ended") {
+  struct Flagged final : ProxyTask {
+    explicit Flagged(std::atomic<bool>& flag) : gone{flag} {}
+    ~Flagged() override { gone = true; }
+    Progress progress(ProxyCounters&) override { return Progress::none; }
+    ProxyInterest interest() const override { return {}; }
+    bool ending() const override { return false; }
+    std::atomic<bool>& gone;
+  };
+  // As a stream of a connection that wakes the others' engines while it sends its last steps.
+  struct Waker final : ProxyTask {
+    Progress progress(ProxyCounters&) override {
+      late = late || gone;
+      if (!late) other->wake();
+      const auto now = std::chrono::steady_clock::now();
+      if (!dropped || end == decltype(end){}) end = now + std::chrono::milliseconds{50};
+      ended = now >= end;
+      return ended ? Progress::ended : Progress::some;
+    }
+    ProxyInterest interest() const override { return {-1, 0, true}; }
+    bool ending() const override { return dropped; }
+    detail::ProxyEngine* other = nullptr;
+    std::chrono::steady_clock::time_point end{};
+    std::atomic<bool> gone{false}, late{false}, dropped{false}, ended{false};
+  };
+  const auto waker = std::make_shared<Waker>();
+  {
+    detail::ProxyEngine engine;
+    waker->other = &engine.further(0);
+    REQUIRE(waker->other->add(std::make_shared<Flagged>(waker->gone)));
+    REQUIRE(engine.add(waker));
+    waker->dropped = true;
+  }
+  CHECK(waker->ended);
+  CHECK_FALSE(waker->late);
+}

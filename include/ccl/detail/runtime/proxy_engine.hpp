@@ -130,6 +130,8 @@ class ProxyEngine {
   Rest rest() const;  // marks tasks; caller holds `busy_`
   void run();
   void move_tasks();  // until the engine stops
+  void stop();        // ends the thread
+  bool any_ending() const;
   bool help_once(bool looks_elsewhere);
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
   bool defers(const Rest& rest);  // at the end of a helper's call; caller holds `busy_`
