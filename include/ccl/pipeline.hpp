@@ -73,6 +73,9 @@ class Pipeline {
     static_assert(chain.reductions <= 1 || !cuda::std::is_same_v<F, PreMulSum>,
                   "ccl: PreMulSum multiplies each rank's own data once, and several stages of this "
                   "Pipeline reduce; multiply in a Map, and reduce by Sum");
+    static_assert(chain.reductions <= 1 || is_commutative<F>,
+                  "ccl: several stages of this Pipeline reduce, in an order of their own, and the "
+                  "functor says that it is not commutative");
     return call<Acc>(send, recv, count, op, stream);
   }
   template <class T, class U>

@@ -36,12 +36,21 @@ Result<void> first_failure(CommState& state, std::string_view name, const Result
   if (!joined) return fail(mine ? std::move(joined).error() : state.annotate(mine.error()));
   CCL_CHECK(
       check_gathered(state, all, [](const RankResult& v, int) { return wrong_rank_result(v); }));
-  const auto refused =
+  auto refused =
       std::find_if(all.begin(), all.end(), [](const RankResult& v) { return v.code != 0; });
   if (refused == all.end()) return {};  // on all ranks: they have the same results
   // A rank whose barrier fails still returns its own error.
   (void)state.rendezvous.bootstrap()->barrier();
-  if (!mine) return fail(state.annotate(mine.error()));
+  // A candidate of `Auto` that is over the budget is left out, and any other failure ends the
+  // creation. So all ranks return the other one, if there are both.
+  constexpr int skips = int(Errc::over_budget);
+  const auto ends = std::find_if(
+      all.begin(), all.end(), [](const RankResult& v) { return v.code != 0 && v.code != skips; });
+  const bool ended = ends != all.end();
+  if (!mine && (!ended || mine.error().code != Errc::over_budget)) {
+    return fail(state.annotate(mine.error()));
+  }
+  if (ended) refused = ends;
   const int rank = int(refused - all.begin());
   Error error;
   error.code = Errc(refused->code);

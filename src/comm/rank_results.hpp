@@ -24,8 +24,9 @@ static_assert(std::is_trivially_copyable_v<RankResult>);
 
 RankResult result_of(const Result<void>& mine);
 /// Gathers the results of all ranks, of which one has failed. Returns the error of this rank, or
-/// else that of the first failed rank, and acts as a barrier. `name` names the object to be
-/// created. Collective; the caller holds the bootstrap.
+/// else that of the first failed rank, and acts as a barrier. A rank that is only over its budget
+/// returns another rank's failure, if there is one: the code decides how a creation goes on. `name`
+/// names the object to be created. Collective; the caller holds the bootstrap.
 Result<void> first_failure(CommState& state, std::string_view name, const Result<void>& mine);
 /// Succeeds on all ranks or fails on all, and acts as a barrier. Sets `edges`, which is optional,
 /// to the exclusive or over all ranks. Collective; the caller holds the bootstrap.

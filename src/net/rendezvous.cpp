@@ -125,8 +125,8 @@ Member this_member(int rank, const WireAddress& listen) {
 
 namespace {
 
-constexpr double unused_root_s = 3600;  // lifetime without any rank
-constexpr double failed_root_s = 60;    // in which late ranks receive the error
+constexpr double unused_root_s = 24 * 3600;  // lifetime without any rank
+constexpr double failed_root_s = 60;         // in which late ranks receive the error
 
 class Root;
 // Roots of this process. The engine's mutex guards them.
@@ -345,7 +345,13 @@ class Root : public std::enable_shared_from_this<Root> {
   bool tick() {
     if (!acceptor_) return false;
     if (progress_changed_ && !failure_) send_progress();
-    if (over_.passed() && (failure_ || callers_.empty())) end();
+    if (over_.passed() && (failure_ || callers_.empty())) {
+      if (!failure_) {
+        log_warn(LogPart::bootstrap,
+                 "root: no rank has joined within a day; a unique id has become invalid");
+      }
+      end();
+    }
     return bool(acceptor_);
   }
 

@@ -23,8 +23,8 @@ struct UniqueId {
 };
 static_assert(std::is_trivially_copyable_v<UniqueId> && sizeof(UniqueId) == 128);
 
-/// Creates an id and starts its root thread. The thread ends when all ranks have joined. An id
-/// serves one communicator.
+/// Creates an id and starts its root thread. The thread ends when all ranks have joined, or after a
+/// day without any rank: the id is invalid then. An id serves one communicator.
 Result<UniqueId> create_unique_id();
 
 /// Returns the id that every rank can compute from "host:port" and a key that only the job has. The

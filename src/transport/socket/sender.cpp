@@ -195,8 +195,12 @@ class SendStream final : public SocketTask {
     if (stream_ == 0 && link_->healthy()) {
       const StepHeader header{goodbye, 0};
       const net::Bytes bytes = std::as_bytes(std::span{&header, 1});
-      if (!sent_goodbye_ && socket_.send(bytes) < 0 && would_block(errno)) return blocked();
-      sent_goodbye_ = true;
+      while (goodbye_bytes_ < bytes.size()) {
+        const ssize_t sent = socket_.send(bytes.subspan(goodbye_bytes_));
+        if (sent < 0 && would_block(errno)) return blocked();
+        if (sent <= 0) break;
+        goodbye_bytes_ += std::size_t(sent);
+      }
     }
     if (link_->healthy() && !socket_.flush() && would_block(errno)) return blocked();
     return Progress::ended;
@@ -211,10 +215,10 @@ class SendStream final : public SocketTask {
   Word reported_ = 0;
   Index sent_ = 0;  // bytes of it sent on this stream, with the header
   unsigned quiet_ = 0;
-  bool blocked_ = false;  // the socket takes nothing until it is writable
-  bool left_ = false;     // the receiver has closed without an error
-  bool arrived_ = false;  // has had a socket
-  bool sent_goodbye_ = false;
+  bool blocked_ = false;           // the socket takes nothing until it is writable
+  bool left_ = false;              // the receiver has closed without an error
+  bool arrived_ = false;           // has had a socket
+  std::size_t goodbye_bytes_ = 0;  // sent
 };
 
 }  // namespace

@@ -201,6 +201,7 @@ TEST_CASE("the error of an impossible plan names the rule that it breaks") {
       {{1, 8, 256, 0, 1}, "cannot be: steps of a slice are a power of two"},
       {{1, 8, (Index{1} << 30) + 128, 1, 1}, "cannot be: a slice is at most 1 GiB"},
       {{1, 8, Index{1} << 29, 4, 4}, "cannot be: a slice is at most 1 GiB"},
+      {{1, 16, Index{1} << 28, 1, 8}, "cannot be: a chunk is at most 1 GiB"},
       {{1, 8, 256, 2, 3}, "cannot be: a chunk is one slice or several whole ones"},
       {{1, 8, 256, 1, 1, -1}, "cannot be: bytes of a channel are not below 0"}};
   on_all(make(2), [&](const Communicator& comm) -> Result<void> {

@@ -58,6 +58,10 @@ class PipelinePass {
         const Index out = flow == Flow::scatters ? count / ranks : count;
         if (changes || ranks > 1 || from != to) {
           if constexpr (Of::facts.reduces) {
+            static_assert(
+                Parts::chain.reductions <= 1 || !std::is_same_v<F, Avg> || !std::is_integral_v<In>,
+                "ccl: several stages of this Pipeline reduce, and each would cut an "
+                "average of integers; reduce by Sum, and divide in a Map");
             CCL_CHECK(one.template operator()<Acc>(in, static_cast<In*>(to), out, op_, stream_));
           } else {
             const Index block = flow == Flow::exchanges ? count / ranks : count;
