@@ -41,7 +41,7 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
     const auto read = without_exceptions([&] { return read_call_config(config, call); });
     if (!read) return tell(read);
   }
-  return answer([&]() -> Result<void> {
+  return answer_in_group([&]() -> Result<void> {
     CCL_TRY(auto member, member_of(comm));
     call.kind = kind;
     call.send = send;

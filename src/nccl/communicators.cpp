@@ -110,21 +110,21 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   });
 }
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return answer([&] { return join(comm, ranks, {&id, 1}, rank, nullptr); });
+  return answer_in_group([&] { return join(comm, ranks, {&id, 1}, rank, nullptr); });
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  return answer([&] { return join(comm, ranks, {&id, 1}, rank, config); });
+  return answer_in_group([&] { return join(comm, ranks, {&id, 1}, rank, config); });
 }
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int id_count,
                                       ncclUniqueId* ids, ncclConfig_t* config) {
-  return answer([&] {
+  return answer_in_group([&] {
     const std::size_t count = ids == nullptr || id_count < 0 ? 0 : std::size_t(id_count);
     return join(comm, ranks, {ids, count}, rank, config);
   });
 }
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(comms, "comms"));
     if (ranks < 0) {
       return ccl::fail(ccl::Errc::invalid_argument,
@@ -149,12 +149,12 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
                            ncclConfig_t* config) {
-  return answer([&] { return split(comm, color, key, made, config); });
+  return answer_in_group([&] { return split(comm, color, key, made, config); });
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
                             ncclConfig_t* config, int flags) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     if (count < 0 || (excluded == nullptr && count > 0)) {
       return ccl::fail(
           ccl::Errc::invalid_argument,
@@ -168,7 +168,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 
 // As in NCCL, a null communicator has ended: a rank without a color has no other.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
     CCL_TRY(auto member, member_of(comm));
     if (member->is_revoked()) {
@@ -202,8 +202,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
-    CCL_TRY(const auto member, take_from(comm));
+    CCL_TRY(auto member, take_from(comm));
     member->abort();
+    Group::of_this_thread().release(std::move(member));
     return {};
   });
 }
