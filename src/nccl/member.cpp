@@ -15,7 +15,7 @@
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
 #include "base/thread.hpp"
-#include "nccl/device/devices.hpp"
+#include "comm/state.hpp"
 #include "nccl/errors.hpp"
 #include "nccl/plug_in/profiler.hpp"
 
@@ -277,18 +277,25 @@ Result<void> Member::drop_memory(const void* handle) {
                           handle));
 }
 
+void Member::add_window(std::shared_ptr<RegisteredWindow> window) {
+  const std::lock_guard lock{mutex_};
+  windows_.push_back(std::move(window));
+}
+
+bool Member::drop_window(const RegisteredWindow* window) {
+  const std::lock_guard lock{mutex_};
+  return std::erase_if(windows_, [window](const auto& one) { return one.get() == window; }) > 0;
+}
+
 Result<void> Member::end() {
   CCL_TRY(const Communicator comm, ready());
   make_room(family_);
   auto result = std::make_shared<Result<void>>();
   if (!leave()) return {};
-  // Work on the GPU needs the operations until it has run.
+  // Work on the GPU needs the operations until it has run. `finalize` waits for this communicator's
+  // work alone: other work of the device may wait for what this thread does next.
   auto ending = own_thread("the end of a communicator", [self = shared_from_this(), comm, result] {
-    *result = without_exceptions([&]() -> Result<void> {
-      const OnDevice here{self->device};
-      CCL_CHECK(wait_for_device());
-      return comm.finalize();
-    });
+    *result = without_exceptions([&] { return comm.finalize(); });
   });
   if (!ending) {  // the other ranks would wait
     comm.abort("no thread for its end");
@@ -371,7 +378,7 @@ Result<void> Member::suspend() {
     if (suspended_) return fail(Errc::invalid_usage, "the communicator is suspended already");
     comm = comm_;
   }
-  CCL_CHECK(wait_for_device());
+  CCL_CHECK(Access::state(*comm)->await_calls("ncclCommSuspend"));
   CCL_CHECK(comm->barrier());
   const std::lock_guard lock{mutex_};
   suspended_ = true;
@@ -407,10 +414,10 @@ Result<void> Member::make_signals() {
   return {};
 }
 
-Result<Signals*> Member::signals() const {
+Result<std::shared_ptr<Signals>> Member::signals() const {
   const std::lock_guard lock{mutex_};
   CCL_CHECK(check_usable());
-  if (signals_) return signals_.get();
+  if (signals_) return signals_;
   return fail(Errc::invalid_usage,
               "the communicator has no signals yet; register a window before, which all ranks do, "
               "or create it with config.rmaEagerInit = 1");
