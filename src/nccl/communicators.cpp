@@ -178,9 +178,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     CCL_TRY(const auto ready, member->ready());
     if (member->blocking) {
       member->wait_deferred();
-      return member->end();
+      return member->end(EndWaits::all_ranks);
     }
-    CCL_CHECK(member->defer([member] { return member->end(); }));
+    CCL_CHECK(member->defer([member] { return member->end(EndWaits::all_ranks); }));
     return ccl::fail(ccl::Errc::in_progress, "");
   });
 }
@@ -191,12 +191,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     // A communicator that is still being created stays, and can be aborted.
     if (member->created()) CCL_CHECK(take_from(comm));
     if (member->is_revoked()) member->abandon();
-    if (!member->created()) return member->end();
+    if (!member->created()) return member->end(EndWaits::own_work);
     if (!member->blocking) {  // nobody can ask for its end any more
-      return member->defer([member] { return member->end(); });
+      return member->defer([member] { return member->end(EndWaits::own_work); });
     }
     member->wait_deferred();
-    return member->end();
+    return member->end(EndWaits::own_work);
   });
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {

@@ -23,6 +23,7 @@
 #include "nccl/abi/operations.hpp"
 #include "nccl/abi/rows.hpp"
 #include "nccl/device/signals.hpp"
+#include "nccl/family.hpp"
 
 namespace ccl::detail::nccl {
 
@@ -78,9 +79,9 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Thread for the member's part of a group of several ranks' calls.
   HostStream& worker();
 
-  /// Ends the communicator, once, and waits for all ranks. One thread may end ranks of one process
-  /// one after the other: only the last one waits.
-  Result<void> end();
+  /// Ends the communicator, once. One thread may end ranks of one process one after the other: only
+  /// the last one waits. See `leave_family`.
+  Result<void> end(EndWaits waits);
   /// Ends running operations, here and on other ranks. Waits for no rank.
   void abort();
   /// Records that the communicator was aborted: its end waits for no rank.

@@ -133,8 +133,9 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
     CCL_TRY(auto member, member_of(comm));
     if (window == nullptr) return {};
     CCL_TRY(const auto registered, take_from(*member, window));
-    return Group::of_this_thread().submit(std::move(member),
-                                          [registered] { return registered->window.close(); });
+    // Ends with this step, without the other ranks: their mappings of this memory are their own.
+    return Group::of_this_thread().submit_launch(
+        std::move(member), [registered]() -> ccl::Result<void> { return {}; });
   });
 }
 

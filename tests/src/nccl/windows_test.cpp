@@ -58,6 +58,19 @@ TEST_CASE("ranks that one thread aborts in a group are all aborted before one is
   for (const int r : {0, 1}) CHECK(!windows.knows(r, other[0]));
 }
 
+TEST_CASE("a window is deregistered without the other ranks, which keep theirs") {
+  const NcclRanks all{2};
+  const Windows windows{all};
+  REQUIRE(ncclCommWindowDeregister(all[0], windows.of[0]) == ncclSuccess);
+  CHECK(!windows.knows(0, all[0]));
+  CHECK(windows.knows(1, all[1]));
+  float data = 1, sums[2] = {};
+  CHECK(all.group([&](int r, ncclComm_t comm) {
+    return ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr);
+  }) == ncclSuccess);
+  CHECK(ncclCommWindowDeregister(all[1], windows.of[1]) == ncclSuccess);
+}
+
 TEST_CASE("a window is deregistered through its own communicator") {
   const NcclRanks all{2};
   const Windows windows{all};
