@@ -104,7 +104,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(id, "id"));
     load_env_plug_in();
-    CCL_TRY(const auto made, ccl::create_unique_id());
+    CCL_TRY(const auto made, new_id());
     std::memcpy(id->internal, made.bytes.data(), sizeof id->internal);
     return {};
   });
