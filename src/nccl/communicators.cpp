@@ -69,6 +69,8 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   }
   CCL_TRY(const Communicator from, parent->ready());
   const bool aborts = flags == NCCL_SHRINK_ABORT;
+  // The step below would run behind deferred calls, which may wait for an excluded rank for ever.
+  if (aborts && parent->is_busy()) from.abort("ncclCommShrink was called with NCCL_SHRINK_ABORT");
   std::vector<int> excluded(given.begin(), given.end());
   std::ranges::sort(excluded);
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());

@@ -1,4 +1,6 @@
 // What a group of calls makes of a function that fails.
+#include <cstdint>
+
 #include "support/nccl_ranks.hpp"
 
 using namespace ccl::test;
@@ -21,6 +23,17 @@ TEST_CASE("a query that fails leaves the thread's group alone") {
     return ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr);
   }) == ncclSuccess);
   for (const float sum : sums) CHECK(sum == 2);
+}
+
+TEST_CASE("more elements than memory has are refused") {
+  const NcclRanks all{1};
+  float data = 1;
+  for (const std::size_t count : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4, std::size_t{1} << 46}) {
+    CHECK(ncclAllReduce(&data, &data, count, ncclFloat, ncclSum, all[0], nullptr) ==
+          ncclInvalidArgument);
+    CHECK(last_error_has("more than memory has"));
+    CHECK(ncclAllGather(&data, &data, count, ncclFloat, all[0], nullptr) == ncclInvalidArgument);
+  }
 }
 
 TEST_CASE("a call of a group that fails is the group's failure") {
