@@ -27,7 +27,7 @@ Result<DataType> type_of(ncclDataType_t type) {
 namespace {
 
 /// No address space is larger, and the bytes of all ranks can still be counted.
-constexpr std::size_t most_bytes = std::size_t{1} << 47;
+constexpr std::size_t max_bytes = std::size_t{1} << 47;
 
 Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
   constexpr std::array<const char*, ncclNumOps> names{"sum", "prod", "max", "min", "avg"};
@@ -50,7 +50,7 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
     call.send = send;
     call.recv = recv;
     CCL_TRY(call.type, type_of(type));
-    if (count > most_bytes / std::size_t(size_of(call.type))) {
+    if (count > max_bytes / std::size_t(size_of(call.type))) {
       return fail(Errc::invalid_argument,
                   fmt::format("{} elements are more than memory has", count));
     }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/state.hpp"
 #include "nccl/api.hpp"
 #include "nccl/creation.hpp"
 #include "nccl/device/devices.hpp"
@@ -70,7 +71,10 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   CCL_TRY(const Communicator from, parent->ready());
   const bool aborts = flags == NCCL_SHRINK_ABORT;
   // The step below would run behind deferred calls, which may wait for an excluded rank for ever.
-  if (aborts && parent->is_busy()) from.abort("ncclCommShrink was called with NCCL_SHRINK_ABORT");
+  if (aborts && parent->is_busy()) {
+    Access::state(from)->rendezvous.fail_all(
+        {Errc::aborted, "ncclCommShrink was called with NCCL_SHRINK_ABORT", -1, from.rank()});
+  }
   std::vector<int> excluded(given.begin(), given.end());
   std::ranges::sort(excluded);
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());

@@ -16,6 +16,8 @@
 namespace ccl::detail::nccl {
 namespace {
 
+constexpr std::chrono::seconds grace{5};  // for ranks of other processes
+
 struct Family {
   int live = 0, joined = 0;  // ranks of this process
   int ranks = 0;             // of the communicator
@@ -95,6 +97,7 @@ void Ending::run(Communicator comm, std::shared_ptr<void> kept) {
   (void)Communicator{std::move(comm)};
   const std::lock_guard lock{mutex_};
   all_ = std::move(all);
+  changed_.notify_all();
   if (left_behind_) LeftBehind::instance().remove();
 }
 
@@ -105,8 +108,18 @@ Result<void> Ending::wait_for_own_work() {
 }
 
 Result<void> Ending::wait_for_all() {
-  thread_.join();
+  std::unique_lock lock{mutex_};
+  changed_.wait(lock, [this] { return all_.has_value(); });
   return *own_ ? *all_ : *own_;
+}
+
+bool Ending::wait_for_all_until(std::chrono::steady_clock::time_point then) {
+  std::unique_lock lock{mutex_};
+  return changed_.wait_until(lock, then, [this] { return all_.has_value(); });
+}
+
+void Ending::join() {
+  thread_.join();
 }
 
 void Ending::leave_behind() {
@@ -143,16 +156,17 @@ Result<void> leave_family(const std::string& name, std::shared_ptr<Ending> endin
     all_here = family.joined >= family.ranks;
     families().all.erase(name);
   }
+  const bool for_all = all_here || waits == EndWaits::all_ranks;
   Result<void> result;
+  if (ending) result = for_all ? ending->wait_for_all() : ending->wait_for_own_work();
+  const auto then = std::chrono::steady_clock::now() + grace;
   for (const auto& one : endings) {
-    Result<void> ended;
-    if (all_here || waits == EndWaits::all_ranks) {
-      ended = one->wait_for_all();
+    if (!for_all) (void)one->wait_for_own_work();
+    if (for_all || one->wait_for_all_until(then)) {
+      one->join();
     } else {
-      ended = one->wait_for_own_work();
       one->leave_behind();
     }
-    if (one == ending) result = std::move(ended);
   }
   return result;
 }

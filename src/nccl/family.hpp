@@ -2,6 +2,7 @@
 
 #include <ccl/comm/communicator.hpp>
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,10 @@ class Ending {
   Result<void> wait_for_own_work();
   /// Waits for all ranks. Returns the result.
   Result<void> wait_for_all();
+  /// Waits for all ranks until then. Returns false if some are late.
+  bool wait_for_all_until(std::chrono::steady_clock::time_point then);
+  /// Waits for the thread, which ends when all ranks have come.
+  void join();
   /// Lets the thread go on. The process waits for it at its exit, at most a minute.
   void leave_behind();
 
@@ -29,7 +34,7 @@ class Ending {
   std::thread thread_;
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::optional<Result<void>> own_, all_;
+  std::optional<Result<void>> own_, all_;  // empty: not done
   bool left_behind_ = false;
 };
 
@@ -42,7 +47,9 @@ void join_family(const std::string& name, int ranks);
 void prepare_end(const std::string& name);
 /// Removes a rank, whose `ending` is null if it was aborted. One thread may end ranks of one
 /// process one after the other: only the last one waits for all of them. It waits for ranks of
-/// other processes only with `EndWaits::all_ranks`. Returns the result of `ending`.
+/// other processes with `EndWaits::all_ranks`, else for 5 s at most: they may be about to end their
+/// last call, and a process that leaves by `_exit` would be a failure for them. Returns the result
+/// of `ending`.
 Result<void> leave_family(const std::string& name, std::shared_ptr<Ending> ending, EndWaits waits);
 
 }  // namespace ccl::detail::nccl

@@ -258,7 +258,11 @@ Result<void> Member::end(EndWaits waits) {
   prepare_end(family_);
   if (!leave()) return {};
   auto ending = Ending::start(comm, shared_from_this());
-  if (ending) return leave_family(family_, *std::move(ending), waits);
+  if (ending) {
+    auto ended = leave_family(family_, *ending, waits);
+    if (blocking || waits == EndWaits::own_work) return ended;
+    return (*ending)->wait_for_all();  // on a thread that no other rank needs
+  }
   comm.abort("no thread for its end");  // the other ranks would wait
   (void)leave_family(family_, nullptr, waits);
   return fail(std::move(ending).error());
