@@ -140,7 +140,9 @@ void join_family(const std::string& name, int ranks) {
 
 void prepare_end(const std::string& name) {
   const std::lock_guard lock{families().mutex};
-  Family& family = families().all[name];
+  const auto known = families().all.find(name);
+  if (known == families().all.end()) return;  // all ranks have ended
+  Family& family = known->second;
   family.endings.reserve(family.endings.size() + std::size_t(family.live));
 }
 
