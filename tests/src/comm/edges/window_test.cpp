@@ -86,6 +86,16 @@ TEST_CASE("the program's memory is left alone while a window is made of it") {
 }
 
 namespace {
+/// Each rank finds what the other has written to its part.
+std::string read_parts(const Communicator& comm, const Window& window) {
+  const int me = comm.rank(), peer = 1 - me;
+  window.of<int>(me)[3] = 100 + me;
+  if (const auto all = comm.barrier(); !all) return all.error().message();
+  if (window.of<int>(peer)[3] != 100 + peer) return "another memory";
+  const auto all = comm.barrier();
+  return all ? "" : all.error().message();
+}
+
 /// One of two processes.
 std::string make_windows(int rank, int fd) {
   UniqueId id;
@@ -102,6 +112,12 @@ std::string make_windows(int rank, int fd) {
   if (!comm) return comm.error().message();
   const auto whole = Window::create(*comm, allocate(rank, large), Index{large});
   if (!whole) return whole.error().message();
+  if (auto wrong = read_parts(*comm, *whole); !wrong.empty()) return wrong;
+  const auto memory = SharedMemory::allocate(*comm, 4096);
+  if (!memory) return memory.error().message();
+  const auto shares = Window::create(*comm, *memory);
+  if (!shares) return shares.error().message();
+  if (auto wrong = read_parts(*comm, *shares); !wrong.empty()) return wrong;
   // Pages of 2 MiB hold several of these, so a mapping elsewhere in a page is another's memory.
   constexpr std::size_t small = 64 << 10;
   allocate(rank, small * std::size_t(1 + rank));
