@@ -21,4 +21,14 @@ Allocation allocation_around(const CudaDriver& cuda, CUdeviceptr at) {
   return a;
 }
 
+AddressRange mapping_around(const CudaDriver& cuda, CUdeviceptr at) {
+  AddressRange range;
+  CUpointer_attribute what[] = {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+                                CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
+  void* to[] = {&range.begin, &range.bytes};
+  static_assert(std::size(what) == std::size(to));
+  const CUresult found = cuda.pointer_get_attributes(unsigned(std::size(what)), what, to, at);
+  return found == CUDA_SUCCESS && range.begin != 0 ? range : AddressRange{};
+}
+
 }  // namespace ccl::detail

@@ -19,4 +19,14 @@ struct Allocation {
 /// Looks up an allocation. A GPU's context must be current. Takes about 1 us.
 Allocation allocation_around(const CudaDriver& cuda, CUdeviceptr at);
 
+/// Range of addresses.
+struct AddressRange {
+  CUdeviceptr begin = 0;
+  std::size_t bytes = 0;
+  CUdeviceptr end() const { return begin + bytes; }
+};
+/// Looks up the mapping of one cuMem handle. An allocation is then the reserved range, which may
+/// contain several of them. Empty if the driver knows none.
+AddressRange mapping_around(const CudaDriver& cuda, CUdeviceptr at);
+
 }  // namespace ccl::detail

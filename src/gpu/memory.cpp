@@ -256,6 +256,16 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::borrow(std::shared_ptr<Gpu> gpu, v
                               at));
     }
     memory->name_.handles = 1;
+    if (const AddressRange mapped = mapping_around(cuda, begin); mapped.bytes != 0) {
+      if (begin + bytes > mapped.end()) {
+        return fail(Errc::not_supported,
+                    fmt::format("{} bytes from {} on lie in several mappings (the first has {} "
+                                "bytes from {} on); peers map one, so take SharedMemory",
+                                bytes, at, mapped.bytes, reinterpret_cast<void*>(mapped.begin)));
+      }
+      memory->base_ = reinterpret_cast<std::byte*>(mapped.begin);
+      memory->name_.bytes = mapped.bytes;
+    }
     if ((how.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && memory->gpu_->fabric()) {
       if (auto shown = memory->export_fabric(); !shown) {  // ranks of other hosts are refused
         log_info(LogPart::p2p, "no memory for other hosts: {}", shown.error().what);

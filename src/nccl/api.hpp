@@ -10,14 +10,26 @@
 
 namespace ccl::detail::nccl {
 
-/// Runs a function of NCCL in the thread's group, or at once. `body` returns a Result<void>. No
-/// exception of ccl leaves the C interface.
+/// Runs a function of NCCL. `body` returns a Result<void>. No exception of ccl leaves the C
+/// interface. A failure leaves the thread's group alone.
 template <class Body>
 ncclResult_t answer(Body&& body) noexcept {
   const Result<void> result = without_exceptions(body);
   if (!result && result.error().code == Errc::in_progress) return ncclInProgress;
-  if (!result) Group::of_this_thread().spoil(result.error());
   return tell(result);
+}
+
+/// Runs a function of NCCL whose work belongs to the thread's group. A failure spoils the group:
+/// the group would lack that work.
+template <class Body>
+ncclResult_t answer_in_group(Body&& body) noexcept {
+  return answer([&]() -> Result<void> {
+    Result<void> result = without_exceptions(body);
+    if (!result && result.error().code != Errc::in_progress) {
+      Group::of_this_thread().spoil(result.error());
+    }
+    return result;
+  });
 }
 
 /// Fails with `Errc::invalid_argument` if `given` is null.

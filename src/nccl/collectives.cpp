@@ -26,6 +26,9 @@ Result<DataType> type_of(ncclDataType_t type) {
 
 namespace {
 
+/// No address space is larger, and the bytes of all ranks can still be counted.
+constexpr std::size_t max_bytes = std::size_t{1} << 47;
+
 Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
   constexpr std::array<const char*, ncclNumOps> names{"sum", "prod", "max", "min", "avg"};
   if (int(op) >= 0 && int(op) < ncclNumOps) return RedOp{names[std::size_t(op)]};
@@ -41,17 +44,17 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
     const auto read = without_exceptions([&] { return read_call_config(config, call); });
     if (!read) return tell(read);
   }
-  return answer([&]() -> Result<void> {
+  return answer_in_group([&]() -> Result<void> {
     CCL_TRY(auto member, member_of(comm));
     call.kind = kind;
     call.send = send;
     call.recv = recv;
-    if (count > std::size_t(std::numeric_limits<Index>::max())) {
+    CCL_TRY(call.type, type_of(type));
+    if (count > max_bytes / std::size_t(size_of(call.type))) {
       return fail(Errc::invalid_argument,
                   fmt::format("{} elements are more than memory has", count));
     }
     call.count = Index(count);
-    CCL_TRY(call.type, type_of(type));
     call.root = root;
     call.stream = stream;
     if (op != nullptr) {

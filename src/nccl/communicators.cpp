@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/state.hpp"
 #include "nccl/api.hpp"
 #include "nccl/creation.hpp"
 #include "nccl/device/devices.hpp"
@@ -69,6 +70,11 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   }
   CCL_TRY(const Communicator from, parent->ready());
   const bool aborts = flags == NCCL_SHRINK_ABORT;
+  // The step below would run behind deferred calls, which may wait for an excluded rank for ever.
+  if (aborts && parent->is_busy()) {
+    Access::state(from)->rendezvous.fail_all(
+        {Errc::aborted, "ncclCommShrink was called with NCCL_SHRINK_ABORT", -1, from.rank()});
+  }
   std::vector<int> excluded(given.begin(), given.end());
   std::ranges::sort(excluded);
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
@@ -104,27 +110,27 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(id, "id"));
     load_env_plug_in();
-    CCL_TRY(const auto made, ccl::create_unique_id());
+    CCL_TRY(const auto made, new_id());
     std::memcpy(id->internal, made.bytes.data(), sizeof id->internal);
     return {};
   });
 }
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return answer([&] { return join(comm, ranks, {&id, 1}, rank, nullptr); });
+  return answer_in_group([&] { return join(comm, ranks, {&id, 1}, rank, nullptr); });
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  return answer([&] { return join(comm, ranks, {&id, 1}, rank, config); });
+  return answer_in_group([&] { return join(comm, ranks, {&id, 1}, rank, config); });
 }
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int id_count,
                                       ncclUniqueId* ids, ncclConfig_t* config) {
-  return answer([&] {
+  return answer_in_group([&] {
     const std::size_t count = ids == nullptr || id_count < 0 ? 0 : std::size_t(id_count);
     return join(comm, ranks, {ids, count}, rank, config);
   });
 }
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(comms, "comms"));
     if (ranks < 0) {
       return ccl::fail(ccl::Errc::invalid_argument,
@@ -149,12 +155,12 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
                            ncclConfig_t* config) {
-  return answer([&] { return split(comm, color, key, made, config); });
+  return answer_in_group([&] { return split(comm, color, key, made, config); });
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
                             ncclConfig_t* config, int flags) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     if (count < 0 || (excluded == nullptr && count > 0)) {
       return ccl::fail(
           ccl::Errc::invalid_argument,
@@ -168,7 +174,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 
 // As in NCCL, a null communicator has ended: a rank without a color has no other.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
     CCL_TRY(auto member, member_of(comm));
     if (member->is_revoked()) {
@@ -178,9 +184,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     CCL_TRY(const auto ready, member->ready());
     if (member->blocking) {
       member->wait_deferred();
-      return member->end();
+      return member->end(EndWaits::all_ranks);
     }
-    CCL_CHECK(member->defer([member] { return member->end(); }));
+    CCL_CHECK(member->defer([member] { return member->end(EndWaits::all_ranks); }));
     return ccl::fail(ccl::Errc::in_progress, "");
   });
 }
@@ -191,19 +197,20 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     // A communicator that is still being created stays, and can be aborted.
     if (member->created()) CCL_CHECK(take_from(comm));
     if (member->is_revoked()) member->abandon();
-    if (!member->created()) return member->end();
+    if (!member->created()) return member->end(EndWaits::own_work);
     if (!member->blocking) {  // nobody can ask for its end any more
-      return member->defer([member] { return member->end(); });
+      return member->defer([member] { return member->end(EndWaits::own_work); });
     }
     member->wait_deferred();
-    return member->end();
+    return member->end(EndWaits::own_work);
   });
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
-    CCL_TRY(const auto member, take_from(comm));
+    CCL_TRY(auto member, take_from(comm));
     member->abort();
+    Group::of_this_thread().release(std::move(member));
     return {};
   });
 }

@@ -8,13 +8,19 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "nccl/api.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/plug_in/env.hpp"
+#include "settings/report.hpp"
 
 namespace ccl::detail::nccl {
 
@@ -23,6 +29,38 @@ UniqueId id_of(const ncclUniqueId& given) {
   static_assert(sizeof id.bytes == sizeof given.internal);
   std::memcpy(id.bytes.data(), given.internal, sizeof given.internal);
   return id;
+}
+
+namespace {
+
+/// Returns the id that NCCL_COMM_ID stands for, if it is set.
+Result<std::optional<UniqueId>> id_of_setting() {
+  CCL_TRY(const std::string address, setting_text("COMM_ID"));
+  if (address.empty()) return std::optional<UniqueId>{};
+  auto id = unique_id_at(address, "NCCL_COMM_ID");
+  if (id) return std::optional{*id};
+  id.error().what = fmt::format("{}: {}", variable_of("COMM_ID"), id.error().what);
+  return fail(std::move(id).error());
+}
+
+/// Name of a family of ranks whose id may be used again, equal on all ranks: they create such
+/// communicators in one order.
+std::string family_of(const UniqueId& id, int rank) {
+  struct Uses {
+    std::map<std::pair<std::string, int>, int> all;
+    ForkMutex mutex{[this] { renew(all); }};
+  };
+  static constinit MadeOnce<Uses> uses;
+  const std::string text = id.to_string();
+  const std::lock_guard lock{uses.get().mutex};
+  return fmt::format("{} {}", text, uses.get().all[{text, rank}]++);
+}
+
+}  // namespace
+
+Result<UniqueId> new_id() {
+  CCL_TRY(const auto fixed, id_of_setting());
+  return fixed ? *fixed : create_unique_id();
 }
 
 Result<void> check_rank(int rank, int ranks) {
@@ -78,12 +116,19 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   if (ids.empty()) return fail(Errc::invalid_argument, "there is no id; pass one or more");
   const int device = current_device();
   wanted.device = device >= 0 ? device : Config::automatic;
-  auto member = std::make_shared<Member>(device, wanted, ids.front().to_string());
+  CCL_TRY(const auto fixed, id_of_setting());
+  const bool is_fixed = fixed && *fixed == ids.front();
+  const bool opens_root = is_fixed && rank == 0 && ranks > 1;
+  auto member = std::make_shared<Member>(
+      device, wanted, is_fixed ? family_of(*fixed, rank) : ids.front().to_string());
   *comm = new_handle(member);
   Member& whose = *member;
   wanted.blocking = false;  // the member waits
-  return Group::of_this_thread().submit(std::move(member), [&whose, ids, rank, ranks, wanted] {
-    return bring_up(whose, [&] { return Communicator::create(ids, rank, ranks, wanted); });
+  return Group::of_this_thread().submit(std::move(member), [=, &whose] {
+    return bring_up(whose, [&]() -> Result<Communicator> {
+      if (opens_root) CCL_CHECK(ccl::start_root(ids.front(), rank));
+      return Communicator::create(ids, rank, ranks, wanted);
+    });
   });
 }
 

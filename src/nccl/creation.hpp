@@ -15,6 +15,9 @@
 namespace ccl::detail::nccl {
 
 UniqueId id_of(const ncclUniqueId& given);
+/// Returns the id for the ranks of a new communicator. As in NCCL, it is the same on all ranks if
+/// NCCL_COMM_ID names an address, and rank 0 listens there when it joins. Else it is a new one.
+Result<UniqueId> new_id();
 /// Fails with `Errc::invalid_argument` unless 0 <= rank < ranks.
 Result<void> check_rank(int rank, int ranks);
 /// Creates the communicator of a member, and its signals if its configuration wants them early.

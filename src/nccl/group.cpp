@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
 #include "base/exceptions.hpp"
+#include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
 #include "comm/peer_waits.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/errors.hpp"
@@ -122,9 +126,14 @@ void Group::spoil(const Error& why) noexcept {
   spoilt_ = without_exceptions([&]() -> Result<void> { return fail(why); });
 }
 
+void Group::release(std::shared_ptr<Member> aborted) {
+  if (depth_ > 0) aborted_.push_back(std::move(aborted));
+}
+
 Result<std::optional<double>> Group::simulate() {
   CCL_CHECK(check_begun("ncclGroupSimulateEnd"));
   if (--depth_ > 0) return std::optional<double>{};
+  const auto aborted = std::exchange(aborted_, {});
   const std::vector<Part> parts = std::exchange(parts_, {});
   const auto spoilt = std::exchange(spoilt_, {});
   const Error none_made{Errc::invalid_usage,
@@ -158,9 +167,15 @@ void Group::Lane::advance(Result<void> done) {
   ++step_;
   if (done) return skip_empty();
   parts_[part_]->give_up(done.error());
+  failures_.emplace(parts_[part_], done.error());
   if (result_) result_ = std::move(done);
   ++part_, step_ = 0;
   skip_empty();
+}
+
+Result<void> Group::Lane::result_of(const Part& part) const {
+  const auto failure = failures_.find(&part);
+  return failure == failures_.end() ? Result<void>{} : fail(failure->second);
 }
 
 bool Group::Lane::launch_next() {
@@ -224,6 +239,68 @@ Result<void> Group::run_beside(const std::vector<Lane*>& lanes) {
   return result;
 }
 
+/// Lane whose ranks' queues each have a step of it. All of them are in progress until it has run,
+/// and it runs when the earlier steps of all have ended.
+class Group::DeferredLane {
+ public:
+  DeferredLane(Parts parts, const Lane& lane)
+      : parts_{std::move(parts)}, lane_{lane}, missing_{lane.parts().size()} {}
+
+  /// Step of one rank. The last one to arrive runs the lane, and the others wait for it.
+  Result<void> arrive(const Part& part) {
+    std::unique_lock lock{mutex_};
+    if (--missing_ == 0 && failed_) {
+      lock.unlock();  // nobody else changes the lane
+      auto done = without_exceptions([&]() -> Result<void> {
+        lane_.run();
+        return lane_.result();
+      });
+      if (!done) lane_.give_up(done.error());
+      lock.lock();
+      if (!done && lane_.result()) failed_ = std::move(done);
+      ended_ = true;
+      changed_.notify_all();
+    }
+    changed_.wait(lock, [this] { return ended_ || !failed_; });
+    return failed_ ? lane_.result_of(part) : failed_;
+  }
+  /// Ends the lane if a rank's queue does not take its step.
+  void give_up(const Error& why) {
+    lane_.give_up(why);
+    const std::lock_guard lock{mutex_};
+    failed_ = fail(why);
+    changed_.notify_all();
+  }
+
+ private:
+  Parts parts_;
+  Lane lane_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t missing_;  // ranks whose steps have not begun
+  bool ended_ = false;
+  Result<void> failed_;  // for a reason that is none of a part's
+};
+
+Result<void> Group::defer(const Parts& parts, const Lane& lane) {
+  // Two threads add steps of several ranks in one order to all queues, or each could wait for the
+  // other.
+  struct Order {
+    ForkMutex mutex{[] {}};
+  };
+  static constinit MadeOnce<Order> order;
+  const std::lock_guard lock{order.get().mutex};
+  const auto deferred = std::make_shared<DeferredLane>(parts, lane);
+  for (const Part* part : lane.parts()) {
+    auto queued = without_exceptions(
+        [&] { return part->member->defer([deferred, part] { return deferred->arrive(*part); }); });
+    if (queued) continue;
+    deferred->give_up(queued.error());
+    return queued;
+  }
+  return {};
+}
+
 /// A launch may wait for a place in the GPU's queue, and the kernels there for those of the other
 /// ranks. So ranks take turns with each step.
 Result<void> Group::run(const Parts& parts) {
@@ -251,16 +328,8 @@ Result<void> Group::run(const Parts& parts) {
       waiting.push_back(&lane);
       continue;
     }
-    auto deferred = lane.first().defer([parts, lane]() mutable {
-      auto done = without_exceptions([&lane]() -> Result<void> {
-        lane.run();
-        return lane.result();
-      });
-      if (!done) lane.give_up(done.error());
-      return done;
-    });
+    auto deferred = defer(parts, lane);
     goes_on = goes_on || deferred;
-    if (!deferred) lane.give_up(deferred.error());
     if (result && !deferred) result = std::move(deferred);
   }
   auto waited = run_beside(waiting);
@@ -275,6 +344,7 @@ Result<void> Group::run(const Parts& parts) {
 Result<void> Group::end() {
   CCL_CHECK(check_begun("ncclGroupEnd"));
   if (--depth_ > 0) return {};
+  const auto aborted = std::exchange(aborted_, {});  // outlives the run
   const auto parts = std::make_shared<const std::vector<Part>>(std::exchange(parts_, {}));
   if (const auto spoilt = std::exchange(spoilt_, {}); !spoilt) {
     for (const Part& part : *parts) part.give_up(spoilt.error());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -37,6 +38,9 @@ class Group {
   Result<void> submit_launch(std::shared_ptr<Member> member, Step step);
   /// Records an invalid call: the group fails, and none of its calls runs.
   void spoil(const Error& why) noexcept;
+  /// Releases a rank that was aborted: at the end of the group, when all aborts of the group have
+  /// been called. The release waits for launches, which may wait for other ranks of this thread.
+  void release(std::shared_ptr<Member> aborted);
 
  private:
   struct Part {
@@ -70,8 +74,8 @@ class Group {
     bool launch_next();
     void run();                                             // what is left
     const Result<void>& result() const { return result_; }  // the first failure
+    Result<void> result_of(const Part& part) const;
     HostStream& worker() const { return parts_.front()->member->worker(); }
-    Member& first() const { return *parts_.front()->member; }
     bool is_deferred() const;
     void give_up(const Error& why) const noexcept;
     void wait_deferred() const;  // waits for what was deferred earlier
@@ -82,10 +86,14 @@ class Group {
     std::vector<const Part*> parts_;
     std::size_t part_ = 0, step_ = 0;
     Result<void> result_;
+    std::map<const Part*, Error> failures_;
   };
+  class DeferredLane;
   using Parts = std::shared_ptr<const std::vector<Part>>;
   static std::vector<Lane> lanes_of(const std::vector<Part>& parts);
   static Result<void> run(const Parts& parts);
+  /// Runs the rest of a lane later, behind earlier deferred steps of its ranks.
+  static Result<void> defer(const Parts& parts, const Lane& lane);
   /// Waits for lanes on threads of their own. Returns the first failure.
   static Result<void> run_beside(const std::vector<Lane*>& lanes);
   Part& part_of(std::shared_ptr<Member> member);
@@ -94,6 +102,7 @@ class Group {
 
   int depth_ = 0;
   std::vector<Part> parts_;
+  std::vector<std::shared_ptr<Member>> aborted_;
   Result<void> spoilt_;
 };
 

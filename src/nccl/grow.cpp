@@ -111,7 +111,7 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
 
 ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank,
                           ncclComm_t* made, ncclConfig_t* config) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(made, "newcomm"));
     *made = nullptr;
     if (comm != nullptr) return grow_existing(comm, ranks, rank, made, config);

@@ -6,8 +6,6 @@
 #include <deque>
 #include <limits>
 #include <list>
-#include <map>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -15,7 +13,7 @@
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
 #include "base/thread.hpp"
-#include "nccl/device/devices.hpp"
+#include "comm/state.hpp"
 #include "nccl/errors.hpp"
 #include "nccl/plug_in/profiler.hpp"
 
@@ -29,45 +27,14 @@ namespace {
 
 constexpr const char* abort_called = "ncclCommAbort was called";
 
-/// Ranks of one communicator in this process.
-struct Family {
-  int live = 0;
-  std::vector<std::thread> ending;
-};
-struct Families {
-  std::map<std::string, Family> all;
-  std::deque<ncclComm> handles;
-  ForkMutex mutex{[this] {
-    renew(all);
-    renew(handles);
-  }};
+struct Handles {
+  std::deque<ncclComm> all;
+  ForkMutex mutex{[this] { renew(all); }};
 };
 // Never destroyed: ranks may be ending while the process exits.
-Families& families() {
-  static constinit MadeOnce<Families> all;
+Handles& handles() {
+  static constinit MadeOnce<Handles> all;
   return all.get();
-}
-
-/// Keeps memory for the ending threads of all ranks, so that none is lost.
-void make_room(const std::string& name) {
-  const std::lock_guard lock{families().mutex};
-  Family& family = families().all[name];
-  family.ending.reserve(family.ending.size() + std::size_t(family.live));
-}
-
-/// Removes one rank. The last one waits for all to end; returns true if this was it.
-bool go_from(const std::string& name, std::thread ending) {
-  std::vector<std::thread> endings;
-  {
-    const std::lock_guard lock{families().mutex};
-    Family& family = families().all[name];
-    if (ending.joinable()) family.ending.push_back(std::move(ending));  // has room: see `end`
-    if (--family.live > 0) return false;
-    endings = std::move(family.ending);
-    families().all.erase(name);
-  }
-  for (auto& thread : endings) thread.join();
-  return true;
 }
 
 cuda::std::unexpected<Error> no_handle(const char* what) {
@@ -107,8 +74,7 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
   };
   Result<void> done = without_exceptions([&]() -> Result<void> {
     CCL_CHECK(all_of_it());
-    const std::lock_guard lock{families().mutex};
-    ++families().all[family_].live;
+    join_family(family_, comm_->ranks());
     return {};
   });
   const std::lock_guard lock{mutex_};
@@ -277,25 +243,29 @@ Result<void> Member::drop_memory(const void* handle) {
                           handle));
 }
 
-Result<void> Member::end() {
-  CCL_TRY(const Communicator comm, ready());
-  make_room(family_);
-  auto result = std::make_shared<Result<void>>();
+void Member::add_window(std::shared_ptr<RegisteredWindow> window) {
+  const std::lock_guard lock{mutex_};
+  windows_.push_back(std::move(window));
+}
+
+bool Member::drop_window(const RegisteredWindow* window) {
+  const std::lock_guard lock{mutex_};
+  return std::erase_if(windows_, [window](const auto& one) { return one.get() == window; }) > 0;
+}
+
+Result<void> Member::end(EndWaits waits) {
+  CCL_TRY(Communicator comm, ready());
+  prepare_end(family_);
   if (!leave()) return {};
-  // Work on the GPU needs the operations until it has run.
-  auto ending = own_thread("the end of a communicator", [self = shared_from_this(), comm, result] {
-    *result = without_exceptions([&]() -> Result<void> {
-      const OnDevice here{self->device};
-      CCL_CHECK(wait_for_device());
-      return comm.finalize();
-    });
-  });
-  if (!ending) {  // the other ranks would wait
-    comm.abort("no thread for its end");
-    (void)go_from(family_, {});
-    return fail(std::move(ending).error());
+  auto ending = Ending::start(comm, shared_from_this());
+  if (ending) {
+    auto ended = leave_family(family_, *ending, waits);
+    if (blocking || waits == EndWaits::own_work) return ended;
+    return (*ending)->wait_for_all();  // on a thread that no other rank needs
   }
-  return go_from(family_, *std::move(ending)) ? *result : Result<void>{};
+  comm.abort("no thread for its end");  // the other ranks would wait
+  (void)leave_family(family_, nullptr, waits);
+  return fail(std::move(ending).error());
 }
 
 void Member::abort() {
@@ -310,7 +280,7 @@ void Member::abort() {
 }
 
 void Member::abandon() {
-  if (leave()) (void)go_from(family_, {});
+  if (leave()) (void)leave_family(family_, nullptr, EndWaits::own_work);
 }
 
 Result<void> Member::revoke() {
@@ -371,7 +341,7 @@ Result<void> Member::suspend() {
     if (suspended_) return fail(Errc::invalid_usage, "the communicator is suspended already");
     comm = comm_;
   }
-  CCL_CHECK(wait_for_device());
+  CCL_CHECK(Access::state(*comm)->await_calls("ncclCommSuspend"));
   CCL_CHECK(comm->barrier());
   const std::lock_guard lock{mutex_};
   suspended_ = true;
@@ -407,10 +377,10 @@ Result<void> Member::make_signals() {
   return {};
 }
 
-Result<Signals*> Member::signals() const {
+Result<std::shared_ptr<Signals>> Member::signals() const {
   const std::lock_guard lock{mutex_};
   CCL_CHECK(check_usable());
-  if (signals_) return signals_.get();
+  if (signals_) return signals_;
   return fail(Errc::invalid_usage,
               "the communicator has no signals yet; register a window before, which all ranks do, "
               "or create it with config.rmaEagerInit = 1");
@@ -455,8 +425,8 @@ std::string Member::next_family(const std::string& how) {
 }
 
 ncclComm_t new_handle(std::shared_ptr<Member> member) {
-  const std::lock_guard lock{families().mutex};
-  ncclComm& handle = families().handles.emplace_back();
+  const std::lock_guard lock{handles().mutex};
+  ncclComm& handle = handles().all.emplace_back();
   handle.member = std::move(member);
   return &handle;
 }

@@ -23,8 +23,11 @@
 #include "nccl/abi/operations.hpp"
 #include "nccl/abi/rows.hpp"
 #include "nccl/device/signals.hpp"
+#include "nccl/family.hpp"
 
 namespace ccl::detail::nccl {
+
+struct RegisteredWindow;
 
 /// A rank of a communicator, from the creating call on.
 class Member : public std::enable_shared_from_this<Member> {
@@ -76,9 +79,9 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Thread for the member's part of a group of several ranks' calls.
   HostStream& worker();
 
-  /// Ends the communicator, once, and waits for all ranks. One thread may end ranks of one process
-  /// one after the other: only the last one waits.
-  Result<void> end();
+  /// Ends the communicator, once. One thread may end ranks of one process one after the other: only
+  /// the last one waits. See `leave_family`.
+  Result<void> end(EndWaits waits);
   /// Ends running operations, here and on other ranks. Waits for no rank.
   void abort();
   /// Records that the communicator was aborted: its end waits for no rank.
@@ -102,13 +105,18 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Creates the counters of signals, once. Collective.
   Result<void> make_signals();
   /// Fails with `Errc::invalid_usage` if there are none.
-  Result<Signals*> signals() const;
+  Result<std::shared_ptr<Signals>> signals() const;
 
   /// Registers memory with the NICs. Returns its handle, which counts until `drop_memory` or until
   /// this object is destroyed.
   Result<void*> add_memory(void* memory, std::size_t bytes);
   /// Fails with `Errc::invalid_argument` if it is no handle.
   Result<void> drop_memory(const void* handle);
+
+  /// Keeps a window until `drop_window`, or until this object is destroyed.
+  void add_window(std::shared_ptr<RegisteredWindow> window);
+  /// Returns false if this rank does not have the window.
+  bool drop_window(const RegisteredWindow* window);
 
   /// Adds a reduction of ncclRedOpCreatePreMulSum, which has one type.
   Result<int> add_scaling(const RedOp& op, DataType type);
@@ -135,7 +143,7 @@ class Member : public std::enable_shared_from_this<Member> {
   std::unique_ptr<RowCalls> rows_;          // null before the first call
   std::optional<Result<void>> created_;
   bool left_ = false, aborted_ = false, revoked_ = false, suspended_ = false;
-  std::unique_ptr<Signals> signals_;
+  std::shared_ptr<Signals> signals_;
   std::deque<std::function<Result<void>()>> deferred_;
   std::atomic<bool> deferring_{false};  // a thread runs the deferred steps; set under the mutex
   Result<void> deferred_result_;
@@ -144,6 +152,7 @@ class Member : public std::enable_shared_from_this<Member> {
   std::vector<std::optional<std::pair<RedOp, DataType>>> scalings_;
   std::optional<HostStream> worker_;
   std::list<RegisteredBuffer> memory_;  // a handle is the address of one
+  std::vector<std::shared_ptr<RegisteredWindow>> windows_;
 };
 
 ncclComm_t new_handle(std::shared_ptr<Member> member);

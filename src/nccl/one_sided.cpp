@@ -23,7 +23,7 @@ template <class Step>
 Result<void> launch(std::shared_ptr<Member> member, Step step) {
   Member& whose = *member;
   return Group::of_this_thread().submit_launch(std::move(member), [&whose, step]() -> Result<void> {
-    CCL_TRY(const Signals* const signals, whose.signals());
+    CCL_TRY(const auto signals, whose.signals());
     return step(*signals);
   });
 }
@@ -67,7 +67,7 @@ Result<std::vector<ncclWaitSignalDesc_t>> waits_of(const ncclWaitSignalDesc_t* g
 
 /// Checks at once what is known when the call is made; a communicator in creation has no signals.
 Result<void> check_now(const Member& member, const SignalPlace& place) {
-  CCL_TRY(const Signals* const signals, member.signals());
+  CCL_TRY(const auto signals, member.signals());
   return signals->check(place);
 }
 
@@ -79,40 +79,38 @@ using namespace ccl::detail::nccl;
 ncclResult_t ncclPutSignal(const void* send, std::size_t count, ncclDataType_t type, int peer,
                            ncclWindow_t window, std::size_t offset, int signal, int context,
                            unsigned flags, ncclComm_t comm, cudaStream_t stream) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
     CCL_CHECK(check_flags(flags));
     const SignalPlace place{peer, signal, context};
     CCL_TRY(const auto put, put_of(send, count, type, peer, window, offset));
     CCL_CHECK(check_now(*member, place));
-    return launch(std::move(member), [=](const Signals& signals) -> ccl::Result<void> {
-      CCL_CHECK(signals.copy(put.to, put.send, put.bytes, stream));
-      return signals.send(place, stream);
+    return launch(std::move(member), [=](Signals& signals) {
+      return signals.put(put.to, put.send, put.bytes, place, stream);
     });
   });
 }
 
 ncclResult_t ncclSignal(int peer, int signal, int context, unsigned flags, ncclComm_t comm,
                         cudaStream_t stream) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
     CCL_CHECK(check_flags(flags));
     const SignalPlace place{peer, signal, context};
     CCL_CHECK(check_now(*member, place));
-    return launch(std::move(member),
-                  [=](const Signals& signals) { return signals.send(place, stream); });
+    return launch(std::move(member), [=](Signals& signals) { return signals.send(place, stream); });
   });
 }
 
 ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t* given, ncclComm_t comm,
                             cudaStream_t stream) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
     CCL_TRY(const auto waits, waits_of(given, count));
     for (const auto& one : waits) {
       CCL_CHECK(check_now(*member, {one.peer, one.sigIdx, one.ctx}));
     }
-    return launch(std::move(member), [=](const Signals& signals) -> ccl::Result<void> {
+    return launch(std::move(member), [=](Signals& signals) -> ccl::Result<void> {
       for (const auto& one : waits) {
         CCL_CHECK(signals.wait({one.peer, one.sigIdx, one.ctx}, std::uint64_t(one.opCnt), stream));
       }

@@ -78,7 +78,7 @@ using namespace ccl::detail::nccl;
 
 ncclResult_t cclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                              const cclCommOptions_t* options) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_CHECK(check_size(options, "options"));
     return join(comm, ranks, {&id, 1}, rank, nullptr,
                 [&](MemberConfig& config) { apply(*options, config); });

@@ -27,7 +27,7 @@ Result<void> submit(ncclComm_t comm, Result<void> (Member::*step)()) {
 using namespace ccl::detail::nccl;
 
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(const auto member, member_of(comm));
     CCL_TRY(const auto ready, member->ready());
     if ((flags & NCCL_SUSPEND_MEM) == 0) return {};
@@ -41,7 +41,7 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
   });
 }
 ncclResult_t ncclCommResume(ncclComm_t comm) {
-  return answer([&] { return submit(comm, &Member::resume); });
+  return answer_in_group([&] { return submit(comm, &Member::resume); });
 }
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, std::uint64_t* value) {

@@ -15,7 +15,7 @@
 
 /// Target of NCCL's window. Handles are small and never freed, so a late use is detected.
 struct ncclWindow_vidmem {
-  std::shared_ptr<ccl::detail::nccl::RegisteredWindow> registered;
+  std::weak_ptr<ccl::detail::nccl::RegisteredWindow> registered;  // its `Member` owns it
 };
 
 namespace ccl::detail::nccl {
@@ -30,10 +30,12 @@ Handles& handles() {
   return all.get();
 }
 
-ncclWindow_t new_handle(Window window, void* memory) {
+ncclWindow_t new_handle(Member& whose, Window window, void* memory) {
+  auto registered = std::make_shared<RegisteredWindow>(std::move(window), memory);
+  whose.add_window(registered);
   const std::lock_guard lock{handles().mutex};
   auto& made = handles().all.emplace_back();
-  made.registered = std::make_shared<RegisteredWindow>(std::move(window), memory);
+  made.registered = std::move(registered);
   return &made;
 }
 
@@ -42,10 +44,11 @@ cuda::std::unexpected<Error> no_window(const char* what) {
               fmt::format("the window {}; pass one that ncclCommWindowRegister gave", what));
 }
 
-Result<std::shared_ptr<RegisteredWindow>> take_from(ncclWindow_t window) {
-  const std::lock_guard lock{handles().mutex};
-  if (!window->registered) return no_window("was deregistered already");
-  return std::exchange(window->registered, nullptr);
+/// Takes a window from its rank. Its handle is an ended one from now on.
+Result<std::shared_ptr<RegisteredWindow>> take_from(Member& whose, ncclWindow_t window) {
+  CCL_TRY(auto registered, window_of(window));
+  if (whose.drop_window(registered.get())) return registered;
+  return no_window("belongs to another communicator, or was deregistered meanwhile");
 }
 
 Result<void> check_flags(int flags) {
@@ -70,7 +73,7 @@ Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWin
   auto window = Window::create(comm, memory, Index(bytes));
   auto signals = window ? whose.make_signals() : Result<void>{};
   if (window && signals) {
-    *made = new_handle(*std::move(window), memory);
+    *made = new_handle(whose, *std::move(window), memory);
     return {};
   }
   Error why = window ? std::move(signals).error() : std::move(window).error();
@@ -84,8 +87,9 @@ Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWin
 Result<std::shared_ptr<RegisteredWindow>> window_of(ncclWindow_t window) {
   if (window == nullptr) return no_window("is null");
   const std::lock_guard lock{handles().mutex};
-  if (!window->registered) return no_window("was deregistered");
-  return window->registered;
+  auto registered = window->registered.lock();
+  if (!registered) return no_window("was deregistered, or its communicator has ended");
+  return registered;
 }
 
 Result<std::byte*> part_of(const RegisteredWindow& window, int rank, std::size_t offset,
@@ -109,7 +113,7 @@ using namespace ccl::detail::nccl;
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes,
                                     ncclWindow_t* made, int flags) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(made, "win"));
     *made = nullptr;
     CCL_TRY(auto member, member_of(comm));
@@ -125,12 +129,13 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
-  return answer([&]() -> ccl::Result<void> {
+  return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
     if (window == nullptr) return {};
-    CCL_TRY(const auto registered, take_from(window));
-    return Group::of_this_thread().submit(std::move(member),
-                                          [registered] { return registered->window.close(); });
+    CCL_TRY(const auto registered, take_from(*member, window));
+    // Ends with this step, without the other ranks: their mappings of this memory are their own.
+    return Group::of_this_thread().submit_launch(
+        std::move(member), [registered]() -> ccl::Result<void> { return {}; });
   });
 }
 

@@ -9,7 +9,8 @@
 
 namespace ccl::detail::nccl {
 
-/// Memory of all ranks of a communicator that ncclCommWindowRegister made known.
+/// Memory of all ranks of a communicator that ncclCommWindowRegister made known. The rank owns it:
+/// a window that is not deregistered ends with its communicator.
 struct RegisteredWindow {
   Window window;
   void* memory;  // of this rank

@@ -15,6 +15,8 @@ struct FakeAllocation {
   int device = 0;
   bool legacy = false;            // has handles of the legacy kind
   unsigned long long number = 0;  // identity, which is not used again
+  CUdeviceptr mapped = 0;         // where the mapping of a handle begins; 0: as the allocation
+  std::size_t mapped_bytes = 0;
 };
 
 /// Answers `cuPointerGetAttributes` for an address in `memory`.
@@ -42,6 +44,12 @@ inline CUresult answer_attributes(const FakeAllocation& memory, unsigned count,
         break;
       case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *static_cast<unsigned long long*>(to[n]) = memory.number;
+        break;
+      case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *static_cast<CUdeviceptr*>(to[n]) = memory.mapped != 0 ? memory.mapped : memory.begin;
+        break;
+      case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        *static_cast<std::size_t*>(to[n]) = memory.mapped != 0 ? memory.mapped_bytes : memory.bytes;
         break;
       default:
         return CUDA_ERROR_INVALID_VALUE;

@@ -36,8 +36,7 @@ class Window {
   /// - memory of cuMem handles that export file descriptors to ranks of this host, and fabric
   ///   handles to those of other hosts in the NVLink domain.
   /// - part of a `SharedMemory`.
-  /// No other access is allowed during the call, because it writes to the first word and restores
-  /// it. CPU ranks of other processes require `SharedMemory`.
+  /// The call does not access the memory. CPU ranks of other processes require `SharedMemory`.
   static Result<Window> create(const Communicator& comm, void* data, Index bytes);
   /// Registers memory that the window keeps alive.
   static Result<Window> create(const Communicator& comm, const SharedMemory& memory);

@@ -111,7 +111,7 @@ class Maker {
     }));
     Result<void> so_far = check_parts(state_, parts);
     for (int p = 0; p < ranks && so_far; ++p) so_far = find_part(parts, p);
-    if (state_.device.gpu) return on_gpu(so_far);
+    if (state_.device.gpu) return on_gpu(so_far, parts);
     return on_host(so_far);
   }
 
@@ -140,7 +140,7 @@ class Maker {
     return fail(std::move(error));
   }
 
-  Result<void> on_gpu(Result<void> so_far) {
+  Result<void> on_gpu(Result<void> so_far, const std::vector<Part>& parts) {
     GpuBlock block;
     const auto prepare = [&]() -> Result<void> {
       CCL_CHECK(so_far);
@@ -178,6 +178,7 @@ class Maker {
       };
       const auto connect = [&, p](const Handshake& theirs) -> Result<void> {
         CCL_CHECK(mapping.connect(theirs));
+        CCL_CHECK(check_mapping(mapping.theirs(), parts[std::size_t(p)], p));
         made_->at[std::size_t(p)] = mapping.theirs().at();
         made_->holds->gpu.push_back(mapping.theirs());
         return {};
@@ -186,42 +187,29 @@ class Maker {
     }
     CCL_CHECK(
         swap_handshakes(state_, window_name, P2pTransport::name, prepared, rendezvous_points));
-    return prove();
+    state_.observers.add(made_);  // before any rank uses it
+    return all_agree(state_, window_name, {});
   }
 
-  /// Writes a token to the own memory and reads all tokens through the mappings. Fails with
-  /// `Errc::not_supported` and the peer if a mapping has another offset or its path does not work.
-  Result<void> prove() {
-    const auto size = std::min<std::size_t>(sizeof(Word), std::size_t(made_->bytes));
-    const auto token_of = [this](int rank) {
-      return (0x5ca1ab1e'00000000u + Word(rank) * 0x01010101u) ^ Word(number_) << 32;
-    };
-    Word before = 0;
-    const Word mine = token_of(state_.identity.rank());
-    auto done = state_.device.gpu->get(&before, made_->base, size);
-    if (done) done = state_.device.gpu->put(made_->base, &mine, size);
-    done = all_agree(state_, window_name, done);
-    if (!done) return done;
-    const auto look = [&]() -> Result<void> {
-      for (int p = 0; p < state_.identity.ranks(); ++p) {
-        Word seen = 0;
-        const Word want = token_of(p);
-        CCL_CHECK(state_.device.gpu->get(&seen, made_->at[std::size_t(p)], size));
-        if (std::memcmp(&seen, &want, size) == 0) continue;
-        Error error{Errc::not_supported,
-                    fmt::format("the memory of rank {} does not appear where rank {} has mapped it "
-                                "(a small allocation that shares its pages, or an IOMMU in the "
-                                "way); take SharedMemory, or an allocation of 2 MiB or more",
-                                p, state_.identity.rank())};
-        error.peer = p;
-        return fail(std::move(error));
-      }
-      return {};
-    };
-    done = all_agree(state_, window_name, look());
-    const auto restored = state_.device.gpu->put(made_->base, &before, size);
-    if (done && restored) state_.observers.add(made_);  // before any rank uses it
-    return all_agree(state_, window_name, done ? restored : done);
+  /// Checks that a mapping begins where the peer's part does. Nothing is written: the program may
+  /// use its memory. `prove_paths` has tried the path with memory of ccl's own.
+  ///
+  /// Memory of this process is used at its own address, and a cuMem handle is mapped from its
+  /// begin. A legacy handle names all pages of an allocation, and a small allocation shares them
+  /// with others. The address within the pages is equal in all mappings.
+  Result<void> check_mapping(const GpuBlock& theirs, const Part& part, int p) const {
+    constexpr Word page = Word{2} << 20;  // of cudaMalloc
+    const GpuMemoryName& name = theirs.memory->name();
+    const auto at = reinterpret_cast<Word>(theirs.at());
+    const bool shares_pages = name.handles == 0 && name.bytes < page;
+    if (!elsewhere(p) || !shares_pages || at % page == part.address % page) return {};
+    Error error{Errc::not_supported,
+                fmt::format("the memory of rank {} does not appear where rank {} has mapped it "
+                            "(an allocation of {} bytes shares its pages with others); take "
+                            "SharedMemory, or an allocation of 2 MiB or more",
+                            p, state_.identity.rank(), name.bytes)};
+    error.peer = p;
+    return fail(std::move(error));
   }
 
   Result<void> on_host(const Result<void>& so_far) {

@@ -37,8 +37,6 @@ class OnDevice {
 
 /// Error for a failed call of the CUDA runtime that `what` names.
 Result<void> check_cuda(cudaError_t code, const char* what);
-/// Waits for all work queued on this thread's device.
-Result<void> wait_for_device();
 /// Work queued on `later` from now on runs after the work already queued on `earlier`.
 Result<void> put_after(cudaStream_t later, cudaStream_t earlier);
 /// Records an event of the program behind the stream's work.

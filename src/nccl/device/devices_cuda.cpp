@@ -8,6 +8,7 @@ namespace ccl::detail::nccl {
 
 Result<void> check_cuda(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return {};
+  (void)cudaGetLastError();  // reported here, so cleared for the next caller
   Error error{Errc::cuda, fmt::format("{} failed ({})", what, cudaGetErrorString(code))};
   error.os_code = int(code);
   return fail(std::move(error));
@@ -15,23 +16,19 @@ Result<void> check_cuda(cudaError_t code, const char* what) {
 
 int current_device() {
   int device = -1;
-  return cudaGetDevice(&device) == cudaSuccess ? device : -1;
+  return check_cuda(cudaGetDevice(&device), "cudaGetDevice") ? device : -1;
 }
 Result<void> set_device(int device) {
   const cudaError_t code = cudaSetDevice(device);
-  if (code == cudaSuccess) return {};
-  (void)cudaGetLastError();  // reported here, so cleared for the next caller
-  int count = 0;
-  (void)cudaGetDeviceCount(&count);
   if (code == cudaErrorInvalidDevice) {
+    int count = 0;
+    (void)check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    (void)cudaGetLastError();
     return fail(
         Errc::invalid_argument,
         fmt::format("there is no device {}; there are {} (CUDA_VISIBLE_DEVICES)", device, count));
   }
   return check_cuda(code, "cudaSetDevice");
-}
-Result<void> wait_for_device() {
-  return check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 Result<void> put_after(cudaStream_t later, cudaStream_t earlier) {
   cudaEvent_t event = nullptr;

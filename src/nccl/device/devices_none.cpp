@@ -12,9 +12,6 @@ int current_device() {
 Result<void> set_device(int) {
   return {};
 }
-Result<void> wait_for_device() {
-  return {};
-}
 Result<void> put_after(cudaStream_t, cudaStream_t) {
   return {};  // calls block
 }

@@ -41,7 +41,7 @@ class HostWait {
 
 }  // namespace
 
-Result<std::unique_ptr<Signals>> Signals::create(const Communicator& comm, int contexts,
+Result<std::shared_ptr<Signals>> Signals::create(const Communicator& comm, int contexts,
                                                  int signals) {
   const Index counters = Index{contexts} * signals * comm.ranks();
   const Index bytes = std::max(Index{1}, 2 * counters) * Index{sizeof(std::uint64_t)};
@@ -51,7 +51,7 @@ Result<std::unique_ptr<Signals>> Signals::create(const Communicator& comm, int c
     return fail(std::move(memory).error());
   }
   CCL_TRY(auto window, Window::create(comm, *memory));
-  return std::unique_ptr<Signals>{
+  return std::shared_ptr<Signals>{
       new Signals{comm, *std::move(memory), std::move(window), contexts, signals}};
 }
 
@@ -72,28 +72,46 @@ std::uint64_t* Signals::counter(int at, int source, const SignalPlace& place) co
   return window_.of<std::uint64_t>(at).data() + row * std::size_t(comm_.ranks()) + source;
 }
 
-Result<void> Signals::copy(void* to, const void* from, std::size_t bytes,
-                           cudaStream_t stream) const {
-  if (bytes == 0) return {};
-  if (comm_.device() >= 0) return copy_on_gpu(to, from, bytes, stream);
-  std::memmove(to, from, bytes);
-  return {};
+template <class Work>
+Result<void> Signals::queue(cudaStream_t stream, Work&& work) {
+  CommState& state = *Access::state(comm_);
+  CCL_CHECK(state.ready());
+  GpuOrder& order = *state.device.order;
+  CCL_CHECK(order.before(stream, shared_from_this()));
+  auto done = work();
+  auto marked = order.after(stream);  // some of it may run after a failure, too
+  return done ? marked : done;
 }
 
-Result<void> Signals::send(const SignalPlace& place, cudaStream_t stream) const {
+Result<void> Signals::put(void* to, const void* from, std::size_t bytes, const SignalPlace& place,
+                          cudaStream_t stream) {
+  if (comm_.device() < 0) {
+    if (bytes > 0) std::memmove(to, from, bytes);
+    return send(place, stream);
+  }
+  return queue(stream, [&]() -> Result<void> {
+    if (bytes > 0) CCL_CHECK(copy_on_gpu(to, from, bytes, stream));
+    return signal_on_gpu(counter(place.peer, comm_.rank(), place), stream);
+  });
+}
+
+Result<void> Signals::send(const SignalPlace& place, cudaStream_t stream) {
   std::uint64_t* const theirs = counter(place.peer, comm_.rank(), place);
-  if (comm_.device() >= 0) return signal_on_gpu(theirs, stream);
+  if (comm_.device() >= 0) {
+    return queue(stream, [&] { return signal_on_gpu(theirs, stream); });
+  }
   std::atomic_ref{*theirs}.fetch_add(1, std::memory_order_release);
   return {};
 }
 
-Result<void> Signals::wait(const SignalPlace& place, std::uint64_t times,
-                           cudaStream_t stream) const {
+Result<void> Signals::wait(const SignalPlace& place, std::uint64_t times, cudaStream_t stream) {
   if (comm_.device() < 0) return wait_on_host(place, times);
   std::uint64_t* const mine = counter(comm_.rank(), place.peer, place);
-  const auto& gpu = Access::state(comm_)->device.gpu;
-  return wait_on_gpu(mine, mine + count(), times,
-                     reinterpret_cast<const std::uint64_t*>(&gpu->watched().stop), stream);
+  const Word& stop = Access::state(comm_)->device.gpu->watched().stop;
+  return queue(stream, [&] {
+    return wait_on_gpu(mine, mine + count(), times, reinterpret_cast<const std::uint64_t*>(&stop),
+                       stream);
+  });
 }
 
 Result<void> Signals::wait_on_host(const SignalPlace& place, std::uint64_t times) const {

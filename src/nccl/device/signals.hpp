@@ -20,22 +20,27 @@ struct SignalPlace {
 /// Counters of one communicator, which ranks add to at their peers (ncclSignal). For each source,
 /// context and signal a rank has the number of signals that came, which only that source adds to,
 /// and the number that it has waited for.
-class Signals {
+///
+/// Work on a GPU is in the order of the communicator's launches, so the communicator's end waits
+/// for it, and the counters live until it has run.
+class Signals : public std::enable_shared_from_this<Signals> {
  public:
   /// Creates the counters. Collective. Fails with `Errc::not_supported` if ranks cannot address
   /// each other's memory.
-  static Result<std::unique_ptr<Signals>> create(const Communicator& comm, int contexts,
+  static Result<std::shared_ptr<Signals>> create(const Communicator& comm, int contexts,
                                                  int signals);
 
   /// Fails with `Errc::invalid_argument` for a rank, a signal or a context that is not there.
   Result<void> check(const SignalPlace& place) const;
-  /// Copies to a peer's memory in the order of the stream. CPU ranks ignore the stream.
-  Result<void> copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream) const;
+  /// Copies to a peer's memory in the order of the stream, then adds a signal there. CPU ranks
+  /// ignore the stream.
+  Result<void> put(void* to, const void* from, std::size_t bytes, const SignalPlace& place,
+                   cudaStream_t stream);
   /// Adds a signal at the peer, behind all earlier copies of the stream.
-  Result<void> send(const SignalPlace& place, cudaStream_t stream) const;
+  Result<void> send(const SignalPlace& place, cudaStream_t stream);
   /// Waits for the next `times` signals of the peer: this thread on CPU ranks, else the stream.
   /// Fails with `Errc::timed_out` after CCL_TIMEOUT on CPU ranks, and as the communicator does.
-  Result<void> wait(const SignalPlace& place, std::uint64_t times, cudaStream_t stream) const;
+  Result<void> wait(const SignalPlace& place, std::uint64_t times, cudaStream_t stream);
 
  private:
   Signals(Communicator comm, SharedMemory memory, Window window, int contexts, int signals)
@@ -44,6 +49,9 @@ class Signals {
         window_{std::move(window)},
         contexts_{contexts},
         signals_{signals} {}
+  /// Makes `work` a launch of the communicator.
+  template <class Work>
+  Result<void> queue(cudaStream_t stream, Work&& work);
   std::size_t count() const { return std::size_t(contexts_ * signals_ * comm_.ranks()); }
   std::uint64_t* counter(int at, int source, const SignalPlace& place) const;
   Result<void> wait_on_host(const SignalPlace& place, std::uint64_t times) const;

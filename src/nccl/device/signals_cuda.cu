@@ -22,8 +22,15 @@ __global__ void wait_for_signals(const volatile Counter* counter, Counter* taken
   *taken = until;
 }
 
-Result<void> launched(const char* what) {
-  return check_cuda(cudaGetLastError(), what);
+/// Launches one thread. Its own error is that of the call, and an earlier one of this thread is
+/// not.
+template <class... Params, class... Args>
+Result<void> launch(const char* what, void (*kernel)(Params...), cudaStream_t stream,
+                    Args... args) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = config.blockDim = dim3{1};
+  config.stream = stream;
+  return check_cuda(cudaLaunchKernelEx(&config, kernel, Params(args)...), what);
 }
 
 }  // namespace
@@ -33,15 +40,13 @@ Result<void> copy_on_gpu(void* to, const void* from, std::size_t bytes, cudaStre
                     "cudaMemcpyAsync to a peer's window");
 }
 Result<void> signal_on_gpu(std::uint64_t* counter, cudaStream_t stream) {
-  add_signal<<<1, 1, 0, stream>>>(reinterpret_cast<Counter*>(counter));
-  return launched("the launch of a signal");
+  return launch("the launch of a signal", add_signal, stream, reinterpret_cast<Counter*>(counter));
 }
 Result<void> wait_on_gpu(const std::uint64_t* counter, std::uint64_t* taken, std::uint64_t times,
                          const std::uint64_t* stop, cudaStream_t stream) {
-  wait_for_signals<<<1, 1, 0, stream>>>(reinterpret_cast<const Counter*>(counter),
-                                        reinterpret_cast<Counter*>(taken), times,
-                                        reinterpret_cast<const Counter*>(stop));
-  return launched("the launch of a wait for signals");
+  return launch("the launch of a wait for signals", wait_for_signals, stream,
+                reinterpret_cast<const Counter*>(counter), reinterpret_cast<Counter*>(taken),
+                Counter{times}, reinterpret_cast<const Counter*>(stop));
 }
 
 }  // namespace ccl::detail::nccl

@@ -43,7 +43,10 @@ bool rendezvous() {
   return changed.wait_for(lock, std::chrono::seconds{20}, [&] { return arrivals >= wanted; });
 }
 
-/// Broadcasts wait for the other rank, as a call does that makes connections. Gathers fail.
+bool gate_is_open = false;
+
+/// Broadcasts wait for the other rank, as a call does that makes connections. Scatters wait for the
+/// gate. Gathers fail.
 class Recorded : public Operations {
  public:
   explicit Recorded(int rank) : rank_{rank} {}
@@ -51,6 +54,11 @@ class Recorded : public Operations {
     if (call.kind == Kind::broadcast) {
       CCL_CHECK(detail::check_may_wait());
       if (!rendezvous()) return fail(Errc::timed_out, "the other rank did not come");
+    }
+    if (call.kind == Kind::scatter) {
+      CCL_CHECK(detail::check_may_wait());
+      std::unique_lock lock{mutex};
+      changed.wait(lock, [] { return gate_is_open; });
     }
     note(call);
     if (call.kind == Kind::gather) return fail(Errc::invalid_argument, "no gather");
@@ -73,24 +81,29 @@ class Recorded : public Operations {
 
 struct TwoRanks {
   std::vector<std::shared_ptr<Member>> members;
-  TwoRanks() {
+  bool one_stream = false;
+  /// Not blocking: both ranks' calls are on one stream of one GPU, too.
+  explicit TwoRanks(bool blocking = true) : one_stream{!blocking} {
     (void)gpus(2);
     const auto comms = create({0, 1});
     for (const auto& comm : comms) {
       REQUIRE(comm);
-      auto member = std::make_shared<Member>(comm->device(), MemberConfig{}, "ranks");
+      MemberConfig config;
+      config.blocking = blocking;
+      auto member = std::make_shared<Member>(one_stream ? 0 : comm->device(), config, "ranks");
       REQUIRE(member->create([&comm] { return comm; }));
       members.push_back(std::move(member));
     }
     ran.clear();
     arrivals = 0;
+    gate_is_open = false;
   }
   void call(int rank, Kind kind, int tag) {
     Call call;
     call.kind = kind;
     call.count = tag;
     // Ranks' streams differ; of one GPU only calls on one stream would be in order.
-    call.stream = reinterpret_cast<cudaStream_t>(std::uintptr_t(rank + 1));
+    call.stream = reinterpret_cast<cudaStream_t>(std::uintptr_t(one_stream ? 1 : rank + 1));
     CHECK(Group::of_this_thread().submit(members[std::size_t(rank)], call));
   }
   template <class F>
@@ -194,4 +207,74 @@ TEST_CASE("a part ends at its first failure, and the group has the first part's"
   CHECK(done.error().rank == 0);
   CHECK(tags(0) == std::vector<int>{1, 2});
   CHECK(tags(1) == std::vector<int>{1, 3});
+}
+
+namespace {
+void open_gate() {
+  const std::lock_guard lock{mutex};
+  gate_is_open = true;
+  changed.notify_all();
+}
+bool in_progress(const Member& member) {
+  const auto status = member.status();
+  return !status && status.error().code == Errc::in_progress;
+}
+}  // namespace
+
+TEST_CASE("all ranks of a stream are in progress until their common calls are done") {
+  TwoRanks ranks{false};
+  const auto begun = ranks.group([&] {
+    ranks.call(0, Kind::scatter, 1);
+    ranks.call(0, Kind::all_reduce, 2);
+    ranks.call(1, Kind::all_reduce, 3);
+    ranks.call(1, Kind::gather, 4);
+  });
+  CHECK((!begun && begun.error().code == Errc::in_progress));
+  for (const auto& member : ranks.members) CHECK(in_progress(*member));
+  // A later call of the second rank runs behind those of the group.
+  const auto later = ranks.group([&] { ranks.call(1, Kind::all_reduce, 5); });
+  CHECK((!later && later.error().code == Errc::in_progress));
+  std::this_thread::sleep_for(std::chrono::milliseconds{100});
+  for (const auto& member : ranks.members) CHECK(in_progress(*member));
+  CHECK(ran.empty());
+  open_gate();
+  for (const auto& member : ranks.members) member->wait_deferred();
+  CHECK(tags(0) == std::vector<int>{1, 2});
+  CHECK(tags(1) == std::vector<int>{3, 4, 5});
+  // The failure is that of the rank that has failed.
+  CHECK(ranks.members[0]->status());
+  const auto failed = ranks.members[1]->status();
+  CHECK((!failed && failed.error().code == Errc::invalid_argument));
+}
+
+TEST_CASE("calls of several ranks run behind earlier ones of each rank") {
+  TwoRanks ranks{false};
+  const auto first = ranks.group([&] { ranks.call(1, Kind::scatter, 1); });
+  CHECK((!first && first.error().code == Errc::in_progress));
+  const auto both = ranks.group([&] {
+    ranks.call(0, Kind::scatter, 2);
+    ranks.call(1, Kind::all_reduce, 3);
+  });
+  CHECK((!both && both.error().code == Errc::in_progress));
+  std::this_thread::sleep_for(std::chrono::milliseconds{100});
+  CHECK(ran.empty());
+  open_gate();
+  for (const auto& member : ranks.members) member->wait_deferred();
+  REQUIRE(ran.size() == 3);
+  CHECK(ran[0].tag == 1);
+  CHECK(tags(0) == std::vector<int>{2});
+  CHECK(tags(1) == std::vector<int>{1, 3});
+}
+
+TEST_CASE("an aborted rank is released when its group has ended") {
+  TwoRanks ranks;
+  const std::weak_ptr<Member> first = ranks.members[0];
+  CHECK(ranks.group([&] {
+    for (auto& member : ranks.members) {
+      member->abort();
+      Group::of_this_thread().release(std::exchange(member, nullptr));
+    }
+    CHECK(!first.expired());
+  }));
+  CHECK(first.expired());
 }

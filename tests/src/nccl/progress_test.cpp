@@ -147,7 +147,11 @@ TEST_CASE("windows, rest and the end of communicators that do not block") {
   CHECK((put == ncclInProgress || put == ncclSuccess));
   CHECK(NcclRanks::end_of(two.all[0]) == ncclSuccess);
   CHECK(memory[0][2] == 5);
-  two.both([&](int r, ncclComm_t comm) { return ncclCommWindowDeregister(comm, windows[r]); });
+  for (const int r : {0, 1}) {  // without the other rank
+    const auto ended = ncclCommWindowDeregister(two.all[r], windows[r]);
+    CHECK((ended == ncclInProgress || ended == ncclSuccess));
+    CHECK(NcclRanks::end_of(two.all[r]) == ncclSuccess);
+  }
   two.both([](int, ncclComm_t comm) { return ncclCommSuspend(comm, NCCL_SUSPEND_MEM); });
   two.both([](int, ncclComm_t comm) { return ncclCommResume(comm); });
   two.both([](int, ncclComm_t comm) { return ncclCommFinalize(comm); });
@@ -205,6 +209,33 @@ TEST_CASE("what is in progress can be aborted, and ended behind") {
     two.all.comms[std::size_t(r)] = nullptr;
   }
   while (sums[0] != 2 || sums[1] != 2) std::this_thread::yield();  // or this test's time is over
+}
+
+TEST_CASE("a shrink that aborts does not wait for calls in progress") {
+  ncclConfig_t config = not_blocking();
+  NcclRanks all{3, &config};
+  float data = 1, sums[2] = {};
+  int silent = 2;
+  ncclComm_t parts[2] = {};
+  for (const int r : {0, 1}) {  // the third rank never makes the call
+    CHECK(ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, all[r], nullptr) == ncclInProgress);
+  }
+  for (const int r : {0, 1}) {
+    const auto shrunk = ncclCommShrink(all[r], &silent, 1, &parts[r], nullptr, NCCL_SHRINK_ABORT);
+    CHECK((shrunk == ncclInProgress || shrunk == ncclSuccess));
+  }
+  for (const int r : {0, 1}) {
+    REQUIRE(NcclRanks::end_of(parts[r]) == ncclSuccess);
+    const auto made = ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, parts[r], nullptr);
+    CHECK((made == ncclInProgress || made == ncclSuccess));
+  }
+  for (const int r : {0, 1}) {
+    CHECK(NcclRanks::end_of(parts[r]) == ncclSuccess);
+    CHECK(sums[r] == 2);
+    CHECK(ncclCommDestroy(parts[r]) == ncclSuccess);
+  }
+  for (ncclComm_t comm : all.comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+  all.comms.clear();
 }
 
 TEST_CASE("a creation in progress can be aborted") {

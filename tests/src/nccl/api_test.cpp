@@ -1,0 +1,51 @@
+// What a group of calls makes of a function that fails.
+#include <cstdint>
+
+#include "support/nccl_ranks.hpp"
+
+using namespace ccl::test;
+
+TEST_CASE("a query that fails leaves the thread's group alone") {
+  const NcclRanks all{2};
+  const float data = 1;
+  float sums[2] = {};
+  int number = 0;
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    CHECK(ncclCommCount(nullptr, &number) == ncclInvalidArgument);
+    CHECK(ncclCommUserRank(comm, nullptr) == ncclInvalidArgument);
+    CHECK(ncclCommGetAsyncError(comm, nullptr) == ncclInvalidArgument);
+    CHECK(ncclGetVersion(nullptr) == ncclInvalidArgument);
+    CHECK(ncclGetUniqueId(nullptr) == ncclInvalidArgument);
+    CHECK(ncclMemAlloc(nullptr, 1) == ncclInvalidArgument);
+    CHECK(ncclCommDeregister(comm, &number) == ncclInvalidArgument);
+    CHECK(ncclWinGetUserPtr(comm, nullptr, nullptr) == ncclInvalidArgument);
+    CHECK(ncclRedOpDestroy(ncclRedOp_t(77), comm) == ncclInvalidArgument);
+    return ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr);
+  }) == ncclSuccess);
+  for (const float sum : sums) CHECK(sum == 2);
+}
+
+TEST_CASE("more elements than memory has are refused") {
+  const NcclRanks all{1};
+  float data = 1;
+  for (const std::size_t count : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4, std::size_t{1} << 46}) {
+    CHECK(ncclAllReduce(&data, &data, count, ncclFloat, ncclSum, all[0], nullptr) ==
+          ncclInvalidArgument);
+    CHECK(last_error_has("more than memory has"));
+    CHECK(ncclAllGather(&data, &data, count, ncclFloat, all[0], nullptr) == ncclInvalidArgument);
+  }
+}
+
+TEST_CASE("a call of a group that fails is the group's failure") {
+  const NcclRanks all{2};
+  const float data = 1;
+  float sums[2] = {};
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (int r = 0; r < 2; ++r) {
+    CHECK(ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, all[r], nullptr) == ncclSuccess);
+  }
+  ncclWindow_t window = nullptr;
+  CHECK(ncclCommWindowRegister(all[0], sums, sizeof sums, &window, 64) == ncclInvalidArgument);
+  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  for (const float sum : sums) CHECK(sum == 0);
+}

@@ -1,0 +1,117 @@
+// Signals of GPU ranks in the order of launches. The driver's GPUs are plain memory, and what runs
+// on a GPU is noted by this test.
+#include "nccl/device/signals.hpp"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "support/gpu_ranks.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+using namespace ccl::detail::nccl;
+
+namespace {
+
+int copies = 0, signals_sent = 0, waits = 0;
+
+struct TwoRanks {
+  std::vector<Result<Communicator>> comms;
+  std::shared_ptr<Signals> signals[2];
+  CUstream stream = nullptr;  // of the first rank's GPU
+
+  TwoRanks() {
+    (void)gpus(2);
+    auto cuda = fake::driver();
+    cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
+      *status = CU_STREAM_CAPTURE_STATUS_NONE;
+      return CUDA_SUCCESS;
+    };
+    cuda.stream_get_id = [](CUstream of, unsigned long long* number) {
+      *number = reinterpret_cast<std::uintptr_t>(of);
+      return CUDA_SUCCESS;
+    };
+    detail::use_cuda_driver(cuda, 2);
+    comms = create({0, 1});
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < 2; ++r) {
+      REQUIRE(comms[r]);
+      threads.emplace_back([this, r] {
+        if (auto made = Signals::create(*comms[r], 1, 1)) signals[r] = *std::move(made);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    REQUIRE((signals[0] && signals[1]));
+    (void)cuda.ctx_push_current(fake::context_of(0));
+    REQUIRE(cuda.stream_create(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    CUcontext mine;
+    (void)cuda.ctx_pop_current(&mine);
+  }
+  /// The stream's work ends after a while.
+  void be_busy() const {
+    reinterpret_cast<fake::Stream*>(stream)->busy_until =
+        fake::Clock::now() + std::chrono::milliseconds{300};
+  }
+  bool busy() const { return detail::Access::state(*comms[0])->device.busy(); }
+};
+
+}  // namespace
+
+namespace ccl::detail::nccl {
+Result<void> copy_on_gpu(void*, const void*, std::size_t, cudaStream_t) {
+  ++copies;
+  return {};
+}
+Result<void> signal_on_gpu(std::uint64_t*, cudaStream_t) {
+  ++signals_sent;
+  return {};
+}
+Result<void> wait_on_gpu(const std::uint64_t*, std::uint64_t*, std::uint64_t, const std::uint64_t*,
+                         cudaStream_t) {
+  ++waits;
+  return {};
+}
+}  // namespace ccl::detail::nccl
+
+TEST_CASE("puts, signals and waits are launches, which the end of the communicator waits for") {
+  TwoRanks ranks;
+  Signals& mine = *ranks.signals[0];
+  const SignalPlace to_peer{1, 0, 0};
+  char from = 1, to = 0;
+  const std::vector<std::function<Result<void>()>> calls{
+      [&] { return mine.put(&to, &from, 1, to_peer, ranks.stream); },
+      [&] { return mine.send(to_peer, ranks.stream); },
+      [&] { return mine.wait(to_peer, 1, ranks.stream); }};
+  for (const auto& call : calls) {
+    CHECK(!ranks.busy());
+    ranks.be_busy();
+    REQUIRE(call());
+    CHECK(ranks.busy());
+    CHECK(detail::Access::state(*ranks.comms[0])->await_calls("the test"));
+  }
+  CHECK((copies == 1 && signals_sent == 2 && waits == 1));
+}
+
+TEST_CASE("the memory of signals outlives work on a stream") {
+  TwoRanks ranks;
+  ranks.be_busy();
+  REQUIRE(ranks.signals[0]->wait({1, 0, 0}, 1, ranks.stream));
+  const std::size_t before = fake::gpus().regions.size();
+  for (auto& one : ranks.signals) one.reset();
+  // The memory of the second rank may go; the first one's, and what it maps, is in use.
+  CHECK(ranks.busy());
+  CHECK(fake::gpus().regions.size() >= before - 1);
+  while (ranks.busy()) std::this_thread::yield();  // or this test's time is over
+}
+
+TEST_CASE("after an abort nothing is launched") {
+  TwoRanks ranks;
+  const int before = waits;
+  ranks.comms[0]->abort();
+  CHECK(!ranks.signals[0]->wait({1, 0, 0}, 1, ranks.stream));
+  CHECK(waits == before);
+}

@@ -1,0 +1,74 @@
+// The end of a communicator whose ranks are processes.
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "support/nccl_ranks.hpp"
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ccl::test;
+
+namespace {
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds late{8};  // of the last rank: later than others wait for it
+
+/// Ends the communicator at once, or late. Returns the exit status: 0 if all is well.
+int run_rank(const ncclUniqueId& id, int rank, bool comes_late) {
+  ncclComm_t comm = nullptr;
+  if (ncclCommInitRank(&comm, 2, id, rank) != ncclSuccess) return 1;
+  float data = 1, sum = 0;
+  if (ncclAllReduce(&data, &sum, 1, ncclFloat, ncclSum, comm, nullptr) != ncclSuccess) return 2;
+  if (sum != 2) return 3;
+  if (comes_late) {
+    std::this_thread::sleep_for(late);
+    ncclResult_t state = ncclNumResults;
+    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclSuccess) return 4;
+  }
+  const auto begin = Clock::now();
+  if (ncclCommDestroy(comm) != ncclSuccess) return 5;
+  return Clock::now() - begin < late - std::chrono::seconds{1} ? 0 : 6;
+}
+}  // namespace
+
+TEST_CASE("a rank destroys its communicator without the others, which go on") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  std::vector<pid_t> children;
+  for (const int rank : {0, 1}) {
+    const pid_t child = ::fork();
+    if (child == 0) std::exit(run_rank(id, rank, rank == 1));
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 99;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}
+
+TEST_CASE("a rank may leave at once after the end of its communicator") {
+  for (int turn = 0; turn < 10; ++turn) {
+    ncclUniqueId id;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    std::vector<pid_t> children;
+    for (const int rank : {0, 1}) {
+      const pid_t child = ::fork();
+      if (child == 0) ::_exit(run_rank(id, rank, false));
+      children.push_back(child);
+    }
+    for (const pid_t child : children) {
+      int status = 99;
+      CHECK(::waitpid(child, &status, 0) == child);
+      CHECK(WEXITSTATUS(status) == 0);
+    }
+  }
+}
+
+TEST_CASE("ranks of one process end together") {
+  for (int turn = 0; turn < 20; ++turn) {
+    NcclRanks all{3};  // destroyed one after the other
+  }
+}

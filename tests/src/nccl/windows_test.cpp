@@ -1,0 +1,84 @@
+// Windows that a program leaves to their communicators.
+#include <vector>
+
+#include "support/nccl_ranks.hpp"
+
+using namespace ccl::test;
+
+namespace {
+constexpr std::size_t bytes = 1 << 16;
+
+/// Memory of each rank, in a window.
+struct Windows {
+  std::vector<std::vector<char>> memory{2, std::vector<char>(bytes)};
+  ncclWindow_t of[2] = {};
+  explicit Windows(const NcclRanks& all) {
+    REQUIRE(all.group([&](int r, ncclComm_t comm) {
+      return ncclCommWindowRegister(comm, memory[std::size_t(r)].data(), bytes, &of[r],
+                                    NCCL_WIN_DEFAULT);
+    }) == ncclSuccess);
+  }
+  /// True if the window of rank `r` is registered.
+  bool knows(int r, ncclComm_t asks) const {
+    void* at = nullptr;
+    return ncclWinGetUserPtr(asks, of[r], &at) == ncclSuccess;
+  }
+};
+}  // namespace
+
+TEST_CASE("windows that nobody deregisters end with their communicator") {
+  const NcclRanks other{1};
+  for (const bool aborts : {false, true}) {
+    NcclRanks all{2};
+    const Windows windows{all};
+    for (ncclComm_t& comm : all.comms) {
+      CHECK((aborts ? ncclCommAbort(comm) : ncclCommDestroy(comm)) == ncclSuccess);
+      comm = nullptr;
+    }
+    for (const int r : {0, 1}) {
+      CHECK(!windows.knows(r, other[0]));
+      CHECK(last_error_has("its communicator has ended"));
+      CHECK(ncclCommWindowDeregister(other[0], windows.of[r]) == ncclInvalidArgument);
+    }
+  }
+}
+
+TEST_CASE("ranks that one thread aborts in a group are all aborted before one is released") {
+  const NcclRanks other{1};
+  NcclRanks all{2};
+  const Windows windows{all};
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (ncclComm_t comm : all.comms) {
+    CHECK(ncclCommAbort(comm) == ncclSuccess);
+    CHECK(ncclCommAbort(comm) == ncclInvalidArgument);
+  }
+  all.comms.clear();
+  for (const int r : {0, 1}) CHECK(windows.knows(r, other[0]));
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  for (const int r : {0, 1}) CHECK(!windows.knows(r, other[0]));
+}
+
+TEST_CASE("a window is deregistered without the other ranks, which keep theirs") {
+  const NcclRanks all{2};
+  const Windows windows{all};
+  REQUIRE(ncclCommWindowDeregister(all[0], windows.of[0]) == ncclSuccess);
+  CHECK(!windows.knows(0, all[0]));
+  CHECK(windows.knows(1, all[1]));
+  float data = 1, sums[2] = {};
+  CHECK(all.group([&](int r, ncclComm_t comm) {
+    return ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr);
+  }) == ncclSuccess);
+  CHECK(ncclCommWindowDeregister(all[1], windows.of[1]) == ncclSuccess);
+}
+
+TEST_CASE("a window is deregistered through its own communicator") {
+  const NcclRanks all{2};
+  const Windows windows{all};
+  CHECK(ncclCommWindowDeregister(all[0], windows.of[1]) == ncclInvalidArgument);
+  CHECK(last_error_has("belongs to another communicator"));
+  CHECK(windows.knows(1, all[1]));
+  CHECK(all.group([&](int r, ncclComm_t comm) {
+    return ncclCommWindowDeregister(comm, windows.of[r]);
+  }) == ncclSuccess);
+  CHECK(ncclCommWindowDeregister(all[0], windows.of[0]) == ncclInvalidArgument);
+}
