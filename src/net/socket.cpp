@@ -137,7 +137,7 @@ Result<Fd> connect_once(const Address& where, const Deadline& deadline, const St
 
 void tune_connection(int fd) {
   const int on = 1;
-  const int idle_s = int(setting_integer("BOOTSTRAP_KEEPALIVE").value_or(2));
+  const int idle_s = int(setting_integer("BOOTSTRAP_KEEPALIVE").value_or(20));
   const int probes = 2;
   const int user_timeout_ms = (idle_s + probes) * 1000;  // the same limit for unacknowledged data
   if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) return;

@@ -16,7 +16,7 @@ constexpr std::array table{
             "algorithms to choose from: a list of names, or ^ and a list to leave out; "
             "allreduce:list for one collective, lists parted by semicolons. Collectives that only "
             "move messages between pairs of ranks are asked only where a list names them"},
-    Setting{"BOOTSTRAP_KEEPALIVE", integer, "2", false,
+    Setting{"BOOTSTRAP_KEEPALIVE", integer, "20", false,
             "seconds of silence after which the host of a neighbor is probed; it is lost after "
             "two probes, a second apart, without an answer",
             1, 3600},

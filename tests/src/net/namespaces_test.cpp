@@ -14,6 +14,7 @@
 
 #include "net/socket.hpp"
 #include "support/catch.hpp"
+#include "support/environment.hpp"
 #include "support/lan.hpp"
 #include "support/lost_time.hpp"
 #include <sys/wait.h>
@@ -130,9 +131,10 @@ TEST_CASE("hosts of IPv6 alone meet at a link-local address, whatever they call 
   }
 }
 
-TEST_CASE("a host that falls silent is noticed within five seconds") {
+TEST_CASE("a host that falls silent is noticed within five seconds, by keep-alives after two") {
   const Lan lan;
   need(lan);
+  const Environment keep_alive{"CCL_BOOTSTRAP_KEEPALIVE", "2"};
   const UniqueId id = unique_id_at("10.99.0.1:4711", "silent").value();
   std::vector<pid_t> pids;
   for (int rank = 0; rank < hosts; ++rank) {
