@@ -115,6 +115,7 @@ void GpuOrder::follow(GpuOrder& leader) {
   if (place_) residency_->leave(*place_);
   place_.reset();
   leader_ = &leader;
+  if (leader.place_) leader.residency_->add_level(*leader.place_, gpu_);
 }
 
 LaunchShare* GpuOrder::share() {
