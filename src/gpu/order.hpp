@@ -61,6 +61,8 @@ class GpuOrder {
   }
   Result<void> after(CUstream stream);
   void give_up();  // instead of `after` if nothing was launched
+  /// True between `before` and `after` of a launch into a graph. The launching thread calls it.
+  bool is_capturing() const { return capture_ != nullptr; }
   /// True if the stream is being captured, even if the capture has failed. Any thread may call.
   bool captures(CUstream stream) const;
 
