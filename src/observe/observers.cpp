@@ -102,6 +102,17 @@ RankStatus Observers::status(int ended) {
 }
 
 Observers::Progress Observers::progress(Word& from, Word known) {
+  Progress now = progress_of_lanes(from, known);
+  const Bootstrap* const bootstrap = state_.rendezvous.bootstrap();
+  if (now.running.ticket != 0 || bootstrap == nullptr) return now;
+  const Bootstrap::Step step = bootstrap->current_step();
+  if (step.number == 0) return now;
+  now.running.ticket = step_bit | step.number;
+  now.moved = step.progress + 1;
+  return now;
+}
+
+Observers::Progress Observers::progress_of_lanes(Word& from, Word known) {
   Progress now;
   if (!recorder_) return now;
   if (state_.device.gpu) {

@@ -43,16 +43,9 @@ bool look_at_all() {
   return watchdogs().goes_on();
 }
 
-/// True if two values of `RankStatus::asks_about` can have one cause. Collectives of all ranks do.
+/// True if two values of `RankStatus::asks_about` can have one cause. Calls of all ranks do.
 bool same_pause(Word a, Word b) {
   return a == b || ((a | b) & messages) == 0;
-}
-
-/// Name of the communicator in messages.
-std::string named(const CommState& state) {
-  const std::string& name = state.identity.config().name;
-  return fmt::format("communicator {}{}of {} ranks", name, name.empty() ? "" : " ",
-                     state.identity.ranks());
 }
 
 }  // namespace
@@ -100,7 +93,7 @@ void Watchdog::look() {
     log_info(LogPart::coll,
              "the operation goes on or has ended after {:.0f} s without progress "
              "({})",
-             quiet_s, named(state_));
+             quiet_s, say(state_.identity));
   }
   if (asks) ask(policy_->quiet_s(now));
 }
@@ -137,7 +130,7 @@ void Watchdog::ask(double quiet_s) {
     const LogRank rank{state->identity.rank()};
     const bool asked = completes([&] {
       log_info(LogPart::coll, "asks all ranks after {:.1f} s without progress ({})", quiet,
-               named(*state));
+               say(state->identity));
       const Report report = state->was_up() ? state->observers.report(report_limit_s) : Report{};
       state->watchdog.answer(report, pause, quiet);
     });
@@ -176,7 +169,7 @@ void Watchdog::answer(const Report& report, Word pause, double quiet_s) {
   set_report(std::make_shared<const Report>(report));
   lock.unlock();
   log_warn(LogPart::coll, "no progress for {:.0f} s: {} [{}, {}]", quiet_s, report.summary,
-           name(report.cause), named(state_));
+           name(report.cause), say(state_.identity));
   notify_stalled(state_, report);
 }
 
@@ -187,14 +180,21 @@ void Watchdog::no_answer() noexcept {
 }
 
 Word Watchdog::asks_about() const {
-  if (!policy_ || !policy_->leads()) return 0;
-  return number_ != 0 ? number_ : messages | policy_->ticket();
+  return policy_ && policy_->leads() ? pause_id() : 0;
+}
+
+/// Names the pause to other ranks. Pauses of collectives, and of other calls of all ranks, can have
+/// one cause.
+Word Watchdog::pause_id() const {
+  if (number_ != 0) return number_;
+  const Word ticket = policy_->ticket();
+  return (ticket & Observers::step_bit) != 0 ? ticket : messages | ticket;
 }
 
 void Watchdog::on_status(std::span<const std::byte> status) {
   if (!policy_ || policy_->ticket() == 0 || policy_->leads()) return;
   const Word theirs = detail::asks_about(without_health(status));
-  if (theirs != 0 && number_ != 0 && (theirs & messages) == 0) policy_->yield(now_s());
+  if (theirs != 0 && ((theirs | pause_id()) & messages) == 0) policy_->yield(now_s());
 }
 
 void Watchdog::describe(RankStatus& mine) const {
@@ -227,7 +227,7 @@ std::optional<OtherOperation> Watchdog::stalled_operation() const {
   const Operation* const running = status.running();
   if (running == nullptr) return {};
   OtherOperation other;
-  other.text = fmt::format("{} of {}", say_numbered(*running), named(state_));
+  other.text = fmt::format("{} of {}", say_numbered(*running), say(state_.identity));
   const auto& peers = state_.identity.peers();
   if (status.waits.peer >= 0 && std::size_t(status.waits.peer) < peers.size()) {
     const PeerInfo& peer = peers[std::size_t(status.waits.peer)];

@@ -319,6 +319,29 @@ TEST_CASE("faults of ranks: finalize, another communicator, a stream with other 
               fires(calls.board);
               return calls.comm.finalize();
             });
+  play<Shm>("does not call finalize",
+            {Cause::not_called, victim, "has not called finalize (its last is operation 3", 4},
+            [](Shm& calls) -> Result<void> {
+              if (!calls.is_victim()) return calls.comm.finalize();
+              fires(calls.board);
+              wait_for_the_end(calls.board);
+              return {};
+            });
+  // Rank 0 has asked for a message before, which rank 1 sends at the end.
+  play<Shm>("does not call, where a receive waits on purpose",
+            {Cause::not_called, victim, "has not called operation 4", 4},
+            [](Shm& calls) -> Result<void> {
+              HostStream stream;
+              float word = 0;
+              if (calls.comm.rank() == 0) {
+                CCL_CHECK(calls.messages.recv(&word, 1, 1, stream));
+                sleep_s(0.5);
+              }
+              if (!calls.is_victim()) return calls.sum();
+              fires(calls.board);
+              wait_for_the_end(calls.board);
+              return {};
+            });
 #if defined(CCL_TEST_LONG)
   play<Shm>("is in split", {Cause::other_step, victim, "it is in split"},
             [](Shm& calls) -> Result<void> {
