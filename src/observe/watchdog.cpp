@@ -25,11 +25,21 @@ namespace {
 
 constexpr auto look_period = std::chrono::milliseconds{500};
 constexpr double stuck_s = 2;             // without a turn of a proxy that has work
+constexpr double suspended_s = 3;         // between two looks: the process did not run
 constexpr double elsewhere_s = 1;         // without progress in another communicator
 constexpr Word messages = Word{1} << 63;  // bit of `asks_about` that marks sends and receives
 
-double now_s() {
+// The engine's mutex guards both.
+double looked_s = 0;   // last look of this process; 0: none
+double skipped_s = 0;  // for which it did not run, as a job that is suspended
+
+double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+/// Seconds of a clock that stands still while the process does not run. The caller holds the
+/// engine's mutex.
+double now_s() {
+  return steady_s() - skipped_s;
 }
 
 // A raw pointer is enough, because `stop` removes it.
@@ -39,6 +49,9 @@ TickerList<Watchdog*>& watchdogs() {
 }
 
 bool look_at_all() {
+  const double now = steady_s();
+  if (looked_s != 0 && now - looked_s > suspended_s) skipped_s += now - looked_s;
+  looked_s = now;
   for (Watchdog* watchdog : watchdogs().items) watchdog->look();
   return watchdogs().goes_on();
 }
@@ -54,6 +67,7 @@ Result<void> Watchdog::start() {
   CCL_TRY(const double limit_s, setting_seconds("REPORT_STALL"));
   if (limit_s == 0) return {};
   const std::lock_guard lock{net::Engine::get().mutex()};
+  if (!watchdogs().is_ticking()) looked_s = 0;
   CCL_CHECK(watchdogs().add(this, look_at_all, look_period));
   policy_.emplace(limit_s, state_.identity.rank(), state_.identity.ranks());
   return {};

@@ -558,6 +558,27 @@ TEST_CASE("ranks that are late on purpose draw no line") {
               soak_s, asked);
 }
 
+TEST_CASE("time for which the whole job is suspended is no pause") {
+  Job job;
+  start<Shm>(job, 4, [](Shm& calls) -> Result<void> {
+    if (calls.is_victim()) {
+      fires(calls.board);
+      for (int n = 0; n < 30; ++n) sleep_s(0.1);  // 3 s in which it runs
+    }
+    CCL_CHECK(calls.sum());
+    ++calls.board.ended_well;
+    return {};
+  });
+  REQUIRE(wait_until([&] { return job.board->fired > 0; }, give_up_s));
+  sleep_s(1);
+  for (const pid_t pid : job.pids) kill(pid, SIGSTOP);
+  sleep_s(8);
+  for (const pid_t pid : job.pids) kill(pid, SIGCONT);
+  CHECK(wait_until([&] { return job.board->ended_well >= ranks; }, give_up_s));
+  INFO(job.text());
+  CHECK(job.lines().empty());
+}
+
 TEST_CASE("ranks that are threads of one process draw one line, and it is withdrawn") {
   const pid_t pid = start_process([&]() -> int {
     setenv("CCL_REPORT_STALL", "1", 1);

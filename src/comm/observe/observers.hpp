@@ -79,7 +79,8 @@ class Observers {
   Error overdue(Error error);
   static void log_report(const Report& report, LogLevel level);
 
-  /// Folder for flight records; empty: none. Set once, during creation.
+  /// Folder for flight records; empty: none. Set during creation; a thread that writes holds
+  /// `dump_mutex`.
   const std::string& dump_folder() const { return dump_folder_; }
   void set_dump_folder(std::string folder) { dump_folder_ = std::move(folder); }
   /// True once the record of the failure is written.

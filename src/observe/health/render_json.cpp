@@ -89,7 +89,9 @@ Json communicator_json(const CommView& of) {
       continue;
     }
     Json json = place_json(rank, int(r));
-    json["status"] = {{"unresponsive", !rank.dead}, {"considered_dead", rank.dead}};
+    const bool silent = of.asked && !rank.dead;
+    json["status"] = {{"unresponsive", silent}, {"considered_dead", rank.dead}};
+    if (!of.asked && !rank.dead) json["status"]["not_asked"] = true;
     missing.push_back(std::move(json));
   }
   return {{"hash", fmt::format("{:#x}", of.hash)},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/nccl_result.hpp"
 #include "base/report_text.hpp"
@@ -83,7 +84,7 @@ std::string errors_of(const CommView& of) {
   const auto add = [&](bool there, const char* word) {
     if (there) text += fmt::format("{}{}", text.empty() ? "" : ",", word);
   };
-  add(of.missing() > 0, "INCOMPLETE");
+  add(of.missing() > 0, of.asked ? "INCOMPLETE" : "NOT ASKED");
   add(has_error(of), "ERROR");
   add(counts_differ(of), "MISMATCH");
   return text.empty() ? "OK" : text;
@@ -95,8 +96,13 @@ std::string rank_line(const RankView& of, int rank) {
                      of.address);
 }
 
-std::string rank_state(const RankView& of) {
-  if (!of.status.answered) return of.dead ? "considered dead" : "unresponsive";
+/// State of a rank of `in` that has sent nothing.
+std::string_view absence_of(const CommView& in, bool dead) {
+  return dead ? "considered dead" : in.asked ? "unresponsive" : "not asked";
+}
+
+std::string rank_state(const CommView& in, const RankView& of) {
+  if (!of.status.answered) return std::string{absence_of(in, of.dead)};
   std::string text = fmt::format("has called {}", of.status.called);
   if (const Operation* op = of.status.running()) {
     text += fmt::format(", {} for {:.3f} s", say_numbered(*op), age_s(of.status, op->started_ns));
@@ -149,9 +155,12 @@ std::string error_blocks(const CommView& of, std::size_t group) {
       lines += rank_line(rank, int(r)) + "\n";
     }
     if (count == 0) continue;
-    text += title_of(of, group, dead ? "DEAD" : "INCOMPLETE") +
+    text += title_of(of, group,
+                     dead       ? "DEAD"
+                     : of.asked ? "INCOMPLETE"
+                                : "NOT ASKED") +
             fmt::format("  Missing communicator data from {} rank{} ({})\n{}\n", count,
-                        count == 1 ? "" : "s", dead ? "considered dead" : "unresponsive", lines);
+                        count == 1 ? "" : "s", absence_of(of, dead), lines);
   }
   std::string lines;
   for (std::size_t r = 0; r < of.ranks.size(); ++r) {
@@ -209,7 +218,8 @@ std::string status_text(const Snapshot& snapshot, bool verbose) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     text += title_of(all[i], i, all[i].diagnosis.summary);
     for (std::size_t r = 0; verbose && r < all[i].ranks.size(); ++r) {
-      text += rank_line(all[i].ranks[r], int(r)) + ": " + rank_state(all[i].ranks[r]) + "\n";
+      text +=
+          rank_line(all[i].ranks[r], int(r)) + ": " + rank_state(all[i], all[i].ranks[r]) + "\n";
     }
   }
   return text;
@@ -232,7 +242,7 @@ std::string diagnostics_text(const Snapshot& snapshot) {
       const RankView& rank = of.ranks[r];
       if (rank.status.answered && rank.health.error == 0) continue;
       line(false, fmt::format("rank {} on {}, process {}: {}", r, rank.address, rank.pid,
-                              rank_state(rank)));
+                              rank_state(of, rank)));
     }
   }
   return text.empty() ? "no communicator is here\n" : text;
