@@ -112,7 +112,8 @@ TEST_CASE("a rank that others wait for in a call of all ranks is behind") {
   Report report = diagnose(all, 1);
   INFO(report.summary);
   CHECK((report.behind == 2 && report.waiting == 0 && report.cause == Cause::not_called));
-  CHECK(mentions(report.summary, "rank 2 on here has not called finalize (its last is operation 5"));
+  CHECK(
+      mentions(report.summary, "rank 2 on here has not called finalize (its last is operation 5"));
   all[2].rendezvous = "split";
   report = diagnose(all, 1);
   CHECK((report.behind == 2 && report.cause == Cause::other_step));

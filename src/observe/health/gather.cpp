@@ -14,7 +14,7 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 constexpr std::size_t max_threads = 16;  // communicators that are asked side by side
-constexpr double min_ask_s = 0.05;         // in which ranks that are well answer
+constexpr double min_ask_s = 0.05;       // in which ranks that are well answer
 
 void ask(Asked& one, double limit_s) {
   CommView& view = one.view;
