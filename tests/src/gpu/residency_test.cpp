@@ -380,6 +380,26 @@ TEST_CASE("launches that fit beside those that wait lack no place, and levels co
   CHECK(shortage->blocks == 160);
 }
 
+TEST_CASE("a shortage may be asked for while communicators take their places") {
+  GpuScheduler gpus{1, multiprocessors};
+  std::vector<std::unique_ptr<GpuOrder>> orders;
+  for (int n = 0; n < 20; ++n) {
+    orders.push_back(std::make_unique<GpuOrder>(*detail::Gpu::open(0)));
+  }
+  std::atomic<bool> over{false};
+  std::thread asks{[&] {
+    while (!over) {
+      for (const auto& order : orders) (void)order->shortage();
+    }
+  }};
+  for (std::size_t n = 0; n < orders.size(); ++n) {
+    CHECK(orders[n]->join({32, 1, 0, false}));
+    if (n % 2 != 0) orders[n]->follow(*orders[n - 1]);
+  }
+  over = true;
+  asks.join();
+}
+
 TEST_CASE("a shortage is found without a call of CUDA, and while a launch is stuck in one") {
   static std::atomic<bool> stuck{false}, called{false};
   GpuScheduler gpus{1, multiprocessors};
