@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/report_text.hpp"
 
 namespace ccl::detail {
@@ -14,10 +16,9 @@ std::string say_last(const RankStatus& of) {
   if (!of.elsewhere.text.empty()) where += fmt::format("it is in {}; ", of.elsewhere.text);
   if (of.operations.empty()) return where + "it has called nothing";
   const Operation& op = of.operations.back();
-  return fmt::format("{}its last is {}, {} for {:.1f} s", where, say_numbered(op), name(op.state),
-                     age_s(of, op.ended_ns != 0     ? op.ended_ns
-                               : op.started_ns != 0 ? op.started_ns
-                                                    : op.queued_ns));
+  const Word since = op.ended_ns != 0 ? op.ended_ns : std::max(op.started_ns, op.queued_ns);
+  return fmt::format("{}its last is {}, {}{}", where, say_numbered(op), name(op.state),
+                     since == 0 ? "" : fmt::format(" for {:.1f} s", age_s(of, since)));
 }
 
 }  // namespace

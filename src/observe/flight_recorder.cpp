@@ -95,6 +95,10 @@ std::vector<Operation> FlightRecorder::latest_on_device(int most, Word waiting) 
   const std::lock_guard lock{mutex_};
   if (waiting != 0 && waiting <= tickets_ && entry_of(waiting) == nullptr) {
     all.insert(all.begin(), overwritten(waiting));
+  } else if (kept_.contains(waiting)) {  // a replay, and nobody knows since when
+    for (Operation& op : all) {
+      if (op.state == OpState::running) op.queued_ns = op.started_ns = 0;
+    }
   }
   return all;
 }

@@ -142,6 +142,14 @@ TEST_CASE("a receive that waits on purpose hides no collective") {
   }
 }
 
+TEST_CASE("a replay of a graph runs since nobody knows when") {
+  auto all = ring(2);  // without times
+  CHECK(mentions(diagnose(all, 0).text(), "operation 5 (all_reduce, 10 float), waits for rank"));
+  all[0].now_ns = 3'000'000'000;
+  all[0].operations.back().started_ns = 1'000'000'000;
+  CHECK(mentions(diagnose(all, 0).text(), "10 float) for 2.000 s, waits for rank"));
+}
+
 TEST_CASE("statuses that name ranks of another job do no harm") {
   auto all = ring(2);
   all[0].waits = {7, 1};

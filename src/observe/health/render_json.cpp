@@ -43,7 +43,7 @@ Json progress_json(const RankStatus& status) {
   progress["what"] = say(*op);
   progress["state"] = name(op->state);
   if (op->state == OpState::running) {
-    progress["running_s"] = age_s(status, op->started_ns);
+    if (op->started_ns != 0) progress["running_s"] = age_s(status, op->started_ns);
     if (status.waits.peer >= 0) {
       progress["waits_for"] = status.waits.peer;
       progress["step"] = status.waits.step;

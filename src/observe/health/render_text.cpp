@@ -105,7 +105,7 @@ std::string rank_state(const CommView& in, const RankView& of) {
   if (!of.status.answered) return std::string{absence_of(in, of.dead)};
   std::string text = fmt::format("has called {}", of.status.called);
   if (const Operation* op = of.status.running()) {
-    text += fmt::format(", {} for {:.3f} s", say_numbered(*op), age_s(of.status, op->started_ns));
+    text += fmt::format(", {}{}", say_numbered(*op), say_running_time(of.status, *op));
     if (of.status.waits.peer >= 0) {
       text +=
           fmt::format(", waits for rank {} at step {}", of.status.waits.peer, of.status.waits.step);

@@ -136,7 +136,10 @@ TEST_CASE("a replay runs operations that have left the ring, and they are found"
   op.count = 10;
   op.composition = 3;
   const auto captured = recorder.note(op), other = recorder.note(op);
+  recorder.started(captured.ticket);
+  CHECK(recorder.latest_on_device(2, captured.ticket)[0].started_ns != 0);
   recorder.keep(captured.ticket);
+  CHECK(recorder.latest_on_device(2, captured.ticket)[0].started_ns == 0);  // of the replay
   for (int n = 0; n < 9; ++n) recorder.started(recorder.note(op).ticket);
   const auto running = recorder.find(captured.ticket);
   CHECK((running.ticket == captured.ticket && running.number == 1 && running.composition == 3));
