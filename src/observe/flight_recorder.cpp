@@ -61,7 +61,8 @@ void FlightRecorder::keep(Word ticket) {
   const std::lock_guard lock{mutex_};
   const Entry* const entry = entry_of(ticket);
   if (entry == nullptr) return;
-  kept_[ticket] = entry->op;
+  Operation& kept = kept_[ticket] = entry->op;
+  kept.queued_ns = entry->queued.load(relaxed);  // in ticks, until it is read
   if (kept_.size() > max_kept) kept_.erase(kept_.begin());
 }
 
@@ -97,7 +98,7 @@ std::vector<Operation> FlightRecorder::latest_on_device(int most, Word waiting) 
     all.insert(all.begin(), overwritten(waiting));
   } else if (kept_.contains(waiting)) {  // a replay, and nobody knows since when
     for (Operation& op : all) {
-      if (op.state == OpState::running) op.queued_ns = op.started_ns = 0;
+      if (op.state == OpState::running) op.started_ns = 0;
     }
   }
   return all;
@@ -111,9 +112,14 @@ const FlightRecorder::Entry* FlightRecorder::entry_of(Word ticket) const {
 /// Operation that runs and is not in the ring any more. Nobody knows since when.
 Operation FlightRecorder::overwritten(Word ticket) const {
   Operation op;
+  const Now now = read_clocks();
   if (const auto kept = kept_.find(ticket); kept != kept_.end()) {
     op = kept->second;
+    op.queued_ns = now.when(op.queued_ns);
   } else {
+    // At the latest: it was called before all in the ring.
+    const Entry& oldest = entries_[(tickets_ + 1) % Word(size_)];
+    op.queued_ns = now.when(oldest.queued.load(relaxed));
     std::string_view{"an operation that left the flight recorder"}.copy(op.what,
                                                                         sizeof op.what - 1);
     op.count = -1;

@@ -146,6 +146,8 @@ TEST_CASE("a replay runs operations that have left the ring, and they are found"
   auto all = recorder.latest_on_device(2, captured.ticket);
   REQUIRE(all.size() == 3);
   CHECK((all[0].number == 1 && all[0].count == 10 && all[0].state == OpState::running));
+  CHECK((all[0].started_ns == 0 && all[0].queued_ns != 0));  // tools sort by that time
+  CHECK(all[0].queued_ns <= all[1].queued_ns + 100'000);
   CHECK((all[1].number == 10 && all[1].state == OpState::launched));
   // One that was not kept runs, too, under no number.
   CHECK((recorder.find(other.ticket).ticket == other.ticket));
@@ -153,6 +155,7 @@ TEST_CASE("a replay runs operations that have left the ring, and they are found"
   all = recorder.latest_on_device(2, other.ticket);
   REQUIRE(all.size() == 3);
   CHECK((all[0].number == 0 && all[0].state == OpState::running && all[0].call == other.ticket));
+  CHECK((all[0].queued_ns != 0 && all[0].queued_ns <= all[1].queued_ns + 100'000));
   CHECK(std::string_view{all[0].what} == "an operation that left the flight recorder");
   CHECK(recorder.latest_on_device(2, 99).size() == 2);  // nobody has called that
   CHECK(recorder.find(99).ticket == 0);
