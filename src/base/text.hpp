@@ -56,6 +56,18 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
+/// Text of another process or of the user inside a line: its control characters, and all that is
+/// not ASCII if it is not valid UTF-8, become '?'.
+inline std::string on_one_line(std::string_view text) {
+  const bool is_text = is_utf8(text);
+  std::string out{text};
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !is_text)) c = '?';
+  }
+  return out;
+}
+
 /// Number at the start of a text, after spaces, as `strtod` reads it in the locale "C".
 struct LeadingNumber {
   double value = 0;

@@ -9,6 +9,7 @@
 
 #include "base/nccl_result.hpp"
 #include "base/report_text.hpp"
+#include "base/text.hpp"
 #include "observe/health/render.hpp"
 
 namespace ccl::detail::health {
@@ -139,8 +140,8 @@ std::string communicator_row(const CommView& of, std::size_t group) {
 }
 
 std::string title_of(const CommView& of, std::size_t group, std::string_view what) {
-  return fmt::format("#{}-0 ({:016x}) {}{}{}\n", group, of.hash, what, of.name.empty() ? "" : ", ",
-                     of.name);
+  return fmt::format("#{}-0 ({:016x}) {}{}{}\n", group, of.hash, on_one_line(what),
+                     of.name.empty() ? "" : ", ", on_one_line(of.name));
 }
 
 std::string error_blocks(const CommView& of, std::size_t group) {
@@ -232,7 +233,7 @@ std::string diagnostics_text(const Snapshot& snapshot) {
     const RankView& mine = of.ranks[std::size_t(of.asking)];
     const auto line = [&](bool ok, std::string_view what) {
       text += fmt::format("{}:{} NCCL DIAG [{}] communicator {:016x}: {}\n", mine.address, mine.pid,
-                          ok ? "OK" : "INFO", of.hash, what);
+                          ok ? "OK" : "INFO", of.hash, on_one_line(what));
     };
     line(of.missing() == 0, fmt::format("{} of {} ranks answer",
                                         int(of.ranks.size()) - of.missing(), of.ranks.size()));

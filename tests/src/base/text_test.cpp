@@ -103,6 +103,12 @@ TEST_CASE("a text is UTF-8 or is not") {
   }
 }
 
+TEST_CASE("a text inside a line has no line of its own") {
+  CHECK(detail::on_one_line("caf\xc3\xa9") == "caf\xc3\xa9");
+  CHECK(detail::on_one_line("a\nb\tc\x1b[0m") == "a?b?c?[0m");
+  CHECK(detail::on_one_line("caf\xe9\n") == "caf??");
+}
+
 TEST_CASE("settings and link speeds are read in a locale with other letters") {
   const Locale turkish{"tr_TR"};
   check_settings_are_read();

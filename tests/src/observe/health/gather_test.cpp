@@ -96,3 +96,18 @@ TEST_CASE("a communicator that ends while it is asked draws no alarm") {
   CHECK(monitor.compare(silent).size() == 1);
   CHECK(monitor.compare(seen).empty());  // nobody has seen it answer again
 }
+
+TEST_CASE("names of communicators and hosts add no line to a text") {
+  Asked one = pair([](double) {
+    Statuses all = both();
+    all[1].clear();
+    return all;
+  });
+  one.view.name = "job\nErrors\xff";
+  one.view.ranks[1].status.host = "there\r\n[OK]";
+  const Snapshot seen = gather({one}, 0.5);
+  CHECK(contains(status_text(seen, true), ", job?Errors?\n"));
+  CHECK(contains(status_text(seen, true), "there??[OK]"));
+  CHECK(contains(diagnostics_text(seen), "there??[OK]"));
+  CHECK_FALSE(contains(diagnostics_text(seen), "there\r"));
+}
