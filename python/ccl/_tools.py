@@ -18,7 +18,8 @@ def output(name: str, arguments: tuple[str, ...], failure: type[Exception]) -> s
     """Returns what a program prints; raises `failure` with its message if it fails."""
     import subprocess
 
-    done = subprocess.run([path(name), *arguments], capture_output=True, text=True)
+    # Names that a program gave its communicators may be no UTF-8.
+    done = subprocess.run([path(name), *arguments], capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
         raise failure(done.stderr.strip() or done.stdout.strip())
     return done.stdout

@@ -14,6 +14,8 @@ std::string say(const Operation& op);
 std::string say_numbered(const Operation& op);
 /// "ranks 0-3, 5".
 std::string say_ranks(const std::vector<int>& ranks);
+/// " for 1.250 s" for an operation that runs; empty if nobody knows since when.
+std::string say_running_time(const RankStatus& of, const Operation& op);
 /// Age in seconds of an event when the rank published its status; 0 if there was none.
 double age_s(const RankStatus& of, Word then_ns);
 

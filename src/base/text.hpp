@@ -37,6 +37,37 @@ inline std::string plain(std::string_view text) {
   return out;
 }
 
+/// True if the text is valid UTF-8, as JSON, XML and metrics must be.
+inline bool is_utf8(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (std::size_t i = 0; i < text.size();) {
+    const unsigned first = byte(i);
+    const std::size_t more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    if ((first >= 0x80 && first < 0xc2) || first > 0xf4 || text.size() - i <= more) return false;
+    unsigned code = more == 0 ? first : first & (0x3fu >> more);
+    for (std::size_t k = 1; k <= more; ++k) {
+      if ((byte(i + k) & 0xc0) != 0x80) return false;
+      code = code << 6 | (byte(i + k) & 0x3f);
+    }
+    const bool short_enough = more < 2 || code >= (more == 2 ? 0x800u : 0x10000u);
+    if (!short_enough || (code >= 0xd800 && code <= 0xdfff) || code > 0x10ffff) return false;
+    i += more + 1;
+  }
+  return true;
+}
+
+/// Text of another process or of the user inside a line: its control characters, and all that is
+/// not ASCII if it is not valid UTF-8, become '?'.
+inline std::string on_one_line(std::string_view text) {
+  const bool is_text = is_utf8(text);
+  std::string out{text};
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !is_text)) c = '?';
+  }
+  return out;
+}
+
 /// Number at the start of a text, after spaces, as `strtod` reads it in the locale "C".
 struct LeadingNumber {
   double value = 0;

@@ -127,6 +127,9 @@ void Bootstrap::set_status_listener(
     std::function<void(std::span<const std::byte> status)> listener) {
   core_->statuses().set_listener(std::move(listener));
 }
+Bootstrap::Step Bootstrap::current_step() const {
+  return {core_->gather().running_call(), core_->waits().counted()};
+}
 std::vector<std::vector<std::byte>> Bootstrap::rank_statuses(double limit_s) {
   return core_->statuses().rank_statuses(limit_s);
 }

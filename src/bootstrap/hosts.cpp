@@ -83,6 +83,7 @@ Result<void> RingGather::all_gather_tree(void* all, Index bytes_each, std::optio
   const Membership& members = core_.membership();
   PeerMessages& messages = core_.messages();
   const std::uint64_t tag = messages.next_tag();
+  const Running running{*this};
   PartHead mine;
   {
     const Lock lock = Engine::get().lock();

@@ -21,6 +21,8 @@ class ProgressWait {
 
   /// Counts one event that shows that other ranks make progress.
   void count(const net::Lock&) { ++progress_; }
+  /// Returns the number of these events.
+  std::uint64_t counted() const { return progress_; }
   /// Wakes all waiting threads.
   void notify(const net::Lock&) { changed_.notify_all(); }
   void sleep(net::Lock& lock, std::chrono::milliseconds most) { changed_.wait_for(lock, most); }

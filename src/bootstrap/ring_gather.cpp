@@ -54,6 +54,7 @@ Result<void> RingGather::all_gather(void* all, Index bytes_each, std::optional<d
   Lock lock = Engine::get().lock();
   CCL_CHECK(core_.shutdown().usable(lock));
   if (members.ranks == 1 || bytes_each == 0) return {};
+  const Running running{*this};
   auto* base = static_cast<std::byte*>(all);
   const PartHead head = head_for(purpose);
   std::vector<std::byte> mine(sizeof head + size_t(bytes_each));
@@ -199,6 +200,7 @@ Result<void> RingGather::barrier(std::optional<double> limit_s, const char* sett
   Lock lock = Engine::get().lock();
   CCL_CHECK(core_.shutdown().usable(lock));
   if (members.ranks == 1) return {};
+  const Running running{*this};
   const std::uint64_t number = ++barriers_;
   call_ = barrier_ = what;
   if (members.rank == members.ring[0] ||

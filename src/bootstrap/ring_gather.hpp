@@ -2,6 +2,7 @@
 
 #include <ccl/detail/runtime/bootstrap.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -44,6 +45,9 @@ class RingGather {
   void on_frame(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
   /// Returns the collective call that this rank is in or has failed in, or "".
   const std::string& current_call(const net::Lock&) const { return call_; }
+  /// Returns the number of the collective call that this rank is in, from 1, or 0. All ranks make
+  /// the same calls, so numbers are those of the others.
+  std::uint64_t running_call() const { return runs_ ? calls_.load() : 0; }
 
  private:
   static PartHead head_of(net::Bytes payload);
@@ -53,6 +57,21 @@ class RingGather {
     Index bytes_each;
     int count;               // parts that have arrived
     std::vector<bool> here;  // by rank
+  };
+
+  /// Marks this rank as one that is in a collective call.
+  class Running {
+   public:
+    explicit Running(RingGather& of) : of_{of} {
+      ++of.calls_;
+      of.runs_ = true;
+    }
+    ~Running() { of_.runs_ = false; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    RingGather& of_;
   };
 
   PartHead head_for(const RendezvousId& purpose) const;
@@ -82,6 +101,8 @@ class RingGather {
   std::uint64_t barriers_ = 0;     // calls that have begun
   const char* barrier_ = nullptr;  // purpose of the barrier that has begun and not ended
   std::string call_;
+  std::atomic<std::uint64_t> calls_{0};  // that have begun
+  std::atomic<bool> runs_{false};        // one of them has not returned
   std::uint64_t first_token_ = 0, second_token_ = 0;
   std::string first_in_;  // call of the ring's first rank, from its latest token
 };

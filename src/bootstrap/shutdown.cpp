@@ -131,7 +131,6 @@ void Shutdown::leave_now(const Lock& lock) {
     broadcast_error(lock, e);
   }
   leaving_ = true;
-  core_.statuses().stop(lock);
   close_all(lock);
 }
 
@@ -214,7 +213,9 @@ void Shutdown::send_goodbyes(const Lock& lock) {
       lock, [&](Conn& c) { c.send_now(FrameKind::goodbye, core_.membership().rank, 0, {}); });
 }
 
+// The source of statuses may be destroyed now, and readers of statuses may outlive it.
 void Shutdown::close_all(const Lock& lock) {
+  core_.statuses().stop(lock);
   core_.sockets().for_each(lock, [](Conn& c) { c.drain(); });
   core_.shrink().reject_pending(lock);
   if (core_.sockets().acceptor) core_.sockets().acceptor->close();

@@ -59,6 +59,7 @@ std::vector<std::vector<std::byte>> StatusExchange::rank_statuses(double limit_s
   }
   while (!look()) pause();
   std::vector<std::vector<std::byte>> out(static_cast<size_t>(ranks));
+  if (shutdown.is_leaving(lock)) return out;  // ranks that leave say nothing of each other
   for (const auto& [r, status] : received_) {
     if (!missing.contains(r)) out[size_t(r)] = status.text;
   }

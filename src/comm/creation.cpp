@@ -157,9 +157,7 @@ Result<void> exchange_peer_info(CommState& state) {
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
   state.observers.life().is_up = true;
-  log_info(LogPart::init, "communicator{}{} of {} ranks is up",
-           state.identity.config().name.empty() ? "" : " ", state.identity.config().name,
-           state.identity.ranks());
+  log_info(LogPart::init, "{} is up", say(state.identity));
   return {};
 }
 

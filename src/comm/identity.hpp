@@ -5,6 +5,7 @@
 #include <ccl/types/peer_info.hpp>
 
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -67,5 +68,8 @@ class Identity {
   topo::Arrangement arrangement_;
   std::vector<topo::HostNic> nics_;
 };
+
+/// Returns "communicator NAME of 4 ranks", for messages and tools.
+std::string say(const Identity& identity);
 
 }  // namespace ccl::detail

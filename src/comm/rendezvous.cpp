@@ -87,6 +87,7 @@ Error Rendezvous::late_connection(Error error) {
 bool Rendezvous::name_silent(Error& error,
                              const std::vector<std::vector<std::byte>>& reported) const {
   const auto silent = [&reported](int r) { return reported[std::size_t(r)].empty(); };
+  if (silent(state_.identity.rank())) return false;  // the bootstrap ends, and nobody was asked
   const bool known = error.peer >= 0 && error.peer < state_.identity.ranks();
   int found = known && silent(error.peer) ? error.peer : -1;
   for (int r = 0; r < state_.identity.ranks() && found < 0; ++r) {

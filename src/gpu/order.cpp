@@ -105,7 +105,6 @@ Result<void> GpuOrder::check_device(CUstream stream) const {
 
 Result<void> GpuOrder::join(const Residency::Shape& shape) {
   CCL_CHECK(make_event());
-  residency_ = Residency::of(*gpu_);
   place_ = residency_->join(gpu_, shape, turn_);
   return {};
 }
@@ -115,16 +114,17 @@ void GpuOrder::follow(GpuOrder& leader) {
   if (place_) residency_->leave(*place_);
   place_.reset();
   leader_ = &leader;
+  if (leader.place_) leader.residency_->add_level(*leader.place_, gpu_);
 }
 
 LaunchShare* GpuOrder::share() {
-  if (leader_ != nullptr) return leader_->share();
+  if (GpuOrder* const leader = leader_) return leader->share();
   return place_ ? &place_->share : nullptr;
 }
 
 std::optional<Residency::Shortage> GpuOrder::shortage() const {
-  if (leader_ != nullptr) return leader_->shortage();
-  return residency_ ? residency_->shortage() : std::nullopt;
+  if (const GpuOrder* const leader = leader_) return leader->shortage();
+  return residency_->shortage();
 }
 
 /// True if all captured graphs and their executables have been destroyed.

@@ -34,7 +34,8 @@ namespace ccl::detail {
 /// A default stream is that of the communicator's GPU, whatever device the thread is at.
 class GpuOrder {
  public:
-  explicit GpuOrder(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
+  explicit GpuOrder(std::shared_ptr<Gpu> gpu)
+      : gpu_{std::move(gpu)}, residency_{Residency::of(*gpu_)} {}
   ~GpuOrder();
   GpuOrder(const GpuOrder&) = delete;
   GpuOrder& operator=(const GpuOrder&) = delete;
@@ -45,7 +46,8 @@ class GpuOrder {
   void follow(GpuOrder& leader);
   /// Returns the blocks that launches may hold, between `before` and `after`; null: none early.
   LaunchShare* share();
-  /// Returns the launches on the GPU, of all communicators, if their blocks do not all fit.
+  /// Returns the launches on the GPU, of all communicators, if their blocks do not all fit. Any
+  /// thread.
   std::optional<Residency::Shortage> shortage() const;
 
   /// Surround each launch, and all launches of a call, on the launching thread. The lock is held in
@@ -61,6 +63,8 @@ class GpuOrder {
   }
   Result<void> after(CUstream stream);
   void give_up();  // instead of `after` if nothing was launched
+  /// True between `before` and `after` of a launch into a graph. The launching thread calls it.
+  bool is_capturing() const { return capture_ != nullptr; }
   /// True if the stream is being captured, even if the capture has failed. Any thread may call.
   bool captures(CUstream stream) const;
 
@@ -111,9 +115,9 @@ class GpuOrder {
   static constexpr unsigned long long legacy = ~0ULL;
 
   std::shared_ptr<Gpu> gpu_;
-  std::shared_ptr<Residency> residency_;
+  const std::shared_ptr<Residency> residency_;
   std::shared_ptr<Residency::Member> place_;  // null before `join` and after `follow`
-  GpuOrder* leader_ = nullptr;
+  std::atomic<GpuOrder*> leader_{nullptr};
   std::recursive_mutex mutex_;
   int depth_ = 0;                             // calls of `before` without an `after` yet
   CUevent turn_ = nullptr;                    // the last launch has ended

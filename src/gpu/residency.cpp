@@ -47,14 +47,19 @@ std::shared_ptr<Residency::Member> Residency::join(std::shared_ptr<Gpu> gpu, con
   member->shape = shape;
   member->ended = ended;
   member->held = shape.blocks;
-  const std::lock_guard lock{mutex_};
+  const std::scoped_lock lock{mutex_, list_mutex_};
   members_.push_back(member.get());
   return member;
 }
 
 void Residency::leave(const Member& member) {
-  const std::lock_guard lock{mutex_};
+  const std::scoped_lock lock{mutex_, list_mutex_};
   std::erase(members_, &member);
+}
+
+void Residency::add_level(Member& member, std::shared_ptr<Gpu> gpu) {
+  const std::lock_guard lock{list_mutex_};
+  member.levels.push_back(std::move(gpu));
 }
 
 /// True if no launch of the member is in flight, and no graph can start one.
@@ -188,17 +193,38 @@ void Residency::captured(Member& mine, cuuint64_t capture, std::vector<CUgraphNo
   mine.graphs = true;
 }
 
+bool Residency::waits_for_peer(const Member& member) {
+  const auto waits = [](const std::shared_ptr<Gpu>& gpu) {
+    return std::atomic_ref{gpu->watched().waits.peer}.load(std::memory_order_relaxed) != 0;
+  };
+  return waits(member.gpu) || std::ranges::any_of(member.levels, waits);
+}
+
 std::optional<Residency::Shortage> Residency::shortage() {
-  const std::lock_guard lock{mutex_};
+  const std::lock_guard lock{list_mutex_};
   Shortage found{0, 0, multiprocessors_};
   bool all_in_order = true;
-  for (const Member* member : members_) {
-    if (member->last == 0) continue;
-    const Gpu::Current current{*member->gpu};
-    if (member->gpu->driver().event_query(member->ended) != CUDA_ERROR_NOT_READY) continue;
+  std::uint64_t first = 0;
+  const auto count = [&](const Member& member) {
     ++found.communicators;
-    all_in_order &= member->shape.in_order;
-    found.blocks += member->queued.load(std::memory_order_relaxed);
+    found.blocks += member.queued;
+    all_in_order &= member.shape.in_order;
+  };
+  std::vector<const Member*> others;
+  for (const Member* member : members_) {
+    const std::uint64_t last = member->last;
+    if (last == 0) continue;
+    if (!waits_for_peer(*member)) {
+      others.push_back(member);
+      continue;
+    }
+    count(*member);
+    first = first == 0 ? last : std::min(first, last);
+  }
+  const int running = found.blocks;
+  for (const Member* member : others) {
+    const bool fits = running + member->queued <= multiprocessors_;
+    if (running != 0 && member->last > first && !fits) count(*member);
   }
   if (all_in_order || found.blocks <= multiprocessors_) return {};
   return found;

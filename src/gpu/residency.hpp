@@ -47,12 +47,14 @@ class Residency {
     CUevent ended = nullptr;  // its last launch has ended; owned by its `GpuOrder`
     LaunchShare share;        // used by the launching thread, between `begin` and `end`
     int held = 0;             // most blocks that its launches in flight, and graphs, hold
-    std::uint64_t last = 0;   // number of its last launch; 0: none
-    bool graphs = false;      // launches were captured: their replays are not visible
+    // Written under the lock, and read without it: number of its last launch; 0: none
+    std::atomic<std::uint64_t> last{0};
+    bool graphs = false;  // launches were captured: their replays are not visible
     std::map<cuuint64_t, std::vector<CUgraphNode>> ends;  // of the last launch in each capture
     std::thread::id thread{};                             // of the launch
-    std::atomic<bool> launching{false};  // between `begin` and `end`, which does not lock
-    std::atomic<int> queued{0};          // blocks of the last launch and those it overlaps
+    std::atomic<bool> launching{false};        // between `begin` and `end`, which does not lock
+    std::atomic<int> queued{0};                // blocks of the last launch and those it overlaps
+    std::vector<std::shared_ptr<Gpu>> levels;  // hold the wait records of its levels
 
     int cost() const { return held * shape.ranks; }
   };
@@ -74,6 +76,8 @@ class Residency {
   /// Adds a communicator. `ended` is its event and outlives the member.
   std::shared_ptr<Member> join(std::shared_ptr<Gpu> gpu, const Shape& shape, CUevent ended);
   void leave(const Member& member);
+  /// Counts the launches of a level as those of `member`. `gpu` has the level's wait record.
+  void add_level(Member& member, std::shared_ptr<Gpu> gpu);
 
   /// Begins a launch: sets the share of `mine` and lists the launches that it must wait for.
   /// Blocks while another thread makes one of those, at most for the limit of `mine`. `capture`:
@@ -91,10 +95,15 @@ class Residency {
 
   /// Returns the launches in flight if their blocks may not all have a place: they are more than
   /// the multiprocessors, and not all launches wait for others that do not fit beside them.
+  ///
+  /// Reads words in host memory only and waits for no launch, because CUDA may block behind the
+  /// launches that are stuck. A launch is in flight if its lanes wait for a peer. A later one of
+  /// another communicator is, too, if its blocks do not fit beside those.
   std::optional<Shortage> shortage();
 
  private:
   static bool is_idle(const Member& member);
+  static bool waits_for_peer(const Member& member);
   int fair_share(const Member& mine, bool captured) const;
   void reclaim_idle(const Member& mine);
   bool fits(const Member& mine) const;
@@ -106,8 +115,9 @@ class Residency {
   const int multiprocessors_;
   std::mutex mutex_;
   std::condition_variable ended_;
-  std::atomic<int> waiting_{0};  // threads in `begin`
-  std::vector<Member*> members_;
+  std::atomic<int> waiting_{0};   // threads in `begin`
+  std::vector<Member*> members_;  // guarded by both locks: changed with both, read with either
+  std::mutex list_mutex_;         // held for moments, by no thread in a call of CUDA
   std::uint64_t launches_ = 0;
 };
 

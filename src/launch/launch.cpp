@@ -174,6 +174,9 @@ Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
     return fail_queueing(stream.cuda(), std::move(done).error());
   }
   queued_ = true;
+  if (order.is_capturing() && state.observers.recorder()) {
+    state.observers.recorder()->keep(call_.info().ticket);
+  }
   target_ = {state.identity.config().device, stream.cuda(), state.device.max_blocks,
              state.device.order->share(), connections().plan().channel_bytes};
   return {};

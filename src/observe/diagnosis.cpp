@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/report_text.hpp"
+#include "observe/diagnosis_text.hpp"
 
 namespace ccl {
 
@@ -35,16 +36,23 @@ class Diagnosis {
  public:
   Diagnosis(std::vector<RankStatus> ranks, int asking) : asking_{asking} {
     report_.ranks = std::move(ranks);
-    for (std::size_t r = 0; r < report_.ranks.size(); ++r) report_.ranks[r].rank = int(r);
+    for (std::size_t r = 0; r < report_.ranks.size(); ++r) {
+      RankStatus& of = report_.ranks[r];
+      of.rank = int(r);
+      if (of.waits.peer >= count()) of.waits.peer = -1;  // a record of another job
+    }
+    if (asking_ >= count()) asking_ = -1;
   }
 
   Report run() {
     find_subject();
     if (subject_ == nullptr) {
-      report_.summary = silent().empty() ? "no operation runs" : silent_text() + "; nothing runs";
       if (!silent().empty()) {
+        report_.summary = silent_text() + "; nothing runs";
         report_.behind = silent().front();
         report_.cause = Cause::no_answer;
+      } else if (!missed_step()) {
+        report_.summary = "no operation runs";
       }
       return std::move(report_);
     }
@@ -86,10 +94,7 @@ class Diagnosis {
   }
   std::string silent_text() const {
     const auto ranks = silent();
-    const RankStatus& first = at(ranks.front());
-    return fmt::format("{}{} {} not answer (stopped, or cut off)", say_ranks(ranks),
-                       first.host.empty() ? "" : " on " + first.host,
-                       ranks.size() == 1 ? "does" : "do");
+    return say_no_answer(ranks, at(ranks.front()));
   }
 
   /// Returns the one of `ranks` at the end of a chain of waiting ranks, or -1. The chain from the
@@ -161,24 +166,11 @@ class Diagnosis {
       if (many == few) many = few == kinds.begin() ? few + 1 : kinds.begin();
       subject_ = many->first;
       report_.operation = *subject_;
-      conclude(
-          few->second.front(), difference(*few->first, *many->first),
-          fmt::format("{} called {} as operation {} where {} called {}", say_ranks(few->second),
-                      say(*few->first), number, say_ranks(many->second), say(*many->first)));
+      conclude(few->second.front(), difference(*few->first, *many->first),
+               say_other_call(few->second, *few->first, many->second, *many->first));
       return true;
     }
     return false;
-  }
-
-  std::string last_of(const RankStatus& of) const {
-    std::string where = of.rendezvous.empty() ? "" : fmt::format("it is in {}; ", of.rendezvous);
-    if (!of.elsewhere.text.empty()) where += fmt::format("it is in {}; ", of.elsewhere.text);
-    if (of.operations.empty()) return where + "it has called nothing";
-    const Operation& op = of.operations.back();
-    return fmt::format("{}its last is {}, {} for {:.1f} s", where, say_numbered(op), name(op.state),
-                       age_s(of, op.ended_ns != 0     ? op.ended_ns
-                                 : op.started_ns != 0 ? op.started_ns
-                                                      : op.queued_ns));
   }
 
   /// Finds the ranks that have not called the subject.
@@ -201,10 +193,32 @@ class Diagnosis {
     } else if (!at(rank).rendezvous.empty()) {
       cause = Cause::other_step;
     }
-    conclude(
-        rank, cause,
-        fmt::format("{} on {} {} not called {} ({})", say_ranks(late), at(rank).host,
-                    late.size() == 1 ? "has" : "have", say_numbered(*subject_), last_of(at(rank))));
+    conclude(rank, cause, say_not_called(late, at(rank), say_numbered(*subject_)));
+    return true;
+  }
+
+  /// Finds the ranks that are not in the call of all ranks, such as `finalize`, in which most of
+  /// the others are.
+  bool missed_step() {
+    std::vector<int> late;
+    std::map<std::string, std::vector<int>> steps;
+    for (const RankStatus& of : report_.ranks) {
+      (of.rendezvous.empty() ? late : steps[of.rendezvous]).push_back(of.rank);
+    }
+    if (steps.empty()) return false;
+    const auto size = [](const auto& a, const auto& b) {
+      return a.second.size() < b.second.size();
+    };
+    const auto& [what, many] = *std::ranges::max_element(steps, size);
+    if (!late.empty()) {
+      conclude(late.front(), Cause::not_called, say_not_called(late, at(late.front()), what));
+    } else if (steps.size() > 1) {
+      const int other = std::ranges::min_element(steps, size)->second.front();
+      conclude(other, Cause::other_step, say_other_step(at(other), what));
+    } else {
+      return false;
+    }
+    report_.waiting = many.front();
     return true;
   }
 
@@ -237,11 +251,7 @@ class Diagnosis {
     }
     if (ranks.empty()) return false;
     const int rank = first_waited_for(ranks);
-    conclude(
-        rank, Cause::stuck_proxy,
-        fmt::format("rank {} on {} has network data to move, and the thread for it has not run "
-                    "for {:.1f} s (stopped, or without a CPU)",
-                    rank, at(rank).host, at(rank).proxy_stuck_s));
+    conclude(rank, Cause::stuck_proxy, say_stuck_proxy(at(rank)));
     return true;
   }
 
@@ -271,9 +281,9 @@ class Diagnosis {
         if (here.composition != waits.running()->composition) continue;
         if (has_left(peer, here.composition)) {
           conclude(peer.rank, Cause::silent_link,
-                   fmt::format("the network does not deliver what rank {} on {} has sent to rank "
-                               "{} on {} in {}, its part of which is done",
-                               peer.rank, peer.host, r, waits.host, say_numbered(*subject_)),
+                   say_undelivered(
+                       peer, waits,
+                       fmt::format(" in {}, its part of which is done", say_numbered(*subject_))),
                    r);
           return true;
         }
@@ -284,10 +294,9 @@ class Diagnosis {
           }
           conclude(
               peer.rank, Cause::silent_link,
-              fmt::format("the network does not deliver what rank {} on {} has sent to rank {} "
-                          "on {}: step {} of channel {}",
-                          peer.rank, peer.host, r, waits.host,
-                          here.sends ? here.drained : here.filled, here.channel),
+              say_undelivered(peer, waits,
+                              fmt::format(": step {} of channel {}",
+                                          here.sends ? here.drained : here.filled, here.channel)),
               r);
           return true;
         }
@@ -296,30 +305,34 @@ class Diagnosis {
     return false;
   }
 
+  /// State of the subject on a rank that has called it. The status of a GPU rank has only the
+  /// latest calls of many ahead, and an earlier one may have ended or not, as these.
+  OpState state_of_subject(const RankStatus& of) const {
+    if (const Operation* const op = of.find(subject_->number)) return op->state;
+    const Operation* const running = of.running();
+    const bool behind = running == nullptr || running->number < subject_->number;
+    const bool ahead = std::ranges::any_of(of.operations, [&](const Operation& op) {
+      return op.state == OpState::launched && op.number > subject_->number;
+    });
+    return ahead && behind ? OpState::launched : OpState::done;
+  }
+
   /// Finds a rank that has called the subject but has not begun it.
   bool held_up() {
     if (subject_->number == 0) return false;
     std::vector<int> late;
     for (const RankStatus& of : report_.ranks) {
-      const Operation* op = of.find(subject_->number);
-      const bool begun =
-          op == nullptr || (op->state != OpState::queued && op->state != OpState::launched);
-      if (!begun) late.push_back(of.rank);
+      const OpState state = state_of_subject(of);
+      if (state == OpState::queued || state == OpState::launched) late.push_back(of.rank);
     }
     int rank = waited_for(late);
     // A launched operation may have completed meanwhile; a queued one has not begun.
     for (std::size_t i = 0; i < late.size() && rank < 0; ++i) {
-      if (at(late[i]).find(subject_->number)->state == OpState::queued) rank = late[i];
+      if (state_of_subject(at(late[i])) == OpState::queued) rank = late[i];
     }
     if (rank < 0) return false;
-    const Operation* before = at(rank).running();
-    const bool lacks_place = !at(rank).shortage.empty();
-    conclude(rank, lacks_place ? Cause::no_place : Cause::queued,
-             fmt::format("rank {} on {} has not begun {} ({} behind {})", rank, at(rank).host,
-                         say_numbered(*subject_), name(at(rank).find(subject_->number)->state),
-                         before != nullptr ? say_numbered(*before)
-                         : lacks_place     ? at(rank).shortage
-                                           : "other work"));
+    conclude(rank, at(rank).shortage.empty() ? Cause::queued : Cause::no_place,
+             say_not_begun(at(rank), *subject_, state_of_subject(at(rank))));
     return true;
   }
 
@@ -347,9 +360,7 @@ class Diagnosis {
       const int least = *std::min_element(chain.begin(), chain.end(), [&](int a, int b) {
         return at(a).waits.step < at(b).waits.step;
       });
-      conclude(least, Cause::circle,
-               fmt::format("ranks {} wait for each other in a circle (rank {} is the least far)",
-                           fmt::format("{}", fmt::join(chain, ", ")), least));
+      conclude(least, Cause::circle, say_circle(chain, least));
       return;
     }
     if (runs(at(r))) {
@@ -357,43 +368,15 @@ class Diagnosis {
       return;
     }
     conclude(r, at(r).rendezvous.empty() ? Cause::not_called : Cause::other_step,
-             fmt::format("rank {} on {} runs something else or nothing ({})", r, at(r).host,
-                         last_of(at(r))));
+             say_elsewhere(at(r)));
   }
 
   Report report_;
-  const int asking_;
+  int asking_;
   const Operation* subject_ = nullptr;  // operation that does not complete
 };
 
 }  // namespace
-
-std::string_view name(Cause cause) {
-  constexpr std::string_view names[] = {
-      "none",          "not_called",      "other_operation", "other_type",
-      "other_count",   "other_reduction", "other_root",      "other_step",
-      "communicators", "queued",          "no_place",        "no_answer",
-      "silent_link",   "stuck_proxy",     "circle",          "working"};
-  return names[int(cause)];
-}
-
-bool certain(Cause cause) {
-  switch (cause) {
-    case Cause::other_operation:
-    case Cause::other_type:
-    case Cause::other_count:
-    case Cause::other_reduction:
-    case Cause::other_root:
-    case Cause::other_step:
-    case Cause::communicators:
-    case Cause::no_answer:
-    case Cause::silent_link:
-    case Cause::stuck_proxy:
-      return true;
-    default:
-      return false;
-  }
-}
 
 Report diagnose(std::vector<RankStatus> ranks, int asking) {
   return Diagnosis{std::move(ranks), asking}.run();

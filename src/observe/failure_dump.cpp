@@ -106,10 +106,10 @@ Result<void> observe_failure(CommState& state) {
 
 void dump_failure(CommState& state) noexcept {
   Observers& observers = state.observers;
-  if (state.status.ok() || observers.dump_folder().empty()) return;
+  if (state.status.ok() || observers.dumped()) return;
   // A second caller waits until the first has written.
   const std::lock_guard lock{observers.dump_mutex()};
-  if (observers.dumped()) return;
+  if (observers.dump_folder().empty() || observers.dumped()) return;
   if (!completes([&] { write_to(observers.dump_folder(), state); })) lose_log_line();
   observers.set_dumped();
 }
@@ -140,6 +140,7 @@ void end_observed_failure(CommState& state) noexcept {
 void leave_dump_to_whole(CommState& level) {
   if (level.observers.dump_folder().empty()) return;
   end_observation(level);
+  const std::lock_guard lock{level.observers.dump_mutex()};  // a failure may be written right now
   level.observers.set_dump_folder({});
 }
 

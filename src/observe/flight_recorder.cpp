@@ -57,6 +57,15 @@ FlightRecorder::EntryId FlightRecorder::note(const Operation& op, bool point_to_
   return {ticket, entry.op.number};
 }
 
+void FlightRecorder::keep(Word ticket) {
+  const std::lock_guard lock{mutex_};
+  const Entry* const entry = entry_of(ticket);
+  if (entry == nullptr) return;
+  Operation& kept = kept_[ticket] = entry->op;
+  kept.queued_ns = entry->queued.load(relaxed);  // in ticks, until it is read
+  if (kept_.size() > max_kept) kept_.erase(kept_.begin());
+}
+
 void FlightRecorder::started(Word ticket) {
   Entry& entry = entries_[ticket % Word(size_)];
   if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return;
@@ -78,33 +87,75 @@ std::vector<Operation> FlightRecorder::latest(int most) const {
 }
 
 std::vector<Operation> FlightRecorder::latest_on_device(int most, Word waiting) const {
-  return collect(most, most, [waiting](Word ticket, OpState state) {
+  auto all = collect(most, most, [waiting](Word ticket, OpState state) {
     if (state != OpState::running) return state;
     return ticket < waiting    ? OpState::done
            : ticket == waiting ? OpState::running
                                : OpState::launched;
   });
+  const std::lock_guard lock{mutex_};
+  if (waiting != 0 && waiting <= tickets_ && entry_of(waiting) == nullptr) {
+    all.insert(all.begin(), overwritten(waiting));
+  } else if (kept_.contains(waiting)) {  // a replay, and nobody knows since when
+    for (Operation& op : all) {
+      if (op.state == OpState::running) op.started_ns = 0;
+    }
+  }
+  return all;
+}
+
+const FlightRecorder::Entry* FlightRecorder::entry_of(Word ticket) const {
+  const Entry& entry = entries_[ticket % Word(size_)];
+  return ticket != 0 && entry.ticket.load(relaxed) == ticket ? &entry : nullptr;
+}
+
+/// Operation that runs and is not in the ring any more. Nobody knows since when.
+Operation FlightRecorder::overwritten(Word ticket) const {
+  Operation op;
+  const Now now = read_clocks();
+  if (const auto kept = kept_.find(ticket); kept != kept_.end()) {
+    op = kept->second;
+    op.queued_ns = now.when(op.queued_ns);
+  } else {
+    // At the latest: it was called before all in the ring.
+    const Entry& oldest = entries_[(tickets_ + 1) % Word(size_)];
+    op.queued_ns = now.when(oldest.queued.load(relaxed));
+    std::string_view{"an operation that left the flight recorder"}.copy(op.what,
+                                                                        sizeof op.what - 1);
+    op.count = -1;
+    op.call = ticket;
+  }
+  op.state = OpState::running;
+  return op;
 }
 
 FlightRecorder::Running FlightRecorder::oldest_running(Word& from) const {
   const std::lock_guard lock{mutex_};
   if (tickets_ > Word(size_)) from = std::max(from, tickets_ - Word(size_) + 1);
+  Running messages;
   bool all_ended = true;
   for (Word ticket = from; ticket <= tickets_; ++ticket) {
     const Entry& entry = entries_[ticket % Word(size_)];
     const OpState state = entry.state.load(relaxed);
-    if (state == OpState::running) return {ticket, entry.op.number, entry.op.composition};
+    if (state == OpState::running) {
+      const Running running{ticket, entry.op.number, entry.op.composition};
+      if (running.number != 0) return running;
+      if (messages.ticket == 0) messages = running;
+    }
     all_ended = all_ended && (state == OpState::done || state == OpState::failed);
     if (all_ended) from = ticket + 1;
   }
-  return {};
+  return messages;
 }
 
 FlightRecorder::Running FlightRecorder::find(Word ticket) const {
   const std::lock_guard lock{mutex_};
-  const Entry& entry = entries_[ticket % Word(size_)];
-  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return {};
-  return {ticket, entry.op.number, entry.op.composition};
+  if (ticket == 0 || ticket > tickets_) return {};
+  if (const Entry* const entry = entry_of(ticket)) {
+    return {ticket, entry->op.number, entry->op.composition};
+  }
+  const Operation op = overwritten(ticket);
+  return {ticket, op.number, op.composition};
 }
 
 template <class StateOf>
@@ -155,9 +206,9 @@ Word FlightRecorder::find_after(Word ticket, Operation& op) const {
 
 bool FlightRecorder::read(Word ticket, Operation& op) const {
   const std::lock_guard lock{mutex_};
-  const Entry& entry = entries_[ticket % Word(size_)];
-  if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return false;
-  op = record_of(entry, entry.state.load(relaxed), read_clocks());
+  const Entry* const entry = entry_of(ticket);
+  if (entry == nullptr) return false;
+  op = record_of(*entry, entry->state.load(relaxed), read_clocks());
   return true;
 }
 

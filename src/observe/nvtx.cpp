@@ -7,8 +7,6 @@
 #include "base/fork_mutex.hpp"
 #include "comm/state.hpp"
 #if __has_include(<nvtx3/nvToolsExt.h>)
-#  include <fmt/format.h>
-
 #  include <cstdint>
 #  include <mutex>
 #  include <set>
@@ -37,11 +35,7 @@ std::uint32_t category_of(const CommState& state) {
   (void)completes([&] {
     const std::lock_guard lock{mutex};
     if (!named.insert(category).second) return;
-    const std::string& name = state.identity.config().name;
-    nvtxDomainNameCategoryA(domain(), category,
-                            fmt::format("communicator {}{}of {} ranks", name,
-                                        name.empty() ? "" : " ", state.identity.ranks())
-                                .c_str());
+    nvtxDomainNameCategoryA(domain(), category, say(state.identity).c_str());
   });
   return category;
 }

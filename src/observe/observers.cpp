@@ -102,6 +102,17 @@ RankStatus Observers::status(int ended) {
 }
 
 Observers::Progress Observers::progress(Word& from, Word known) {
+  Progress now = progress_of_lanes(from, known);
+  const Bootstrap* const bootstrap = state_.rendezvous.bootstrap();
+  if (now.running.ticket != 0 || bootstrap == nullptr) return now;
+  const Bootstrap::Step step = bootstrap->current_step();
+  if (step.number == 0) return now;
+  now.running.ticket = step_bit | step.number;
+  now.moved = step.progress + 1;
+  return now;
+}
+
+Observers::Progress Observers::progress_of_lanes(Word& from, Word known) {
   Progress now;
   if (!recorder_) return now;
   if (state_.device.gpu) {
@@ -141,6 +152,7 @@ Report Observers::report(double limit_s) {
     return diagnose(std::move(all), 0);
   }
   const auto reported = state_.rendezvous.bootstrap()->rank_statuses(limit_s);
+  if (reported[std::size_t(state_.identity.rank())].empty()) return {};  // it ends meanwhile
   const auto& peers = state_.identity.peers();
   for (int rank = 0; rank < ranks; ++rank) {
     const auto r = std::size_t(rank);
@@ -156,6 +168,7 @@ Report Observers::report(double limit_s) {
 Error Observers::overdue(Error error) {
   if (state_.rendezvous.bootstrap() == nullptr || !state_.status.ok()) return error;
   const Report found = report(report_limit_s);
+  if (found.ranks.empty()) return error;
   if (found.behind >= 0) {
     error.peer = found.behind;
     error.what = error.code == Errc::aborted ? fmt::format("{} ({})", error.what, found.summary)

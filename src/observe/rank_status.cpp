@@ -7,10 +7,13 @@
 namespace ccl {
 
 const Operation* RankStatus::running() const {
+  const Operation* messages = nullptr;
   for (const Operation& op : operations) {
-    if (op.state == OpState::running) return &op;
+    if (op.state != OpState::running) continue;
+    if (op.number != 0) return &op;
+    if (messages == nullptr) messages = &op;
   }
-  return nullptr;
+  return messages;
 }
 const Operation* RankStatus::find(Word number) const {
   for (const Operation& op : operations) {

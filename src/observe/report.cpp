@@ -41,6 +41,9 @@ std::string detail::say_numbered(const Operation& op) {
 std::string detail::say_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", list(ranks));
 }
+std::string detail::say_running_time(const RankStatus& of, const Operation& op) {
+  return op.started_ns == 0 ? "" : fmt::format(" for {:.3f} s", age_s(of, op.started_ns));
+}
 double detail::age_s(const RankStatus& of, Word then_ns) {
   return then_ns == 0 || then_ns > of.now_ns ? 0 : double(of.now_ns - then_ns) / 1e9;
 }
@@ -71,7 +74,7 @@ std::string Report::text() const {
         fmt::format("  rank {} on {} (pid {}) has called {}", of.rank, of.host, of.pid, of.called);
     if (!of.rendezvous.empty()) text += fmt::format(", is in {}", of.rendezvous);
     if (const Operation* op = of.running()) {
-      text += fmt::format(", {} for {:.3f} s", say_numbered(*op), age_s(of, op->started_ns));
+      text += fmt::format(", {}{}", say_numbered(*op), say_running_time(of, *op));
       if (of.waits.peer >= 0) {
         text += fmt::format(", waits for rank {} at step {}", of.waits.peer, of.waits.step);
       }

@@ -27,7 +27,8 @@ void count_signal(int) {
 // Communicators that log reports. The engine's mutex guards it.
 struct Listeners {
   TickerList<std::weak_ptr<CommState>> states;
-  int seen = 0;  // signals that have been answered
+  int seen = 0;                     // signals that have been answered
+  std::atomic<bool> writes{false};  // a thread logs reports: the next ones come afterwards
 };
 Listeners& listeners() {
   static auto& all = *new Listeners;
@@ -49,16 +50,18 @@ bool tick() {
   // Locks no pointer, because the last owner must not be destroyed under the engine's mutex.
   std::erase_if(all.states.items, [](const auto& state) { return state.expired(); });
   const int now = signals.load(std::memory_order_relaxed);
-  if (now != all.seen) {
+  if (now != all.seen && !all.writes.exchange(true)) {
     all.seen = now;
     // The engine's thread receives the answers, so another thread waits for them.
     const auto write = [](const auto& states) {
       if (!completes([&] { log_reports(states); })) lose_log_line();
+      listeners().writes = false;
     };
     auto thread = own_thread("reports", write, all.states.items);
     if (thread) {
       thread->detach();
     } else {
+      all.writes = false;
       log_warn(LogPart::init, "{}", thread.error().what);
     }
   }
@@ -100,7 +103,10 @@ Result<void> report_on_signal(std::weak_ptr<CommState> state) {
   CCL_CHECK(listen_to(int(signal)));
   const std::lock_guard lock{net::Engine::get().mutex()};
   Listeners& all = listeners();
-  if (!all.states.is_ticking()) all.seen = signals.load(std::memory_order_relaxed);
+  if (!all.states.is_ticking()) {
+    all.seen = signals.load(std::memory_order_relaxed);
+    all.writes = false;  // a forked child has no such thread
+  }
   return all.states.add(std::move(state), tick, net::Engine::min_period);
 }
 

@@ -25,11 +25,21 @@ namespace {
 
 constexpr auto look_period = std::chrono::milliseconds{500};
 constexpr double stuck_s = 2;             // without a turn of a proxy that has work
+constexpr double suspended_s = 3;         // between two looks: the process did not run
 constexpr double elsewhere_s = 1;         // without progress in another communicator
 constexpr Word messages = Word{1} << 63;  // bit of `asks_about` that marks sends and receives
 
-double now_s() {
+// The engine's mutex guards both.
+double looked_s = 0;   // last look of this process; 0: none
+double skipped_s = 0;  // for which it did not run, as a job that is suspended
+
+double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+/// Seconds of a clock that stands still while the process does not run. The caller holds the
+/// engine's mutex.
+double now_s() {
+  return steady_s() - skipped_s;
 }
 
 // A raw pointer is enough, because `stop` removes it.
@@ -39,20 +49,16 @@ TickerList<Watchdog*>& watchdogs() {
 }
 
 bool look_at_all() {
+  const double now = steady_s();
+  if (looked_s != 0 && now - looked_s > suspended_s) skipped_s += now - looked_s;
+  looked_s = now;
   for (Watchdog* watchdog : watchdogs().items) watchdog->look();
   return watchdogs().goes_on();
 }
 
-/// True if two values of `RankStatus::asks_about` can have one cause. Collectives of all ranks do.
+/// True if two values of `RankStatus::asks_about` can have one cause. Calls of all ranks do.
 bool same_pause(Word a, Word b) {
   return a == b || ((a | b) & messages) == 0;
-}
-
-/// Name of the communicator in messages.
-std::string named(const CommState& state) {
-  const std::string& name = state.identity.config().name;
-  return fmt::format("communicator {}{}of {} ranks", name, name.empty() ? "" : " ",
-                     state.identity.ranks());
 }
 
 }  // namespace
@@ -61,6 +67,7 @@ Result<void> Watchdog::start() {
   CCL_TRY(const double limit_s, setting_seconds("REPORT_STALL"));
   if (limit_s == 0) return {};
   const std::lock_guard lock{net::Engine::get().mutex()};
+  if (!watchdogs().is_ticking()) looked_s = 0;
   CCL_CHECK(watchdogs().add(this, look_at_all, look_period));
   policy_.emplace(limit_s, state_.identity.rank(), state_.identity.ranks());
   return {};
@@ -100,7 +107,7 @@ void Watchdog::look() {
     log_info(LogPart::coll,
              "the operation goes on or has ended after {:.0f} s without progress "
              "({})",
-             quiet_s, named(state_));
+             quiet_s, say(state_.identity));
   }
   if (asks) ask(policy_->quiet_s(now));
 }
@@ -137,7 +144,7 @@ void Watchdog::ask(double quiet_s) {
     const LogRank rank{state->identity.rank()};
     const bool asked = completes([&] {
       log_info(LogPart::coll, "asks all ranks after {:.1f} s without progress ({})", quiet,
-               named(*state));
+               say(state->identity));
       const Report report = state->was_up() ? state->observers.report(report_limit_s) : Report{};
       state->watchdog.answer(report, pause, quiet);
     });
@@ -176,7 +183,7 @@ void Watchdog::answer(const Report& report, Word pause, double quiet_s) {
   set_report(std::make_shared<const Report>(report));
   lock.unlock();
   log_warn(LogPart::coll, "no progress for {:.0f} s: {} [{}, {}]", quiet_s, report.summary,
-           name(report.cause), named(state_));
+           name(report.cause), say(state_.identity));
   notify_stalled(state_, report);
 }
 
@@ -187,14 +194,21 @@ void Watchdog::no_answer() noexcept {
 }
 
 Word Watchdog::asks_about() const {
-  if (!policy_ || !policy_->leads()) return 0;
-  return number_ != 0 ? number_ : messages | policy_->ticket();
+  return policy_ && policy_->leads() ? pause_id() : 0;
+}
+
+/// Names the pause to other ranks. Pauses of collectives, and of other calls of all ranks, can have
+/// one cause.
+Word Watchdog::pause_id() const {
+  if (number_ != 0) return number_;
+  const Word ticket = policy_->ticket();
+  return (ticket & Observers::step_bit) != 0 ? ticket : messages | ticket;
 }
 
 void Watchdog::on_status(std::span<const std::byte> status) {
   if (!policy_ || policy_->ticket() == 0 || policy_->leads()) return;
   const Word theirs = detail::asks_about(without_health(status));
-  if (theirs != 0 && number_ != 0 && (theirs & messages) == 0) policy_->yield(now_s());
+  if (theirs != 0 && ((theirs | pause_id()) & messages) == 0) policy_->yield(now_s());
 }
 
 void Watchdog::describe(RankStatus& mine) const {
@@ -227,7 +241,7 @@ std::optional<OtherOperation> Watchdog::stalled_operation() const {
   const Operation* const running = status.running();
   if (running == nullptr) return {};
   OtherOperation other;
-  other.text = fmt::format("{} of {}", say_numbered(*running), named(state_));
+  other.text = fmt::format("{} of {}", say_numbered(*running), say(state_.identity));
   const auto& peers = state_.identity.peers();
   if (status.waits.peer >= 0 && std::size_t(status.waits.peer) < peers.size()) {
     const PeerInfo& peer = peers[std::size_t(status.waits.peer)];

@@ -102,6 +102,60 @@ TEST_CASE("a rank that has not called what the others run is behind") {
   CHECK(mentions(report.summary, "its last is operation 4 (all_reduce, 10 float), done"));
 }
 
+TEST_CASE("a rank that others wait for in a call of all ranks is behind") {
+  auto all = ring(4);
+  for (RankStatus& of : all) {
+    of.operations.back().state = OpState::done;
+    of.waits = {};
+    if (of.rank != 2) of.rendezvous = "finalize";
+  }
+  Report report = diagnose(all, 1);
+  INFO(report.summary);
+  CHECK((report.behind == 2 && report.waiting == 0 && report.cause == Cause::not_called));
+  CHECK(
+      mentions(report.summary, "rank 2 on here has not called finalize (its last is operation 5"));
+  all[2].rendezvous = "split";
+  report = diagnose(all, 1);
+  CHECK((report.behind == 2 && report.cause == Cause::other_step));
+  CHECK(mentions(report.summary, "rank 2 on here is in split where the others are in finalize"));
+  all[2].rendezvous = "finalize";
+  report = diagnose(all, 1);
+  CHECK((report.behind == -1 && report.cause == Cause::none));
+  CHECK(report.summary == "no operation runs");
+}
+
+TEST_CASE("a receive that waits on purpose hides no collective") {
+  auto all = ring(4);
+  for (const int r : {0, 1}) {
+    Operation receive = op(0, OpState::running, "send_recv");
+    receive.composition = 1;
+    all[std::size_t(r)].operations.insert(all[std::size_t(r)].operations.begin(), receive);
+  }
+  all[2].operations.pop_back();
+  all[2].called = 4;
+  all[2].waits = {};
+  for (const int asking : {0, 1, 3}) {
+    const Report report = diagnose(all, asking);
+    INFO(report.summary);
+    CHECK((report.behind == 2 && report.cause == Cause::not_called));
+    CHECK(report.operation.number == 5);
+  }
+}
+
+TEST_CASE("a replay of a graph runs since nobody knows when") {
+  auto all = ring(2);  // without times
+  CHECK(mentions(diagnose(all, 0).text(), "operation 5 (all_reduce, 10 float), waits for rank"));
+  all[0].now_ns = 3'000'000'000;
+  all[0].operations.back().started_ns = 1'000'000'000;
+  CHECK(mentions(diagnose(all, 0).text(), "10 float) for 2.000 s, waits for rank"));
+}
+
+TEST_CASE("statuses that name ranks of another job do no harm") {
+  auto all = ring(2);
+  all[0].waits = {7, 1};
+  CHECK(diagnose(all, 5).operation.number == 5);
+}
+
 TEST_CASE("the earliest operation that hangs counts, not that of the asking rank") {
   auto all = ring(4);
   // Rank 0 is one operation ahead; rank 1 has not called operation 5.
@@ -113,6 +167,25 @@ TEST_CASE("the earliest operation that hangs counts, not that of the asking rank
   const Report report = diagnose(all, 0);
   CHECK(report.behind == 1);
   CHECK(report.operation.number == 5);
+}
+
+TEST_CASE("a GPU whose host is many calls ahead has not begun what its status leaves out") {
+  auto all = ring(3);
+  for (RankStatus& of : all) of.called = 30;
+  auto& late = all[1].operations;
+  late.clear();
+  for (Word n = 23; n <= 30; ++n) late.push_back(op(n, OpState::launched));
+  all[1].waits = {};
+  Report report = diagnose(all, 2);
+  INFO(report.summary);
+  CHECK((report.behind == 1 && report.cause == Cause::queued && report.operation.number == 5));
+  CHECK(mentions(report.summary, "has not begun operation 5"));
+  all[1].shortage = "132 of 256 blocks";
+  CHECK(diagnose(all, 2).cause == Cause::no_place);
+  // One that waits in a later operation has done it.
+  all[1].shortage.clear();
+  late.front().state = OpState::running;
+  CHECK(diagnose(all, 2).cause != Cause::queued);
 }
 
 TEST_CASE("a rank that called something else is named, with both calls") {

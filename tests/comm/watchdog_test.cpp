@@ -319,6 +319,29 @@ TEST_CASE("faults of ranks: finalize, another communicator, a stream with other 
               fires(calls.board);
               return calls.comm.finalize();
             });
+  play<Shm>("does not call finalize",
+            {Cause::not_called, victim, "has not called finalize (its last is operation 3", 4},
+            [](Shm& calls) -> Result<void> {
+              if (!calls.is_victim()) return calls.comm.finalize();
+              fires(calls.board);
+              wait_for_the_end(calls.board);
+              return {};
+            });
+  // Rank 0 has asked for a message before, which rank 1 sends at the end.
+  play<Shm>("does not call, where a receive waits on purpose",
+            {Cause::not_called, victim, "has not called operation 4", 4},
+            [](Shm& calls) -> Result<void> {
+              HostStream stream;
+              float word = 0;
+              if (calls.comm.rank() == 0) {
+                CCL_CHECK(calls.messages.recv(&word, 1, 1, stream));
+                sleep_s(0.5);
+              }
+              if (!calls.is_victim()) return calls.sum();
+              fires(calls.board);
+              wait_for_the_end(calls.board);
+              return {};
+            });
 #if defined(CCL_TEST_LONG)
   play<Shm>("is in split", {Cause::other_step, victim, "it is in split"},
             [](Shm& calls) -> Result<void> {
@@ -533,6 +556,27 @@ TEST_CASE("ranks that are late on purpose draw no line") {
   CHECK(asked > 0);
   std::printf("%d pauses in %.0f s, the others asked %d times, no line\n", job.board->fired.load(),
               soak_s, asked);
+}
+
+TEST_CASE("time for which the whole job is suspended is no pause") {
+  Job job;
+  start<Shm>(job, 4, [](Shm& calls) -> Result<void> {
+    if (calls.is_victim()) {
+      fires(calls.board);
+      for (int n = 0; n < 30; ++n) sleep_s(0.1);  // 3 s in which it runs
+    }
+    CCL_CHECK(calls.sum());
+    ++calls.board.ended_well;
+    return {};
+  });
+  REQUIRE(wait_until([&] { return job.board->fired > 0; }, give_up_s));
+  sleep_s(1);
+  for (const pid_t pid : job.pids) kill(pid, SIGSTOP);
+  sleep_s(8);
+  for (const pid_t pid : job.pids) kill(pid, SIGCONT);
+  CHECK(wait_until([&] { return job.board->ended_well >= ranks; }, give_up_s));
+  INFO(job.text());
+  CHECK(job.lines().empty());
 }
 
 TEST_CASE("ranks that are threads of one process draw one line, and it is withdrawn") {

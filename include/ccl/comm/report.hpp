@@ -67,7 +67,7 @@ struct OtherOperation {
 /// Kind of reason for which a rank is behind.
 enum class Cause : int {
   none,             ///< no rank is behind, or the reason is unknown
-  not_called,       ///< the rank has not called the operation
+  not_called,       ///< the rank has not called the operation, or the call of all ranks
   other_operation,  ///< it called another operation, or operations in another order
   other_type,       ///< it called the operation with another type of elements
   other_count,      ///< with another count
@@ -101,7 +101,7 @@ struct RankStatus {
   std::string rendezvous;  ///< call of all ranks in which it waits, such as finalize; empty: none
   /// Sentence on launches in flight whose blocks may not all have a place on its GPU; empty: none.
   std::string shortage;
-  WaitsFor waits;  ///< wait of its oldest running operation
+  WaitsFor waits;  ///< wait of the operation that `running` returns
   /// Wires of that operation and of its latest others, at most 64.
   std::vector<WireSteps> steps;
   Word network_bytes = 0;    ///< bytes that its proxy has moved
@@ -109,7 +109,8 @@ struct RankStatus {
   OtherOperation elsewhere;  ///< operation of another communicator in which its process waits
   Word asks_about = 0;       ///< nonzero: it asks the others why this operation does not progress
 
-  /// Returns the operation whose lanes are at work, or null.
+  /// Returns the operation whose lanes are at work, or null. A collective comes before messages: a
+  /// receive may wait on purpose, beside collectives of other streams.
   const Operation* running() const;
   /// Returns the collective with this number, or null if the flight recorder does not hold it.
   const Operation* find(Word number) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 
@@ -91,10 +92,13 @@ Result<void> write_whole_file(const std::string& path, std::string_view text) {
 }
 
 Result<void> replace_whole_file(const std::string& path, std::string_view text) {
-  // In the same folder, under a name that no reader of the folder looks for.
+  // In the same folder, under a name that no reader of the folder looks for. The file's own name
+  // and the time are in it: processes of several hosts or containers may have one pid and folder.
   static std::atomic<unsigned> files{0};
-  const std::string folder = path.substr(0, path.rfind('/') + 1);
-  const std::string next = fmt::format("{}.{}.{}.new", folder, ::getpid(), files.fetch_add(1));
+  const std::size_t name = path.rfind('/') + 1;
+  const std::string next =
+      fmt::format("{}.{}.{}.{}.{}.new", path.substr(0, name), path.substr(name), ::getpid(),
+                  std::chrono::system_clock::now().time_since_epoch().count(), files.fetch_add(1));
   auto written = write_whole_file(next, text);
   if (written && std::rename(next.c_str(), path.c_str()) != 0) {
     written = cannot("write", path, "folder", errno);

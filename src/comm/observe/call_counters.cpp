@@ -45,7 +45,7 @@ double CallCounters::bus_factor(int operation, int ranks) {
   if (ranks <= 1 || operation >= barrier_index) return 1;
   const double others = double(ranks - 1) / ranks;
   const auto name = operations[std::size_t(operation)];
-  if (name == "all_reduce") return 2 * others;
+  if (name == "all_reduce" || name == "all_reduce_rows") return 2 * others;
   return is_split[std::size_t(operation)] ? others : 1;
 }
 

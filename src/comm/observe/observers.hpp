@@ -61,9 +61,12 @@ class Observers {
     FlightRecorder::Running running;  // ticket 0: none, or the lanes of a GPU do not wait
     Word moved = 0;                   // increases with the progress of `running`
   };
-  /// Returns the progress of the oldest operation that runs. `from` is that of
-  /// `FlightRecorder::oldest_running`. Steps are read only if it is still the operation `known`, so
-  /// that quick operations cost nothing. Makes no CUDA call.
+  /// Bit of a ticket that is the number of a call of all ranks, such as `finalize`.
+  static constexpr Word step_bit = Word{1} << 62;
+  /// Returns the progress of the oldest operation that runs. If none runs, it is that of the call
+  /// of all ranks in which this one is. `from` is that of `FlightRecorder::oldest_running`. Steps
+  /// are read only if it is still the operation `known`, so that quick operations cost nothing.
+  /// Makes no CUDA call. The caller holds the engine's mutex.
   Progress progress(Word& from, Word known);
   /// Status of this rank, with at most `ended` operations that have ended. Any thread; takes short
   /// locks only.
@@ -76,7 +79,8 @@ class Observers {
   Error overdue(Error error);
   static void log_report(const Report& report, LogLevel level);
 
-  /// Folder for flight records; empty: none. Set once, during creation.
+  /// Folder for flight records; empty: none. Set during creation; a thread that writes holds
+  /// `dump_mutex`.
   const std::string& dump_folder() const { return dump_folder_; }
   void set_dump_folder(std::string folder) { dump_folder_ = std::move(folder); }
   /// True once the record of the failure is written.
@@ -86,6 +90,8 @@ class Observers {
   std::mutex& dump_mutex() { return dump_mutex_; }
 
  private:
+  Progress progress_of_lanes(Word& from, Word known);
+
   CommState& state_;
   std::unique_ptr<FlightRecorder> recorder_;
   CallCounters counters_;

@@ -52,6 +52,7 @@ class Watchdog {
   void no_answer() noexcept;
   bool another_leads(const Report& report) const;
   Word asks_about() const;
+  Word pause_id() const;
   std::optional<OtherOperation> stalled_operation() const;
   bool is_only_rank_here() const;
   void set_report(std::shared_ptr<const Report> report);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/profiler_mask.hpp"
 #include "base/text.hpp"
 #include "comm/state.hpp"
 #include "nccl/plug_in/abi.hpp"
@@ -266,6 +267,7 @@ std::unique_ptr<Operations> profiled(std::unique_ptr<Operations> operations,
                                      const std::string& name) {
   const ProfilerPlugIn* const with = plug_in();
   if (with == nullptr) return operations;
+  profiler_mask = &wanted_kinds;  // the health service may set it
   void* context = nullptr;
   const auto id = std::hash<std::string_view>{}(family);
   // A plug-in may be switched off, and then leaves the context null.

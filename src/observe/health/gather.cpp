@@ -14,6 +14,7 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 constexpr std::size_t max_threads = 16;  // communicators that are asked side by side
+constexpr double min_ask_s = 0.05;       // in which ranks that are well answer
 
 void ask(Asked& one, double limit_s) {
   CommView& view = one.view;
@@ -25,7 +26,13 @@ void ask(Asked& one, double limit_s) {
     }
   }
   if (!one.statuses) return;
+  if (limit_s < min_ask_s) {
+    view.asked = false;
+    return;
+  }
   const auto bytes = one.statuses(limit_s);
+  const auto mine = std::size_t(view.asking);
+  view.asked = mine < bytes.size() && !bytes[mine].empty();
   for (std::size_t r = 0; r < std::min(view.ranks.size(), bytes.size()); ++r) {
     if (int(r) != view.asking) read_status(bytes[r], int(r), int(view.ranks.size()), view.ranks[r]);
   }
@@ -55,7 +62,8 @@ Snapshot gather(std::vector<Asked> all, double limit_s) {
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < all.size(); i = next++) {
-      (void)completes([&] { ask(all[i], left_s()); });  // without memory: no answer
+      // Without memory: no answer.
+      if (!completes([&] { ask(all[i], left_s()); })) all[i].view.asked = false;
     }
   };
   std::vector<std::thread> threads;
@@ -74,7 +82,7 @@ Snapshot gather(std::vector<Asked> all, double limit_s) {
                           .count());
   for (Asked& one : all) {
     conclude(one.view);
-    if (one.view.missing() > 0) ++out.timeouts;
+    if (one.view.asked && one.view.missing() > 0) ++out.timeouts;
     out.communicators.push_back(std::move(one.view));
   }
   return out;

@@ -85,7 +85,7 @@ std::vector<CommMetrics> Listing::metrics() const {
 void Listing::sample() {
   for (Entry& entry : all_) {
     if (entry.state->identity.config().device >= 0) continue;  // a GPU reports only waits
-    const RankStatus status = entry.state->observers.status();
+    const RankStatus status = entry.state->observers.status(0);
     const Operation* const op = status.running();
     if (op == nullptr) continue;
     const std::string_view what{op->what};

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "base/text.hpp"
+
 namespace ccl::detail::health {
 namespace {
 
@@ -54,14 +56,16 @@ constexpr Metric metrics[] = {
     {"nccl_collective_exec_time_microseconds", "gauge", "Mean duration of a call."},
 };
 
+/// Value of a label. Prometheus drops all metrics of a text that is no UTF-8.
 std::string escaped(std::string_view value) {
+  const bool is_text = is_utf8(value);
   std::string out;
   for (const char c : value) {
     if (c == '\n') {
       out += "\\n";
     } else {
       if (c == '"' || c == '\\') out += '\\';
-      out += c;
+      out += is_text || static_cast<unsigned char>(c) < 0x80 ? c : '?';
     }
   }
   return out;
@@ -120,9 +124,8 @@ class Text {
                    of.name, of.type);
   }
   void sample(MetricId metric, std::string_view labels, double value) {
-    fmt::format_to(std::back_inserter(text_), "{}{}{}{} {:.15g}\n",
-                   metrics[std::size_t(metric)].name, labels.empty() ? "" : "{", labels,
-                   labels.empty() ? "" : "}", value);
+    fmt::format_to(std::back_inserter(text_), "{}{{{}}} {:.15g}\n",
+                   metrics[std::size_t(metric)].name, labels, value);
   }
   std::string take() { return std::move(text_); }
 
@@ -203,10 +206,13 @@ std::string metrics_text(const std::vector<CommMetrics>& all, const NetworkCount
   write_durations(text);
   write_waits(text, all, MetricId::running);
   write_waits(text, all, MetricId::waiting);
+  // Files of several processes in one folder must not have a series twice.
+  const std::string process =
+      fmt::format("node=\"{}\",pid=\"{}\"", escaped(network.node), network.pid);
   text.begin(MetricId::retries);
-  text.sample(MetricId::retries, "", double(network.retries));
+  text.sample(MetricId::retries, process, double(network.retries));
   text.begin(MetricId::failovers);
-  text.sample(MetricId::failovers, "", double(network.failovers));
+  text.sample(MetricId::failovers, process, double(network.failovers));
   return text.take();
 }
 

@@ -32,9 +32,11 @@ struct CommMetrics {
 /// Copies the cells with calls.
 std::vector<CommMetrics::Cell> cells_of(const CallCounters& counters);
 
-/// Events of the networks of this process.
+/// Events of the networks of one process.
 struct NetworkCounts {
   Word retries = 0, failovers = 0;
+  std::string node;  // name of the process's host
+  int pid = 0;
 };
 
 /// Prometheus text (version 0.0.4) of the communicators of this process. Each name has a HELP and a

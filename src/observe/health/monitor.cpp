@@ -38,9 +38,13 @@ std::vector<Event> Monitor::compare(const Snapshot& now) {
   for (const CommView& of : now.communicators) {
     for (const RankView& rank : of.ranks) {
       Process& process = seen[{rank.address, rank.pid}];
+      const auto before = known_.find({rank.address, rank.pid});
+      // What nobody asked says nothing new.
+      const State unasked = before == known_.end() ? State::answers : before->second.state;
       const State state = rank.status.answered ? State::answers
                           : rank.dead          ? State::dead
-                                               : State::silent;
+                          : of.asked           ? State::silent
+                                               : unasked;
       process.state = std::max(process.state, state);
       const auto at = std::ranges::find(process.devices, rank.device);
       if (rank.device >= 0 && at == process.devices.end()) process.devices.push_back(rank.device);

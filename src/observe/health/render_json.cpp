@@ -43,7 +43,7 @@ Json progress_json(const RankStatus& status) {
   progress["what"] = say(*op);
   progress["state"] = name(op->state);
   if (op->state == OpState::running) {
-    progress["running_s"] = age_s(status, op->started_ns);
+    if (op->started_ns != 0) progress["running_s"] = age_s(status, op->started_ns);
     if (status.waits.peer >= 0) {
       progress["waits_for"] = status.waits.peer;
       progress["step"] = status.waits.step;
@@ -89,7 +89,9 @@ Json communicator_json(const CommView& of) {
       continue;
     }
     Json json = place_json(rank, int(r));
-    json["status"] = {{"unresponsive", !rank.dead}, {"considered_dead", rank.dead}};
+    const bool silent = of.asked && !rank.dead;
+    json["status"] = {{"unresponsive", silent}, {"considered_dead", rank.dead}};
+    if (!of.asked && !rank.dead) json["status"]["not_asked"] = true;
     missing.push_back(std::move(json));
   }
   return {{"hash", fmt::format("{:#x}", of.hash)},

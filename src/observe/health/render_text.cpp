@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/nccl_result.hpp"
 #include "base/report_text.hpp"
+#include "base/text.hpp"
 #include "observe/health/render.hpp"
 
 namespace ccl::detail::health {
@@ -83,7 +85,7 @@ std::string errors_of(const CommView& of) {
   const auto add = [&](bool there, const char* word) {
     if (there) text += fmt::format("{}{}", text.empty() ? "" : ",", word);
   };
-  add(of.missing() > 0, "INCOMPLETE");
+  add(of.missing() > 0, of.asked ? "INCOMPLETE" : "NOT ASKED");
   add(has_error(of), "ERROR");
   add(counts_differ(of), "MISMATCH");
   return text.empty() ? "OK" : text;
@@ -95,11 +97,16 @@ std::string rank_line(const RankView& of, int rank) {
                      of.address);
 }
 
-std::string rank_state(const RankView& of) {
-  if (!of.status.answered) return of.dead ? "considered dead" : "unresponsive";
+/// State of a rank of `in` that has sent nothing.
+std::string_view absence_of(const CommView& in, bool dead) {
+  return dead ? "considered dead" : in.asked ? "unresponsive" : "not asked";
+}
+
+std::string rank_state(const CommView& in, const RankView& of) {
+  if (!of.status.answered) return std::string{absence_of(in, of.dead)};
   std::string text = fmt::format("has called {}", of.status.called);
   if (const Operation* op = of.status.running()) {
-    text += fmt::format(", {} for {:.3f} s", say_numbered(*op), age_s(of.status, op->started_ns));
+    text += fmt::format(", {}{}", say_numbered(*op), say_running_time(of.status, *op));
     if (of.status.waits.peer >= 0) {
       text +=
           fmt::format(", waits for rank {} at step {}", of.status.waits.peer, of.status.waits.step);
@@ -133,8 +140,8 @@ std::string communicator_row(const CommView& of, std::size_t group) {
 }
 
 std::string title_of(const CommView& of, std::size_t group, std::string_view what) {
-  return fmt::format("#{}-0 ({:016x}) {}{}{}\n", group, of.hash, what, of.name.empty() ? "" : ", ",
-                     of.name);
+  return fmt::format("#{}-0 ({:016x}) {}{}{}\n", group, of.hash, on_one_line(what),
+                     of.name.empty() ? "" : ", ", on_one_line(of.name));
 }
 
 std::string error_blocks(const CommView& of, std::size_t group) {
@@ -149,9 +156,12 @@ std::string error_blocks(const CommView& of, std::size_t group) {
       lines += rank_line(rank, int(r)) + "\n";
     }
     if (count == 0) continue;
-    text += title_of(of, group, dead ? "DEAD" : "INCOMPLETE") +
+    text += title_of(of, group,
+                     dead       ? "DEAD"
+                     : of.asked ? "INCOMPLETE"
+                                : "NOT ASKED") +
             fmt::format("  Missing communicator data from {} rank{} ({})\n{}\n", count,
-                        count == 1 ? "" : "s", dead ? "considered dead" : "unresponsive", lines);
+                        count == 1 ? "" : "s", absence_of(of, dead), lines);
   }
   std::string lines;
   for (std::size_t r = 0; r < of.ranks.size(); ++r) {
@@ -209,7 +219,8 @@ std::string status_text(const Snapshot& snapshot, bool verbose) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     text += title_of(all[i], i, all[i].diagnosis.summary);
     for (std::size_t r = 0; verbose && r < all[i].ranks.size(); ++r) {
-      text += rank_line(all[i].ranks[r], int(r)) + ": " + rank_state(all[i].ranks[r]) + "\n";
+      text +=
+          rank_line(all[i].ranks[r], int(r)) + ": " + rank_state(all[i], all[i].ranks[r]) + "\n";
     }
   }
   return text;
@@ -222,7 +233,7 @@ std::string diagnostics_text(const Snapshot& snapshot) {
     const RankView& mine = of.ranks[std::size_t(of.asking)];
     const auto line = [&](bool ok, std::string_view what) {
       text += fmt::format("{}:{} NCCL DIAG [{}] communicator {:016x}: {}\n", mine.address, mine.pid,
-                          ok ? "OK" : "INFO", of.hash, what);
+                          ok ? "OK" : "INFO", of.hash, on_one_line(what));
     };
     line(of.missing() == 0, fmt::format("{} of {} ranks answer",
                                         int(of.ranks.size()) - of.missing(), of.ranks.size()));
@@ -232,7 +243,7 @@ std::string diagnostics_text(const Snapshot& snapshot) {
       const RankView& rank = of.ranks[r];
       if (rank.status.answered && rank.health.error == 0) continue;
       line(false, fmt::format("rank {} on {}, process {}: {}", r, rank.address, rank.pid,
-                              rank_state(rank)));
+                              rank_state(of, rank)));
     }
   }
   return text.empty() ? "no communicator is here\n" : text;

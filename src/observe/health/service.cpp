@@ -1,6 +1,7 @@
 #include "observe/health/service.hpp"
 
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/host_id.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <algorithm>
@@ -299,7 +300,8 @@ std::string Service::metrics() {
     const std::lock_guard lock{mutex_};
     all = listing_.metrics();
   }
-  return metrics_text(all, {network_events.retries.load(), network_events.failovers.load()});
+  return metrics_text(all, {network_events.retries.load(), network_events.failovers.load(),
+                            host_name(), int(::getpid())});
 }
 
 void Service::notify_monitors() {

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
+#include <optional>
 #include <utility>
 
+#include "base/profiler_mask.hpp"
 #include "base/text.hpp"
 
 namespace ccl::detail::health {
@@ -48,27 +52,33 @@ std::string shown(std::string_view text) {
   }
   return out;
 }
-bool is_number(const std::string& text, int base) {
-  char* end = nullptr;
-  (void)std::strtoull(text.c_str(), &end, base);
-  return !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) != 0 && *end == 0;
-}
-
 constexpr std::array<std::string_view, 15> profiler_events{
     "group",     "coll",         "p2p",       "proxyop",  "proxystep",
     "proxyctrl", "kernelch",     "netplugin", "groupapi", "collapi",
     "p2papi",    "kernellaunch", "cecoll",    "cesync",   "cebatch"};
 
-bool is_profiler_mask(std::string_view text) {
-  if (same(text, "none") || same(text, "all")) return true;
-  if (is_number(std::string{text}, 0)) return true;
-  if (text.empty()) return false;
+/// Mask that a text names, as bits in the order of `profiler_events`.
+std::optional<int> mask_of(std::string_view text) {
+  constexpr int all = (1 << profiler_events.size()) - 1;
+  if (same(text, "none")) return 0;
+  if (same(text, "all")) return all;
+  if (text.empty()) return {};
+  if (std::isdigit(static_cast<unsigned char>(text[0])) != 0) {
+    const std::string number{text};
+    char* end = nullptr;
+    const auto value = std::strtoull(number.c_str(), &end, 0);
+    if (*end != 0 || value > std::numeric_limits<int>::max()) return {};
+    return int(value);
+  }
+  int mask = 0;
   while (!text.empty()) {
     const std::string_view item = take_item(text);
-    const auto known = [&](std::string_view name) { return same(item, name); };
-    if (std::ranges::none_of(profiler_events, known)) return false;
+    const auto known = std::ranges::find_if(
+        profiler_events, [&](std::string_view name) { return same(item, name); });
+    if (known == profiler_events.end()) return {};
+    mask |= 1 << (known - profiler_events.begin());
   }
-  return true;
+  return mask;
 }
 
 std::string http_answer(std::string_view status, std::string_view body) {
@@ -194,8 +204,14 @@ void Session::monitor(std::string_view groups) {
 }
 
 void Session::control(std::string_view text) {
-  reply(is_profiler_mask(text) ? "ERROR: no profiler plug-in is loaded, so there is no mask to set"
-                               : fmt::format("ERROR: Invalid profiler mask '{}'", shown(text)));
+  const auto mask = mask_of(text);
+  if (!mask) return reply(fmt::format("ERROR: Invalid profiler mask '{}'", shown(text)));
+  int* const of_plug_in = profiler_mask;
+  if (of_plug_in == nullptr) {
+    return reply("ERROR: no profiler plug-in is loaded, so there is no mask to set");
+  }
+  std::atomic_ref{*of_plug_in}.store(*mask, std::memory_order_relaxed);
+  reply("OK");
 }
 
 void Session::reply(std::string_view line) {

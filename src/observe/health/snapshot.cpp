@@ -21,6 +21,11 @@ void conclude(CommView& communicator) {
     RankView& other = communicator.ranks[std::size_t(lost)];
     if (!other.status.answered) other.dead = true;
   }
+  if (!communicator.asked) {
+    communicator.diagnosis = {};
+    communicator.diagnosis.summary = "the ranks were not asked";
+    return;
+  }
   communicator.diagnosis = diagnose(std::move(statuses), communicator.asking);
   communicator.diagnosis.ranks.clear();
 }

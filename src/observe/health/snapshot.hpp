@@ -28,6 +28,8 @@ struct CommView {
   bool on_gpus = false;
   int asking = 0;  // rank of this process
   std::vector<RankView> ranks;
+  // False if nobody asked its other ranks: no time was left, or it ended meanwhile.
+  bool asked = true;
   Report diagnosis;  // without the ranks
   int missing() const;
 };

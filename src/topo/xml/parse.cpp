@@ -6,9 +6,13 @@
 #include <cstddef>
 #include <string_view>
 
+#include "base/text.hpp"
 #include <pugixml.hpp>
 
 namespace ccl::topo {
+
+using detail::is_utf8;
+
 namespace {
 
 class Lines {
@@ -29,25 +33,6 @@ class Lines {
  private:
   std::vector<std::size_t> starts_;
 };
-
-/// JSON and XML that ccl writes must be UTF-8, and names are copied unchanged.
-bool is_utf8(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (std::size_t i = 0; i < text.size();) {
-    const unsigned first = byte(i);
-    const std::size_t more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-    if ((first >= 0x80 && first < 0xc2) || first > 0xf4 || text.size() - i <= more) return false;
-    unsigned code = more == 0 ? first : first & (0x3fu >> more);
-    for (std::size_t k = 1; k <= more; ++k) {
-      if ((byte(i + k) & 0xc0) != 0x80) return false;
-      code = code << 6 | (byte(i + k) & 0x3f);
-    }
-    const bool short_enough = more < 2 || code >= (more == 2 ? 0x800u : 0x10000u);
-    if (!short_enough || (code >= 0xd800 && code <= 0xdfff) || code > 0x10ffff) return false;
-    i += more + 1;
-  }
-  return true;
-}
 
 Result<Element> copy(const pugi::xml_node& node, const Lines& lines, const std::string& file,
                      int depth) {

@@ -292,3 +292,26 @@ TEST_CASE("messages that nobody receives are an error before they use up memory"
   for (; sent > 0; --sent) CHECK(alone->recv(0, 1)->size() == text.size());
   CHECK(alone->send(0, 1, text.data(), Index(text.size())));
 }
+
+TEST_CASE("readers of statuses outlive a bootstrap that ended well, and find no status in it") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  all_ok(on_ranks(3, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 3, {60, nullptr}));
+    std::atomic<bool> gone{false}, used{false};
+    b->set_rank_status([&](std::string_view) {
+      used = used || gone;  // a status of what may be destroyed
+      return std::vector<std::byte>(1);
+    });
+    CCL_CHECK(b->barrier());
+    const auto read = b->status_reader();
+    for (const auto& status : read(30)) EXPECT(status.size() == 1);
+    CCL_CHECK(b->barrier());
+    CCL_CHECK(b->finalize());
+    b.reset();
+    gone = true;
+    for (const auto& status : read(0)) EXPECT(status.empty());
+    EXPECT(!used);
+    return {};
+  }));
+}

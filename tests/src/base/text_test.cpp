@@ -93,6 +93,22 @@ TEST_CASE("a number is what a text begins with") {
   }
 }
 
+TEST_CASE("a text is UTF-8 or is not") {
+  for (const char* const good : {"", "plain", "caf\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) {
+    CHECK(detail::is_utf8(good));
+  }
+  for (const char* const bad :
+       {"caf\xe9", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80", "a\x80"}) {
+    CHECK_FALSE(detail::is_utf8(bad));
+  }
+}
+
+TEST_CASE("a text inside a line has no line of its own") {
+  CHECK(detail::on_one_line("caf\xc3\xa9") == "caf\xc3\xa9");
+  CHECK(detail::on_one_line("a\nb\tc\x1b[0m") == "a?b?c?[0m");
+  CHECK(detail::on_one_line("caf\xe9\n") == "caf??");
+}
+
 TEST_CASE("settings and link speeds are read in a locale with other letters") {
   const Locale turkish{"tr_TR"};
   check_settings_are_read();

@@ -36,6 +36,7 @@ class Comm {
     for (int r = 0; r < ranks; ++r) {
       auto gpu = detail::Gpu::open(r);
       REQUIRE(gpu);
+      gpus_of_ranks_.push_back(*gpu);
       orders_.push_back(std::make_unique<GpuOrder>(*std::move(gpu)));
       REQUIRE(orders_.back()->join({blocks, 1, 0, in_order}));
     }
@@ -49,10 +50,15 @@ class Comm {
     if (!queued) throw std::runtime_error{queued.error().what};
   }
   GpuOrder& order(int rank) { return *orders_[std::size_t(rank)]; }
+  /// Writes what lanes of a kernel write while they wait for a peer, or clear afterwards.
+  void waits(int rank, bool wait) {
+    gpus_of_ranks_[std::size_t(rank)]->watched().waits.peer = wait ? 1 : 0;
+  }
 
  private:
   GpuScheduler& gpus_;
   int number_, blocks_;
+  std::vector<std::shared_ptr<detail::Gpu>> gpus_of_ranks_;
   std::vector<std::unique_ptr<GpuOrder>> orders_;
   std::vector<int> calls_;
 };
@@ -341,8 +347,8 @@ TEST_CASE("launches of a level belong to the communicator that it is a level of"
 TEST_CASE("blocks without a place are counted while launches are in flight") {
   GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 128, false}, second{gpus, 1, 1, 64, false}, idle{gpus, 2, 1, 32, false};
-  const CUstream one = gpus.stream(0);
-  first.call(0, one);
+  first.call(0, gpus.stream(0));
+  first.waits(0, true);
   CHECK_FALSE(second.order(0).shortage());
   second.call(0, gpus.stream(0));
   const auto shortage = idle.order(0).shortage();
@@ -350,8 +356,79 @@ TEST_CASE("blocks without a place are counted while launches are in flight") {
   CHECK(shortage->communicators == 2);
   CHECK(shortage->blocks == 192);
   CHECK(shortage->multiprocessors == multiprocessors);
-  GpuScheduler::of(one).work.back()->event->reached = 1;  // it has ended
+  first.waits(0, false);  // it goes on, so the other gets its place
   CHECK_FALSE(idle.order(0).shortage());
+  second.waits(0, true);  // the first has ended: it was launched before
+  CHECK_FALSE(idle.order(0).shortage());
+  first.waits(0, true);  // some blocks of each have a place
+  CHECK(idle.order(0).shortage());
+}
+
+TEST_CASE("launches that fit beside those that wait lack no place, and levels count as the whole") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 64, false}, level{gpus, 1, 1, 64, false};
+  level.order(0).follow(first.order(0));
+  Comm small{gpus, 2, 1, 48, false}, large{gpus, 3, 1, 96, false};
+  first.call(0, gpus.stream(0));
+  small.call(0, gpus.stream(0));
+  level.waits(0, true);
+  CHECK_FALSE(small.order(0).shortage());
+  large.call(0, gpus.stream(0));
+  const auto shortage = level.order(0).shortage();
+  REQUIRE(shortage);
+  CHECK(shortage->communicators == 2);
+  CHECK(shortage->blocks == 160);
+}
+
+TEST_CASE("a shortage may be asked for while communicators take their places") {
+  GpuScheduler gpus{1, multiprocessors};
+  std::vector<std::unique_ptr<GpuOrder>> orders;
+  for (int n = 0; n < 20; ++n) {
+    orders.push_back(std::make_unique<GpuOrder>(*detail::Gpu::open(0)));
+  }
+  std::atomic<bool> over{false};
+  std::thread asks{[&] {
+    while (!over) {
+      for (const auto& order : orders) (void)order->shortage();
+    }
+  }};
+  for (std::size_t n = 0; n < orders.size(); ++n) {
+    CHECK(orders[n]->join({32, 1, 0, false}));
+    if (n % 2 != 0) orders[n]->follow(*orders[n - 1]);
+  }
+  over = true;
+  asks.join();
+}
+
+TEST_CASE("a shortage is found without a call of CUDA, and while a launch is stuck in one") {
+  static std::atomic<bool> stuck{false}, called{false};
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 128, false}, second{gpus, 1, 1, 64, true}, third{gpus, 2, 1, 64, true};
+  for (Comm* comm : {&first, &second}) comm->call(0, gpus.stream(0));
+  first.waits(0, true);
+  detail::CudaDriver cuda = **detail::cuda_driver();
+  static const auto usual_wait = cuda.stream_wait_event;
+  cuda.stream_wait_event = [](CUstream stream, CUevent event, unsigned flags) {
+    stuck = true;  // a queue that is full
+    for (int tries = 0; stuck && tries < 20'000; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    stuck = false;
+    return usual_wait(stream, event, flags);
+  };
+  cuda.event_query = [](CUevent) {
+    called = true;
+    return CUDA_ERROR_NOT_READY;
+  };
+  detail::use_cuda_driver(cuda, 1);
+  std::thread launch{[&] { third.call(0, gpus.stream(0)); }};
+  while (!stuck) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  called = false;
+  CHECK(second.order(0).shortage());
+  CHECK(stuck);  // nobody has waited for that launch
+  CHECK_FALSE(called);
+  stuck = false;
+  launch.join();
 }
 
 TEST_CASE("launches in the order of calls have a place when their turn comes") {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "comm/peer_waits.hpp"
+#include "comm/state.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/fake_gpus.hpp"
@@ -216,6 +217,74 @@ TEST_CASE("a launch into a capture that fails leaves the communicator well") {
   CHECK(launches == 0);
   CHECK(ranks.comms[0]->status());
   CHECK(ranks.comms[1]->status());
+}
+
+namespace {
+/// Objects that captured graphs hold.
+std::vector<std::pair<CUhostFn, void*>> held;
+
+/// The driver, with all streams in one capture.
+void capture() {
+  auto cuda = **detail::cuda_driver();
+  cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_get_capture_info = [](CUstream, CUstreamCaptureStatus*, cuuint64_t* id,
+                                    CUgraph* graph, const CUgraphNode** nodes,
+                                    const CUgraphEdgeData**, std::size_t* number) {
+    static const CUgraphNode node = nullptr;
+    if (id != nullptr) *id = 1;
+    if (graph != nullptr) *graph = nullptr;
+    if (nodes != nullptr) *nodes = &node;
+    if (number != nullptr) *number = 1;
+    return CUDA_SUCCESS;
+  };
+  cuda.user_object_create = [](CUuserObject* object, void* what, CUhostFn destroy, unsigned,
+                               unsigned) {
+    *object = nullptr;
+    held.emplace_back(destroy, what);
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_retain_user_object = [](CUgraph, CUuserObject, unsigned, unsigned) {
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_add_event_record_node = [](CUgraphNode* node, CUgraph, const CUgraphNode*, std::size_t,
+                                        CUevent) {
+    *node = reinterpret_cast<CUgraphNode>(std::uintptr_t{1});
+    return CUDA_SUCCESS;
+  };
+  detail::use_cuda_driver(cuda, 2);
+}
+}  // namespace
+
+TEST_CASE("a replay whose call has left the flight recorder is an operation that runs") {
+  install();
+  const auto usual = **detail::cuda_driver();
+  const Environment size{"CCL_FLIGHT_RECORDER_SIZE", "16"};
+  {
+    TwoRanks<SumOverPeers> ranks;
+    REQUIRE(ranks.call(0, 8));
+    capture();
+    REQUIRE(ranks.call(0, 32));
+    detail::use_cuda_driver(usual, 2);
+    for (int n = 0; n < 40; ++n) REQUIRE(ranks.call(0, 8));
+    detail::CommState& state = *detail::Access::state(*ranks.comms[0]);
+    state.device.gpu->watched().waits = {2, 5, 2};  // what lanes of the replay write
+    Word from = 1;
+    const auto progress = state.observers.progress(from, 0);
+    CHECK((progress.running.ticket == 2 && progress.running.number == 2 && progress.moved == 6));
+    const RankStatus status = state.observers.status();
+    REQUIRE(status.running() != nullptr);
+    CHECK((status.running()->number == 2 && status.running()->count == 32));
+    CHECK(status.waits.peer == 1);
+    state.device.gpu->watched().waits = {2, 5, 3};  // a call of many ahead
+    CHECK(state.observers.progress(from, 0).running.ticket == 3);
+    CHECK(state.observers.status().running() != nullptr);
+    state.device.gpu->watched().waits = {};
+    CHECK(state.observers.progress(from, 0).running.ticket == 0);
+  }
+  for (const auto& [destroy, what] : std::exchange(held, {})) destroy(what);
 }
 
 TEST_CASE("a call that every rank refuses leaves the communicator well") {

@@ -147,6 +147,14 @@ class Bootstrap {
   /// Sets the function that takes each status that arrives from another rank, as `set_rank_status`
   /// does.
   void set_status_listener(std::function<void(std::span<const std::byte> status)> listener);
+  /// Collective call that this rank is in.
+  struct Step {
+    std::uint64_t number = 0;    // from 1, equal on all ranks; 0: it is in none
+    std::uint64_t progress = 0;  // grows with what arrives from other ranks
+  };
+  /// Returns that call. Only for the network thread and functions as that of `set_rank_status`,
+  /// which hold the lock.
+  Step current_step() const;
   /// Returns the status of every rank, at most 0.2 s old. A status is empty if none arrives within
   /// `limit_s` seconds. Not collective: the network thread of each rank answers. Any thread, also
   /// during other calls of this class.

@@ -4,6 +4,8 @@
 #include <ccl/types/word.hpp>
 
 #include <atomic>
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -34,6 +36,10 @@ class FlightRecorder {
   EntryId note(const Operation& op, bool point_to_point = false) {
     return note(op, point_to_point, Tally{});
   }
+  /// Keeps an operation that a CUDA graph holds beside the ring, because a replay may run it at any
+  /// time. The latest `max_kept` stay.
+  void keep(Word ticket);
+  static constexpr std::size_t max_kept = 4096;
   /// Records the start of the lanes. Does nothing if the entry has been overwritten.
   void started(Word ticket);
   /// Records the end. Returns the CPU ticks since `started`, or 0 if they are not known.
@@ -45,7 +51,7 @@ class FlightRecorder {
   std::vector<Operation> latest(int most) const;
   /// Returns the operations of a GPU, which reports only the operation in which it waits: `ticket`,
   /// or 0 for none. A GPU runs operations in order, so all earlier ones have ended. Of the
-  /// operations that have not ended, it returns the latest `most`.
+  /// operations that have not ended, it returns the latest `most`, and `ticket` in any case.
   std::vector<Operation> latest_on_device(int most, Word ticket) const;
   /// Names the oldest operation that runs.
   struct Running {
@@ -53,11 +59,12 @@ class FlightRecorder {
     Word number = 0;
     int composition = -1;
   };
-  /// Returns the oldest operation that runs. `from` is a ticket before which all operations have
-  /// ended, 1 at first; the call raises it. A GPU's operations keep running here: see
-  /// `latest_on_device`.
+  /// Returns the oldest collective that runs; without one, the oldest messages. A receive may wait
+  /// on purpose, beside collectives of other streams. `from` is a ticket before which all
+  /// operations have ended, 1 at first; the call raises it. A GPU's operations keep running here:
+  /// see `latest_on_device`.
   Running oldest_running(Word& from) const;
-  /// Returns the operation `ticket`, if it has not been overwritten.
+  /// Names the operation `ticket`. It has no number if it has been overwritten and was not kept.
   Running find(Word ticket) const;
   /// Ticket of the latest operation; 0: none.
   Word latest_ticket() const;
@@ -80,6 +87,8 @@ class FlightRecorder {
   };
   Now read_clocks() const;
   static Operation record_of(const Entry& entry, OpState state, const Now& now);
+  const Entry* entry_of(Word ticket) const;
+  Operation overwritten(Word ticket) const;
 
   std::unique_ptr<Entry[]> entries_;
   const int size_;
@@ -87,6 +96,7 @@ class FlightRecorder {
   Word tickets_ = 0;
   std::atomic<Word> collectives_{0};
   Word first_ticks_ = 0, first_ns_ = 0;  // `first_ns_` is by the steady clock
+  std::map<Word, Operation> kept_;       // by ticket
 };
 
 }  // namespace ccl::detail

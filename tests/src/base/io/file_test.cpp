@@ -1,8 +1,12 @@
 // A pipe in place of a file keeps nobody waiting for ever.
 #include "base/io/file.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <thread>
 
@@ -44,6 +48,25 @@ TEST_CASE("a file is written and read") {
   CHECK(whole_file(file.name).value() == text);
   REQUIRE(write_whole_file(file.name, "short"));
   CHECK(whole_file(file.name).value() == "short");
+}
+
+TEST_CASE("a file is replaced while a process of another host, with the same pid, does that") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("ccl_file_test_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  // Names that do not differ between such processes are taken.
+  for (int n = 0; n < 100; ++n) {
+    std::filesystem::create_directory(folder / fmt::format(".{}.{}.new", ::getpid(), n));
+  }
+  const std::string path = (folder / "record").string();
+  const auto done = replace_whole_file(path, "text");
+  INFO((done ? std::string{} : done.error().what));
+  REQUIRE(done);
+  CHECK(whole_file(path).value() == "text");
+  REQUIRE(replace_whole_file(path, "other"));
+  CHECK(whole_file(path).value() == "other");
+  CHECK(std::distance(std::filesystem::directory_iterator{folder}, {}) == 101);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a file that cannot be is an error with its errno") {

@@ -65,6 +65,7 @@ TEST_CASE("bus bandwidth counts as in the benchmarks") {
     return CallCounters::bus_factor(CallCounters::operation_of(op), ranks);
   };
   CHECK(factor("all_reduce", 4) == 1.5);
+  CHECK(factor("all_reduce_rows", 4) == 1.5);
   CHECK(factor("all_gather", 4) == 0.75);
   CHECK(factor("broadcast", 4) == 1);
   CHECK(factor("all_reduce", 1) == 1);

@@ -36,7 +36,7 @@ bool contains(const std::string& text, const std::string& line) {
 }  // namespace
 
 TEST_CASE("metrics have the values of the counters") {
-  const std::string text = metrics_text({example()}, {3, 2});
+  const std::string text = metrics_text({example()}, {3, 2, "node", 7});
   INFO(text);
   const std::string labels =
       R"(comm="0xab",comm_name="a \"b\"\\\n",rank="1",operation="all_reduce")";
@@ -49,8 +49,8 @@ TEST_CASE("metrics have the values of the counters") {
   CHECK(contains(text, "ccl_bus_bandwidth_bytes_per_second{" + cell + "} 150000000"));
   CHECK(contains(text, "ccl_samples_running_total{" + labels + "} 20"));
   CHECK(contains(text, "ccl_samples_waiting_total{" + labels + "} 5"));
-  CHECK(contains(text, "ccl_network_retries_total 3"));
-  CHECK(contains(text, "ccl_network_failovers_total 2"));
+  CHECK(contains(text, "ccl_network_retries_total{node=\"node\",pid=\"7\"} 3"));
+  CHECK(contains(text, "ccl_network_failovers_total{node=\"node\",pid=\"7\"} 2"));
   CHECK(text.find("nccl_collective_exec_time_microseconds{version=\"v5.1\",") != std::string::npos);
   CHECK(
       text.find("collective=\"all_reduce\",message_size=\"1024\",comm=\"0xab\",rank=\"1\"} 10\n") !=
@@ -74,6 +74,29 @@ TEST_CASE("every line is one that Prometheus reads") {
     if (line.starts_with("# TYPE ")) CHECK(typed.insert(line.substr(7)).second);
   }
   CHECK(typed.size() == metric_names().size());
+}
+
+TEST_CASE("no series of one process is another's, as files of one folder must be") {
+  std::set<std::string> series;
+  for (const int pid : {1, 2}) {
+    CommMetrics of = example();
+    of.rank = pid;
+    std::istringstream lines{metrics_text({of}, {0, 0, "node", pid})};
+    for (std::string line; std::getline(lines, line);) {
+      INFO(line);
+      if (line[0] != '#') CHECK(series.insert(line.substr(0, line.rfind(' '))).second);
+    }
+  }
+}
+
+TEST_CASE("a name that is no UTF-8 is one that Prometheus reads") {
+  CommMetrics of = example();
+  of.name = "caf\xe9";
+  const std::string text = metrics_text({of}, {});
+  CHECK(text.find("comm_name=\"caf?\"") != std::string::npos);
+  CHECK(text.find('\xe9') == std::string::npos);
+  of.name = "caf\xc3\xa9";
+  CHECK(metrics_text({of}, {}).find("comm_name=\"caf\xc3\xa9\"") != std::string::npos);
 }
 
 TEST_CASE("the dashboard is JSON that names only metrics that ccl writes") {

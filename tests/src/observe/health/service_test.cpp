@@ -342,7 +342,7 @@ TEST_CASE("the metrics of a process, over the port and as a file") {
                {"operation=\"all_reduce\",size_le=\"4096\"} 5\n", "size_le=\"256\"} 1\n",
                 "ccl_bytes_total{", "ccl_samples_waiting_total{",
                 "# TYPE ccl_calls_total counter\n", "nccl_bus_bandwidth_gbs{version=\"v5.1\"",
-                "ranks=\"2\",nodes=\"1\"", "ccl_network_retries_total 0\n"}) {
+                "ranks=\"2\",nodes=\"1\"", "ccl_network_retries_total{node="}) {
             if (one.find(part) == std::string::npos)
               found += fmt::format(" no {} in {}", part, one);
           }

@@ -1,10 +1,14 @@
 #include "observe/health/session.hpp"
 
+#include <fmt/format.h>
+
 #include <string>
 
+#include "base/profiler_mask.hpp"
 #include "support/catch.hpp"
 
 using namespace ccl::detail::health;
+using ccl::detail::profiler_mask;
 
 namespace {
 /// Takes all that the session has to send.
@@ -84,6 +88,23 @@ TEST_CASE("values of commands are checked") {
   CHECK(said("CONTROL PROFILER_MASK coll,p2p\n").starts_with("ERROR: no profiler plug-in"));
   CHECK(said("CONTROL PROFILER_MASK 0x1f\n").starts_with("ERROR: no profiler plug-in"));
   CHECK(said("CONTROL PROFILER_MASK cull\n").starts_with("ERROR: Invalid profiler mask"));
+  int mask = -1;
+  profiler_mask = &mask;  // as of a plug-in
+  const auto set = [&](const std::string& text) {
+    CHECK(said("CONTROL PROFILER_MASK " + text + "\n") == "OK\n");
+    return mask;
+  };
+  CHECK(set("none") == 0);
+  CHECK(set("all") == 0x7fff);
+  CHECK(set("group, Coll,cebatch") == (1 | 2 | 1 << 14));
+  CHECK(set("0x1f") == 0x1f);
+  CHECK(set("12") == 12);
+  for (const char* const bad : {"", "0x", "12x", "-1", "99999999999999999999", "0x80000000"}) {
+    INFO(bad);
+    CHECK(said(fmt::format("CONTROL PROFILER_MASK {}\n", bad)).starts_with("ERROR: "));
+  }
+  CHECK(mask == 12);
+  profiler_mask = nullptr;
   CHECK(said("SET FORMAT json\nDIAGNOSTICS\n") ==
         "OK\nERROR: diagnostics only supports text output\n");
 }

@@ -1,0 +1,113 @@
+#include "observe/health/gather.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "observe/health/monitor.hpp"
+#include "observe/health/render.hpp"
+#include "support/catch.hpp"
+
+using namespace ccl;
+using namespace ccl::detail;
+using namespace ccl::detail::health;
+
+namespace {
+
+using Statuses = std::vector<std::vector<std::byte>>;
+
+RankStatus well(int rank) {
+  RankStatus status;
+  status.rank = rank;
+  status.answered = true;
+  return status;
+}
+/// Communicator of two ranks, of which rank 0 asks.
+Asked pair(std::function<Statuses(double)> statuses) {
+  Asked one;
+  one.view.ranks.resize(2);
+  one.view.ranks[0].status = well(0);
+  one.view.ranks[1].address = "10.0.0.2";
+  one.view.ranks[1].pid = 7;
+  one.statuses = std::move(statuses);
+  return one;
+}
+Statuses both() {
+  return {pack(RankHealth{}, pack(well(0))), pack(RankHealth{}, pack(well(1)))};
+}
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that answer are there, and silent ones are unresponsive") {
+  const Snapshot seen = gather({pair([](double) { return both(); }), pair([](double) {
+                                  Statuses all = both();
+                                  all[1].clear();
+                                  return all;
+                                })},
+                               0.5);
+  REQUIRE(seen.communicators.size() == 2);
+  CHECK((seen.communicators[0].asked && seen.communicators[0].missing() == 0));
+  CHECK((seen.communicators[1].asked && seen.communicators[1].missing() == 1));
+  CHECK(seen.timeouts == 1);
+  CHECK(seen.communicators[1].diagnosis.behind == 1);
+  CHECK(contains(status_json(seen), R"("unresponsive": true)"));
+  CHECK_FALSE(contains(status_json(seen), "not_asked"));
+}
+
+TEST_CASE("ranks for which no time was left were not asked, and are not called silent") {
+  std::atomic<int> asked{0};
+  std::vector<Asked> all;
+  for (int n = 0; n < 40; ++n) {
+    all.push_back(pair([&](double limit_s) {
+      ++asked;
+      std::this_thread::sleep_for(std::chrono::duration<double>{limit_s});
+      return Statuses{both()[0], {}};  // as with a stopped rank
+    }));
+  }
+  const Snapshot seen = gather(std::move(all), 0.3);
+  CHECK(asked == 16);
+  CHECK(seen.timeouts == 16);
+  int unasked = 0;
+  for (const CommView& of : seen.communicators) {
+    unasked += of.asked ? 0 : 1;
+    CHECK((of.asked || of.diagnosis.behind == -1));
+  }
+  CHECK(unasked == 24);
+  CHECK(contains(status_json(seen), R"("not_asked": true)"));
+  CHECK(contains(status_text(seen, true), "NOT ASKED"));
+  CHECK(contains(status_text(seen, true), ": not asked\n"));
+  CHECK(contains(diagnostics_text(seen), "the ranks were not asked"));
+}
+
+TEST_CASE("a communicator that ends while it is asked draws no alarm") {
+  Monitor monitor;
+  (void)monitor.compare(gather({pair([](double) { return both(); })}, 0.5));
+  const Snapshot seen = gather({pair([](double) { return Statuses(2); })}, 0.5);
+  CHECK_FALSE(seen.communicators[0].asked);
+  CHECK(seen.timeouts == 0);
+  CHECK(seen.communicators[0].diagnosis.behind == -1);
+  CHECK(monitor.compare(seen).empty());
+  const Snapshot silent = gather({pair([](double) { return Statuses{both()[0], {}}; })}, 0.5);
+  CHECK(monitor.compare(silent).size() == 1);
+  CHECK(monitor.compare(seen).empty());  // nobody has seen it answer again
+}
+
+TEST_CASE("names of communicators and hosts add no line to a text") {
+  Asked one = pair([](double) {
+    Statuses all = both();
+    all[1].clear();
+    return all;
+  });
+  one.view.name = "job\nErrors\xff";
+  one.view.ranks[1].status.host = "there\r\n[OK]";
+  const Snapshot seen = gather({one}, 0.5);
+  CHECK(contains(status_text(seen, true), ", job?Errors?\n"));
+  CHECK(contains(status_text(seen, true), "there??[OK]"));
+  CHECK(contains(diagnostics_text(seen), "there??[OK]"));
+  CHECK_FALSE(contains(diagnostics_text(seen), "there\r"));
+}
