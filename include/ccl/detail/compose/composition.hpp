@@ -4,7 +4,8 @@
 #include <ccl/detail/base/handle.hpp>
 #include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/compose/creation.hpp>
-#include <ccl/detail/copy/copies.hpp>
+#include <ccl/detail/copy/exchange.hpp>
+#include <ccl/detail/copy/reduce.hpp>
 #include <ccl/detail/exchange/over_peers.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/launch/arguments.hpp>
