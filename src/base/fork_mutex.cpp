@@ -10,8 +10,6 @@
 namespace ccl::detail {
 namespace {
 
-constexpr int max_tries = 100;  // a millisecond each
-
 // All mutexes of the process. Its own mutex is held for some instructions only.
 struct ForkMutexes {
   std::mutex mutex;
@@ -21,6 +19,15 @@ constinit ForkMutexes all;
 static_assert(std::is_trivially_destructible_v<ForkMutexes>);  // outlives static objects
 
 }  // namespace
+
+bool lock_for_fork(std::mutex& mutex) {
+  constexpr int max_tries = 100;  // a millisecond each
+  for (int tries = 0; tries < max_tries; ++tries) {
+    if (mutex.try_lock()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  return mutex.try_lock();
+}
 
 // Initialized when the library is loaded: see `forks_before`.
 const int ForkMutex::registered_ = register_for_forks();
@@ -45,9 +52,7 @@ ForkMutex::~ForkMutex() {
 void ForkMutex::before_fork() {
   all.mutex.lock();
   for (ForkMutex* one = all.first; one != nullptr; one = one->next_) {
-    for (int tries = 0; !(one->held_ = one->mutex_.try_lock()) && tries < max_tries; ++tries) {
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    }
+    one->held_ = lock_for_fork(one->mutex_);
   }
 }
 

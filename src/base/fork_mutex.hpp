@@ -7,6 +7,10 @@
 
 namespace ccl::detail {
 
+/// Locks a mutex for a fork, within 0.1 s. Returns false after that: its holder may wait for a lock
+/// that the forking thread has taken for the fork.
+bool lock_for_fork(std::mutex& mutex);
+
 /// Mutex of a table of the process. It can be used in a forked child.
 ///
 /// A fork waits for the mutex, at most 0.1 s, so that the child gets a complete table. If another

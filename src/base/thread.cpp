@@ -8,6 +8,7 @@
 #include <atomic>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
@@ -60,12 +61,23 @@ Error no_thread(std::string_view what, Error why) noexcept {
   return why;
 }
 
-bool start_lane(std::vector<std::thread>& threads, void (*lane)(const void* context, int channel),
-                const void* context, int channel) {
+struct LaneThreads::Threads {
+  std::vector<std::thread> started;
+};
+
+void LaneThreads::join() {
+  for (auto& thread : threads_->started) thread.join();
+  delete threads_;
+}
+
+bool LaneThreads::start(void (*lane)(const void* context, int channel), const void* context,
+                        int channel) {
   const auto started = without_exceptions([&]() -> Result<void> {
-    threads.reserve(threads.size() + 1);  // before the thread, which must not be lost
+    if (threads_ == nullptr) threads_ = new Threads;
+    auto& all = threads_->started;
+    all.reserve(all.size() + 1);  // before the thread, which must not be lost
     CCL_TRY(auto thread, own_thread("each channel", [=] { lane(context, channel); }));
-    threads.push_back(std::move(thread));
+    all.push_back(std::move(thread));
     return {};
   });
   if (started) return true;

@@ -7,6 +7,7 @@
 
 #include "bootstrap/core.hpp"
 #include "net/greets.hpp"
+#include "net/root.hpp"
 
 namespace ccl::detail {
 

@@ -7,6 +7,7 @@
 #include "base/exceptions.hpp"
 #include "bootstrap/core.hpp"
 #include "net/message_rules.hpp"
+#include "net/root.hpp"
 
 namespace ccl::detail {
 

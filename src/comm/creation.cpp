@@ -28,7 +28,7 @@
 #include "comm/state.hpp"
 #include "gpu/devices.hpp"
 #include "net/crypto/sha256.hpp"
-#include "net/rendezvous.hpp"
+#include "net/root.hpp"
 #include "settings/report.hpp"
 #include "topo/graph/p2p_path.hpp"
 

@@ -4,10 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <thread>
 
 #include "base/exceptions.hpp"
 #include "base/field_check.hpp"
@@ -45,9 +49,17 @@ struct OnDemandConnect::Edge {
   bool done() const { return made && peer_made; }
 };
 
+struct OnDemandConnect::Progress {
+  std::atomic<bool> stop{false};
+  std::atomic<int> missing{0};
+  std::mutex mutex{};  // guards `more`
+  std::condition_variable more{};
+  std::thread thread{};
+};
+
 OnDemandConnect::OnDemandConnect(Connections& connections,
                                  const std::vector<std::pair<int, int>>& edges)
-    : connections_{connections} {
+    : connections_{connections}, progress_{std::make_unique<Progress>()} {
   const int me = connections.comm().rank(), ranks = connections.comm().ranks();
   for (auto& of : there_) of.assign(std::size_t(ranks), 0);
   for (int p = 0; p < ranks; ++p) {
@@ -63,7 +75,7 @@ OnDemandConnect::OnDemandConnect(Connections& connections,
     edge.peer = edge.sends ? receiver : sender;
     edges_.push_back(std::move(edge));
   }
-  missing_.store(int(edges_.size()));
+  progress_->missing.store(int(edges_.size()));
   std::map<int, Edge*> first;  // first edge to each peer; `edges_` does not move
   for (Edge& edge : edges_) {
     const auto [other, none] = first.try_emplace(edge.peer, &edge);
@@ -73,41 +85,43 @@ OnDemandConnect::OnDemandConnect(Connections& connections,
   }
   auto thread = own_thread("the opening of connections", [this] { run(); });
   if (thread) {
-    thread_ = *std::move(thread);
+    progress_->thread = *std::move(thread);
   } else {  // lanes stop when the communicator fails
     Access::state(connections.comm())->rendezvous.fail_all(std::move(thread).error());
   }
 }
 
 OnDemandConnect::~OnDemandConnect() {
-  stop_.store(true, std::memory_order_relaxed);
-  if (thread_.joinable()) thread_.join();
+  progress_->stop.store(true, std::memory_order_relaxed);
+  if (progress_->thread.joinable()) progress_->thread.join();
 }
 
 bool OnDemandConnect::IdleScope::idle() {
   OnDemandConnect& of = opening_;
-  const int missing = of.missing_.load();
+  const int missing = of.progress_->missing.load();
   if (missing == 0) return before_.run != nullptr && before_.run(before_.context);
   // Steps that lanes have posted wake no thread. The peer may need them before it can call the rank
   // whose wire is missing, so this thread moves them. It never blocks on the proxy's descriptors.
   if (Access::state(of.connections_.comm())->proxy.help(true)) return true;
   // The connecting thread needs this core more. At most 1 ms, because data on existing wires wakes
   // no thread.
-  std::unique_lock lock{of.mutex_};
-  return of.more_.wait_for(lock, std::chrono::milliseconds{1},
-                           [&] { return of.missing_.load() < missing; });
+  std::unique_lock lock{of.progress_->mutex};
+  return of.progress_->more.wait_for(lock, std::chrono::milliseconds{1},
+                                     [&] { return of.progress_->missing.load() < missing; });
 }
 
 void OnDemandConnect::finish() {
-  if (connections_.calls().lane_failure.peer != 0) stop_.store(true, std::memory_order_relaxed);
+  if (connections_.calls().lane_failure.peer != 0)
+    progress_->stop.store(true, std::memory_order_relaxed);
   // If lanes have moved everything, no wire is missing.
   const auto missing = [](const std::vector<Word>& there, int peer) {
     return HostMemory::load_acquire(&there[std::size_t(peer)]) == 0;
   };
   for (const Edge& edge : edges_) {
-    if (missing(there_[edge.sends], edge.peer)) stop_.store(true, std::memory_order_relaxed);
+    if (missing(there_[edge.sends], edge.peer))
+      progress_->stop.store(true, std::memory_order_relaxed);
   }
-  if (thread_.joinable()) thread_.join();
+  if (progress_->thread.joinable()) progress_->thread.join();
 }
 
 /// Steps of the connecting thread.
@@ -183,10 +197,10 @@ Result<void> OnDemandConnect::Steps::connect(Edge& edge, const Offer& theirs) {
   HostMemory::store_release(&of.there_[edge.sends][std::size_t(edge.peer)], Word{1});
   edge.made = true;
   {
-    const std::lock_guard lock{of.mutex_};
-    of.missing_.fetch_sub(1);
+    const std::lock_guard lock{of.progress_->mutex};
+    of.progress_->missing.fetch_sub(1);
   }
-  of.more_.notify_all();
+  of.progress_->more.notify_all();
   return say(edge, Step::made);
 }
 
@@ -261,7 +275,7 @@ void OnDemandConnect::Steps::run() {
   if (!greet()) return;
   const auto done = [](const Edge& edge) { return edge.done(); };
   while (!std::all_of(of.edges_.begin(), of.edges_.end(), done)) {
-    if (!state.status.ok() || of.stop_.load(std::memory_order_relaxed)) return;
+    if (!state.status.ok() || of.progress_->stop.load(std::memory_order_relaxed)) return;
     (void)listen(0.02);
     if (const Edge* const edge = overdue_edge(); edge != nullptr) {
       return fail_edge(

@@ -1,5 +1,6 @@
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/runtime/on_demand.hpp>
 
 #include <fmt/format.h>
 
@@ -20,6 +21,9 @@
 #include "transport/wire_layout.hpp"
 
 namespace ccl::detail {
+
+struct Connections::ChannelUses : std::map<int, topo::EdgeUse> {};
+
 namespace {
 /// Checks that the connection has the wires of the edge. The transport may be a program's own.
 Result<void> check_wires(const std::string& name, const Connection& made, const Edge& edge) {

@@ -3,13 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <condition_variable>
+
 #include "comm/state.hpp"
 
 namespace ccl::detail {
 
+struct CallSequencer::Waiters {
+  std::mutex mutex;
+  std::condition_variable ended;
+};
+
+CallSequencer::CallSequencer() : waiters_{std::make_unique<Waiters>()} {}
+CallSequencer::~CallSequencer() = default;
+
 CallSequencer::Wait CallSequencer::await_earlier(Word turn, const Status& status, double limit_s) {
   using Clock = std::chrono::steady_clock;
-  std::unique_lock lock{turns_};
+  std::unique_lock lock{waiters_->mutex};
   waiting_.fetch_add(1);
   auto since = Clock::now();
   Wait result = Wait::begun;
@@ -23,15 +34,16 @@ CallSequencer::Wait CallSequencer::await_earlier(Word turn, const Status& status
       result = Wait::late;
       break;
     }
-    ended_now_.wait_for(lock, std::chrono::milliseconds{50});  // an abort notifies nobody
+    waiters_->ended.wait_for(lock, std::chrono::milliseconds{50});  // an abort notifies nobody
   }
   waiting_.fetch_sub(1, std::memory_order_relaxed);
   return result;
 }
 
 void CallSequencer::notify() {
-  { const std::lock_guard lock{turns_}; }  // a waiter has read `ended_` and sleeps, or will read it
-  ended_now_.notify_all();
+  // A waiter has read `ended_` and sleeps, or will read it.
+  { const std::lock_guard lock{waiters_->mutex}; }
+  waiters_->ended.notify_all();
 }
 
 Result<void> await_turn(const Communicator& comm, CallSequencer& sequencer, Word turn) {

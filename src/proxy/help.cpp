@@ -113,7 +113,7 @@ bool ProxyEngine::defers(const Rest& rest) {
   return since == 0 || now - since < max_deferral_ns;
 }
 
-ProxyEngine::Helper::Helper(ProxyEngine& engine, bool looks_elsewhere)
+ProxyHelper::ProxyHelper(ProxyEngine& engine, bool looks_elsewhere)
     : engine_{engine}, before_{detail::idle_hook} {
   detail::idle_hook = {
       looks_elsewhere ? [](void* context) { return static_cast<ProxyEngine*>(context)->help(true); }
@@ -121,14 +121,14 @@ ProxyEngine::Helper::Helper(ProxyEngine& engine, bool looks_elsewhere)
       &engine};
 }
 
-ProxyEngine::Helper::~Helper() {
+ProxyHelper::~ProxyHelper() {
   detail::idle_hook = before_;
   if (engine_.task_count_.load(std::memory_order_relaxed) == 0) return;
   for (int attempt = 0; attempt < 4; ++attempt) {
-    RoundLock mine = engine_.round_lock();
+    ProxyEngine::RoundLock mine = engine_.round_lock();
     if (!mine) continue;
     // A full round costs a system call for each socket that it reads.
-    Rest rest = engine_.rest();
+    ProxyEngine::Rest rest = engine_.rest();
     const bool deferred = engine_.defers(rest);
     if (rest.left_over && !deferred) {
       engine_.round(true);

@@ -1,5 +1,5 @@
-// Proves Bruck at compile time for 2 to 17 ranks: it is complete, counts nothing twice and cannot
-// deadlock.
+// Proves Bruck at compile time for 2 to 9 ranks, and for more at run time: it is complete, counts
+// nothing twice and cannot deadlock.
 #include <ccl/algo/bruck.hpp>
 
 #include "support/catch.hpp"
@@ -8,10 +8,11 @@
 using namespace ccl;
 using namespace ccl::test;
 
-static_assert(proved<[](int ranks) {
+constexpr auto all_play = [](int ranks) {
   return plays<AllGather, Bruck>(ranks, 1) && plays<AllGather, Bruck>(ranks, 8);
-}>);
+};
+static_assert(proved<all_play>);
 
-TEST_CASE("bruck: proved at compile time for 2 to 17 ranks") {
-  SUCCEED();
+TEST_CASE("bruck: plays to the end for 2 to 17 ranks") {
+  CHECK(fails_for(all_play) == 0);
 }

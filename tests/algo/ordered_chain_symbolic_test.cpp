@@ -1,4 +1,4 @@
-// Proves OrderedChain at compile time for 2 to 17 ranks, and for more at run time: it is complete,
+// Proves OrderedChain at compile time for 2 to 9 ranks, and for more at run time: it is complete,
 // counts nothing twice and cannot deadlock.
 #include <ccl/algo/ordered_chain.hpp>
 
@@ -8,10 +8,15 @@
 using namespace ccl;
 using namespace ccl::test;
 
-static_assert(proved<[](int ranks) {
+constexpr auto all_play = [](int ranks) {
   return plays<ReduceScatter, OrderedChain>(ranks, 1) &&
          plays<ReduceScatter, OrderedChain>(ranks, 2);
-}>);
+};
+static_assert(proved<all_play>);
+
+TEST_CASE("ordered chain: plays to the end for 2 to 17 ranks") {
+  CHECK(fails_for(all_play) == 0);
+}
 
 TEST_CASE("ordered chain: plays to the end over wires of any length") {
   for (const int ranks : {2, 3, 5, 8, 13, 16, 24, 31}) {

@@ -1,5 +1,5 @@
-// Proves OrderedTree at compile time for 2 to 17 ranks, and for more and every root at run time. It
-// is complete, counts nothing twice and cannot deadlock.
+// Proves OrderedTree at compile time for 2 to 9 ranks, and for more at run time: it is complete,
+// counts nothing twice and cannot deadlock. Every root is tested at run time.
 #include <ccl/algo/ordered_tree.hpp>
 
 #include "support/catch.hpp"
@@ -8,11 +8,16 @@
 using namespace ccl;
 using namespace ccl::test;
 
-static_assert(proved<[](int ranks) {
+constexpr auto all_play = [](int ranks) {
   return plays<AllReduce, OrderedTree>(ranks, 8) && plays<Reduce, OrderedTree>(ranks, 1, 0) &&
          plays<Reduce, OrderedTree>(ranks, 1, ranks / 2) &&
          plays<Reduce, OrderedTree>(ranks, 2, ranks - 1);
-}>);
+};
+static_assert(proved<all_play>);
+
+TEST_CASE("ordered tree: plays to the end for 2 to 17 ranks") {
+  CHECK(fails_for(all_play) == 0);
+}
 
 TEST_CASE("ordered tree: plays to the end at every root, over wires of any length") {
   for (const int ranks : {2, 3, 5, 8, 13, 16, 24, 31}) {

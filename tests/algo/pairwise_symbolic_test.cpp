@@ -1,5 +1,5 @@
-// Proves Pairwise at compile time for 2 to 17 ranks: it is complete, counts nothing twice and
-// cannot deadlock.
+// Proves Pairwise at compile time for 2 to 9 ranks, and for more at run time: it is complete,
+// counts nothing twice and cannot deadlock.
 #include <ccl/algo/pairwise.hpp>
 
 #include "support/catch.hpp"
@@ -8,10 +8,11 @@
 using namespace ccl;
 using namespace ccl::test;
 
-static_assert(proved<[](int ranks) {
+constexpr auto all_play = [](int ranks) {
   return exchanges<Pairwise>(ranks, 1) && exchanges<Pairwise>(ranks, 2);
-}>);
+};
+static_assert(proved<all_play>);
 
-TEST_CASE("pairwise: proved at compile time for 2 to 17 ranks") {
-  SUCCEED();
+TEST_CASE("pairwise: plays to the end for 2 to 17 ranks") {
+  CHECK(fails_for(all_play) == 0);
 }

@@ -1,5 +1,5 @@
-// Proves Tree at compile time for 2 to 17 ranks: it is complete, counts nothing twice and cannot
-// deadlock.
+// Proves Tree at compile time for 2 to 9 ranks, and for more at run time: it is complete, counts
+// nothing twice and cannot deadlock.
 #include <ccl/algo/tree.hpp>
 
 #include "support/catch.hpp"
@@ -8,13 +8,14 @@
 using namespace ccl;
 using namespace ccl::test;
 
-static_assert(proved<[](int ranks) {
+constexpr auto all_play = [](int ranks) {
   return plays<AllReduce, Tree>(ranks, 8, 0, 0) && plays<AllReduce, Tree>(ranks, 8, 0, 1) &&
          plays<Broadcast, Tree>(ranks, 1, ranks - 1) && plays<Reduce, Tree>(ranks, 1, ranks / 2);
-}>);
+};
+static_assert(proved<all_play>);
 
-TEST_CASE("tree: proved at compile time for 2 to 17 ranks") {
-  SUCCEED();
+TEST_CASE("tree: plays to the end for 2 to 17 ranks") {
+  CHECK(fails_for(all_play) == 0);
 }
 
 TEST_CASE("tree: plays to the end over wires of any length, its edges inside hosts or between") {

@@ -3,6 +3,7 @@
 #include "net/engine.hpp"
 #include "net/message_rules.hpp"
 #include "net/rendezvous.hpp"
+#include "net/root.hpp"
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 namespace ccl::detail {
 
@@ -94,11 +96,24 @@ class ThreadLanes {
 };
 static_assert(ReducingLanes<ThreadLanes<8>>);
 
-/// Lanes of one block: a group of CPU threads.
 template <int Width>
-struct HostBlock<ThreadLanes<Width>> {
-  typename ThreadLanes<Width>::Team team;
-  ThreadLanes<Width> lane(int rank) { return {team, rank}; }
+struct GroupLanes<ThreadLanes<Width>> {
+  template <class Body>
+  static void run(int channels, const Body& body) {
+    using Team = typename ThreadLanes<Width>::Team;
+    const IdleHook hook = idle_hook;
+    std::vector<Team> teams(channels);
+    std::vector<std::thread> threads;
+    for (int c = 0; c < channels; ++c) {
+      for (int l = 0; l < Width; ++l) {
+        threads.emplace_back([&body, &teams, hook, c, l] {
+          idle_hook = hook;
+          run_lane(body, ThreadLanes<Width>{teams[c], l}, c);
+        });
+      }
+    }
+    for (auto& thread : threads) thread.join();
+  }
 };
 
 }  // namespace ccl::detail

@@ -87,9 +87,10 @@ struct AnyRankCount {
   static constexpr bool contains(int ranks) { return ranks <= max_view_ranks; }
 };
 /// Takes any number of ranks up to `most`.
-template <int most>
+template <int Most>
 struct AnyRankCountUpTo {
-  static constexpr bool contains(int ranks) { return ranks <= most; }
+  static constexpr int max_ranks = Most;
+  static constexpr bool contains(int ranks) { return ranks <= Most; }
 };
 
 }  // namespace ccl

@@ -25,22 +25,33 @@
 namespace ccl {
 namespace detail {
 
-/// OneShot and TwoShot without the kernels for more than `max_unrolled_ranks` ranks. The candidates
-/// with words serve these: a domain of several hosts needs them, and one host rarely has so many.
-struct OneShotOfFew : OneShot {
-  using RankCounts = ccl::RankCounts<2, 4, 8>;
+/// Algorithm over peer memory with the kernels for these numbers of ranks alone.
+template <class Algo, class Counts>
+struct ForRanks : Algo {
+  using RankCounts = Counts;
 };
-struct TwoShotOfFew : TwoShot {
-  using RankCounts = ccl::RankCounts<2, 4, 8>;
-};
-/// Algorithms whose GPUs have a single kernel for all numbers of ranks, alignments and wires. It
+/// Algorithm whose GPUs have a single kernel for all numbers of ranks, alignments and wires. It
 /// compiles in a fraction of the time, and suits candidates whose wires take most of the time.
-struct OneShotInOneKernel : OneShotOfFew {
+template <class Algo>
+struct InOneKernel : Algo {
   static constexpr bool one_kernel = true;
 };
-struct OneShotOfAny : OneShot {
-  static constexpr bool one_kernel = true;
+
+/// Numbers of ranks without those beyond `max_unrolled_ranks`. The candidates with words serve
+/// these: a domain of several hosts needs them, and one host rarely has so many.
+using FewRanks = RankCounts<2, 4, 8>;
+/// Numbers of ranks beyond those that have kernels of their own.
+struct ManyRanks {
+  using Kernels = RankCounts<>;
+  static constexpr int wide = max_view_ranks;
+  static constexpr bool contains(int ranks) { return ranks > max_unrolled_ranks && ranks <= wide; }
 };
+using OneShotOfFew = ForRanks<OneShot, FewRanks>;
+using TwoShotOfFew = ForRanks<TwoShot, FewRanks>;
+/// TwoShot for more ranks than have kernels of their own. Hosts of one NVLink domain are not proven
+/// to keep lines whole; among 72 GPUs of 18 hosts this has the least time from about 4 KiB on.
+using TwoShotOfMany = ForRanks<TwoShot, ManyRanks>;
+
 struct TreeInOneKernel : Tree {
   using Validated = TreeInOneKernel;
   using OnCpus = Tree;
@@ -55,31 +66,19 @@ struct OneTreeInOneKernel : OneTree {
 // Candidates for several hosts.
 using RailsOfCpus = OnCpus<Candidate<Hierarchical<Ring, Ring>, Simple>>;
 template <class Proto>
-using RailsOfGpus = OnGpus<Candidate<Hierarchical<With<OneShotInOneKernel, LL128>, Ring>, Proto>>;
+using RailsOfGpus =
+    OnGpus<Candidate<Hierarchical<With<InOneKernel<OneShotOfFew>, LL128>, Ring>, Proto>>;
 // CPU ranks only, because GPUs have OneShot and TwoShot.
 using InOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedTree, Simple>>>;
 using SharesInOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedChain, Simple>>>;
-using OneShotOfWords = OnGpus<ForTornLines<Candidate<OneShotOfAny, LL>>>;
-/// TwoShot for more ranks than have kernels of their own. Hosts of one NVLink domain are not proven
-/// to keep lines whole; among 72 GPUs of 18 hosts this has the least time from about 4 KiB on.
-struct TwoShotOfMany : TwoShot {
-  struct RankCounts {
-    using Kernels = ccl::RankCounts<>;
-    static constexpr int wide = max_view_ranks;
-    static constexpr bool contains(int ranks) {
-      return ranks > max_unrolled_ranks && ranks <= wide;
-    }
-  };
-};
+using OneShotOfWords = OnGpus<ForTornLines<Candidate<InOneKernel<OneShot>, LL>>>;
 using TwoShotOfWords = OnGpus<ForTornLines<Candidate<TwoShotOfMany, LL>>>;
 // Relays through the rank of the sender's host that is on the receiver's rail.
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
 
 // Restricted to the rank count at which it was measured; see `Sentinel`.
-struct TwoShotOfEight : TwoShot {
-  using RankCounts = ExactRankCounts<8>;
-};
+using TwoShotOfEight = ForRanks<TwoShot, ExactRankCounts<8>>;
 
 /// ccl's list for an operation. A candidate is added by one line.
 template <class Op>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/base/selection.hpp>
+#include <ccl/detail/transport/any_end.hpp>
 #include <ccl/transport/ib.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>
@@ -9,9 +10,9 @@
 #include <ccl/transport/transport.hpp>
 
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 
 namespace ccl {
 namespace detail {
@@ -42,18 +43,13 @@ struct AnyOf {
   /// One end of the selected transport.
   class End {
    public:
-    Handshake handshake() const {
-      return std::visit([](const auto& end) { return end.handshake(); }, end_);
-    }
-    Result<Connection> connect(const Handshake& theirs) {
-      return std::visit([&](auto& end) { return end.connect(theirs); }, end_);
-    }
+    Handshake handshake() const { return end_->handshake(); }
+    Result<Connection> connect(const Handshake& theirs) { return end_->connect(theirs); }
 
    private:
     friend struct AnyOf;
-    template <std::size_t N, class E>
-    End(std::in_place_index_t<N> which, E end) : end_{which, std::move(end)} {}
-    std::variant<typename Ts::End...> end_;
+    explicit End(std::unique_ptr<detail::AnyEnd> end) : end_{std::move(end)} {}
+    std::unique_ptr<detail::AnyEnd> end_;
   };
 
   /// Returns an error that lists each member's reason if no member connects the ranks.
@@ -140,7 +136,7 @@ struct AnyOf {
       if (wanted != int(N)) return set_up<N + 1, Rest...>(wanted, context, edge);
     }
     CCL_TRY(auto end, T::setup(context, edge));
-    return End{std::in_place_index<N>, std::move(end)};
+    return End{std::make_unique<detail::EndOf<typename T::End>>(std::move(end))};
   }
 };
 

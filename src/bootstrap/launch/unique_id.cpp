@@ -9,6 +9,7 @@
 #include "base/exceptions.hpp"
 #include "bootstrap/launch/job_secret.hpp"
 #include "net/rendezvous.hpp"
+#include "net/root.hpp"
 #include "settings/init_limit.hpp"
 
 namespace ccl {

@@ -14,7 +14,7 @@
 #include "base/thread.hpp"
 #include "comm/creation.hpp"
 #include "gpu/devices.hpp"
-#include "net/rendezvous.hpp"
+#include "net/root.hpp"
 
 namespace ccl {
 namespace detail {

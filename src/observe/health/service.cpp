@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/exceptions.hpp"
+#include "base/fork_mutex.hpp"
 #include "base/network_events.hpp"
 #include "base/thread.hpp"
 #include "comm/state.hpp"
@@ -60,14 +61,9 @@ Service& Service::made() {
   return *service;
 }
 
-// A fork waits for the mutex, but not for ever: its holder may wait for a lock that the forking
-// thread has taken for the fork.
 void Service::before_fork() {
-  constexpr int max_tries = 100;  // a millisecond each
   Service& s = made();
-  for (int tries = 0; !(s.held_ = s.mutex_.try_lock()) && tries < max_tries; ++tries) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
+  s.held_ = lock_for_fork(s.mutex_);
 }
 void Service::after_fork() {
   Service& s = made();

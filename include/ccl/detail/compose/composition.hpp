@@ -4,7 +4,8 @@
 #include <ccl/detail/base/handle.hpp>
 #include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/compose/creation.hpp>
-#include <ccl/detail/copy/copies.hpp>
+#include <ccl/detail/copy/exchange.hpp>
+#include <ccl/detail/copy/reduce.hpp>
 #include <ccl/detail/exchange/over_peers.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/launch/arguments.hpp>
@@ -63,7 +64,7 @@ Result<void> launch_call(const std::shared_ptr<Connections>& connections, const 
   if (paths.on_cpu != nullptr) {
     return queue_on_host(connections, info, stream,
                          [given, parts = paths.on_cpu](QueuedCall&& call) {
-                           return run_on_host(std::move(call), *parts, given);
+                           return run_on_host(std::move(call), *parts, given.root, &given);
                          });
   }
   return fail(no_device_code(*connections));  // not reached: `make_connections` refused

@@ -37,23 +37,32 @@ struct Composed {
   PositionsOf positions{};
   // Members of compositions over peer memory.
   bool (*takes_ranks)(int ranks) = nullptr;
-  int max_ranks = max_view_ranks;  // for which it can have kernels
+  int max_ranks = 0;  // for which it can have kernels
   bool copies = false, pulls = false, by_stream = false, stores_plainly = false;
 
   bool over_peers() const { return takes_ranks != nullptr; }
 };
 
+/// Returns the maximum number of ranks for which an algorithm over peer memory can have kernels of
+/// the operation. Either can state a smaller number than a peer view has.
+template <class Op, class Algo>
+constexpr int max_ranks_of() {
+  if constexpr (requires { Op::max_ranks; }) {
+    return Op::max_ranks;
+  } else if constexpr (requires { Algo::RankCounts::max_ranks; }) {
+    return Algo::RankCounts::max_ranks;
+  } else {
+    return max_view_ranks;
+  }
+}
+
 /// True if the kernels of an algorithm over peer memory run so many ranks.
 template <class Op, class Algo>
 constexpr bool takes_ranks(int ranks) {
-  if constexpr (MovesByCopies<Algo>) {
-    return Algo::RankCounts::contains(ranks);
-  } else if constexpr (ExchangesOverPeers<Op, Algo>) {
+  if constexpr (ExchangesOverPeers<Op, Algo> && !MovesByCopies<Algo>) {
     return AnyRankCount::contains(ranks);
-  } else if constexpr (requires { Op::of_rows; }) {
-    return Algo::RankCounts::Kernels::contains(ranks);
   } else {
-    return Algo::RankCounts::contains(ranks);
+    return ranks <= max_ranks_of<Op, Algo>() && Algo::RankCounts::contains(ranks);
   }
 }
 
@@ -72,9 +81,7 @@ constexpr Composed composed() {
                &CountedKernels<Algo, Proto>::load, &CopyKernels<Algo>::load}};
   if constexpr (OverPeers<Algo>) {
     of.plans = peer_plans<Algo>;
-    if constexpr (MovesByCopies<Algo> || requires { Op::of_rows; }) {
-      of.max_ranks = max_unrolled_ranks;
-    }
+    of.max_ranks = max_ranks_of<Op, Algo>();
     of.takes_ranks = [](int ranks) { return takes_ranks<Op, Algo>(ranks); };
     if constexpr (MovesByCopies<Algo>) {
       of.copies = true;

@@ -1,10 +1,9 @@
 #pragma once
 
+#include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/copy/bodies.hpp>
 #include <ccl/detail/copy/registry.hpp>
 #include <ccl/detail/exec/device_shape.cuh>
-
-#include <algorithm>
 
 namespace ccl::detail {
 
@@ -32,7 +31,7 @@ struct RegisteredKernels<CopyKernels<Algo>> {
   }
   static int blocks_for(Index bytes, const DeviceTarget& target) {
     const Index worth = div_up<Index>(bytes, Index{64} << 10);
-    return int(std::clamp<Index>(worth, 1, std::min(max_blocks, target.max_blocks)));
+    return int(max_of<Index>(1, min_of<Index>(worth, min_of(max_blocks, target.max_blocks))));
   }
   static int load(int device) {
     return on_device(device, [] {

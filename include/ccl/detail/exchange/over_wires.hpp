@@ -10,6 +10,7 @@
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/runtime/on_demand.hpp>
 #include <ccl/detail/wire/launch.hpp>
 #include <ccl/transport/for_device.hpp>
 

@@ -4,20 +4,31 @@
 #include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 
-#include <thread>
-#include <vector>
-
 namespace ccl::detail {
-/// Starts a thread that runs `lane(context, channel)` and takes no signals. Returns false, and logs
-/// the first time, if the system has no thread left. In the library, because a program may be
-/// compiled without exceptions.
-bool start_lane(std::vector<std::thread>& threads, void (*lane)(const void* context, int channel),
-                const void* context, int channel);
 
-/// Lanes of one group of several CPU threads: `lane(rank)` returns the handle of one. Specialized
-/// for each such group.
+/// Threads of the lanes of one launch. The destructor waits for their ends. In the library, because
+/// a program may be compiled without exceptions.
+class LaneThreads {
+ public:
+  LaneThreads() = default;
+  ~LaneThreads() {
+    if (threads_ != nullptr) join();
+  }
+  LaneThreads(const LaneThreads&) = delete;
+  LaneThreads& operator=(const LaneThreads&) = delete;
+  /// Starts a thread that runs `lane(context, channel)` and takes no signals. Returns false, and
+  /// logs the first time, if the system has no thread left.
+  bool start(void (*lane)(const void* context, int channel), const void* context, int channel);
+
+ private:
+  struct Threads;
+  void join();
+  Threads* threads_ = nullptr;  // null: none has been started
+};
+
+/// Launch of groups of several CPU threads, `run(channels, body)`. Specialized for each such group.
 template <class Group>
-struct HostBlock;
+struct GroupLanes;
 
 /// Runs one lane of one channel. An exception of the user's functor ends the program, as in a
 /// thread, because the peers would wait for the missing steps.
@@ -41,39 +52,24 @@ void run_lane(const Body& body, Group group, int channel) noexcept {
 struct HostExecutor {
   template <LaneGroup Group, class Body>
   static void run(int channels, const Body& body) {
-    const detail::IdleHook hook = detail::idle_hook;
     if constexpr (Group::width == 1) {
-      std::vector<std::thread> others;
-      int begun = 1;
       struct Context {
         const Body& body;
         detail::IdleHook hook;
       };
-      const Context context{body, hook};
-      const auto start = [&](int n) {
-        constexpr auto lane = [](const void* given, int channel) {
-          const auto& of = *static_cast<const Context*>(given);
-          detail::idle_hook = of.hook;
-          detail::run_lane(of.body, Group{}, channel);
-        };
-        return detail::start_lane(others, lane, &context, n);
+      const Context context{body, detail::idle_hook};
+      constexpr auto lane = [](const void* given, int channel) {
+        const auto& of = *static_cast<const Context*>(given);
+        detail::idle_hook = of.hook;
+        detail::run_lane(of.body, Group{}, channel);
       };
-      while (begun < channels && start(begun)) ++begun;
+      detail::LaneThreads others;
+      int begun = 1;
+      while (begun < channels && others.start(lane, &context, begun)) ++begun;
       detail::run_lane(body, Group{}, 0);
       for (int c = begun; c < channels; ++c) detail::run_lane(body, Group{}, c);
-      for (auto& thread : others) thread.join();
     } else {
-      std::vector<detail::HostBlock<Group>> blocks(channels);
-      std::vector<std::thread> threads;
-      for (int c = 0; c < channels; ++c) {
-        for (int l = 0; l < Group::width; ++l) {
-          threads.emplace_back([&body, &blocks, hook, c, l] {
-            detail::idle_hook = hook;
-            detail::run_lane(body, blocks[c].lane(l), c);
-          });
-        }
-      }
-      for (auto& thread : threads) thread.join();
+      detail::GroupLanes<Group>::run(channels, body);
     }
   }
 };

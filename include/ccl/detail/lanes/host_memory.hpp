@@ -11,7 +11,7 @@
 namespace ccl::detail {
 
 /// Work of a waiting thread. `run` moves some bytes and returns true if it did. The caller of a
-/// collective sets it for its thread: see `ProxyEngine::Helper`.
+/// collective sets it for its thread: see `ProxyHelper`.
 struct IdleHook {
   bool (*run)(void* context) = nullptr;
   void* context = nullptr;

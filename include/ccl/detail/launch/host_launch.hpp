@@ -6,7 +6,6 @@
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/runtime/connections.hpp>
-#include <ccl/detail/runtime/guarded.hpp>
 
 #include <cstring>
 #include <memory>
@@ -25,6 +24,20 @@ Result<void> queue_on_host(const Connections& connections, Stream stream, F call
       [held = in_flight(connections.comm()), call = std::move(call)] { return call(); });
   return {};
 }
+/// Runs `call`, which points to an object of a type that the compiled runtime does not know.
+using RunQueued = Result<void> (*)(void* call, QueuedCall&& queued);
+template <class F>
+Result<void> run_queued(void* call, QueuedCall&& queued) {
+  return (*static_cast<F*>(call))(std::move(queued));
+}
+/// Records a call as queued and runs it when all earlier calls of the composition have ended, on
+/// any stream.
+Result<void> run_in_turn(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                         RunQueued run, void* call);
+/// Runs a recorded call that has taken a turn. An exception becomes an error of all ranks.
+Result<void> run_in_turn(const std::shared_ptr<Connections>& connections, QueuedCall&& queued,
+                         Word turn, RunQueued run, void* call);
+
 /// Call of a composition in the queue of a stream, with its turn among the composition's calls.
 template <class F>
 struct CallInTurn {
@@ -34,11 +47,7 @@ struct CallInTurn {
   F call;
   Word number = 0;
   Result<void> operator()() {
-    return guarded(connections->comm(), [this]() -> Result<void> {
-      const CallTicket turn{connections->comm(), connections->calls().sequencer, number};
-      CCL_CHECK(turn.begun());
-      return call(std::move(queued));
-    });
+    return run_in_turn(connections, std::move(queued), number, run_queued<F>, &call);
   }
 };
 /// Records a call as queued and runs `call(QueuedCall)` at once or, given a stream, after all
@@ -47,13 +56,8 @@ template <class F>
 Result<void> queue_on_host(const std::shared_ptr<Connections>& connections, const CallInfo& info,
                            Stream stream, F call) {
   CCL_CHECK(check_on_host(*connections, stream));
+  if (stream.host() == nullptr) return run_in_turn(connections, info, run_queued<F>, &call);
   CallSequencer& sequencer = connections->calls().sequencer;
-  if (stream.host() == nullptr) {
-    QueuedCall queued{connections, info};
-    const CallTicket turn{connections->comm(), sequencer};
-    CCL_CHECK(turn.begun());
-    return call(std::move(queued));
-  }
   const std::lock_guard lock{sequencer.mutex()};
   auto in_turn = host_call(CallInTurn<F>{in_flight(connections->comm()), connections,
                                          QueuedCall{connections, info}, std::move(call)});

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ccl/algo/rank_counts.hpp>
+
 namespace ccl::detail {
 
 /// Operation of `Fused` in names and in the flight recorder.
@@ -7,7 +9,7 @@ template <class P, class E>
 struct FusedOp {
   static constexpr const char* name = "fused_all_reduce";
   static constexpr bool reduces = true, rooted = false;
-  static constexpr bool of_rows = true;  // its kernels are compiled for their number of ranks
+  static constexpr int max_ranks = max_unrolled_ranks;  // of kernels compiled for their number
 };
 
 }  // namespace ccl::detail

@@ -4,8 +4,7 @@
 #include <ccl/types/word.hpp>
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
+#include <memory>
 #include <mutex>
 
 namespace ccl {
@@ -26,6 +25,9 @@ class CallSequencer {
   /// Result of a wait for a turn: the turn has begun, the status has failed, or no earlier turn has
   /// begun within the limit.
   enum class Wait { begun, failed, late };
+
+  CallSequencer();
+  ~CallSequencer();
 
   /// Lock that a caller holds while it takes a turn and queues the waiting call, so that no stream
   /// has calls in another order. Locks of several compositions are taken in the order of creation.
@@ -62,8 +64,8 @@ class CallSequencer {
   std::atomic<Word> ended_{0};        // turns that have ended
   std::atomic<bool> running_{false};  // the turn `ended_` has begun
   std::atomic<int> waiting_{0};       // threads that wait for `ended_`
-  std::mutex turns_;                  // of `ended_now_`
-  std::condition_variable ended_now_;
+  struct Waiters;
+  std::unique_ptr<Waiters> waiters_;  // sleep until `ended_` changes
 };
 
 /// Blocks until the turn of a call on `comm` begins. Returns the failure of the communicator, or

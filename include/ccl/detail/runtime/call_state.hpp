@@ -3,7 +3,7 @@
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/runtime/call_info.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
-#include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/detail/runtime/proxy_helper.hpp>
 
 #include <atomic>
 #include <mutex>
@@ -13,14 +13,14 @@ namespace ccl::detail {
 
 /// State that the calls of one composition on one rank share.
 struct CallState {
-  std::mutex mutex;                           // held by the call that runs
-  CallSequencer sequencer;                    // order of calls on CPU lanes
-  std::atomic<Word> count{0};                 // calls so far
-  CallInfo latest;                            // the call that runs, or the latest one
-  LaneFailure lane_failure;                   // first failure of CPU lanes
-  WaitRecord waits;                           // waits of CPU lanes
-  AbortWatch watch;                           // status and failure words that lanes poll
-  std::optional<ProxyEngine::Helper> helper;  // while CPU lanes run over proxied wires
+  std::mutex mutex;                   // held by the call that runs
+  CallSequencer sequencer;            // order of calls on CPU lanes
+  std::atomic<Word> count{0};         // calls so far
+  CallInfo latest;                    // the call that runs, or the latest one
+  LaneFailure lane_failure;           // first failure of CPU lanes
+  WaitRecord waits;                   // waits of CPU lanes
+  AbortWatch watch;                   // status and failure words that lanes poll
+  std::optional<ProxyHelper> helper;  // while CPU lanes run over proxied wires
 };
 
 }  // namespace ccl::detail

@@ -2,8 +2,6 @@
 
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/runtime/call_state.hpp>
-#include <ccl/detail/runtime/flight_recorder.hpp>
-#include <ccl/detail/runtime/on_demand.hpp>
 #include <ccl/detail/runtime/peer_memory.hpp>
 #include <ccl/detail/runtime/plans.hpp>
 #include <ccl/detail/runtime/positions.hpp>
@@ -13,7 +11,6 @@
 #include <ccl/topo/arrange.hpp>
 #include <ccl/types/plan.hpp>
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,6 +49,7 @@ struct PeerChannel {
 };
 
 struct DeviceState;
+class OnDemandConnect;
 
 /// Wires of one composition on one rank, and the state that its calls share. One call of a
 /// composition runs at a time.
@@ -113,7 +111,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   /// Sets the tables of CPU lanes to the rows.
   void point_to_rows();
   /// Channels of an edge, and its use in each.
-  using ChannelUses = std::map<int, topo::EdgeUse>;
+  struct ChannelUses;
   Edge edge_of(int sender, int receiver, const ChannelUses& channels) const;
   EdgeNics nics_of(const Edge& edge, const ChannelUses& channels) const;
   /// All channels of the plan, for messages.

@@ -3,10 +3,7 @@
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/types/word.hpp>
 
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -51,16 +48,13 @@ class OnDemandConnect {
   void finish();
 
  private:
+  struct Progress;  // of the connecting thread
   void run();
 
   Connections& connections_;
   std::vector<Edge> edges_;
   std::vector<Word> there_[2];
-  std::atomic<bool> stop_{false};
-  std::atomic<int> missing_{0};
-  std::mutex mutex_;  // guards `more_`
-  std::condition_variable more_;
-  std::thread thread_;
+  std::unique_ptr<Progress> progress_;
 };
 
 }  // namespace ccl::detail

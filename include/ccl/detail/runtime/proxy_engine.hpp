@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/detail/base/status.hpp>
-#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/runtime/proxy_helper.hpp>
 #include <ccl/transport/proxy_task.hpp>
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
@@ -75,20 +75,7 @@ class ProxyEngine {
   /// it.
   void wake_polled();
 
-  /// Scope in which the thread helps whenever it waits (`HostMemory::pause`). The engine's thread
-  /// sends what the helper leaves. With `looks_elsewhere` the helper also waits for events outside
-  /// the engine, so it must not block on the engine's tasks.
-  class Helper {
-   public:
-    explicit Helper(ProxyEngine& engine, bool looks_elsewhere = false);
-    ~Helper();
-    Helper(const Helper&) = delete;
-    Helper& operator=(const Helper&) = delete;
-
-   private:
-    ProxyEngine& engine_;
-    detail::IdleHook before_;
-  };
+  using Helper = ProxyHelper;
 
   Counters counters() const;
 
@@ -108,6 +95,7 @@ class ProxyEngine {
   Word bytes_moved();
 
  private:
+  friend class ProxyHelper;
   /// Lock of `busy_`; empty if it is not free.
   using RoundLock = std::unique_ptr<ProxyEngine, void (*)(ProxyEngine*)>;
   RoundLock round_lock() {

@@ -1,18 +1,11 @@
 #pragma once
 
+#include <ccl/detail/transport/any_end.hpp>
 #include <ccl/transport/transport.hpp>
 
 #include <memory>
 
 namespace ccl::detail {
-
-/// One end of a connection that is being made, for any transport.
-class AnyEnd {
- public:
-  virtual ~AnyEnd() = default;
-  virtual Handshake handshake() = 0;
-  virtual Result<Connection> connect(const Handshake& theirs) = 0;
-};
 
 /// A transport policy as values, for the compiled runtime.
 struct TransportTable {
@@ -21,16 +14,6 @@ struct TransportTable {
   Result<void> (*can_connect)(const PeerInfo& sender, const PeerInfo& receiver);
   EdgeTransport (*edge_transport)(const PeerInfo& sender, const PeerInfo& receiver);
   Result<std::unique_ptr<AnyEnd>> (*setup)(TransportContext& context, const Edge& edge);
-};
-template <Transport T>
-class EndOf final : public AnyEnd {
- public:
-  explicit EndOf(typename T::End end) : end_{std::move(end)} {}
-  Handshake handshake() override { return end_.handshake(); }
-  Result<Connection> connect(const Handshake& theirs) override { return end_.connect(theirs); }
-
- private:
-  typename T::End end_;
 };
 template <Transport T>
 constexpr TransportTable make_connector() {
@@ -43,7 +26,7 @@ constexpr TransportTable make_connector() {
           },
           [](TransportContext& context, const Edge& edge) -> Result<std::unique_ptr<AnyEnd>> {
             CCL_TRY(auto end, T::setup(context, edge));
-            return std::make_unique<EndOf<T>>(std::move(end));
+            return std::make_unique<EndOf<typename T::End>>(std::move(end));
           }};
 }
 /// Table of `DefaultTransport`, compiled once in the runtime because most programs use it.

@@ -17,17 +17,14 @@ class AnyWireCall : public RecordedCall {
               const WireParts<R>& parts, const CallArguments<R>& given)
       : RecordedCall{std::move(connections), info}, parts_{parts}, given_{given} {}
 
-  Result<void> connect() override {
-    CCL_CHECK(check_slices_on_host(connections(), parts_.slice_bytes));
-    return connect_wanted(connections(), parts_.positions, given_.root);
-  }
+  Result<void> connect() override { return connect_lanes(connections(), parts_, given_.root); }
   /// One channel or more: see `settle_group`.
   Index wants() const override { return 1; }
   Index capacity() const override { return connections().plan().channels; }
   Index bytes() const override {
     return message_bytes(wire_work_on_device(connections(), parts_, given_));
   }
-  void run_on_host(Launch&) override { parts_.run(connections(), given_); }
+  void run_on_host(Launch&) override { parts_.run(connections(), &given_); }
   /// Arguments on the channels of its share. Without a share it has no channels.
   Work work_on_device() const {
     Work work = wire_work_on_device(connections(), parts_, given_);

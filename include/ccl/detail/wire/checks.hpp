@@ -151,19 +151,7 @@ class NanCheckedContext : public Inner {
 /// Returns the work of a launch for messages of bytes over the same wires.
 template <class R>
 CCL_HD WireWork<Bytes> bytes_of(const WireWork<R>& work) {
-  WireWork<Bytes> bytes{Bytes{}};
-  bytes.in = work.in;
-  bytes.out = work.out;
-  bytes.column_of = work.column_of;
-  bytes.rank = work.rank;
-  bytes.ranks = work.ranks;
-  bytes.channels = work.channels;
-  bytes.slice_steps = work.slice_steps;
-  bytes.chunk_steps = work.chunk_steps;
-  bytes.columns = work.columns;
-  bytes.slot_packets = work.slot_packets;
-  bytes.slot_count = work.slot_count;
-  bytes.proxied = work.proxied;
+  WireWork<Bytes> bytes{work, Bytes{}};
   bytes.watch = work.watch;
   return bytes;
 }

@@ -57,13 +57,17 @@ WireWork<R> wire_work(const Connections& connections, const R& reduction,
   work.output = given.output;
   return work;
 }
-/// Parts of a composition over wires that calls with a reduction `R` use. Values, so that the code
-/// of a call is instantiated by `R` alone.
-template <class R>
-struct WireParts {
+/// Parts of a composition over wires that its calls use, whatever they reduce. Values, so that the
+/// compiled runtime has their code.
+struct WirePaths {
   const PositionsOf& positions;
-  Index slice_bytes;                                         // minimum of a slice on CPU lanes
-  void (*run)(const Connections&, const CallArguments<R>&);  // CPU lanes; null: on GPUs alone
+  Index slice_bytes;  // minimum of a slice on CPU lanes
+  /// Runs CPU lanes; `given` points to the `CallArguments`. Null: on GPUs alone.
+  void (*run)(const Connections& connections, const void* given);
+};
+/// The same of calls with a reduction `R`.
+template <class R>
+struct WireParts : WirePaths {
   const WireLaunch<R>& kernels;  // null: the program has no device code for them
 };
 
@@ -76,15 +80,20 @@ WireWork<R> wire_work_on_device(const Connections& connections, const WireParts<
   return work;
 }
 
-/// Fails if a slice cannot hold an element, because elements of a user may be large.
-inline Result<void> check_slices_on_host(const Connections& connections, Index needed) {
-  if (connections.plan().slot_bytes * connections.plan().slice_steps >= needed) return {};
-  return fail(slices_too_small(connections, needed));
-}
+/// Connects, before a launch on CPU lanes, the wires that its root needs. Collective. Fails if a
+/// slice cannot hold an element, because elements of a user may be large.
+Result<void> connect_lanes(Connections& connections, const WirePaths& paths, int root);
+/// Runs a call on CPU lanes. `given` as for `WirePaths::run`.
+Result<void> run_on_host(QueuedCall&& call, const WirePaths& paths, int root, const void* given);
+/// Begins a launch on a GPU, with the wires that its root needs. Collective.
+Result<Launch> begin_on_device(const std::shared_ptr<Connections>& connections,
+                               const CallInfo& info, const PositionsOf& positions, int root,
+                               Stream stream);
 
 /// Runs the CPU lanes of a call.
 template <class Op, class Algo, class Proto, class R>
-void run_wires(const Connections& connections, const CallArguments<R>& given) {
+void run_wires(const Connections& connections, const void* arguments) {
+  const auto& given = *static_cast<const CallArguments<R>*>(arguments);
   using Lanes = on_cpu_lanes<Algo>;
   const R reduction = loaded(given.reduction);
   if constexpr (!has_compiled_lanes<Lanes, Proto, int(sizeof(typename R::Type))>) {
@@ -103,32 +112,20 @@ void run_wires(const Connections& connections, const CallArguments<R>& given) {
 /// `cpus`: the composition runs on CPU lanes, too.
 template <class Op, class Algo, class Proto, class R, bool cpus>
 inline constexpr WireParts<R> wire_parts{
-    all_positions<Op, Algo>,
-    [] {
-      if constexpr (!cpus) {
-        return Index{0};
-      } else {
-        return WireBody<Op, Algo, Proto, 1, R>::template min_slice_bytes<SoloLane>;
-      }
-    }(),
-    [] {
-      void (*run)(const Connections&, const CallArguments<R>&) = nullptr;
-      if constexpr (cpus) run = run_wires<Op, Algo, Proto, R>;
-      return run;
-    }(),
+    {all_positions<Op, Algo>,
+     [] {
+       if constexpr (!cpus) {
+         return Index{0};
+       } else {
+         return WireBody<Op, Algo, Proto, 1, R>::template min_slice_bytes<SoloLane>;
+       }
+     }(),
+     [] {
+       void (*run)(const Connections&, const void*) = nullptr;
+       if constexpr (cpus) run = run_wires<Op, Algo, Proto, R>;
+       return run;
+     }()},
     WireKernels<Op, on_gpu_lanes<Algo>, Proto, R>::launch};
-
-template <class R>
-Result<void> run_on_host(QueuedCall&& call, const WireParts<R>& parts,
-                         const CallArguments<R>& given) {
-  CCL_TRY(Launch && launch, Launch::begin(std::move(call)));
-  Connections& connections = launch.connections();
-  CCL_CHECK(check_slices_on_host(connections, parts.slice_bytes));
-  CCL_CHECK(connect_wanted(connections, parts.positions, given.root));
-  launch.help_proxy();
-  parts.run(connections, given);
-  return launch.finish();
-}
 
 template <class R>
 Result<void> launch_on_device(const std::shared_ptr<Connections>& connections, const CallInfo& info,
@@ -136,12 +133,8 @@ Result<void> launch_on_device(const std::shared_ptr<Connections>& connections, c
                               Stream stream) {
   if (parts.kernels == nullptr) return fail(no_device_code(*connections));
   if (given.layout.count == 0) return check_ready(connections->comm());  // so do all ranks
-  Launch::Lock lock{connections->calls().mutex};
-  const PositionsOf& positions = parts.positions;
-  if (positions.by_root && !connections->positions().connected[std::size_t(given.root)]) {
-    CCL_CHECK(connect_positions(*connections, positions, given.root));
-  }
-  CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream, std::move(lock)));
+  CCL_TRY(Launch && launch,
+          begin_on_device(connections, info, parts.positions, given.root, stream));
   return launch.finish(
       parts.kernels(wire_work_on_device(*connections, parts, given), launch.target()));
 }

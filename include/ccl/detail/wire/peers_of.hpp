@@ -63,11 +63,4 @@ Result<void> connect_positions(Connections& connections, const PositionsOf& of, 
 template <class Op, class Algo>
 inline constexpr PositionsOf all_positions = positions_of<Op, Algo>();
 
-/// Connects, before a launch, the wires that are connected at their first use.
-inline Result<void> connect_wanted(Connections& connections, const PositionsOf& of, int root) {
-  if (of.by_root) return connect_positions(connections, of, root);
-  return connections.positions().connected[0] ? Result<void>{}
-                                              : connect_positions(connections, of, 0);
-}
-
 }  // namespace ccl::detail

@@ -29,12 +29,8 @@ struct Messages {
   Cursor* cursor = nullptr;    // channels * ranks: scratch
 };
 
-/// Arguments of one launch over wires. Trivially copyable. All memory that it points to outlives
-/// the launch. `R` is the reduction and names the element type.
-template <class R>
-struct WireWork {
-  explicit CCL_HD WireWork(const R& how) : reduction{how} {}
-
+/// Wires of a launch, and how a message is divided over them. Equal for all types of elements.
+struct LaunchWires {
   const Wire* in = nullptr;   // from peer p on channel c: in[row(c) + column(p)]; no slots: no wire
   const Wire* out = nullptr;  // to peer p
   const int* column_of = nullptr;       // column of each rank in large jobs; null: its number
@@ -42,10 +38,25 @@ struct WireWork {
   const TreePosition* trees = nullptr;  // one for each channel
   int rank = 0, ranks = 1, root = 0;
   int channels = 1, slice_steps = 1, chunk_steps = 1;
-  int columns = 0;          // of a row, if `column_of` is there
-  int slot_packets = 0;     // of every wire
-  int slot_count = 1;       // of every wire
-  bool proxied = true;      // some of the wires may be proxied
+  int columns = 0;       // of a row, if `column_of` is there
+  int slot_packets = 0;  // of every wire
+  int slot_count = 1;    // of every wire
+  bool proxied = true;   // some of the wires may be proxied
+
+  /// Returns the index of a channel's first wire in `in` and `out`.
+  CCL_HD Index row(int channel) const {
+    return Index{channel} * (column_of == nullptr ? ranks : columns);
+  }
+  CCL_HD int column(int peer) const { return column_of == nullptr ? peer : column_of[peer]; }
+};
+
+/// Arguments of one launch over wires. Trivially copyable. All memory that it points to outlives
+/// the launch. `R` is the reduction and names the element type.
+template <class R>
+struct WireWork : LaunchWires {
+  explicit CCL_HD WireWork(const R& how) : reduction{how} {}
+  CCL_HD WireWork(const LaunchWires& wires, const R& how) : LaunchWires{wires}, reduction{how} {}
+
   Index channel_bytes = 0;  // minimum part of a message per channel; 0: all channels share it
   int servers = 1;          // groups that share a channel's peers in an exchange
   Layout layout;
@@ -55,11 +66,6 @@ struct WireWork {
   R reduction;
   AbortWatch watch;
 
-  /// Returns the index of a channel's first wire in `in` and `out`.
-  CCL_HD Index row(int channel) const {
-    return Index{channel} * (column_of == nullptr ? ranks : columns);
-  }
-  CCL_HD int column(int peer) const { return column_of == nullptr ? peer : column_of[peer]; }
   /// Returns the messages to or from one peer.
   CCL_HD MessageRun run(bool to_peer, int peer) const {
     const Messages& of = to_peer ? sends : recvs;

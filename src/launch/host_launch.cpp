@@ -1,0 +1,55 @@
+#include <ccl/detail/launch/host_launch.hpp>
+#include <ccl/detail/runtime/guarded.hpp>
+#include <ccl/detail/wire/launch.hpp>
+
+#include <utility>
+
+namespace ccl::detail {
+
+Result<void> run_in_turn(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                         RunQueued run, void* call) {
+  QueuedCall queued{connections, info};
+  const CallTicket turn{connections->comm(), connections->calls().sequencer};
+  CCL_CHECK(turn.begun());
+  return run(call, std::move(queued));
+}
+
+Result<void> run_in_turn(const std::shared_ptr<Connections>& connections, QueuedCall&& queued,
+                         Word number, RunQueued run, void* call) {
+  return guarded(connections->comm(), [&]() -> Result<void> {
+    const CallTicket turn{connections->comm(), connections->calls().sequencer, number};
+    CCL_CHECK(turn.begun());
+    return run(call, std::move(queued));
+  });
+}
+
+Result<void> connect_lanes(Connections& connections, const WirePaths& paths, int root) {
+  const Plan& plan = connections.plan();
+  if (plan.slot_bytes * plan.slice_steps < paths.slice_bytes) {
+    return fail(slices_too_small(connections, paths.slice_bytes));
+  }
+  if (paths.positions.by_root) return connect_positions(connections, paths.positions, root);
+  if (connections.positions().connected[0]) return {};
+  return connect_positions(connections, paths.positions, 0);
+}
+
+Result<void> run_on_host(QueuedCall&& call, const WirePaths& paths, int root, const void* given) {
+  CCL_TRY(Launch && launch, Launch::begin(std::move(call)));
+  Connections& connections = launch.connections();
+  CCL_CHECK(connect_lanes(connections, paths, root));
+  launch.help_proxy();
+  paths.run(connections, given);
+  return launch.finish();
+}
+
+Result<Launch> begin_on_device(const std::shared_ptr<Connections>& connections,
+                               const CallInfo& info, const PositionsOf& positions, int root,
+                               Stream stream) {
+  Launch::Lock lock{connections->calls().mutex};
+  if (positions.by_root && !connections->positions().connected[std::size_t(root)]) {
+    CCL_CHECK(connect_positions(*connections, positions, root));
+  }
+  return Launch::begin_on_device(connections, info, stream, std::move(lock));
+}
+
+}  // namespace ccl::detail
