@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
@@ -68,14 +69,21 @@ GpuOrder::~GpuOrder() {
   for (const Retired& r : retired_) {
     if (r.event != nullptr) (void)gpu_->driver().event_destroy(r.event);
   }
-  if (turn_ != nullptr) (void)gpu_->driver().event_destroy(turn_);
 }
 
 Result<void> GpuOrder::make_event() {
   if (turn_ != nullptr) return {};
   const Gpu::Current current{*gpu_};
   const std::lock_guard lock{retired_mutex_};
-  return cuda_check(gpu_->driver().event_create(&turn_, CU_EVENT_DISABLE_TIMING), "make an event");
+  CUevent made = nullptr;
+  CCL_CHECK(
+      cuda_check(gpu_->driver().event_create(&made, CU_EVENT_DISABLE_TIMING), "make an event"));
+  owns_turn_ = std::shared_ptr<void>{made, [gpu = gpu_](void* event) {
+                                       const Gpu::Current in_context{*gpu};
+                                       (void)gpu->driver().event_destroy(CUevent(event));
+                                     }};
+  turn_ = made;
+  return {};
 }
 
 Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
@@ -106,7 +114,7 @@ Result<void> GpuOrder::check_device(CUstream stream) const {
 Result<void> GpuOrder::join(const Residency::Shape& shape) {
   CCL_CHECK(make_event());
   residency_ = Residency::of(*gpu_);
-  place_ = residency_->join(gpu_, shape, turn_);
+  place_ = residency_->join(gpu_, shape, turn_, owns_turn_);
   return {};
 }
 
@@ -136,7 +144,6 @@ bool GpuOrder::graphs_are_gone() const {
 Result<void> GpuOrder::take_place(CUstream stream, cuuint64_t capture) {
   capture_number_ = capture;
   if (!place_) return {};
-  const CudaDriver& cuda = gpu_->driver();
   // Only this order changes that, under its lock.
   if (capture == 0 && place_->graphs && graphs_are_gone()) {
     residency_->forget(*place_, [](cuuint64_t) { return true; });
@@ -144,14 +151,29 @@ Result<void> GpuOrder::take_place(CUstream stream, cuuint64_t capture) {
   Residency::LaunchWaits waits;
   CCL_CHECK(residency_->begin(
       *place_, capture, [this] { return graphs_are_gone() && idle(); }, waits));
+  if (waits.outside.empty() && waits.inside.empty()) return {};
+  return wait_for_others(stream, capture, std::move(waits));
+}
+
+/// Releases the lock of all communicators first: the calls of the driver may block until the GPU
+/// has room in its queue, and what others launch or abort may be what makes room.
+Result<void> GpuOrder::wait_for_others(CUstream stream, cuuint64_t capture,
+                                       Residency::LaunchWaits waits) {
+  std::vector<std::pair<CUevent, std::shared_ptr<void>>> events;
   for (const Residency::Member* other : waits.outside) {
+    events.emplace_back(other->ended, other->owns_ended);
+  }
+  std::vector<std::vector<CUgraphNode>> nodes;
+  for (const Residency::Member* other : waits.inside) nodes.push_back(other->ends.at(capture));
+  waits.lock.unlock();
+  const CudaDriver& cuda = gpu_->driver();
+  for (const auto& [event, owner] : events) {
     CCL_CHECK(cuda_check(
-        cuda.stream_wait_event(stream, other->ended,
+        cuda.stream_wait_event(stream, event,
                                capture != 0 ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT),
         "wait for another communicator's launch"));
   }
-  for (const Residency::Member* other : waits.inside) {
-    std::vector<CUgraphNode> ends = other->ends.at(capture);
+  for (std::vector<CUgraphNode>& ends : nodes) {
     CCL_CHECK(cuda_check(
         cuda.stream_update_capture_dependencies(stream, ends.data(), nullptr, ends.size(),
                                                 CU_STREAM_ADD_CAPTURE_DEPENDENCIES),

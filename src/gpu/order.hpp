@@ -104,6 +104,7 @@ class GpuOrder {
   Result<void> enter_graph(CUstream stream);
   Result<void> tie(const Keep& of);
   Result<void> make_event();
+  Result<void> wait_for_others(CUstream stream, cuuint64_t capture, Residency::LaunchWaits waits);
   void mark_retired(CUstream stream);
   Result<unsigned long long> number_of(CUstream stream) const;
   /// Fails if the stream belongs to another GPU: CUDA would run the kernel there.
@@ -117,6 +118,7 @@ class GpuOrder {
   std::recursive_mutex mutex_;
   int depth_ = 0;                             // calls of `before` without an `after` yet
   CUevent turn_ = nullptr;                    // the last launch has ended
+  std::shared_ptr<void> owns_turn_;           // and who waits for it
   unsigned long long number_ = 0, last_ = 0;  // streams of this launch and the previous one
   unsigned long long checked_ = legacy;       // stream that was last seen to be on this GPU
   bool launched_ = false;

@@ -44,11 +44,12 @@ class Residency {
   struct Member {
     std::shared_ptr<Gpu> gpu;
     Shape shape;
-    CUevent ended = nullptr;  // its last launch has ended; owned by its `GpuOrder`
-    LaunchShare share;        // used by the launching thread, between `begin` and `end`
-    int held = 0;             // most blocks that its launches in flight, and graphs, hold
-    std::uint64_t last = 0;   // number of its last launch; 0: none
-    bool graphs = false;      // launches were captured: their replays are not visible
+    CUevent ended = nullptr;             // its last launch has ended
+    std::shared_ptr<void> owns_ended{};  // also held by who waits for it
+    LaunchShare share;                   // used by the launching thread, between `begin` and `end`
+    int held = 0;            // most blocks that its launches in flight, and graphs, hold
+    std::uint64_t last = 0;  // number of its last launch; 0: none
+    bool graphs = false;     // launches were captured: their replays are not visible
     std::map<cuuint64_t, std::vector<CUgraphNode>> ends;  // of the last launch in each capture
     std::thread::id thread{};                             // of the launch
     std::atomic<bool> launching{false};  // between `begin` and `end`, which does not lock
@@ -71,8 +72,9 @@ class Residency {
   static std::shared_ptr<Residency> of(const Gpu& gpu);
   explicit Residency(int multiprocessors) : multiprocessors_{multiprocessors} {}
 
-  /// Adds a communicator. `ended` is its event and outlives the member.
-  std::shared_ptr<Member> join(std::shared_ptr<Gpu> gpu, const Shape& shape, CUevent ended);
+  /// Adds a communicator. `ended` is its event, and `owner` keeps that.
+  std::shared_ptr<Member> join(std::shared_ptr<Gpu> gpu, const Shape& shape, CUevent ended,
+                               std::shared_ptr<void> owner = {});
   void leave(const Member& member);
 
   /// Begins a launch: sets the share of `mine` and lists the launches that it must wait for.

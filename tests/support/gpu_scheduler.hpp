@@ -5,6 +5,7 @@
 #include <ccl/types/word.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <random>
@@ -80,6 +81,7 @@ class GpuScheduler {
         if (flags == CU_EVENT_WAIT_EXTERNAL) of(stream).outside.push_back(&of(event));
         return CUDA_SUCCESS;
       }
+      if (const auto before = before_waits().load()) before();
       add(stream, {.kind = ScheduledWork::wait, .event = &of(event), .number = of(event).recorded});
       return CUDA_SUCCESS;
     };
@@ -91,6 +93,11 @@ class GpuScheduler {
     streams_.back()->gpu = gpu;
     streams_.back()->number = streams_.size();
     return reinterpret_cast<CUstream>(streams_.back().get());
+  }
+  /// Called in each wait of a stream for an event, outside of captures; null: nothing.
+  static std::atomic<void (*)()>& before_waits() {
+    static std::atomic<void (*)()> of_process{nullptr};
+    return of_process;
   }
   /// Queues a launch of a communicator, as the runtime does. `always_early` ignores its share.
   Result<void> launch(detail::GpuOrder& order, int communicator, int number, int blocks,

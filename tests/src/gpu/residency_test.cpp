@@ -297,6 +297,28 @@ TEST_CASE("a launch waits for another thread's launch until its limit, or its ow
   first.order(0).give_up();
 }
 
+namespace {
+std::atomic<bool> driver_blocks{false}, is_blocked{false};
+}  // namespace
+
+TEST_CASE("a launch that is blocked in the driver holds no lock of the GPU's other launches") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 128, true}, second{gpus, 1, 1, 128, true};
+  first.call(0, gpus.stream(0));
+  driver_blocks = true;
+  GpuScheduler::before_waits() = [] {
+    is_blocked = true;
+    while (driver_blocks) std::this_thread::yield();
+  };
+  std::thread blocked{[&] { second.call(0, gpus.stream(0)); }};
+  while (!is_blocked) std::this_thread::yield();
+  auto counted = std::async(std::launch::async, [&] { return first.order(0).shortage(); });
+  CHECK(counted.wait_for(std::chrono::seconds{10}) == std::future_status::ready);
+  driver_blocks = false;
+  blocked.join();
+  GpuScheduler::before_waits() = nullptr;
+}
+
 TEST_CASE("threads that launch at once get one order") {
   GpuScheduler gpus{1, multiprocessors};
   std::vector<std::unique_ptr<Comm>> comms;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,14 +16,20 @@ namespace ccl::detail {
 /// `Errc` of the first failure. Later failures are ignored.
 class Status {
  public:
-  /// Records a failure. Any thread.
-  void set(Error error) {
+  /// Records a failure. Returns true if it is the first. Any thread.
+  bool set(Error error) {
     const std::lock_guard lock{mutex_};
-    if (word_.load(std::memory_order_relaxed) != 0) return;
+    if (word_.load(std::memory_order_relaxed) != 0) return false;
     error_ = std::move(error);
     word_.store(Word(error_.code), std::memory_order_release);
     if (copy_ != nullptr) copy(Word(error_.code));
     for (Status* follower : followers_) pass_on(*follower);
+    return true;
+  }
+  /// Replaces the text of the first failure, once more is known. For whoever recorded it.
+  void explain(std::string what) {
+    const std::lock_guard lock{mutex_};
+    error_.what = std::move(what);
   }
   /// Fails `follower`, too, as soon as this one fails or has failed: lanes poll one word, and may
   /// wait in a part of the communicator. It must live until `end_followers`.
