@@ -140,6 +140,7 @@ Result<void> exchange_peer_info(CommState& state) {
     CCL_CHECK(state.watchdog.start());
     CCL_CHECK(report_on_signal(state.weak_from_this()));
     CCL_CHECK(observe_failure(state));
+    CCL_CHECK(state.failure_watch.start());
   }
   if (!state.rendezvous.bootstrap()) {
     Word id = 0;
