@@ -1,10 +1,12 @@
 // Launches on GPUs that fail, and launches that are not needed. The driver's GPUs are plain memory,
 // and the kernels are functions of this test.
 #include <ccl/algo/one_shot.hpp>
+#include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/collective/all_reduce.hpp>
 #include <ccl/collective/broadcast.hpp>
+#include <ccl/collective/send_recv.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
@@ -289,4 +291,43 @@ TEST_CASE("calls that ranks compare are refused before they count") {
   CHECK(launches == 0);
   call_on_threads(ranks);  // whose numbers are compared, too
   CHECK(launches == 2);
+}
+
+TEST_CASE("with checking on, GPUs that have no messages need not call an exchange") {
+  install();
+  (void)gpus(3);
+  using Messages = Collective<SendRecv, Pairwise, Simple>;
+  detail::ExchangeKernels<Pairwise, Simple>::launch = [](const detail::ExchangeWork&, Index,
+                                                         const DeviceTarget&) { return 0; };
+  const Environment check{"CCL_CHECK", "1"}, soon{"CCL_TIMEOUT", "10"};
+  auto comms = create({0, 1, 2});
+  fake::Stream streams[2]{{0, {}, {}, false}, {1, {}, {}, false}};
+  Result<void> done[2][2];  // by rank and call
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 3; ++r) {
+    REQUIRE(comms[r]);
+    threads.emplace_back([&, r] {
+      const auto messages = Messages::create(*comms[r]);
+      if (r == 2) return;  // takes no part
+      for (int call = 0; call < 2; ++call) {
+        float data[64]{};
+        const auto stream = reinterpret_cast<cudaStream_t>(&streams[r]);
+        const Index taken = call == 0 ? 64 : 7;  // the second time, less than is sent
+        if (!messages) {
+          done[r][call] = fail(messages.error());
+        } else {
+          done[r][call] =
+              r == 0 ? messages->send(data, 64, 1, stream) : messages->recv(data, taken, 0, stream);
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& of : done) {
+    INFO((of[0] ? std::string{} : of[0].error().message()));
+    CHECK(of[0]);
+  }
+  REQUIRE(!done[1][1]);
+  CHECK(done[1][1].error().code == Errc::mismatch);
+  CHECK(contains(done[1][1].error().what, "rank 0 sends 256 bytes, rank 1 takes 28"));
 }
