@@ -302,8 +302,14 @@ Result<Communicator> create_rank(std::span<const UniqueId> ids, int rank, int ra
   return comm;
 }
 
+/// A child is on its parent's device, whatever device the thread is at.
+void take_device(const CommState& parent, Config& config) {
+  if (config.device == Config::automatic) config.device = parent.identity.config().device;
+}
+
 Result<std::optional<Communicator>> split(CommState& parent, int color, int key, Config config) {
   CCL_CHECK(parent.ready());
+  take_device(parent, config);
   if (parent.identity.ranks() == 1) {
     if (color < 0) return std::optional<Communicator>{};
     CCL_TRY(auto alone, Communicator::create(UniqueId{}, 0, 1, std::move(config)));
@@ -334,6 +340,7 @@ Result<std::optional<Communicator>> split(CommState& parent, int color, int key,
 Result<Communicator> shrink(CommState& parent, std::span<const int> excluded, Shrink effect,
                             Config config) {
   if (auto well = parent.ready(); !well && !parent.was_up()) return fail(std::move(well).error());
+  take_device(parent, config);
   auto stay = surviving_ranks(parent.identity.rank(), parent.identity.ranks(), excluded);
   if (!stay) return fail(parent.annotate(std::move(stay).error()));
   auto child = CommState::make(0, 1, std::move(config));

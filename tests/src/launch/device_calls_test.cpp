@@ -133,3 +133,30 @@ TEST_CASE("an abort ends kernels even while a launch holds the lock of all launc
   CHECK(stopped);
   CHECK(comms[0].status().error().code == Errc::aborted);
 }
+
+TEST_CASE("a child is on its parent's device, wherever the thread is") {
+  FakeGpus& all = FakeGpus::install(2);
+  all.multiprocessors = {{0, 132}, {1, 132}};
+  const auto comms = create({{0, {}}, {1, {}}});
+  std::vector<Result<std::optional<Communicator>>> split(2, fail(Errc::internal, "not created"));
+  std::vector<Result<Communicator>> shrunk(2, fail(Errc::internal, "not created"));
+  std::vector<std::thread> threads;  // without a context
+  for (std::size_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      split[r] = comms[r].split(0, int(r));
+      shrunk[r] = comms[r].shrink(std::vector<int>{});
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (std::size_t r = 0; r < 2; ++r) {
+    REQUIRE(split[r]);
+    CHECK((*split[r])->device() == int(r));
+    CHECK((*split[r])->status());
+    REQUIRE(shrunk[r]);
+    CHECK(shrunk[r]->device() == int(r));
+    CHECK(shrunk[r]->status());
+  }
+  const auto alone = comms[1].shrink(std::vector<int>{0});
+  REQUIRE(alone);
+  CHECK(alone->device() == 1);
+}
