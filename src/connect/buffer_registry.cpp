@@ -109,18 +109,22 @@ void BufferRegistry::close_freed() {
 void BufferRegistry::look_at(int peer, int slot) {
   const auto memory = board(peer).read(slot);
   Mapped& mapped = mapped_[std::size_t(peer * RemoteBuffer::slots + slot)];
-  if (!memory || memory->id == mapped.id) return;
+  if (!memory) return;
+  const bool known = memory->id == mapped.id;
+  const bool dropped = mapped.holds && !window_mapping(state_, mapped.window, peer).holds;
+  if (known && !dropped) return;
   const Gpu::Current current{*gpu_};
   std::byte* const entry = table_.at() + (peer * RemoteBuffer::slots + slot) * Index{sizeof(Word)};
   Word now = 0;
   if (mapped.id != 0) {
-    // Its owner has freed it or will not use it: kernels no longer get its address.
+    // Its owner has freed it or will not use it, or this rank has dropped its window: kernels no
+    // longer get its address.
     (void)gpu_->put(entry, &now, sizeof now);
     unmap(mapped);
   }
   mapped.id = memory->id;
-  if (memory->id == 0) return;
-  if (memory->window != 0 && !find_window(state_, memory->window)) {
+  if (memory->id == 0 || known) return;
+  if (memory->window != 0 && !window_mapping(state_, memory->window, peer).holds) {
     mapped.id = 0;  // this rank has not created the window yet; the thread looks for it again
     return;
   }
@@ -137,9 +141,12 @@ Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& 
   const PeerInfo& self = peers_[std::size_t(rank_)];
   const PeerInfo& theirs = peers_[std::size_t(peer)];
   if (memory.window != 0) {
-    const auto window = find_window(state_, memory.window);
-    const Word at = window ? reinterpret_cast<Word>(window->at[std::size_t(peer)]) : 0;
-    return at % 256 == 0 && at >> RemoteBuffer::base_bits == 0 ? at : 0;
+    WindowMapping window = window_mapping(state_, memory.window, peer);
+    const Word at = reinterpret_cast<Word>(window.at);
+    if (at % 256 != 0 || at >> RemoteBuffer::base_bits != 0) return 0;
+    mapped.window = memory.window;
+    mapped.holds = std::move(window.holds);
+    return at;
   }
   if (self.pid_hash != theirs.pid_hash) {
     CUdeviceptr at = 0;
@@ -167,6 +174,8 @@ Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& 
 
 void BufferRegistry::unmap(Mapped& mapped) {
   if (mapped.ipc != 0) (void)gpu_->driver().ipc_close_mem_handle(mapped.ipc);
+  // Kernels that run may have read the address.
+  if (mapped.holds) state_.device.order->retire(std::move(mapped.holds));
   mapped = {};
 }
 
@@ -196,14 +205,14 @@ BufferRegistry::Range BufferRegistry::range_around(const char* data, Index bytes
   if (may_open && at + Word(bytes) <= whole.end()) {
     return {whole.id, whole.begin, whole.bytes, false, true};
   }
-  const auto window = find_window(state_, data, bytes);
-  if (!window) return {};
-  const Word base = reinterpret_cast<Word>(window->base);
-  return {window->number, base, Word(window->bytes), true, base % 256 == 0};
+  const WindowFacts window = window_around(state_, data, bytes);
+  if (window.number == 0) return {};
+  const Word base = reinterpret_cast<Word>(window.base);
+  return {window.number, base, Word(window.bytes), true, base % 256 == 0};
 }
 
 bool BufferRegistry::lives(const Range& range) {
-  if (range.is_window) return find_window(state_, range.buffer) != nullptr;
+  if (range.is_window) return window_mapping(state_, range.buffer, rank_).holds != nullptr;
   return allocation_around(gpu_->driver(), range.base).id == range.buffer;
 }
 

@@ -42,7 +42,9 @@ class BufferRegistry {
  private:
   struct Mapped {
     Word id = 0;
-    CUdeviceptr ipc = 0;  // address that `unmap` closes; 0: memory of this process
+    CUdeviceptr ipc = 0;            // address that `unmap` closes; 0: memory of this process
+    Word window = 0;                // that it lies in; 0: none
+    std::shared_ptr<void> holds{};  // mapping of the window, which its handles may drop
   };
   /// Memory of this rank that peers may map.
   struct Range {

@@ -1,5 +1,8 @@
 #include "connect/buffer_registry.hpp"
 
+#include <ccl/comm/shared_memory.hpp>
+#include <ccl/comm/window.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -7,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/edges/window_state.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/gpu_ranks.hpp"
@@ -97,4 +101,40 @@ TEST_CASE("a setting keeps buffers unmapped") {
   const Environment off{"CCL_DIRECT_MAP", "0"};
   TwoRegistries ranks;
   CHECK(ranks.of[0]->where(buffer, bytes) == 0);
+}
+
+TEST_CASE("a window that a rank drops stays mapped until kernels no longer get its address") {
+  TwoRegistries ranks;
+  std::vector<Result<SharedMemory>> memory(2, fail(Errc::internal, "not made"));
+  std::vector<Result<Window>> windows(2, fail(Errc::internal, "not made"));
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      memory[r] = SharedMemory::allocate(*ranks.comms[r], bytes);
+      if (memory[r]) windows[r] = Window::create(*ranks.comms[r], *memory[r]);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& window : windows) {
+    INFO((window ? std::string{} : window.error().message()));
+    REQUIRE(window);
+  }
+  const Word where =
+      ranks.of[0]->where(reinterpret_cast<const char*>(memory[0]->data()) + 256, bytes - 256);
+  REQUIRE(where != 0);
+  REQUIRE(soon([&] { return RemoteBuffer::leads(ranks.entry(where), where); }));
+  CHECK(RemoteBuffer::at(ranks.entry(where), where) ==
+        reinterpret_cast<const char*>(windows[1]->at(0)) + 256);
+  auto& state = *detail::Access::state(*ranks.comms[1]);
+  const Word number = detail::window_around(state, memory[1]->data(), bytes).number;
+  const std::weak_ptr<void> mapping = detail::window_mapping(state, number, 0).holds;
+  windows[1] = fail(Errc::internal, "dropped");
+  bool early = false;
+  CHECK(soon([&] {
+    const bool unmapped = mapping.expired();
+    const bool leads = ranks.entry(where) != 0;
+    early |= unmapped && leads;
+    return unmapped && !leads;
+  }));
+  CHECK(!early);
 }
