@@ -188,9 +188,13 @@ void GpuOrder::give_place_back() {
 
 Result<void> GpuOrder::before(CUstream stream, const Keep& keep) {
   mutex_.lock();
+  if (depth_ == 0) use_context();
   auto done = depth_ == 0 ? enter(stream, keep) : capture_ != nullptr ? tie(keep) : Result<void>{};
   if (!done) {
-    if (depth_ == 0) give_place_back();
+    if (depth_ == 0) {
+      give_place_back();
+      restore_context();
+    }
     mutex_.unlock();
     return done;
   }
@@ -200,14 +204,35 @@ Result<void> GpuOrder::before(CUstream stream, const Keep& keep) {
 
 Result<void> GpuOrder::after(CUstream stream) {
   auto done = --depth_ == 0 ? leave(stream) : Result<void>{};
-  if (depth_ == 0) give_place_back();
+  if (depth_ == 0) {
+    give_place_back();
+    restore_context();
+  }
   mutex_.unlock();
   return done;
 }
 
 void GpuOrder::give_up() {
-  if (--depth_ == 0) give_place_back();
+  if (--depth_ == 0) {
+    give_place_back();
+    restore_context();
+  }
   mutex_.unlock();
+}
+
+/// Makes the GPU's context current for the launch. To choose the device by the runtime, and to
+/// choose the thread's own again, would make a context on that one, too.
+void GpuOrder::use_context() {
+  const CudaDriver& cuda = gpu_->driver();
+  CUcontext current = nullptr;
+  const bool known = cuda.ctx_get_current(&current) == CUDA_SUCCESS;
+  if (known && current == gpu_->context()) return;
+  pushed_ = cuda.ctx_push_current(gpu_->context()) == CUDA_SUCCESS;
+}
+
+void GpuOrder::restore_context() {
+  CUcontext popped = nullptr;
+  if (std::exchange(pushed_, false)) (void)gpu_->driver().ctx_pop_current(&popped);
 }
 
 bool GpuOrder::captures(CUstream stream) const {

@@ -99,6 +99,8 @@ class GpuOrder {
   Result<void> enter(CUstream stream, const Keep& keep);
   Result<void> take_place(CUstream stream, cuuint64_t capture);
   void give_place_back();
+  void use_context();
+  void restore_context();
   bool graphs_are_gone() const;
   Result<void> leave(CUstream stream);
   Result<void> enter_graph(CUstream stream);
@@ -117,6 +119,7 @@ class GpuOrder {
   GpuOrder* leader_ = nullptr;
   std::recursive_mutex mutex_;
   int depth_ = 0;                             // calls of `before` without an `after` yet
+  bool pushed_ = false;                       // the GPU's context, for the thread that launches
   CUevent turn_ = nullptr;                    // the last launch has ended
   std::shared_ptr<void> owns_turn_;           // and who waits for it
   unsigned long long number_ = 0, last_ = 0;  // streams of this launch and the previous one
