@@ -56,6 +56,12 @@ void CUDA_CB graph_has_gone(void* held) {
 
 }  // namespace
 
+bool graphs_have_gone() {
+  DeferredFree& graveyard = DeferredFree::instance();
+  const std::lock_guard lock{graveyard.mutex};
+  return !graveyard.dead.empty();
+}
+
 void bury() {
   std::vector<std::shared_ptr<void>> dead;
   DeferredFree& graveyard = DeferredFree::instance();
@@ -122,16 +128,16 @@ void GpuOrder::follow(GpuOrder& leader) {
   const std::lock_guard lock{mutex_};
   if (place_) residency_->leave(*place_);
   place_.reset();
-  leader_ = &leader;
+  leader_.store(&leader, std::memory_order_release);
 }
 
 LaunchShare* GpuOrder::share() {
-  if (leader_ != nullptr) return leader_->share();
+  if (GpuOrder* const leader = leader_.load(std::memory_order_acquire)) return leader->share();
   return place_ ? &place_->share : nullptr;
 }
 
 std::optional<Residency::Shortage> GpuOrder::shortage() const {
-  if (leader_ != nullptr) return leader_->shortage();
+  if (GpuOrder* const leader = leader_.load(std::memory_order_acquire)) return leader->shortage();
   return residency_ ? residency_->shortage() : std::nullopt;
 }
 
@@ -168,6 +174,7 @@ Result<void> GpuOrder::wait_for_others(CUstream stream, cuuint64_t capture,
   waits.lock.unlock();
   const CudaDriver& cuda = gpu_->driver();
   for (const auto& [event, owner] : events) {
+    if (capture != 0 && owner) CCL_CHECK(tie(owner));  // replays wait for it
     CCL_CHECK(cuda_check(
         cuda.stream_wait_event(stream, event,
                                capture != 0 ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT),
@@ -290,7 +297,10 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
 }
 
 Result<void> GpuOrder::tie(const Keep& of) {
-  const std::shared_ptr<void> keep = of.get();
+  return tie(of.get());
+}
+
+Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
   const auto& kept = capture_->kept;
   if (std::find(kept.begin(), kept.end(), keep.get()) != kept.end()) return {};
   const CudaDriver& cuda = gpu_->driver();

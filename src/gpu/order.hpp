@@ -105,6 +105,7 @@ class GpuOrder {
   Result<void> leave(CUstream stream);
   Result<void> enter_graph(CUstream stream);
   Result<void> tie(const Keep& of);
+  Result<void> tie(const std::shared_ptr<void>& keep);
   Result<void> make_event();
   Result<void> wait_for_others(CUstream stream, cuuint64_t capture, Residency::LaunchWaits waits);
   void mark_retired(CUstream stream);
@@ -116,7 +117,7 @@ class GpuOrder {
   std::shared_ptr<Gpu> gpu_;
   std::shared_ptr<Residency> residency_;
   std::shared_ptr<Residency::Member> place_;  // null before `join` and after `follow`
-  GpuOrder* leader_ = nullptr;
+  std::atomic<GpuOrder*> leader_{nullptr};    // reports read it while a level is made
   std::recursive_mutex mutex_;
   int depth_ = 0;                             // calls of `before` without an `after` yet
   bool pushed_ = false;                       // the GPU's context, for the thread that launches
@@ -138,5 +139,7 @@ class GpuOrder {
 /// Releases the resources of destroyed graphs later, because their destruction may come when the
 /// driver accepts no calls.
 void bury();
+/// True if `bury` has something to release. Never blocks for long.
+bool graphs_have_gone();
 
 }  // namespace ccl::detail

@@ -20,6 +20,7 @@ namespace ccl::test {
 /// An event: how often it was recorded, and which of the records has been reached.
 struct ScheduledEvent {
   int recorded = 0, reached = 0;
+  bool destroyed = false;
 };
 
 /// Entry of a stream.
@@ -67,7 +68,10 @@ class GpuScheduler {
       *event = reinterpret_cast<CUevent>(&events().emplace_back());
       return CUDA_SUCCESS;
     };
-    cuda.event_destroy = [](CUevent) { return CUDA_SUCCESS; };
+    cuda.event_destroy = [](CUevent event) {
+      of(event).destroyed = true;
+      return CUDA_SUCCESS;
+    };
     cuda.event_record = [](CUevent event, CUstream stream) {
       add(stream,
           {.kind = ScheduledWork::record, .event = &of(event), .number = ++of(event).recorded});

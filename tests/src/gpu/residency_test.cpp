@@ -415,6 +415,27 @@ TEST_CASE("captured launches wait for other communicators that do not fit, also 
   detail::bury();
 }
 
+TEST_CASE("a graph keeps the events of other communicators that its replays wait for") {
+  GpuScheduler gpus{1, multiprocessors};
+  auto first = std::make_unique<Comm>(gpus, 0, 1, 64, true);
+  Comm second{gpus, 1, 1, 128, true};
+  auto& captured = GpuScheduler::of(gpus.stream(0));
+  captured.capture = 7;
+  second.call(0, reinterpret_cast<CUstream>(&captured));
+  const auto destroyed = [&] {
+    return std::ranges::count_if(captured.outside, [](const auto* of) { return of->destroyed; });
+  };
+  REQUIRE(captured.outside.size() == 2);
+  first.reset();
+  CHECK(destroyed() == 0);
+  CHECK_FALSE(detail::graphs_have_gone());
+  GpuScheduler::drop_graphs();
+  CHECK(detail::graphs_have_gone());
+  detail::bury();
+  CHECK(destroyed() == 1);
+  CHECK_FALSE(detail::graphs_have_gone());
+}
+
 TEST_CASE("captured launches of communicators that fit wait for their own only") {
   GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 32, true}, second{gpus, 1, 1, 32, true};
