@@ -110,6 +110,24 @@ Word public_id(const net::Secret& secret) {
   return id;
 }
 
+/// Lets other threads ask for the status of this rank, which is complete with its place on the GPU.
+Result<void> answer_reports(CommState& state) {
+  join_health_service(state);
+  if (!state.rendezvous.bootstrap()) return {};
+  Bootstrap& bootstrap = *state.rendezvous.bootstrap();
+  // `state` destroys the bootstrap first, so no such call outlives it.
+  bootstrap.set_rank_status([&state](std::string_view rendezvous) {
+    RankStatus mine = state.observers.status();
+    mine.rendezvous = rendezvous;
+    state.watchdog.describe(mine);
+    return pack(health_of(state), pack(mine));
+  });
+  bootstrap.set_status_listener(
+      [&state](std::span<const std::byte> status) { state.watchdog.on_status(status); });
+  CCL_CHECK(state.watchdog.start());
+  return report_on_signal(state.weak_from_this());
+}
+
 Result<void> exchange_peer_info(CommState& state) {
   CCL_TRY(auto mine, local_peer_info(state.identity.rank(), state.identity.config().device));
   if (state.identity.config().device >= 0) {
@@ -128,17 +146,6 @@ Result<void> exchange_peer_info(CommState& state) {
     state.identity.set_id(public_id(bootstrap->secret()));
     CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
     state.observers.start_recorder(int(size));
-    // `state` destroys the bootstrap first, so no such call outlives it.
-    bootstrap->set_rank_status([&state](std::string_view rendezvous) {
-      RankStatus mine = state.observers.status();
-      mine.rendezvous = rendezvous;
-      state.watchdog.describe(mine);
-      return pack(health_of(state), pack(mine));
-    });
-    bootstrap->set_status_listener(
-        [&state](std::span<const std::byte> status) { state.watchdog.on_status(status); });
-    CCL_CHECK(state.watchdog.start());
-    CCL_CHECK(report_on_signal(state.weak_from_this()));
     CCL_CHECK(observe_failure(state));
     CCL_CHECK(state.failure_watch.start());
   }
@@ -147,7 +154,6 @@ Result<void> exchange_peer_info(CommState& state) {
     net::fill_random(std::as_writable_bytes(std::span{&id, 1}));
     state.identity.set_id(id);
   }
-  join_health_service(state);
   const auto elsewhere = [&mine](const PeerInfo& peer) {
     return peer.host_hash != mine.host_hash && same_fabric(peer, mine);
   };
@@ -155,6 +161,7 @@ Result<void> exchange_peer_info(CommState& state) {
   if (std::any_of(peers.begin(), peers.end(), elsewhere)) state.device.gpu->use_fabric();
   CCL_CHECK(check_devices(state));
   CCL_CHECK(take_place_on_gpu(state));
+  CCL_CHECK(answer_reports(state));
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
   state.observers.life().is_up = true;
