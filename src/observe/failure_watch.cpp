@@ -27,7 +27,16 @@ TickerList<FailureWatch*>& failure_watches() {
   return of_process;
 }
 
+/// The resources of a destroyed graph may be the last owners of a communicator, which then ends. It
+/// is one of those that are looked at.
+void bury_apart() noexcept {
+  if (!graphs_have_gone()) return;
+  auto thread = own_thread("destroyed graphs", [] { (void)completes([] { bury(); }); });
+  if (thread) thread->detach();
+}
+
 bool look_at_all() {
+  bury_apart();
   std::erase_if(failure_watches().items, [](FailureWatch* watch) { return watch->look(); });
   return failure_watches().goes_on();
 }

@@ -1,9 +1,9 @@
 // Failures that no call of ccl has sent reach the other ranks.
 #include <ccl/ccl.hpp>
 
-#include <chrono>
+#include <cstddef>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/state.hpp"
@@ -50,4 +50,60 @@ TEST_CASE("the failure of a kernel is found and sent while no rank is in a call"
   for (const auto& comm : comms) CHECK(fails_unasked(*comm));
   CHECK(comms[0]->status().error().code == Errc::timed_out);
   CHECK(comms[1]->status().error().code == Errc::timed_out);
+}
+
+namespace {
+CUhostFn graph_goes = nullptr;  // of the graph that is captured
+void* graph_holds = nullptr;
+
+/// The driver, with a capture of each stream into one graph.
+void capture_all() {
+  auto cuda = fake::driver();
+  cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_get_id = [](CUstream, unsigned long long* number) {
+    *number = 1;
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_get_ctx = [](CUstream, CUcontext* context) {
+    *context = fake::context_of(0);
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_get_capture_info = [](CUstream, CUstreamCaptureStatus*, cuuint64_t* id, CUgraph*,
+                                    const CUgraphNode**, const CUgraphEdgeData**, std::size_t*) {
+    *id = 1;
+    return CUDA_SUCCESS;
+  };
+  cuda.user_object_create = [](CUuserObject*, void* held, CUhostFn goes, unsigned, unsigned) {
+    graph_goes = goes;
+    graph_holds = held;
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_retain_user_object = [](CUgraph, CUuserObject, unsigned, unsigned) {
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_wait_event = [](CUstream, CUevent, unsigned) { return CUDA_SUCCESS; };
+  detail::use_cuda_driver(cuda, 2);
+}
+}  // namespace
+
+TEST_CASE("a communicator that only a graph held ends soon after the graph") {
+  (void)gpus(2);
+  capture_all();
+  auto comms = create({0, 1});
+  for (const auto& comm : comms) REQUIRE(comm);
+  {
+    fake::Stream stream{};
+    auto& order = *detail::Access::state(*comms[0])->device.order;
+    REQUIRE(order.before(reinterpret_cast<CUstream>(&stream),
+                         std::make_shared<Communicator>(*comms[0])));
+    order.give_up();
+  }
+  comms[0] = fail(Errc::internal, "dropped");
+  REQUIRE(graph_goes != nullptr);
+  CHECK(comms[1]->status());
+  graph_goes(graph_holds);
+  CHECK(fails_unasked(*comms[1]));  // the other rank has left
 }
