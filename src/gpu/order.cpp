@@ -210,21 +210,21 @@ Result<void> GpuOrder::before(CUstream stream, const Keep& keep) {
 }
 
 Result<void> GpuOrder::after(CUstream stream) {
-  auto done = --depth_ == 0 ? leave(stream) : Result<void>{};
-  if (depth_ == 0) {
-    give_place_back();
-    restore_context();
-  }
-  mutex_.unlock();
-  return done;
+  const EndTurn end{*this};
+  return --depth_ == 0 ? leave(stream) : Result<void>{};
 }
 
 void GpuOrder::give_up() {
-  if (--depth_ == 0) {
-    give_place_back();
-    restore_context();
+  const EndTurn end{*this};
+  --depth_;
+}
+
+GpuOrder::EndTurn::~EndTurn() {
+  if (order.depth_ == 0) {
+    order.give_place_back();
+    order.restore_context();
   }
-  mutex_.unlock();
+  order.mutex_.unlock();
 }
 
 /// Makes the GPU's context current for the launch. To choose the device by the runtime, and to

@@ -95,6 +95,11 @@ class GpuOrder {
     std::vector<CUgraphNode> ends;  // dependencies of `ended`
     std::vector<void*> kept;        // by the graph
   };
+  /// Ends the turn of a launch, also if an exception ends it.
+  struct EndTurn {
+    ~EndTurn();
+    GpuOrder& order;
+  };
   Result<void> before(CUstream stream, const Keep& keep);
   Result<void> enter(CUstream stream, const Keep& keep);
   Result<void> take_place(CUstream stream, cuuint64_t capture);

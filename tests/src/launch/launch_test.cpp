@@ -7,6 +7,7 @@
 #include <ccl/collective/all_reduce.hpp>
 #include <ccl/collective/broadcast.hpp>
 #include <ccl/collective/send_recv.hpp>
+#include <ccl/detail/launch/call_order.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
@@ -14,12 +15,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "comm/peer_waits.hpp"
+#include "comm/state.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/fake_gpus.hpp"
@@ -38,11 +41,13 @@ using SumOverPeers = Collective<AllReduce, OneShot, LL128>;
 
 std::atomic<int> fails_on{-1};  // this device, with the code below
 std::atomic<int> code{0};
-std::atomic<int> launches{0};
+std::atomic<int> launches{0}, marks{0};
+std::atomic<bool> throws{false};
 
 template <class Work>
 int kernel(const Work&, const DeviceTarget& target) {
   ++launches;
+  if (throws) throw std::bad_alloc{};
   return target.device == fails_on ? code.load() : 0;
 }
 
@@ -59,6 +64,11 @@ void install() {
     return CUDA_SUCCESS;
   };
   cuda.stream_wait_event = [](CUstream, CUevent, unsigned) { return CUDA_SUCCESS; };
+  cuda.event_record = [](CUevent event, CUstream stream) {
+    static const auto record = fake::driver().event_record;
+    ++marks;
+    return record(event, stream);
+  };
   detail::use_cuda_driver(cuda, 2);
   detail::WireKernels<AllReduce, Tree, Simple, SumOfFloats>::launch = &kernel;
   detail::WireKernels<Broadcast, Tree, Simple, detail::Bytes>::launch = &kernel;
@@ -66,6 +76,7 @@ void install() {
   OverPeers::launch = &kernel;
   OverPeers::max_elements = [](const detail::PeerWork<SumOfFloats>&) { return Index{1} << 20; };
   fails_on = -1;
+  throws = false;
   launches = 0;
 }
 
@@ -230,6 +241,49 @@ TEST_CASE("a call that every rank refuses leaves the communicator well") {
   CHECK(refused.error().code == Errc::over_budget);
   CHECK(ranks.comms[0]->status());
   CHECK(ranks.comms[1]->status());
+}
+
+TEST_CASE("a launch that an exception ends marks its stream, where a part of it may run") {
+  install();
+  TwoRanks<SumOverWires> ranks;
+  throws = true;
+  const int before = marks;
+  const auto ended = ranks.call(1);
+  REQUIRE(!ended);
+  CHECK(ended.error().code == Errc::out_of_memory);
+  CHECK(marks == before + 1);
+}
+
+TEST_CASE("a call of several launches ends all ranks unless all return its error") {
+  install();
+  TwoRanks<SumOverWires> ranks;
+  const Stream stream{reinterpret_cast<cudaStream_t>(&ranks.streams[1])};
+  for (const Errc code : {Errc::over_budget, Errc::out_of_memory}) {
+    detail::CallOrder order{*ranks.comms[1]};
+    REQUIRE(order.begin(stream, nullptr));
+    const auto ended = order.end(stream, fail(code, "the second launch was refused"));
+    REQUIRE(!ended);
+    CHECK(ended.error().code == code);
+    if (code == Errc::over_budget) CHECK(ranks.comms[1]->status());
+  }
+  const auto peers = ranks.failure(0);
+  REQUIRE(!peers);
+  CHECK(contains(peers.error().what, "the second launch was refused"));
+}
+
+TEST_CASE("a late connection that fails leaves the record of earlier operations alone") {
+  install();
+  const Environment soon{"CCL_INIT_TIMEOUT", "2"};
+  TwoRanks<FromRoot> ranks;
+  for (std::size_t r = 0; r < 2; ++r) {
+    float* const data = ranks.data[r];
+    const auto stream = reinterpret_cast<cudaStream_t>(&ranks.streams[r]);
+    REQUIRE((*ranks.sums[r])(data, data, 64, 0, stream));
+  }
+  REQUIRE(!ranks.call(0));  // by another root, for which rank 1 does not come
+  Operation first;
+  REQUIRE(detail::Access::state(*ranks.comms[0])->observers.recorder()->read(1, first));
+  CHECK(first.state != OpState::failed);
 }
 
 TEST_CASE("a call of no elements launches nothing") {
