@@ -4,7 +4,9 @@
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <new>
+#include <utility>
 
 #include "base/exceptions.hpp"
 #include "base/thread.hpp"
@@ -186,15 +188,20 @@ void BufferRegistry::notify_all() {
 }
 
 Word BufferRegistry::fresh_id() {
-  const auto taken = [this](Word id) {
-    return std::any_of(open_.begin(), open_.end(), [id](const auto& o) {
-      return o.second.id % RemoteBuffer::slots == id % RemoteBuffer::slots;
-    });
-  };
-  for (int tries = 0; tries < RemoteBuffer::slots && last_id_ + 1 < max_ids; ++tries) {
-    if (!taken(++last_id_)) return last_id_;
+  std::array<bool, RemoteBuffer::slots> open{};
+  for (const auto& [base, known] : open_) open[known.id % RemoteBuffer::slots] = true;
+  int best = -1;
+  for (int slot = 0; slot < RemoteBuffer::slots; ++slot) {
+    const auto s = std::size_t(slot);
+    if (!open[s] && (best < 0 || taken_[s] < taken_[std::size_t(best)])) best = slot;
   }
-  return 0;
+  if (best < 0) return 0;
+  Word& taken = taken_[std::size_t(best)];
+  if (best == 0 && taken == 0) taken = 1;  // 0 is no id
+  const Word id = taken * RemoteBuffer::slots + Word(best);
+  if (id >= max_ids) return 0;
+  ++taken;
+  return id;
 }
 
 BufferRegistry::Range BufferRegistry::range_around(const char* data, Index bytes) {
@@ -216,6 +223,17 @@ bool BufferRegistry::lives(const Range& range) {
   return allocation_around(gpu_->driver(), range.base).id == range.buffer;
 }
 
+bool BufferRegistry::close_freed_and(Word base) {
+  bool any = false;
+  for (auto it = open_.begin(); it != open_.end();) {
+    const bool stays = it->first != base && lives(it->second.range);
+    if (!stays) board(rank_).close(int(it->second.id % RemoteBuffer::slots));
+    any |= !stays;
+    it = stays ? std::next(it) : open_.erase(it);
+  }
+  return any;
+}
+
 Word BufferRegistry::where(const char* data, Index bytes) {
   const Word at = reinterpret_cast<Word>(data);
   const Range range = range_around(data, bytes);
@@ -226,13 +244,21 @@ Word BufferRegistry::where(const char* data, Index bytes) {
       known->second.range.is_window == range.is_window) {
     return RemoteBuffer::where(known->second.id, at - range.base);
   }
-  // A new buffer. Slots of freed memory are closed to make room.
-  bool rings = false;
-  for (auto it = open_.begin(); it != open_.end();) {
-    const bool stays = it->first != range.base && lives(it->second.range);
-    if (!stays) board(rank_).close(int(it->second.id % RemoteBuffer::slots));
-    rings |= !stays;
-    it = stays ? std::next(it) : open_.erase(it);
+  // Of more live buffers than there are slots, the rest goes through scratch. The driver is not
+  // asked about all of them in each call.
+  const auto now = std::chrono::steady_clock::now();
+  const bool full = open_.size() >= RemoteBuffer::slots && known == open_.end();
+  if (full && now - looked_ < freed_after) return 0;
+  looked_ = now;
+  bool rings = close_freed_and(range.base);
+  if (open_.size() >= RemoteBuffer::slots) {
+    if (!std::exchange(said_full_, true)) {
+      log_info(LogPart::init,
+               "peers map no more than {} buffers of this rank at once; others go "
+               "through scratch",
+               RemoteBuffer::slots);
+    }
+    return 0;
   }
   RegistryBoard::Memory memory;
   memory.base = range.base;

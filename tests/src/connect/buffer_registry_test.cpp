@@ -27,9 +27,17 @@ constexpr Index bytes = 4 << 20;
 /// A buffer of device 0 that is not there, by its number; 0: freed.
 std::atomic<unsigned long long> number{0};
 const auto* const buffer = reinterpret_cast<const char*>(std::uintptr_t{1} << 40);
+/// Further buffers behind it, which live; and how often the driver was asked.
+std::atomic<int> further{0}, asked{0};
 
 CUresult attributes(unsigned count, CUpointer_attribute* what, void** to, CUdeviceptr at) {
   const auto base = reinterpret_cast<CUdeviceptr>(buffer);
+  ++asked;
+  if (at >= base + bytes && at < base + CUdeviceptr(bytes) * CUdeviceptr(1 + further)) {
+    const CUdeviceptr own = at - (at - base) % bytes;
+    return answer_attributes({own, bytes, CU_MEMORYTYPE_DEVICE, own, 0, true, own}, count, what,
+                             to);
+  }
   if (number == 0 || at < base || at >= base + bytes) return CUDA_ERROR_INVALID_VALUE;
   return answer_attributes({base, bytes, CU_MEMORYTYPE_DEVICE, base, 0, true, number}, count, what,
                            to);
@@ -95,6 +103,25 @@ TEST_CASE("peers unmap a buffer that was freed, without another call") {
   CHECK(soon([&] { return RemoteBuffer::leads(ranks.entry(next), next); }));
   number = 3;  // freed, and allocated again at once
   CHECK(soon([&] { return !RemoteBuffer::leads(ranks.entry(next), next); }));
+}
+
+TEST_CASE("more live buffers than slots cost no ids and few questions, and make room when freed") {
+  TwoRegistries ranks;
+  further = 10'000;
+  int mapped = 0;
+  for (int n = 1; n <= RemoteBuffer::slots; ++n) {
+    mapped += ranks.of[0]->where(buffer + n * bytes, bytes) != 0;
+  }
+  CHECK(mapped == RemoteBuffer::slots);
+  const int before = asked;
+  for (int n = RemoteBuffer::slots + 1; n <= 6000; ++n) {
+    CHECK(ranks.of[0]->where(buffer + n * bytes, bytes) == 0);
+  }
+  CHECK(asked - before < 100'000);  // and not 256 for each
+  further = 0;                      // all are freed
+  Word where = 0;
+  CHECK(soon([&] { return (where = ranks.of[0]->where(buffer, bytes)) != 0; }));
+  CHECK(soon([&] { return RemoteBuffer::leads(ranks.entry(where), where); }));
 }
 
 TEST_CASE("a setting keeps buffers unmapped") {
