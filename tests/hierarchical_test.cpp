@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/ranks.hpp"
@@ -482,6 +483,38 @@ TEST_CASE("hierarchical: a group refuses it by name") {
   };
   for (const std::string& said : run(2, hosts("AB"), grouped)) {
     CHECK(said.find("no part of a group") != std::string::npos);
+  }
+}
+
+TEST_CASE("hierarchical: an abort ends ranks that wait in levels of which its rank is none") {
+  const Index count = GENERATE(Index{1000}, Index{1} << 20);
+  Shared<std::atomic<int>> ended;
+  const auto late = [&](const Communicator& comm) -> Answer {
+    CCL_TRY(const auto rails, (Collective<AllReduce, Rings, Simple>::create(comm)));
+    std::vector<int> x(count, 1);
+    CCL_CHECK(rails(x.data(), x.data(), count));
+    CCL_CHECK(comm.barrier());
+    if (comm.rank() == 3) {  // makes no call: rank 2 waits for it in their host, 1 in their rail
+      const bool all = wait_until([&] { return ended->load() == 3; }, 10);
+      return std::string{all ? "the others have ended" : "others wait"};
+    }
+    std::thread aborting;
+    if (comm.rank() == 0) {
+      aborting = std::thread{[&] {
+        sleep_s(0.3);  // so that all are in their next call
+        comm.abort("enough");
+      }};
+    }
+    const auto done = rails(x.data(), x.data(), count);
+    ++*ended;
+    if (aborting.joinable()) aborting.join();
+    return done ? "went on" : done.error().what;
+  };
+  const auto said = run(4, hosts("AABB"), late, false);
+  CHECK(said[3] == "the others have ended");
+  for (int r = 0; r < 3; ++r) {
+    INFO(said[std::size_t(r)]);
+    CHECK(said[std::size_t(r)].find("enough") != std::string::npos);
   }
 }
 

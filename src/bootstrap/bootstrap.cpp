@@ -156,6 +156,9 @@ void Bootstrap::stop_shrink(const Error& error) {
 void Bootstrap::abort(const Error& error) {
   core_->shutdown().abort(error);
 }
+bool Bootstrap::has_failed() const {
+  return core_->shutdown().failure(net::Engine::get().callback_lock()).has_value();
+}
 Result<void> Bootstrap::finalize(std::optional<double> limit_s) {
   return core_->shutdown().finalize(limit_s);
 }

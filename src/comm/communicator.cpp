@@ -2,6 +2,9 @@
 #include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/detail/runtime/levels.hpp>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -88,9 +91,28 @@ Result<void> finalize(CommState& state) {
   return {};
 }
 
+/// Ends the kernels before anything else: a thread that launches may be blocked in the driver until
+/// they end, with a lock that a report takes. Then asks who is behind, for the error.
+void abort_on_device(CommState& state, Error error) {
+  error = state.annotate(std::move(error));
+  const bool first = state.status.set(error);
+  if (state.rendezvous.bootstrap()) state.rendezvous.bootstrap()->stop_shrink(error);
+  if (first && state.rendezvous.bootstrap() && state.observers.status().running() != nullptr) {
+    const Report found = state.observers.report(report_limit_s);
+    if (found.behind >= 0) error.what += fmt::format(" ({})", found.summary);
+    const auto first_there = std::ranges::find_if(found.ranks, &RankStatus::answered);
+    const bool leads = first_there != found.ranks.end() &&
+                       first_there->rank == state.identity.rank();  // all may abort
+    Observers::log_report(found, leads ? LogLevel::warn : LogLevel::info);
+    state.status.explain(error.what);
+  }
+  state.rendezvous.fail_all(std::move(error));
+}
+
 void abort(CommState& state, const std::string& why) {
   Error error{Errc::aborted, why, -1, state.identity.rank()};
   const bool created = !state.creation.running();
+  if (created && state.device.gpu) return abort_on_device(state, std::move(error));
   if (created && state.rendezvous.bootstrap()) state.rendezvous.bootstrap()->stop_shrink(error);
   // If an operation runs, the error names the rank that is behind.
   if (state.status.ok() && created && state.observers.status().running() != nullptr) {

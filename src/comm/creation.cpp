@@ -110,6 +110,24 @@ Word public_id(const net::Secret& secret) {
   return id;
 }
 
+/// Lets other threads ask for the status of this rank, which is complete with its place on the GPU.
+Result<void> answer_reports(CommState& state) {
+  join_health_service(state);
+  if (!state.rendezvous.bootstrap()) return {};
+  Bootstrap& bootstrap = *state.rendezvous.bootstrap();
+  // `state` destroys the bootstrap first, so no such call outlives it.
+  bootstrap.set_rank_status([&state](std::string_view rendezvous) {
+    RankStatus mine = state.observers.status();
+    mine.rendezvous = rendezvous;
+    state.watchdog.describe(mine);
+    return pack(health_of(state), pack(mine));
+  });
+  bootstrap.set_status_listener(
+      [&state](std::span<const std::byte> status) { state.watchdog.on_status(status); });
+  CCL_CHECK(state.watchdog.start());
+  return report_on_signal(state.weak_from_this());
+}
+
 Result<void> exchange_peer_info(CommState& state) {
   CCL_TRY(auto mine, local_peer_info(state.identity.rank(), state.identity.config().device));
   if (state.identity.config().device >= 0) {
@@ -128,25 +146,14 @@ Result<void> exchange_peer_info(CommState& state) {
     state.identity.set_id(public_id(bootstrap->secret()));
     CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
     state.observers.start_recorder(int(size));
-    // `state` destroys the bootstrap first, so no such call outlives it.
-    bootstrap->set_rank_status([&state](std::string_view rendezvous) {
-      RankStatus mine = state.observers.status();
-      mine.rendezvous = rendezvous;
-      state.watchdog.describe(mine);
-      return pack(health_of(state), pack(mine));
-    });
-    bootstrap->set_status_listener(
-        [&state](std::span<const std::byte> status) { state.watchdog.on_status(status); });
-    CCL_CHECK(state.watchdog.start());
-    CCL_CHECK(report_on_signal(state.weak_from_this()));
     CCL_CHECK(observe_failure(state));
+    CCL_CHECK(state.failure_watch.start());
   }
   if (!state.rendezvous.bootstrap()) {
     Word id = 0;
     net::fill_random(std::as_writable_bytes(std::span{&id, 1}));
     state.identity.set_id(id);
   }
-  join_health_service(state);
   const auto elsewhere = [&mine](const PeerInfo& peer) {
     return peer.host_hash != mine.host_hash && same_fabric(peer, mine);
   };
@@ -154,6 +161,7 @@ Result<void> exchange_peer_info(CommState& state) {
   if (std::any_of(peers.begin(), peers.end(), elsewhere)) state.device.gpu->use_fabric();
   CCL_CHECK(check_devices(state));
   CCL_CHECK(take_place_on_gpu(state));
+  CCL_CHECK(answer_reports(state));
   CCL_CHECK(arrange_ranks(state));
   CCL_CHECK(prove_paths(state));
   state.observers.life().is_up = true;
@@ -299,8 +307,14 @@ Result<Communicator> create_rank(std::span<const UniqueId> ids, int rank, int ra
   return comm;
 }
 
+/// A child is on its parent's device, whatever device the thread is at.
+void take_device(const CommState& parent, Config& config) {
+  if (config.device == Config::automatic) config.device = parent.identity.config().device;
+}
+
 Result<std::optional<Communicator>> split(CommState& parent, int color, int key, Config config) {
   CCL_CHECK(parent.ready());
+  take_device(parent, config);
   if (parent.identity.ranks() == 1) {
     if (color < 0) return std::optional<Communicator>{};
     CCL_TRY(auto alone, Communicator::create(UniqueId{}, 0, 1, std::move(config)));
@@ -331,6 +345,7 @@ Result<std::optional<Communicator>> split(CommState& parent, int color, int key,
 Result<Communicator> shrink(CommState& parent, std::span<const int> excluded, Shrink effect,
                             Config config) {
   if (auto well = parent.ready(); !well && !parent.was_up()) return fail(std::move(well).error());
+  take_device(parent, config);
   auto stay = surviving_ranks(parent.identity.rank(), parent.identity.ranks(), excluded);
   if (!stay) return fail(parent.annotate(std::move(stay).error()));
   auto child = CommState::make(0, 1, std::move(config));

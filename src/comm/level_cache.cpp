@@ -45,7 +45,7 @@ void LevelCache::fail(const Levels& levels, const Error& error) {
     CommState& state = *Access::state(inside ? levels.inner : *levels.outer);
     Error there = error;
     if (error.peer >= 0) there.peer = rank_in_level(levels, inside, error.peer);
-    if (state.status.ok()) state.rendezvous.fail_all(there);
+    state.rendezvous.fail_all(there);  // its status may have failed with that of the whole
   }
 }
 

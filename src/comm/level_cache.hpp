@@ -18,7 +18,7 @@ class LevelCache {
   std::shared_ptr<const Levels> current() const;
   void keep(std::shared_ptr<const Levels> levels);
 
-  /// Fails the levels that have not failed yet.
+  /// Fails the levels on all their ranks.
   static void fail(const Levels& levels, const Error& error);
   /// First failure of a level. Its peer is a rank of the whole communicator.
   static std::optional<Error> failure(const Levels& levels);

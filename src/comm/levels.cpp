@@ -81,8 +81,10 @@ Result<std::shared_ptr<CommState>> part_of(const Communicator& comm, int color, 
   return Access::state(**made);
 }
 
-/// Makes the launches of a level part of those of the whole communicator, whose calls they are.
+/// Makes the launches of a level part of those of the whole communicator, whose calls they are. Its
+/// lanes wait for the level's members alone, and end when any rank of the whole has failed.
 void launch_inside(CommState& whole, const Communicator& level) {
+  whole.status.add_follower(Access::state(level)->status);
   if (!whole.device.gpu) return;
   CommDevice& device = Access::state(level)->device;
   device.order->follow(*whole.device.order);

@@ -39,6 +39,7 @@ std::shared_ptr<CommState> CommState::make(int rank, int ranks, Config config) {
 
 bool CommState::end() {
   watchdog.stop();
+  failure_watch.stop();
   leave_health_service(*this);
   // Ends the bootstrap first. The other ranks then release the wires that they still use.
   rendezvous.set_bootstrap(nullptr);
@@ -46,11 +47,7 @@ bool CommState::end() {
   notify_closed(*this);
   if (!device.gpu || !device.order) return true;
   const Error gone{Errc::aborted, "the communicator was destroyed"};
-  status.set(gone);                           // ends kernels that wait
-  if (const auto parts = levels.current()) {  // the same order also waits for kernels of the levels
-    Access::state(parts->inner)->status.set(gone);
-    if (parts->outer) Access::state(*parts->outer)->status.set(gone);
-  }
+  status.set(gone);  // ends kernels that wait, those of the levels, too
   const double limit_s = limits.timeout_s > 0 ? limits.timeout_s : drain_s;
   if (device.order->drain(limit_s)) return true;
   log_warn(LogPart::init,
@@ -61,6 +58,7 @@ bool CommState::end() {
 }
 
 CommState::~CommState() {
+  status.end_followers();  // the levels end first
   if (!device.gpu) return;
   device.registry.reset();
   status.copy_to(nullptr);

@@ -12,6 +12,7 @@
 #include "comm/identity.hpp"
 #include "comm/level_cache.hpp"
 #include "comm/limits.hpp"
+#include "comm/observe/failure_watch.hpp"
 #include "comm/observe/observers.hpp"
 #include "comm/observe/watchdog.hpp"
 #include "comm/rendezvous.hpp"
@@ -37,6 +38,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   CommDevice device;
   Observers observers{*this};
   Watchdog watchdog{*this};
+  FailureWatch failure_watch{*this};
   LevelCache levels;
   Creation creation;
 

@@ -4,7 +4,9 @@
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <new>
+#include <utility>
 
 #include "base/exceptions.hpp"
 #include "base/thread.hpp"
@@ -109,18 +111,22 @@ void BufferRegistry::close_freed() {
 void BufferRegistry::look_at(int peer, int slot) {
   const auto memory = board(peer).read(slot);
   Mapped& mapped = mapped_[std::size_t(peer * RemoteBuffer::slots + slot)];
-  if (!memory || memory->id == mapped.id) return;
+  if (!memory) return;
+  const bool known = memory->id == mapped.id;
+  const bool dropped = mapped.holds && !window_mapping(state_, mapped.window, peer).holds;
+  if (known && !dropped) return;
   const Gpu::Current current{*gpu_};
   std::byte* const entry = table_.at() + (peer * RemoteBuffer::slots + slot) * Index{sizeof(Word)};
   Word now = 0;
   if (mapped.id != 0) {
-    // Its owner has freed it or will not use it: kernels no longer get its address.
+    // Its owner has freed it or will not use it, or this rank has dropped its window: kernels no
+    // longer get its address.
     (void)gpu_->put(entry, &now, sizeof now);
     unmap(mapped);
   }
   mapped.id = memory->id;
-  if (memory->id == 0) return;
-  if (memory->window != 0 && !find_window(state_, memory->window)) {
+  if (memory->id == 0 || known) return;
+  if (memory->window != 0 && !window_mapping(state_, memory->window, peer).holds) {
     mapped.id = 0;  // this rank has not created the window yet; the thread looks for it again
     return;
   }
@@ -137,9 +143,12 @@ Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& 
   const PeerInfo& self = peers_[std::size_t(rank_)];
   const PeerInfo& theirs = peers_[std::size_t(peer)];
   if (memory.window != 0) {
-    const auto window = find_window(state_, memory.window);
-    const Word at = window ? reinterpret_cast<Word>(window->at[std::size_t(peer)]) : 0;
-    return at % 256 == 0 && at >> RemoteBuffer::base_bits == 0 ? at : 0;
+    WindowMapping window = window_mapping(state_, memory.window, peer);
+    const Word at = reinterpret_cast<Word>(window.at);
+    if (at % 256 != 0 || at >> RemoteBuffer::base_bits != 0) return 0;
+    mapped.window = memory.window;
+    mapped.holds = std::move(window.holds);
+    return at;
   }
   if (self.pid_hash != theirs.pid_hash) {
     CUdeviceptr at = 0;
@@ -167,6 +176,8 @@ Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& 
 
 void BufferRegistry::unmap(Mapped& mapped) {
   if (mapped.ipc != 0) (void)gpu_->driver().ipc_close_mem_handle(mapped.ipc);
+  // Kernels that run may have read the address.
+  if (mapped.holds) state_.device.order->retire(std::move(mapped.holds));
   mapped = {};
 }
 
@@ -177,15 +188,20 @@ void BufferRegistry::notify_all() {
 }
 
 Word BufferRegistry::fresh_id() {
-  const auto taken = [this](Word id) {
-    return std::any_of(open_.begin(), open_.end(), [id](const auto& o) {
-      return o.second.id % RemoteBuffer::slots == id % RemoteBuffer::slots;
-    });
-  };
-  for (int tries = 0; tries < RemoteBuffer::slots && last_id_ + 1 < max_ids; ++tries) {
-    if (!taken(++last_id_)) return last_id_;
+  std::array<bool, RemoteBuffer::slots> open{};
+  for (const auto& [base, known] : open_) open[known.id % RemoteBuffer::slots] = true;
+  int best = -1;
+  for (int slot = 0; slot < RemoteBuffer::slots; ++slot) {
+    const auto s = std::size_t(slot);
+    if (!open[s] && (best < 0 || taken_[s] < taken_[std::size_t(best)])) best = slot;
   }
-  return 0;
+  if (best < 0) return 0;
+  Word& taken = taken_[std::size_t(best)];
+  if (best == 0 && taken == 0) taken = 1;  // 0 is no id
+  const Word id = taken * RemoteBuffer::slots + Word(best);
+  if (id >= max_ids) return 0;
+  ++taken;
+  return id;
 }
 
 BufferRegistry::Range BufferRegistry::range_around(const char* data, Index bytes) {
@@ -196,15 +212,26 @@ BufferRegistry::Range BufferRegistry::range_around(const char* data, Index bytes
   if (may_open && at + Word(bytes) <= whole.end()) {
     return {whole.id, whole.begin, whole.bytes, false, true};
   }
-  const auto window = find_window(state_, data, bytes);
-  if (!window) return {};
-  const Word base = reinterpret_cast<Word>(window->base);
-  return {window->number, base, Word(window->bytes), true, base % 256 == 0};
+  const WindowFacts window = window_around(state_, data, bytes);
+  if (window.number == 0) return {};
+  const Word base = reinterpret_cast<Word>(window.base);
+  return {window.number, base, Word(window.bytes), true, base % 256 == 0};
 }
 
 bool BufferRegistry::lives(const Range& range) {
-  if (range.is_window) return find_window(state_, range.buffer) != nullptr;
+  if (range.is_window) return window_mapping(state_, range.buffer, rank_).holds != nullptr;
   return allocation_around(gpu_->driver(), range.base).id == range.buffer;
+}
+
+bool BufferRegistry::close_freed_and(Word base) {
+  bool any = false;
+  for (auto it = open_.begin(); it != open_.end();) {
+    const bool stays = it->first != base && lives(it->second.range);
+    if (!stays) board(rank_).close(int(it->second.id % RemoteBuffer::slots));
+    any |= !stays;
+    it = stays ? std::next(it) : open_.erase(it);
+  }
+  return any;
 }
 
 Word BufferRegistry::where(const char* data, Index bytes) {
@@ -217,13 +244,21 @@ Word BufferRegistry::where(const char* data, Index bytes) {
       known->second.range.is_window == range.is_window) {
     return RemoteBuffer::where(known->second.id, at - range.base);
   }
-  // A new buffer. Slots of freed memory are closed to make room.
-  bool rings = false;
-  for (auto it = open_.begin(); it != open_.end();) {
-    const bool stays = it->first != range.base && lives(it->second.range);
-    if (!stays) board(rank_).close(int(it->second.id % RemoteBuffer::slots));
-    rings |= !stays;
-    it = stays ? std::next(it) : open_.erase(it);
+  // Of more live buffers than there are slots, the rest goes through scratch. The driver is not
+  // asked about all of them in each call.
+  const auto now = std::chrono::steady_clock::now();
+  const bool full = open_.size() >= RemoteBuffer::slots && known == open_.end();
+  if (full && now - looked_ < freed_after) return 0;
+  looked_ = now;
+  bool rings = close_freed_and(range.base);
+  if (open_.size() >= RemoteBuffer::slots) {
+    if (!std::exchange(said_full_, true)) {
+      log_info(LogPart::init,
+               "peers map no more than {} buffers of this rank at once; others go "
+               "through scratch",
+               RemoteBuffer::slots);
+    }
+    return 0;
   }
   RegistryBoard::Memory memory;
   memory.base = range.base;

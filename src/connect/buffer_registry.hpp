@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,7 +44,9 @@ class BufferRegistry {
  private:
   struct Mapped {
     Word id = 0;
-    CUdeviceptr ipc = 0;  // address that `unmap` closes; 0: memory of this process
+    CUdeviceptr ipc = 0;            // address that `unmap` closes; 0: memory of this process
+    Word window = 0;                // that it lies in; 0: none
+    std::shared_ptr<void> holds{};  // mapping of the window, which its handles may drop
   };
   /// Memory of this rank that peers may map.
   struct Range {
@@ -66,8 +70,11 @@ class BufferRegistry {
   Word map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped);
   void unmap(Mapped& mapped);
   void notify_all();
-  /// Returns an id whose slot is closed, or 0 if there is none.
+  /// Returns an id whose slot is closed, or 0 if there is none. Takes no id in vain.
   Word fresh_id();
+  /// Closes the slots of freed memory, and that at `base`. Returns true if there was any. The
+  /// caller holds the lock.
+  bool close_freed_and(Word base);
 
   bool maps_buffers_ = true;  // CCL_DIRECT_MAP; windows are mapped anyway
   CommState& state_;          // owns this registry
@@ -78,8 +85,10 @@ class BufferRegistry {
   RegistryBoard& board(int rank) { return *reinterpret_cast<RegistryBoard*>(boards_[rank].base()); }
   GpuBlock table_;
   std::mutex mutex_;
-  std::map<Word, Open> open_;  // memory of this rank, by base address
-  Word last_id_ = 0;
+  std::map<Word, Open> open_;                       // memory of this rank, by base address
+  std::array<Word, RemoteBuffer::slots> taken_{};   // ids of each slot so far
+  std::chrono::steady_clock::time_point looked_{};  // when a call last looked for freed memory
+  bool said_full_ = false;
   std::vector<Mapped> mapped_;           // used by the thread only; by rank and slot
   std::vector<CUdevice> peer_contexts_;  // retained primary contexts
   std::atomic<bool> stop_{false};

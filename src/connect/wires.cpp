@@ -262,7 +262,6 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from,
   if (!made) {
     // Ranks have made different parts of these edges, so no edge can be made again.
     if (owners_.size() > before) broken_ = made.error();
-    state.observers.recorder()->ended(calls_.latest.ticket, false);
   }
   return made;
 }

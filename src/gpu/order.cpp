@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
@@ -55,6 +56,12 @@ void CUDA_CB graph_has_gone(void* held) {
 
 }  // namespace
 
+bool graphs_have_gone() {
+  DeferredFree& graveyard = DeferredFree::instance();
+  const std::lock_guard lock{graveyard.mutex};
+  return !graveyard.dead.empty();
+}
+
 void bury() {
   std::vector<std::shared_ptr<void>> dead;
   DeferredFree& graveyard = DeferredFree::instance();
@@ -68,14 +75,21 @@ GpuOrder::~GpuOrder() {
   for (const Retired& r : retired_) {
     if (r.event != nullptr) (void)gpu_->driver().event_destroy(r.event);
   }
-  if (turn_ != nullptr) (void)gpu_->driver().event_destroy(turn_);
 }
 
 Result<void> GpuOrder::make_event() {
   if (turn_ != nullptr) return {};
   const Gpu::Current current{*gpu_};
   const std::lock_guard lock{retired_mutex_};
-  return cuda_check(gpu_->driver().event_create(&turn_, CU_EVENT_DISABLE_TIMING), "make an event");
+  CUevent made = nullptr;
+  CCL_CHECK(
+      cuda_check(gpu_->driver().event_create(&made, CU_EVENT_DISABLE_TIMING), "make an event"));
+  owns_turn_ = std::shared_ptr<void>{made, [gpu = gpu_](void* event) {
+                                       const Gpu::Current in_context{*gpu};
+                                       (void)gpu->driver().event_destroy(CUevent(event));
+                                     }};
+  turn_ = made;
+  return {};
 }
 
 Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
@@ -105,7 +119,7 @@ Result<void> GpuOrder::check_device(CUstream stream) const {
 
 Result<void> GpuOrder::join(const Residency::Shape& shape) {
   CCL_CHECK(make_event());
-  place_ = residency_->join(gpu_, shape, turn_);
+  place_ = residency_->join(gpu_, shape, turn_, owns_turn_);
   return {};
 }
 
@@ -113,17 +127,17 @@ void GpuOrder::follow(GpuOrder& leader) {
   const std::lock_guard lock{mutex_};
   if (place_) residency_->leave(*place_);
   place_.reset();
-  leader_ = &leader;
+  leader_.store(&leader, std::memory_order_release);
   if (leader.place_) leader.residency_->add_level(*leader.place_, gpu_);
 }
 
 LaunchShare* GpuOrder::share() {
-  if (GpuOrder* const leader = leader_) return leader->share();
+  if (GpuOrder* const leader = leader_.load(std::memory_order_acquire)) return leader->share();
   return place_ ? &place_->share : nullptr;
 }
 
 std::optional<Residency::Shortage> GpuOrder::shortage() const {
-  if (const GpuOrder* const leader = leader_) return leader->shortage();
+  if (GpuOrder* const leader = leader_.load(std::memory_order_acquire)) return leader->shortage();
   return residency_->shortage();
 }
 
@@ -136,7 +150,6 @@ bool GpuOrder::graphs_are_gone() const {
 Result<void> GpuOrder::take_place(CUstream stream, cuuint64_t capture) {
   capture_number_ = capture;
   if (!place_) return {};
-  const CudaDriver& cuda = gpu_->driver();
   // Only this order changes that, under its lock.
   if (capture == 0 && place_->graphs && graphs_are_gone()) {
     residency_->forget(*place_, [](cuuint64_t) { return true; });
@@ -144,14 +157,30 @@ Result<void> GpuOrder::take_place(CUstream stream, cuuint64_t capture) {
   Residency::LaunchWaits waits;
   CCL_CHECK(residency_->begin(
       *place_, capture, [this] { return graphs_are_gone() && idle(); }, waits));
+  if (waits.outside.empty() && waits.inside.empty()) return {};
+  return wait_for_others(stream, capture, std::move(waits));
+}
+
+/// Releases the lock of all communicators first: the calls of the driver may block until the GPU
+/// has room in its queue, and what others launch or abort may be what makes room.
+Result<void> GpuOrder::wait_for_others(CUstream stream, cuuint64_t capture,
+                                       Residency::LaunchWaits waits) {
+  std::vector<std::pair<CUevent, std::shared_ptr<void>>> events;
   for (const Residency::Member* other : waits.outside) {
+    events.emplace_back(other->ended, other->owns_ended);
+  }
+  std::vector<std::vector<CUgraphNode>> nodes;
+  for (const Residency::Member* other : waits.inside) nodes.push_back(other->ends.at(capture));
+  waits.lock.unlock();
+  const CudaDriver& cuda = gpu_->driver();
+  for (const auto& [event, owner] : events) {
+    if (capture != 0 && owner) CCL_CHECK(tie(owner));  // replays wait for it
     CCL_CHECK(cuda_check(
-        cuda.stream_wait_event(stream, other->ended,
+        cuda.stream_wait_event(stream, event,
                                capture != 0 ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT),
         "wait for another communicator's launch"));
   }
-  for (const Residency::Member* other : waits.inside) {
-    std::vector<CUgraphNode> ends = other->ends.at(capture);
+  for (std::vector<CUgraphNode>& ends : nodes) {
     CCL_CHECK(cuda_check(
         cuda.stream_update_capture_dependencies(stream, ends.data(), nullptr, ends.size(),
                                                 CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
@@ -166,9 +195,13 @@ void GpuOrder::give_place_back() {
 
 Result<void> GpuOrder::before(CUstream stream, const Keep& keep) {
   mutex_.lock();
+  if (depth_ == 0) use_context();
   auto done = depth_ == 0 ? enter(stream, keep) : capture_ != nullptr ? tie(keep) : Result<void>{};
   if (!done) {
-    if (depth_ == 0) give_place_back();
+    if (depth_ == 0) {
+      give_place_back();
+      restore_context();
+    }
     mutex_.unlock();
     return done;
   }
@@ -177,15 +210,36 @@ Result<void> GpuOrder::before(CUstream stream, const Keep& keep) {
 }
 
 Result<void> GpuOrder::after(CUstream stream) {
-  auto done = --depth_ == 0 ? leave(stream) : Result<void>{};
-  if (depth_ == 0) give_place_back();
-  mutex_.unlock();
-  return done;
+  const EndTurn end{*this};
+  return --depth_ == 0 ? leave(stream) : Result<void>{};
 }
 
 void GpuOrder::give_up() {
-  if (--depth_ == 0) give_place_back();
-  mutex_.unlock();
+  const EndTurn end{*this};
+  --depth_;
+}
+
+GpuOrder::EndTurn::~EndTurn() {
+  if (order.depth_ == 0) {
+    order.give_place_back();
+    order.restore_context();
+  }
+  order.mutex_.unlock();
+}
+
+/// Makes the GPU's context current for the launch. To choose the device by the runtime, and to
+/// choose the thread's own again, would make a context on that one, too.
+void GpuOrder::use_context() {
+  const CudaDriver& cuda = gpu_->driver();
+  CUcontext current = nullptr;
+  const bool known = cuda.ctx_get_current(&current) == CUDA_SUCCESS;
+  if (known && current == gpu_->context()) return;
+  pushed_ = cuda.ctx_push_current(gpu_->context()) == CUDA_SUCCESS;
+}
+
+void GpuOrder::restore_context() {
+  CUcontext popped = nullptr;
+  if (std::exchange(pushed_, false)) (void)gpu_->driver().ctx_pop_current(&popped);
 }
 
 bool GpuOrder::captures(CUstream stream) const {
@@ -210,6 +264,11 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
                 "the capture of the stream has failed before this call (cudaStreamEndCapture says "
                 "so, too); end it and begin anew");
   }
+  CCL_TRY(number_, number_of(stream));
+  if (number_ != checked_) {
+    CCL_CHECK(check_device(stream));
+    checked_ = number_;
+  }
   if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     cuuint64_t id = 0;
     CUgraph graph = nullptr;
@@ -229,11 +288,6 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
     CCL_CHECK(take_place(stream, id));
     return enter_graph(stream);
   }
-  CCL_TRY(number_, number_of(stream));
-  if (number_ != checked_) {
-    CCL_CHECK(check_device(stream));
-    checked_ = number_;
-  }
   CCL_CHECK(take_place(stream, 0));
   const bool graphs = graphs_;
   graphs_ = graphs && !any_graph_.expired();  // this launch still follows the last replay
@@ -243,7 +297,10 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
 }
 
 Result<void> GpuOrder::tie(const Keep& of) {
-  const std::shared_ptr<void> keep = of.get();
+  return tie(of.get());
+}
+
+Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
   const auto& kept = capture_->kept;
   if (std::find(kept.begin(), kept.end(), keep.get()) != kept.end()) return {};
   const CudaDriver& cuda = gpu_->driver();

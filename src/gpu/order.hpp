@@ -99,15 +99,24 @@ class GpuOrder {
     std::vector<CUgraphNode> ends;  // dependencies of `ended`
     std::vector<void*> kept;        // by the graph
   };
+  /// Ends the turn of a launch, also if an exception ends it.
+  struct EndTurn {
+    ~EndTurn();
+    GpuOrder& order;
+  };
   Result<void> before(CUstream stream, const Keep& keep);
   Result<void> enter(CUstream stream, const Keep& keep);
   Result<void> take_place(CUstream stream, cuuint64_t capture);
   void give_place_back();
+  void use_context();
+  void restore_context();
   bool graphs_are_gone() const;
   Result<void> leave(CUstream stream);
   Result<void> enter_graph(CUstream stream);
   Result<void> tie(const Keep& of);
+  Result<void> tie(const std::shared_ptr<void>& keep);
   Result<void> make_event();
+  Result<void> wait_for_others(CUstream stream, cuuint64_t capture, Residency::LaunchWaits waits);
   void mark_retired(CUstream stream);
   Result<unsigned long long> number_of(CUstream stream) const;
   /// Fails if the stream belongs to another GPU: CUDA would run the kernel there.
@@ -117,10 +126,12 @@ class GpuOrder {
   std::shared_ptr<Gpu> gpu_;
   const std::shared_ptr<Residency> residency_;
   std::shared_ptr<Residency::Member> place_;  // null before `join` and after `follow`
-  std::atomic<GpuOrder*> leader_{nullptr};
+  std::atomic<GpuOrder*> leader_{nullptr};    // reports read it while a level is made
   std::recursive_mutex mutex_;
   int depth_ = 0;                             // calls of `before` without an `after` yet
+  bool pushed_ = false;                       // the GPU's context, for the thread that launches
   CUevent turn_ = nullptr;                    // the last launch has ended
+  std::shared_ptr<void> owns_turn_;           // and who waits for it
   unsigned long long number_ = 0, last_ = 0;  // streams of this launch and the previous one
   unsigned long long checked_ = legacy;       // stream that was last seen to be on this GPU
   bool launched_ = false;
@@ -137,5 +148,7 @@ class GpuOrder {
 /// Releases the resources of destroyed graphs later, because their destruction may come when the
 /// driver accepts no calls.
 void bury();
+/// True if `bury` has something to release. Never blocks for long.
+bool graphs_have_gone();
 
 }  // namespace ccl::detail

@@ -41,11 +41,12 @@ std::shared_ptr<Residency> Residency::of(const Gpu& gpu) {
 }
 
 std::shared_ptr<Residency::Member> Residency::join(std::shared_ptr<Gpu> gpu, const Shape& shape,
-                                                   CUevent ended) {
+                                                   CUevent ended, std::shared_ptr<void> owner) {
   auto member = std::make_shared<Member>();
   member->gpu = std::move(gpu);
   member->shape = shape;
   member->ended = ended;
+  member->owns_ended = std::move(owner);
   member->held = shape.blocks;
   const std::scoped_lock lock{mutex_, list_mutex_};
   members_.push_back(member.get());

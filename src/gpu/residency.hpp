@@ -44,9 +44,10 @@ class Residency {
   struct Member {
     std::shared_ptr<Gpu> gpu;
     Shape shape;
-    CUevent ended = nullptr;  // its last launch has ended; owned by its `GpuOrder`
-    LaunchShare share;        // used by the launching thread, between `begin` and `end`
-    int held = 0;             // most blocks that its launches in flight, and graphs, hold
+    CUevent ended = nullptr;             // its last launch has ended
+    std::shared_ptr<void> owns_ended{};  // also held by who waits for it
+    LaunchShare share;                   // used by the launching thread, between `begin` and `end`
+    int held = 0;  // most blocks that its launches in flight, and graphs, hold
     // Written under the lock, and read without it: number of its last launch; 0: none
     std::atomic<std::uint64_t> last{0};
     bool graphs = false;  // launches were captured: their replays are not visible
@@ -73,8 +74,9 @@ class Residency {
   static std::shared_ptr<Residency> of(const Gpu& gpu);
   explicit Residency(int multiprocessors) : multiprocessors_{multiprocessors} {}
 
-  /// Adds a communicator. `ended` is its event and outlives the member.
-  std::shared_ptr<Member> join(std::shared_ptr<Gpu> gpu, const Shape& shape, CUevent ended);
+  /// Adds a communicator. `ended` is its event, and `owner` keeps that.
+  std::shared_ptr<Member> join(std::shared_ptr<Gpu> gpu, const Shape& shape, CUevent ended,
+                               std::shared_ptr<void> owner = {});
   void leave(const Member& member);
   /// Counts the launches of a level as those of `member`. `gpu` has the level's wait record.
   void add_level(Member& member, std::shared_ptr<Gpu> gpu);

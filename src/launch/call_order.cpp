@@ -11,6 +11,14 @@
 
 namespace ccl::detail {
 
+namespace {
+/// True for errors that all ranks return alike, before any launch that others wait for.
+bool is_of_all_ranks(Errc code) {
+  return code == Errc::invalid_argument || code == Errc::not_supported ||
+         code == Errc::no_device_code || code == Errc::over_budget;
+}
+}  // namespace
+
 CallOrder::CallOrder(const Communicator& comm) : comm_{comm} {}
 
 CallOrder::~CallOrder() {
@@ -35,7 +43,7 @@ Result<void> CallOrder::begin(Stream stream, const std::shared_ptr<void>& keep) 
 Result<void> CallOrder::end(Stream stream, Result<void> launched) {
   CommState& state = *Access::state(comm_);
   Result<void> ended = state.device.order->after(stream.cuda());
-  if (!launched && launched.error().code != Errc::cuda) return launched;
+  if (!launched && is_of_all_ranks(launched.error().code)) return launched;
   if (launched && ended) return {};
   Error error = launched ? std::move(ended).error() : std::move(launched).error();
   return fail(fail_peers(state, stream.cuda(), std::move(error)));

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/exceptions.hpp"
 #include "comm/lane_checks.hpp"
 #include "comm/observe/failure_dump.hpp"
 #include "comm/observe/nvtx.hpp"
@@ -93,8 +94,18 @@ Launch::~Launch() {
   if (finished_) return;
   CommState& state = *Access::state(connections().comm());
   connections().calls().helper.reset();
-  if (queued_) state.device.order->give_up();
+  if (queued_) (void)completes([&] { leave_order(); });
   record_end(state, call_.info(), false);
+}
+
+/// Marks the stream, because some of the launch may be queued: what it uses must outlive that.
+void Launch::leave_order() {
+  GpuOrder& order = *Access::state(connections().comm())->device.order;
+  if (order.captures(target_.stream)) {
+    order.give_up();
+  } else {
+    (void)order.after(target_.stream);
+  }
 }
 
 Result<Launch> Launch::begin(QueuedCall&& call, Lock lock) {
@@ -127,7 +138,7 @@ Result<void> Launch::check() const {
   CommState& state = *Access::state(connections().comm());
   const CallInfo& info = call_.info();
   // A rank without messages need not call an exchange: `same_messages` compares those.
-  if (!state.device.gpu && std::string_view{info.what} == SendRecv::name) return {};
+  if (std::string_view{info.what} == SendRecv::name) return {};
   const Communicator& comm = connections().comm();
   std::vector<CallInfo> all(comm.ranks());
   all[comm.rank()] = info;

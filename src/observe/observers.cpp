@@ -49,10 +49,14 @@ void Observers::remove(Connections* gone) {
   std::erase(compositions_, gone);
 }
 
-void Observers::add(const std::shared_ptr<WindowState>& made) {
+void Observers::add(WindowState* made) {
   const auto lock = lock_windows();
-  std::erase_if(windows_, [&](const auto& w) { return w.expired() || w.lock() == made; });
-  windows_.push_back(made);
+  if (std::ranges::find(windows_, made) == windows_.end()) windows_.push_back(made);
+}
+
+void Observers::remove(WindowState* gone) {
+  const auto lock = lock_windows();
+  std::erase(windows_, gone);
 }
 
 RankStatus Observers::status(int ended) {

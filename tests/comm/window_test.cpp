@@ -1,6 +1,7 @@
 // Windows of CPU ranks. Those of GPUs are tested in tests/gpu/copy_engine_test.cu.
 #include <ccl/comm/window.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/environment.hpp"
 #include "support/held_port.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -114,6 +116,20 @@ TEST_CASE("ranks of one process see each other's memory, whatever it is") {
          CCL_CHECK(write_around(comm, window));
          CCL_CHECK(window.close());
          return share(comm);
+       })) {
+    CHECK(said == "");
+  }
+}
+
+TEST_CASE("a rank may close a window long after another") {
+  const test::Environment soon{"CCL_INIT_TIMEOUT", "1"};
+  for (const auto& said : on_threads(2, [](const Communicator& comm) -> Result<void> {
+         std::vector<int> plain(10);
+         CCL_TRY(const auto window,
+                 Window::create(comm, plain.data(), Index(plain.size() * sizeof(int))));
+         if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds{2500});
+         CCL_CHECK(window.close());
+         return comm.barrier();
        })) {
     CHECK(said == "");
   }

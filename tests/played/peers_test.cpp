@@ -47,3 +47,14 @@ TEST_CASE("reductions that read the buffers of peers run on played GPUs") {
     played::reduce_scatters<Direct, Simple, P2pTransport>(comms, count, small);
   }
 }
+
+TEST_CASE("a kernel over peer memory that waits names its own call") {
+  played::install(2, multiprocessors);
+  auto comms = played::create_ranks(2);
+  std::vector<float> data[2] = {std::vector<float>(100), std::vector<float>(100)};
+  using Sums = Collective<AllReduce, OneShot, LL128, P2pTransport>;
+  played::wait_in_own_calls<Sums>(comms, small, [&](const Sums& sums, const played::Rank& rank) {
+    float* const own = data[rank.rank].data();
+    return sums(own, own, 100, Sum{}, rank.stream);
+  });
+}

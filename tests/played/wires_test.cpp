@@ -141,3 +141,15 @@ TEST_CASE("messages between pairs run on played GPUs") {
     played::send_recvs<Pairwise, LL, P2pTransport>(comms, count, small);
   }
 }
+
+TEST_CASE("an exchange over wires that waits names its own call") {
+  played::install(2, multiprocessors);
+  auto comms = played::create_ranks(2);
+  std::vector<float> in[2] = {std::vector<float>(100), std::vector<float>(100)},
+                     out[2] = {in[0], in[1]};
+  using Messages = Collective<AllToAll, Pairwise, Simple, P2pTransport>;
+  played::wait_in_own_calls<Messages>(
+      comms, small, [&](const Messages& all, const played::Rank& rank) {
+        return all(in[rank.rank].data(), out[rank.rank].data(), 50, rank.stream);
+      });
+}

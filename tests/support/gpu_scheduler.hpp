@@ -5,6 +5,7 @@
 #include <ccl/types/word.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <random>
@@ -19,6 +20,7 @@ namespace ccl::test {
 /// An event: how often it was recorded, and which of the records has been reached.
 struct ScheduledEvent {
   int recorded = 0, reached = 0;
+  bool destroyed = false;
 };
 
 /// Entry of a stream.
@@ -66,7 +68,10 @@ class GpuScheduler {
       *event = reinterpret_cast<CUevent>(&events().emplace_back());
       return CUDA_SUCCESS;
     };
-    cuda.event_destroy = [](CUevent) { return CUDA_SUCCESS; };
+    cuda.event_destroy = [](CUevent event) {
+      of(event).destroyed = true;
+      return CUDA_SUCCESS;
+    };
     cuda.event_record = [](CUevent event, CUstream stream) {
       add(stream,
           {.kind = ScheduledWork::record, .event = &of(event), .number = ++of(event).recorded});
@@ -80,6 +85,7 @@ class GpuScheduler {
         if (flags == CU_EVENT_WAIT_EXTERNAL) of(stream).outside.push_back(&of(event));
         return CUDA_SUCCESS;
       }
+      if (const auto before = before_waits().load()) before();
       add(stream, {.kind = ScheduledWork::wait, .event = &of(event), .number = of(event).recorded});
       return CUDA_SUCCESS;
     };
@@ -91,6 +97,11 @@ class GpuScheduler {
     streams_.back()->gpu = gpu;
     streams_.back()->number = streams_.size();
     return reinterpret_cast<CUstream>(streams_.back().get());
+  }
+  /// Called in each wait of a stream for an event, outside of captures; null: nothing.
+  static std::atomic<void (*)()>& before_waits() {
+    static std::atomic<void (*)()> of_process{nullptr};
+    return of_process;
   }
   /// Queues a launch of a communicator, as the runtime does. `always_early` ignores its share.
   Result<void> launch(detail::GpuOrder& order, int communicator, int number, int blocks,

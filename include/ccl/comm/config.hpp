@@ -18,7 +18,8 @@ struct Config {
   static constexpr int cpu = -1;
   /// Value of `device` that selects a GPU in a program with device code (<ccl/ccl.cuh>), if there
   /// is one, and else `cpu`. The GPU is the device of the thread's CUDA context. Without a context
-  /// it is the rank's own, counted on its host (`from_env`, `create_all`), or the first.
+  /// it is the rank's own, counted on its host (`from_env`, `create_all`), or the first. `split`
+  /// and `shrink` take the parent's device.
   static constexpr int automatic = -2;
 
   bool blocking = true;       ///< false: create returns at once; see `Communicator::wait`

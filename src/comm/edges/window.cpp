@@ -5,9 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/field_check.hpp"
 #include "base/made_once.hpp"
@@ -187,7 +190,7 @@ class Maker {
     }
     CCL_CHECK(
         swap_handshakes(state_, window_name, P2pTransport::name, prepared, rendezvous_points));
-    state_.observers.add(made_);  // before any rank uses it
+    state_.observers.add(made_.get());  // before any rank uses it
     return all_agree(state_, window_name, {});
   }
 
@@ -248,42 +251,19 @@ Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::
   } else if (auto done = Maker{state, made, std::move(own)}.run(); !done) {
     return fail(state.annotate(std::move(done).error()));
   }
-  state.observers.add(made);
+  state.observers.add(made.get());
   return made;
 }
 
+/// Waits for the thread of the buffer registry, which keeps mappings until no kernel gets their
+/// addresses. It looks several times a second.
+void await_last_owner(const std::shared_ptr<WindowState::Holds>& holds) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+  while (holds.use_count() > 1 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+}
 }  // namespace
-
-WindowState::~WindowState() {
-  CommState& state = *Access::state(comm);
-  if (state.device.gpu && holds) state.device.order->retire(std::move(holds));
-}
-
-bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {
-  return bytes > 0 && find_window(*Access::state(comm), data, bytes) != nullptr;
-}
-
-std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes) {
-  const auto* const begin = static_cast<const std::byte*>(data);
-  const auto lock = state.observers.lock_windows();
-  for (const auto& weak : state.observers.windows()) {
-    auto window = weak.lock();
-    if (window && window->holds && begin >= window->base &&
-        begin + bytes <= window->base + window->bytes) {
-      return window;
-    }
-  }
-  return nullptr;
-}
-
-std::shared_ptr<const WindowState> find_window(CommState& state, Word number) {
-  const auto lock = state.observers.lock_windows();
-  for (const auto& weak : state.observers.windows()) {
-    auto window = weak.lock();
-    if (window && window->holds && window->number == number) return window;
-  }
-  return nullptr;
-}
 
 }  // namespace detail
 
@@ -378,13 +358,14 @@ Result<void> Window::close() const {
       state_->holds = std::move(holds);  // until the last handle is destroyed
       return ended;
     }
-    if (holds) {
-      holds->gpu.clear();
-      holds->host.clear();
-    }
+    detail::await_last_owner(holds);
+    holds.reset();
     if (state.identity.ranks() == 1) return {};
     const auto lock = state.rendezvous.lock();
-    return detail::all_agree(state, detail::window_name, {});
+    std::vector<Word> closed(std::size_t(state.identity.ranks()));
+    return state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->all_gather(
+        closed.data(), Index{sizeof(Word)}, state.limits.timeout_s,
+        {"the end of", detail::window_name}));
   });
 }
 

@@ -21,7 +21,7 @@ struct SharedBlock {
 };
 
 /// State that all handles of one rank's window share.
-struct WindowState {
+struct WindowState : std::enable_shared_from_this<WindowState> {
   explicit WindowState(Communicator of) : comm{std::move(of)} {}
   ~WindowState();
   WindowState(const WindowState&) = delete;
@@ -40,9 +40,25 @@ struct WindowState {
   std::shared_ptr<Holds> holds = std::make_shared<Holds>();
 };
 
-/// Returns the window of this communicator that contains `bytes` bytes at `data`, or null.
+/// Returns the window of this communicator that contains `bytes` bytes at `data`, or null. Only for
+/// threads that hold the communicator otherwise, because the last owner of a window drops it.
 std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes);
-/// Returns the window of that number; null if it is closed or not created on this rank yet.
-std::shared_ptr<const WindowState> find_window(CommState& state, Word number);
+
+/// Window as the threads of the communicator see it. They must not own one: its end may be that of
+/// the communicator, which waits for these threads.
+struct WindowFacts {
+  Word number = 0;  // 0: no such window
+  std::byte* base = nullptr;
+  Index bytes = 0;
+};
+/// Returns the open window that contains `bytes` bytes at `data`. Any thread.
+WindowFacts window_around(CommState& state, const void* data, Index bytes);
+/// Mapping of a window's part.
+struct WindowMapping {
+  std::shared_ptr<WindowState::Holds> holds;  // keeps it; null: closed, or not created here yet
+  std::byte* at = nullptr;
+};
+/// Returns the part of `rank` in the window of that number. Any thread.
+WindowMapping window_mapping(CommState& state, Word number, int rank);
 
 }  // namespace ccl::detail

@@ -51,10 +51,11 @@ class Observers {
   std::unique_lock<std::mutex> lock_compositions() { return std::unique_lock{compositions_mutex_}; }
   const std::vector<Connections*>& compositions() const { return compositions_; }
 
-  void add(const std::shared_ptr<WindowState>& made);
+  void add(WindowState* made);
+  void remove(WindowState* gone);
   /// The lock must be held while `windows` or the mappings of a window are in use.
   std::unique_lock<std::mutex> lock_windows() { return std::unique_lock{windows_mutex_}; }
-  const std::vector<std::weak_ptr<const WindowState>>& windows() const { return windows_; }
+  const std::vector<WindowState*>& windows() const { return windows_; }
 
   /// Operation in which this rank's lanes are, and how far they are.
   struct Progress {
@@ -100,7 +101,7 @@ class Observers {
   std::mutex compositions_mutex_;
   std::vector<Connections*> compositions_;
   std::mutex windows_mutex_;
-  std::vector<std::weak_ptr<const WindowState>> windows_;
+  std::vector<WindowState*> windows_;
   std::string dump_folder_;
   std::mutex dump_mutex_;
   std::atomic<bool> dumped_{false};

@@ -1,5 +1,8 @@
 #include "connect/buffer_registry.hpp"
 
+#include <ccl/comm/shared_memory.hpp>
+#include <ccl/comm/window.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -7,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/edges/window_state.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/gpu_ranks.hpp"
@@ -23,9 +27,17 @@ constexpr Index bytes = 4 << 20;
 /// A buffer of device 0 that is not there, by its number; 0: freed.
 std::atomic<unsigned long long> number{0};
 const auto* const buffer = reinterpret_cast<const char*>(std::uintptr_t{1} << 40);
+/// Further buffers behind it, which live; and how often the driver was asked.
+std::atomic<int> further{0}, asked{0};
 
 CUresult attributes(unsigned count, CUpointer_attribute* what, void** to, CUdeviceptr at) {
   const auto base = reinterpret_cast<CUdeviceptr>(buffer);
+  ++asked;
+  if (at >= base + bytes && at < base + CUdeviceptr(bytes) * CUdeviceptr(1 + further)) {
+    const CUdeviceptr own = at - (at - base) % bytes;
+    return answer_attributes({own, bytes, CU_MEMORYTYPE_DEVICE, own, 0, true, own}, count, what,
+                             to);
+  }
   if (number == 0 || at < base || at >= base + bytes) return CUDA_ERROR_INVALID_VALUE;
   return answer_attributes({base, bytes, CU_MEMORYTYPE_DEVICE, base, 0, true, number}, count, what,
                            to);
@@ -93,8 +105,63 @@ TEST_CASE("peers unmap a buffer that was freed, without another call") {
   CHECK(soon([&] { return !RemoteBuffer::leads(ranks.entry(next), next); }));
 }
 
+TEST_CASE("more live buffers than slots cost no ids and few questions, and make room when freed") {
+  TwoRegistries ranks;
+  further = 10'000;
+  int mapped = 0;
+  for (int n = 1; n <= RemoteBuffer::slots; ++n) {
+    mapped += ranks.of[0]->where(buffer + n * bytes, bytes) != 0;
+  }
+  CHECK(mapped == RemoteBuffer::slots);
+  const int before = asked;
+  for (int n = RemoteBuffer::slots + 1; n <= 6000; ++n) {
+    CHECK(ranks.of[0]->where(buffer + n * bytes, bytes) == 0);
+  }
+  CHECK(asked - before < 100'000);  // and not 256 for each
+  further = 0;                      // all are freed
+  Word where = 0;
+  CHECK(soon([&] { return (where = ranks.of[0]->where(buffer, bytes)) != 0; }));
+  CHECK(soon([&] { return RemoteBuffer::leads(ranks.entry(where), where); }));
+}
+
 TEST_CASE("a setting keeps buffers unmapped") {
   const Environment off{"CCL_DIRECT_MAP", "0"};
   TwoRegistries ranks;
   CHECK(ranks.of[0]->where(buffer, bytes) == 0);
+}
+
+TEST_CASE("a window that a rank drops stays mapped until kernels no longer get its address") {
+  TwoRegistries ranks;
+  std::vector<Result<SharedMemory>> memory(2, fail(Errc::internal, "not made"));
+  std::vector<Result<Window>> windows(2, fail(Errc::internal, "not made"));
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      memory[r] = SharedMemory::allocate(*ranks.comms[r], bytes);
+      if (memory[r]) windows[r] = Window::create(*ranks.comms[r], *memory[r]);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& window : windows) {
+    INFO((window ? std::string{} : window.error().message()));
+    REQUIRE(window);
+  }
+  const Word where =
+      ranks.of[0]->where(reinterpret_cast<const char*>(memory[0]->data()) + 256, bytes - 256);
+  REQUIRE(where != 0);
+  REQUIRE(soon([&] { return RemoteBuffer::leads(ranks.entry(where), where); }));
+  CHECK(RemoteBuffer::at(ranks.entry(where), where) ==
+        reinterpret_cast<const char*>(windows[1]->at(0)) + 256);
+  auto& state = *detail::Access::state(*ranks.comms[1]);
+  const Word number = detail::window_around(state, memory[1]->data(), bytes).number;
+  const std::weak_ptr<void> mapping = detail::window_mapping(state, number, 0).holds;
+  windows[1] = fail(Errc::internal, "dropped");
+  bool early = false;
+  CHECK(soon([&] {
+    const bool unmapped = mapping.expired();
+    const bool leads = ranks.entry(where) != 0;
+    early |= unmapped && leads;
+    return unmapped && !leads;
+  }));
+  CHECK(!early);
 }

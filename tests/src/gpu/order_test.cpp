@@ -178,6 +178,30 @@ TEST_CASE("the default stream is that of the communicator's GPU, wherever the th
   CHECK(contexts.empty());
 }
 
+TEST_CASE("the GPU's context is current during a launch, and the thread's own again afterwards") {
+  GpuOrder order{gpu(1)}, level{gpu(1)};
+  Stream stream{1, 7, nullptr};
+  for (const std::vector<int>& own : {std::vector<int>{}, {0}, {1}}) {
+    for (const bool launched : {true, false}) {
+      contexts = own;
+      REQUIRE(order.before(handle(stream), nullptr));
+      CHECK(test::fake::current() == 1);
+      REQUIRE(level.before(handle(stream), nullptr));  // a launch of a level
+      REQUIRE(level.after(handle(stream)));
+      CHECK(test::fake::current() == 1);
+      if (launched) {
+        CHECK(order.after(handle(stream)));
+      } else {
+        order.give_up();
+      }
+      CHECK(contexts == own);
+    }
+    Stream foreign{0, 8, nullptr};
+    CHECK(!order.before(handle(foreign), nullptr));
+    CHECK(contexts == own);
+  }
+}
+
 TEST_CASE("a stream of another GPU is refused, and the next call is well") {
   GpuOrder order{gpu(1)};
   Stream own{1, 7, nullptr}, foreign{0, 8, nullptr};
@@ -191,7 +215,13 @@ TEST_CASE("a stream of another GPU is refused, and the next call is well") {
           "the stream belongs to CUDA device 0 and the communicator to device 1; give a stream "
           "that was made while device 1 was current");
   }
+  Graph graph;
+  Stream capturing{0, 9, reinterpret_cast<CUgraph>(&graph)};
+  const auto refused = order.before(handle(capturing), std::make_shared<int>());
+  REQUIRE(!refused);
+  CHECK(refused.error().code == Errc::invalid_argument);
   CHECK(records.empty());
+  CHECK(graph.objects.empty());
   CHECK(call(order, handle(own)).empty());
 }
 

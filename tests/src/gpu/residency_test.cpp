@@ -303,6 +303,28 @@ TEST_CASE("a launch waits for another thread's launch until its limit, or its ow
   first.order(0).give_up();
 }
 
+namespace {
+std::atomic<bool> driver_blocks{false}, is_blocked{false};
+}  // namespace
+
+TEST_CASE("a launch that is blocked in the driver holds no lock of the GPU's other launches") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 128, true}, second{gpus, 1, 1, 128, true};
+  first.call(0, gpus.stream(0));
+  driver_blocks = true;
+  GpuScheduler::before_waits() = [] {
+    is_blocked = true;
+    while (driver_blocks) std::this_thread::yield();
+  };
+  std::thread blocked{[&] { second.call(0, gpus.stream(0)); }};
+  while (!is_blocked) std::this_thread::yield();
+  auto counted = std::async(std::launch::async, [&] { return first.order(0).shortage(); });
+  CHECK(counted.wait_for(std::chrono::seconds{10}) == std::future_status::ready);
+  driver_blocks = false;
+  blocked.join();
+  GpuScheduler::before_waits() = nullptr;
+}
+
 TEST_CASE("threads that launch at once get one order") {
   GpuScheduler gpus{1, multiprocessors};
   std::vector<std::unique_ptr<Comm>> comms;
@@ -468,6 +490,27 @@ TEST_CASE("captured launches wait for other communicators that do not fit, also 
   for (const ScheduledEvent* event : one.outside) CHECK(waits_for(event));
   GpuScheduler::drop_graphs();
   detail::bury();
+}
+
+TEST_CASE("a graph keeps the events of other communicators that its replays wait for") {
+  GpuScheduler gpus{1, multiprocessors};
+  auto first = std::make_unique<Comm>(gpus, 0, 1, 64, true);
+  Comm second{gpus, 1, 1, 128, true};
+  auto& captured = GpuScheduler::of(gpus.stream(0));
+  captured.capture = 7;
+  second.call(0, reinterpret_cast<CUstream>(&captured));
+  const auto destroyed = [&] {
+    return std::ranges::count_if(captured.outside, [](const auto* of) { return of->destroyed; });
+  };
+  REQUIRE(captured.outside.size() == 2);
+  first.reset();
+  CHECK(destroyed() == 0);
+  CHECK_FALSE(detail::graphs_have_gone());
+  GpuScheduler::drop_graphs();
+  CHECK(detail::graphs_have_gone());
+  detail::bury();
+  CHECK(destroyed() == 1);
+  CHECK_FALSE(detail::graphs_have_gone());
 }
 
 TEST_CASE("captured launches of communicators that fit wait for their own only") {

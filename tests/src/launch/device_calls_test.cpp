@@ -1,5 +1,6 @@
 // Checks that launches on GPUs have in common.
 #include <ccl/comm/communicator.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
 
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include "support/fake_gpus.hpp"
+#include "support/processes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -108,4 +110,53 @@ TEST_CASE("a wait that has timed out says that blocks have no place on the GPU")
                  "on rank 1 132 of 256 blocks that 2 communicators have queued on its GPU have a "
                  "place"));
   CHECK(mentions(failed.error().what, "CCL_LAUNCH_ORDER_IMPLICIT=1"));
+}
+
+TEST_CASE("an abort ends kernels even while a launch holds the lock of all launches on the GPU") {
+  FakeGpus& all = FakeGpus::install(2);
+  all.multiprocessors = {{0, 132}, {1, 132}};
+  const auto comms = create({{0, {}}, {1, {}}});
+  const auto gpu = detail::Access::state(comms[0])->device.gpu;
+  const auto owner = detail::Residency::of(*gpu);
+  fake::Event event{};
+  const auto member = owner->join(gpu, {8, 1, 0, false}, reinterpret_cast<CUevent>(&event));
+  std::optional<detail::Residency::LaunchWaits> waits{std::in_place};  // holds it
+  REQUIRE(owner->begin(
+      *member, 0, [] { return true; }, *waits));
+  std::thread aborting{[&] { comms[0].abort("enough"); }};
+  const bool stopped =
+      wait_until([&] { return detail::HostMemory::load_acquire(&gpu->watched().stop) != 0; }, 10);
+  waits.reset();
+  owner->end(*member);
+  aborting.join();
+  owner->leave(*member);
+  CHECK(stopped);
+  CHECK(comms[0].status().error().code == Errc::aborted);
+}
+
+TEST_CASE("a child is on its parent's device, wherever the thread is") {
+  FakeGpus& all = FakeGpus::install(2);
+  all.multiprocessors = {{0, 132}, {1, 132}};
+  const auto comms = create({{0, {}}, {1, {}}});
+  std::vector<Result<std::optional<Communicator>>> split(2, fail(Errc::internal, "not created"));
+  std::vector<Result<Communicator>> shrunk(2, fail(Errc::internal, "not created"));
+  std::vector<std::thread> threads;  // without a context
+  for (std::size_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      split[r] = comms[r].split(0, int(r));
+      shrunk[r] = comms[r].shrink(std::vector<int>{});
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (std::size_t r = 0; r < 2; ++r) {
+    REQUIRE(split[r]);
+    CHECK((*split[r])->device() == int(r));
+    CHECK((*split[r])->status());
+    REQUIRE(shrunk[r]);
+    CHECK(shrunk[r]->device() == int(r));
+    CHECK(shrunk[r]->status());
+  }
+  const auto alone = comms[1].shrink(std::vector<int>{0});
+  REQUIRE(alone);
+  CHECK(alone->device() == 1);
 }

@@ -1,10 +1,13 @@
 // Launches on GPUs that fail, and launches that are not needed. The driver's GPUs are plain memory,
 // and the kernels are functions of this test.
 #include <ccl/algo/one_shot.hpp>
+#include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/collective/all_reduce.hpp>
 #include <ccl/collective/broadcast.hpp>
+#include <ccl/collective/send_recv.hpp>
+#include <ccl/detail/launch/call_order.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
@@ -12,6 +15,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,11 +41,13 @@ using SumOverPeers = Collective<AllReduce, OneShot, LL128>;
 
 std::atomic<int> fails_on{-1};  // this device, with the code below
 std::atomic<int> code{0};
-std::atomic<int> launches{0};
+std::atomic<int> launches{0}, marks{0};
+std::atomic<bool> throws{false};
 
 template <class Work>
 int kernel(const Work&, const DeviceTarget& target) {
   ++launches;
+  if (throws) throw std::bad_alloc{};
   return target.device == fails_on ? code.load() : 0;
 }
 
@@ -58,6 +64,11 @@ void install() {
     return CUDA_SUCCESS;
   };
   cuda.stream_wait_event = [](CUstream, CUevent, unsigned) { return CUDA_SUCCESS; };
+  cuda.event_record = [](CUevent event, CUstream stream) {
+    static const auto record = fake::driver().event_record;
+    ++marks;
+    return record(event, stream);
+  };
   detail::use_cuda_driver(cuda, 2);
   detail::WireKernels<AllReduce, Tree, Simple, SumOfFloats>::launch = &kernel;
   detail::WireKernels<Broadcast, Tree, Simple, detail::Bytes>::launch = &kernel;
@@ -65,6 +76,7 @@ void install() {
   OverPeers::launch = &kernel;
   OverPeers::max_elements = [](const detail::PeerWork<SumOfFloats>&) { return Index{1} << 20; };
   fails_on = -1;
+  throws = false;
   launches = 0;
 }
 
@@ -299,6 +311,49 @@ TEST_CASE("a call that every rank refuses leaves the communicator well") {
   CHECK(ranks.comms[1]->status());
 }
 
+TEST_CASE("a launch that an exception ends marks its stream, where a part of it may run") {
+  install();
+  TwoRanks<SumOverWires> ranks;
+  throws = true;
+  const int before = marks;
+  const auto ended = ranks.call(1);
+  REQUIRE(!ended);
+  CHECK(ended.error().code == Errc::out_of_memory);
+  CHECK(marks == before + 1);
+}
+
+TEST_CASE("a call of several launches ends all ranks unless all return its error") {
+  install();
+  TwoRanks<SumOverWires> ranks;
+  const Stream stream{reinterpret_cast<cudaStream_t>(&ranks.streams[1])};
+  for (const Errc code : {Errc::over_budget, Errc::out_of_memory}) {
+    detail::CallOrder order{*ranks.comms[1]};
+    REQUIRE(order.begin(stream, nullptr));
+    const auto ended = order.end(stream, fail(code, "the second launch was refused"));
+    REQUIRE(!ended);
+    CHECK(ended.error().code == code);
+    if (code == Errc::over_budget) CHECK(ranks.comms[1]->status());
+  }
+  const auto peers = ranks.failure(0);
+  REQUIRE(!peers);
+  CHECK(contains(peers.error().what, "the second launch was refused"));
+}
+
+TEST_CASE("a late connection that fails leaves the record of earlier operations alone") {
+  install();
+  const Environment soon{"CCL_INIT_TIMEOUT", "2"};
+  TwoRanks<FromRoot> ranks;
+  for (std::size_t r = 0; r < 2; ++r) {
+    float* const data = ranks.data[r];
+    const auto stream = reinterpret_cast<cudaStream_t>(&ranks.streams[r]);
+    REQUIRE((*ranks.sums[r])(data, data, 64, 0, stream));
+  }
+  REQUIRE(!ranks.call(0));  // by another root, for which rank 1 does not come
+  Operation first;
+  REQUIRE(detail::Access::state(*ranks.comms[0])->observers.recorder()->read(1, first));
+  CHECK(first.state != OpState::failed);
+}
+
 TEST_CASE("a call of no elements launches nothing") {
   install();
   TwoRanks<SumOverWires> wires;
@@ -358,4 +413,43 @@ TEST_CASE("calls that ranks compare are refused before they count") {
   CHECK(launches == 0);
   call_on_threads(ranks);  // whose numbers are compared, too
   CHECK(launches == 2);
+}
+
+TEST_CASE("with checking on, GPUs that have no messages need not call an exchange") {
+  install();
+  (void)gpus(3);
+  using Messages = Collective<SendRecv, Pairwise, Simple>;
+  detail::ExchangeKernels<Pairwise, Simple>::launch = [](const detail::ExchangeWork&, Index,
+                                                         const DeviceTarget&) { return 0; };
+  const Environment check{"CCL_CHECK", "1"}, soon{"CCL_TIMEOUT", "10"};
+  auto comms = create({0, 1, 2});
+  fake::Stream streams[2]{{0, {}, {}, false}, {1, {}, {}, false}};
+  Result<void> done[2][2];  // by rank and call
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 3; ++r) {
+    REQUIRE(comms[r]);
+    threads.emplace_back([&, r] {
+      const auto messages = Messages::create(*comms[r]);
+      if (r == 2) return;  // takes no part
+      for (int call = 0; call < 2; ++call) {
+        float data[64]{};
+        const auto stream = reinterpret_cast<cudaStream_t>(&streams[r]);
+        const Index taken = call == 0 ? 64 : 7;  // the second time, less than is sent
+        if (!messages) {
+          done[r][call] = fail(messages.error());
+        } else {
+          done[r][call] =
+              r == 0 ? messages->send(data, 64, 1, stream) : messages->recv(data, taken, 0, stream);
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& of : done) {
+    INFO((of[0] ? std::string{} : of[0].error().message()));
+    CHECK(of[0]);
+  }
+  REQUIRE(!done[1][1]);
+  CHECK(done[1][1].error().code == Errc::mismatch);
+  CHECK(contains(done[1][1].error().what, "rank 0 sends 256 bytes, rank 1 takes 28"));
 }

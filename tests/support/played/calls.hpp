@@ -4,13 +4,16 @@
 // first.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "comm/state.hpp"
 #include "support/played/ranks.hpp"
+#include "support/processes.hpp"
 
 namespace ccl::test::played {
 
@@ -273,6 +276,37 @@ void send_recvs(Ranks& comms, Index count, std::optional<Plan> plan = {}, int ca
     }
     rank.synchronize();
     return buffers.wrong([&](int call, Index i) { return element(last, call, i); });
+  });
+}
+
+/// Checks that rank 0 waits for rank 1 under the ticket of its call, the first and the second of a
+/// composition. `call(collective, rank)` makes one.
+template <class C, class Call>
+void wait_in_own_calls(Ranks& comms, std::optional<Plan> plan, Call call) {
+  std::atomic<int> looked{0};
+  on_each(comms, [&](const Rank& rank) -> std::string {
+    const auto made = C::create(rank.comm, plan);
+    if (!made) return made.error().message();
+    const detail::CommState& state = *detail::Access::state(rank.comm);
+    const detail::WaitRecord& waits = state.device.gpu->watched().waits;
+    const auto waiting = [&] { return detail::HostMemory::load_acquire(&waits.peer) != 0; };
+    for (int n = 1; n <= 2; ++n) {
+      if (rank.rank == 1) (void)wait_until([&] { return looked == n; }, 60);
+      const auto done = call(*made, rank);
+      if (!done) return done.error().message();
+      bool waited = true;
+      Word ticket = state.observers.recorder()->latest_ticket();
+      const Word own = ticket;
+      if (rank.rank == 0) {
+        waited = wait_until(waiting, 30);
+        ticket = detail::HostMemory::load_relaxed(&waits.ticket);
+        looked = n;
+      }
+      rank.synchronize();
+      if (!waited) return "no lane has waited";
+      if (ticket != own) return fmt::format("operation {} waits as operation {}", own, ticket);
+    }
+    return {};
   });
 }
 

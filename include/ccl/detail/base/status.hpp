@@ -1,10 +1,14 @@
 #pragma once
 
+#include <ccl/detail/base/exceptions.hpp>
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
 #include <atomic>
 #include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace ccl::detail {
 
@@ -12,13 +16,31 @@ namespace ccl::detail {
 /// `Errc` of the first failure. Later failures are ignored.
 class Status {
  public:
-  /// Records a failure. Any thread.
-  void set(Error error) {
+  /// Records a failure. Returns true if it is the first. Any thread.
+  bool set(Error error) {
     const std::lock_guard lock{mutex_};
-    if (word_.load(std::memory_order_relaxed) != 0) return;
+    if (word_.load(std::memory_order_relaxed) != 0) return false;
     error_ = std::move(error);
     word_.store(Word(error_.code), std::memory_order_release);
     if (copy_ != nullptr) copy(Word(error_.code));
+    for (Status* follower : followers_) pass_on(*follower);
+    return true;
+  }
+  /// Replaces the text of the first failure, once more is known. For whoever recorded it.
+  void explain(std::string what) {
+    const std::lock_guard lock{mutex_};
+    error_.what = std::move(what);
+  }
+  /// Fails `follower`, too, as soon as this one fails or has failed: lanes poll one word, and may
+  /// wait in a part of the communicator. It must live until `end_followers`.
+  void add_follower(Status& follower) {
+    const std::lock_guard lock{mutex_};
+    followers_.push_back(&follower);
+    if (!ok()) pass_on(follower);
+  }
+  void end_followers() {
+    const std::lock_guard lock{mutex_};
+    followers_.clear();
   }
   /// Keeps `at` equal to `word()`, for lanes that cannot read it. Null ends this.
   void copy_to(Word* at) {
@@ -37,10 +59,21 @@ class Status {
   std::atomic<Word>& word() { return word_; }
 
  private:
+  /// Without the peer, whose number in a part is another.
+  void pass_on(Status& follower) const noexcept {
+    const auto done = without_exceptions([&]() -> Result<void> {
+      Error error = error_;
+      error.peer = -1;
+      follower.set(std::move(error));
+      return {};
+    });
+    if (!done) follower.set(Error{error_.code, {}});  // there is no memory for the text
+  }
   void copy(Word value) { std::atomic_ref{*copy_}.store(value, std::memory_order_release); }
 
   std::atomic<Word> word_{0};
   Word* copy_ = nullptr;
+  std::vector<Status*> followers_;
   mutable std::mutex mutex_;
   Error error_;
 };

@@ -218,7 +218,7 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
     }
     exchange_in_window<Op>(go, table, window);
   };
-  return launch_copies<Algo>(owner, placed, stream, std::move(lock), keep, lay_out);
+  return launch_copies<Algo>(owner, placed, stream, std::move(lock), keep, lay_out, &table);
 }
 
 }  // namespace ccl::detail

@@ -121,13 +121,17 @@ class CopySequence {
   Result<void> done_;
 };
 
-/// Runs the launch that `body` lays out, of a composition that `lock` holds.
+/// Runs the launch that `body` lays out, of a composition that `lock` holds. `table`: messages
+/// whose two ends must give the same length.
 template <class Algo, class Body>
 Result<void> launch_copies(const std::shared_ptr<Connections>& connections, const CallInfo& info,
-                           Stream stream, Launch::Lock lock, std::shared_ptr<void> keep,
-                           Body body) {
+                           Stream stream, Launch::Lock lock, std::shared_ptr<void> keep, Body body,
+                           const MessageTable* table = nullptr) {
   CCL_TRY(Launch && launch,
           Launch::begin_on_device(connections, info, stream, std::move(lock), keep));
+  if (table != nullptr && !launch.same_messages(info.what, table->sends, table->recvs)) {
+    return check_ready(connections->comm());
+  }
   CopySequence<Algo> sequence{*connections, launch.target()};
   body(sequence);
   sequence.join();

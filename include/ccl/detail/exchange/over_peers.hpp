@@ -187,6 +187,9 @@ Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, cons
     return fail(scratch_too_small(connections));
   }
   CCL_TRY(Launch && launch, Launch::begin_on_device(owner, info, stream));
+  if (!launch.same_messages(Op::name, table.sends, table.recvs)) {
+    return check_ready(connections.comm());
+  }
   const DeviceTarget& target = launch.target();
   const int code = ranks > max_unrolled_ranks
                        ? launch_pieces<Call>(connections, table, target, Kernels::launch_wide)

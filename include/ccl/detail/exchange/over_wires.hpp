@@ -135,6 +135,8 @@ Result<void> exchange_on_device(const std::shared_ptr<Connections>& owner, const
   ExchangeWork work{wire_work(connections, Bytes{})};
   ExchangeBatches batches{table, connections.positions().ring(0)};
   CCL_TRY(Launch && launch, Launch::begin_on_device(owner, info, stream, std::move(lock)));
+  work.watch = connections.calls().watch;  // with the ticket of this call
+  if (!launch.same_messages(info.what, table.sends, table.recvs)) return check_ready(comm);
   int code = 0;
   do {
     const Index longest = batches.next(work);

@@ -68,6 +68,7 @@ class Launch {
   static Result<Launch> begin_queued(QueuedCall&& call, Stream stream, Lock lock,
                                      std::shared_ptr<void> keep);
   Result<void> start();
+  void leave_order();
   Result<void> check() const;
   Result<void> end_on_device(int cuda_code);
   Result<void> fail_queueing(CUstream_st* stream, Error error) const;

@@ -8,6 +8,7 @@
 #include <ccl/detail/runtime/connections.hpp>
 
 #include <memory>
+#include <utility>
 
 namespace ccl::detail {
 
@@ -38,11 +39,13 @@ Result<void> launch_over_peers(const std::shared_ptr<Connections>& connections,
   if (kernels == nullptr) return fail(no_device_code(*connections));
   // An empty message has no launch, because it has no tile whose flags could count it.
   if (given.layout.count == 0) return check_ready(connections->comm());
-  const PeerWork<R> work = work_of(*connections, given);
+  Launch::Lock lock{connections->calls().mutex};
+  PeerWork<R> work = work_of(*connections, given);
   if (max_elements(work) < 1) {
     return fail(scratch_too_small(*connections));  // a launch that has begun would fail all ranks
   }
-  CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream));
+  CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream, std::move(lock)));
+  work.watch = connections->calls().watch;  // with the ticket of this call
   return launch.finish(kernels(work, launch.target()));
 }
 

@@ -168,6 +168,8 @@ class Bootstrap {
   /// Sets the `Status` of every rank to `Errc::aborted` with this rank as the peer. An error that
   /// already names the rank at fault keeps its code. Does not block.
   void abort(const Error& error);
+  /// True if it has failed, and told the other ranks. Only in calls of the network thread.
+  bool has_failed() const;
   /// Ends the bootstrap gracefully. Collective. Ranks may then exit without an error on others.
   Result<void> finalize(std::optional<double> limit_s = {});
 
