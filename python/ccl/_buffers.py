@@ -129,7 +129,7 @@ def _device_of(array: Any, interface: dict, what: str) -> int:
             return found
     if 0 in interface["shape"]:
         return ANYWHERE
-    from ._gpu import device_at
+    from ._cuda import device_at
 
     address = interface["data"][0]
     number = device_at(address)

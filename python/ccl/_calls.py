@@ -379,7 +379,7 @@ class Calls:
         if self._device != CPU:
             if isinstance(stream, Stream):
                 raise InvalidUsageError("ccl.Stream is for CPU ranks; pass a CUDA stream")
-            from ._gpu import wait_for_producer
+            from ._cuda import wait_for_producer
 
             handle = cuda_stream(stream)
             for producer in {b.stream for b in buffers if b is not None and b.stream is not None}:
@@ -396,7 +396,7 @@ class Calls:
     def _keep(self, stream: Any, *buffers: Buffer | None) -> None:
         """Keeps the memory of a queued call until the stream has run it."""
         if isinstance(stream, Stream):
-            stream._kept.append(buffers)
+            stream._keep(buffers)
         elif self._device != CPU:
             tensors = [b.tensor for b in buffers if b is not None and b.tensor is not None]
             if tensors:

@@ -94,7 +94,7 @@ def reductions(n, me):
             out = torch.empty(5, dtype=dtype)
             dist.reduce_scatter(out, [t.clone() for t in values(me, count, dtype).chunk(n)], op)
             same(out, expected, f"reduce_scatter, {op} {dtype}")
-    if not GPUS:
+    if not GPUS and "uint8" in BUILT:
         check_bool(n, me)
     check_other_reductions(n, me)
 
@@ -550,11 +550,11 @@ def abort(n, me):
     raises(ccl.AbortedError, lambda: dist.all_reduce(torch.ones(1)), "rank 0")
 
 
-def main():
+def main(cases=None):
     limit = LATE_S if sys.argv[1].startswith("late") else 60
     dist.init_process_group("ccl_comm", timeout=timedelta(seconds=limit))
     for case in sys.argv[1:]:
-        globals()[case](dist.get_world_size(), dist.get_rank())
+        (cases or globals())[case](dist.get_world_size(), dist.get_rank())
         print(f"rank {dist.get_rank()}: {case} is right", flush=True)
     dist.destroy_process_group()
 

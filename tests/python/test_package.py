@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 import weakref
+from importlib import metadata
 from pathlib import Path
 
 import launch
@@ -46,6 +47,13 @@ class Package(unittest.TestCase):
         self.assertIn(f'VERSION "{ccl.__version__}"', cmake_version())
         for name in ccl.__all__:
             self.assertTrue(getattr(ccl, name) is not None, name)
+
+    def test_notices_of_libraries_that_are_compiled_in(self):
+        files = [file for file in metadata.files("ccl") or [] if "licenses" in file.parts]
+        text = "".join(file.read_text() for file in files)
+        self.assertIn("Apache License", text)
+        for name in ("fmt", "nlohmann", "pugixml", "nanobind", "robin-map", "CLI11", "Redistribution"):
+            self.assertIn(name, text)
 
     def test_every_code_has_an_exception(self):
         codes = "invalid_argument invalid_usage mismatch bad_setting no_transport no_device_code "
@@ -276,6 +284,13 @@ class Library(unittest.TestCase):
                     "print(ccl.nccl.is_enabled())")  # fmt: skip
             done = in_process(code, CCL_NCCL_LIBRARY=str(other))
             self.assertEqual(done.stdout, "False\n", done.stderr)
+
+    def test_a_relative_name_is_that_of_a_file_here(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(ccl.nccl.library(), Path(folder) / "own.so")
+            code = f"import os; os.chdir({folder!r}); import ccl; print(ccl.enable_nccl())"
+            done = in_process(code, CCL_NCCL_LIBRARY="own.so")
+            self.assertEqual(done.stdout, f"{folder}/own.so\n", done.stderr)
 
     def test_a_wheel_without_it_says_so(self):
         done = in_process(
