@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 from . import _core, _errors, nccl
 from ._cuda import on_device
@@ -171,7 +171,7 @@ def _moved(number: int) -> int:
     return _TYPES.get(name, _TYPES["half" if size == 2 else "int8"])
 
 
-def _check_options(given: dict, parent: dict) -> None:
+def _check_options(given: dict[str, Any], parent: dict[str, Any]) -> None:
     """Fails if a communicator that is derived from another has other options."""
     changed = [k for k, value in given.items() if value != parent[k] and k != "name"]
     if changed:
@@ -184,7 +184,7 @@ def _check_options(given: dict, parent: dict) -> None:
 class GpuCore:
     """Rank of a communicator of GPUs."""
 
-    def __init__(self, handle: int | None, device: int, given: dict) -> None:
+    def __init__(self, handle: int | None, device: int, given: dict[str, Any]) -> None:
         self._handle = handle
         self._device = device
         self._given = given
@@ -192,7 +192,7 @@ class GpuCore:
         self.ranks = self._number("ncclCommCount")
 
     @classmethod
-    def create(cls, ids: Sequence[bytes], rank: int, ranks: int, device: int, given: dict) -> GpuCore:
+    def create(cls, ids: Sequence[bytes], rank: int, ranks: int, device: int, given: dict[str, Any]) -> GpuCore:
         if len(ids) != 1:
             raise _errors.NotSupportedError(
                 f"a communicator of GPUs takes one id ({len(ids)} were given); pass the first"
@@ -241,14 +241,14 @@ class GpuCore:
     def dump(self, folder: str) -> None:
         _call("cclCommDump", self._comm(), folder.encode())
 
-    def split(self, color: int, key: int, options: dict) -> GpuCore | None:
+    def split(self, color: int, key: int, options: dict[str, Any]) -> GpuCore | None:
         _check_options(options, self._given)
         made = _Pointer()
         with on_device(self._device):
             _call("ncclCommSplit", self._comm(), color, key, ctypes.byref(made), None)
         return GpuCore(made.value, self._device, options) if made.value else None
 
-    def shrink(self, excluded: list[int], abort_parent: bool, options: dict) -> GpuCore:
+    def shrink(self, excluded: list[int], abort_parent: bool, options: dict[str, Any]) -> GpuCore:
         _check_options(options, self._given)
         made = _Pointer()
         ranks = (_Int * len(excluded))(*excluded)
@@ -279,33 +279,50 @@ class GpuCore:
     def status(self) -> None:
         _call("cclCommStatus", self._comm())
 
-    def all_reduce(self, send, recv, count, type, op, root, stream) -> None:
+    def all_reduce(
+        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int
+    ) -> None:
         _call("ncclAllReduce", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
 
-    def reduce_scatter(self, send, recv, count, type, op, root, stream) -> None:
+    def reduce_scatter(
+        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int
+    ) -> None:
         _call("ncclReduceScatter", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
 
-    def reduce(self, send, recv, count, type, op, root, stream) -> None:
+    def reduce(
+        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int
+    ) -> None:
         _call("ncclReduce", send, recv, count, _reduced(type), _OPS[op], root, self._comm(), stream)
 
-    def all_gather(self, send, recv, count, type, root, stream) -> None:
+    def all_gather(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclAllGather", send, recv, count, _moved(type), self._comm(), stream)
 
-    def all_to_all(self, send, recv, count, type, root, stream) -> None:
+    def all_to_all(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclAlltoAll", send, recv, count, _moved(type), self._comm(), stream)
 
-    def broadcast(self, send, recv, count, type, root, stream) -> None:
+    def broadcast(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclBroadcast", send, recv, count, _moved(type), root, self._comm(), stream)
 
-    def gather(self, send, recv, count, type, root, stream) -> None:
+    def gather(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclGather", send, recv, count, _moved(type), root, self._comm(), stream)
 
-    def scatter(self, send, recv, count, type, root, stream) -> None:
+    def scatter(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclScatter", send, recv, count, _moved(type), root, self._comm(), stream)
 
     def all_to_all_v(
-        self, send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type, stream
-    ) -> None:
+        self, send: int, send_counts: list[int], send_offsets: list[int], recv: int,
+        recv_counts: list[int], recv_offsets: list[int], type: int, stream: int,
+    ) -> None:  # fmt: skip
         size = _core.types[type][1]
         messages = []
         for peer in range(self.ranks):
@@ -314,7 +331,7 @@ class GpuCore:
         self.messages(messages, stream)
 
     @contextlib.contextmanager
-    def group(self):
+    def group(self) -> Iterator[None]:
         """Runs the calls of the block together, at its end."""
         _call("ncclGroupStart")
         try:
@@ -322,7 +339,7 @@ class GpuCore:
         finally:
             _call("ncclGroupEnd")
 
-    def messages(self, messages, stream) -> None:
+    def messages(self, messages: Sequence[tuple[bool, int, int, int, int]], stream: int) -> None:
         comm = self._comm()
         with self.group():
             for sends, address, count, number, peer in messages:

@@ -83,7 +83,7 @@ def cuda_stream(stream: Any) -> int:
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        return (protocol() if callable(protocol) else protocol)[1]
+        return int((protocol() if callable(protocol) else protocol)[1])
     for attribute in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, Numba
         handle = getattr(stream, attribute, None)
         if handle is not None:

@@ -462,6 +462,8 @@ def operators(n, me):
     raises(bad, lambda: ops.exchange_rows(data, counts[:-1], send_stride=4, recv_stride=4), "send_counts")
     raises(bad, lambda: ops.exchange_rows(data[1:], counts, send_stride=4, recv_stride=4), str(4 * n - 1))
     raises(bad, lambda: ops.exchange_rows(data.t(), counts, send_stride=4, recv_stride=4), "contiguous")
+    raises(bad, lambda: ops.exchange_rows(torch.tensor(1.0), counts, send_stride=1, recv_stride=1), "shape ()")
+    check_devices(bad, data, counts)
     alone = dist.new_group([me], use_local_synchronization=True)
     x, residual = torch.randn(3, 64).bfloat16(), torch.randn(3, 64).bfloat16()
     weight = torch.rand(64).bfloat16()
@@ -474,6 +476,16 @@ def operators(n, me):
     raises(bad, lambda: ops.all_reduce_add_rms_norm(x, residual[:2], group=alone), "residual", "(3, 64)")
     raises(NotImplementedError, lambda: ops.all_reduce_add_rms_norm(x.double(), group=alone), "double")
     raises(NotImplementedError, lambda: ops.all_reduce_add_rms_norm(x))  # CPU ranks; GPUs alone
+
+
+def check_devices(bad, data, counts):
+    """Tensors of one call that are on two devices, both of which count as those of GPUs."""
+    from ccl.torch import _devices, ops
+
+    real, _devices.is_gpu = _devices.is_gpu, lambda tensor: True
+    raises(bad, lambda: ops.exchange_rows(data, counts.to("meta"), send_stride=4, recv_stride=4), "cpu", "meta")
+    raises(bad, lambda: ops.all_reduce_add_rms_norm(data, data.to("meta")), "cpu", "meta")
+    _devices.is_gpu = real
 
 
 def training(n, me):

@@ -224,6 +224,33 @@ class Streams(unittest.TestCase):
             stream.synchronize()
             self.assertEqual(stream._kept, [])
 
+    def test_one_who_waits_leaves_the_arrays_of_later_calls(self):
+        """Of two threads that wait, the second ends when another call is queued."""
+        import threading
+
+        begun, gates = threading.Semaphore(0), [threading.Event() for _ in range(2)]
+        left = iter(gates)
+
+        class Queue:
+            def synchronize(self, limit):
+                gate = next(left)
+                begun.release()
+                gate.wait(30)
+
+        stream = ccl.Stream()
+        stream._queue = Queue()
+        stream._keep("the first call's")
+        threads = [threading.Thread(target=stream.synchronize) for _ in gates]
+        for thread in threads:
+            thread.start()
+            begun.acquire()
+        gates[0].set()
+        threads[0].join()
+        stream._keep("the second call's")
+        gates[1].set()
+        threads[1].join()
+        self.assertEqual(stream._kept, ["the second call's"])
+
     def test_a_dropped_stream_leaves_the_lock_to_other_ranks(self):
         """Its end waits for its call, which waits for a thread that needs the interpreter's lock."""
         code = "go.set(); del stream; assert box[0] == 1; thread.join(); print('done')"
