@@ -483,8 +483,9 @@ def check_devices(bad, data, counts):
     from ccl.torch import _devices, ops
 
     real, _devices.is_gpu = _devices.is_gpu, lambda tensor: True
-    raises(bad, lambda: ops.exchange_rows(data, counts.to("meta"), send_stride=4, recv_stride=4), "cpu", "meta")
-    raises(bad, lambda: ops.all_reduce_add_rms_norm(data, data.to("meta")), "cpu", "meta")
+    name, other = ops._name_of(None), torch.device("meta")  # the dispatcher would take the fake operator
+    raises(bad, lambda: ops._exchange_rows(data, counts.to(other), 4, None, 4, name), "cpu", "meta")
+    raises(bad, lambda: ops._add_rms_norm(data, data.to(other), None, 1e-6, None, name), "cpu", "meta")
     _devices.is_gpu = real
 
 

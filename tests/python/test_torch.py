@@ -156,9 +156,9 @@ class Torch(unittest.TestCase):
         ccl.torch.register()  # a second time
 
     def test_examples(self):
-        for example in sorted((ROOT / "examples/python").glob("*.py")):
-            with self.subTest(example=example.name):
-                run(example)
+        for example in ("ddp.py", "fsdp.py", "inference.py"):
+            with self.subTest(example=example):
+                run(ROOT / "examples/python" / example)
 
     def test_blocks_of_the_page_run(self):
         blocks = re.findall(r"(<!-- needs: gpu -->\n)?```python\n(.*?)```", PAGE.read_text(), re.S)
