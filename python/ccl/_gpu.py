@@ -262,8 +262,9 @@ class GpuCore:
 
     def finalize(self) -> None:
         handle = self._comm()
-        _call("ncclCommFinalize", handle)
-        _call("ncclCommDestroy", handle)
+        with on_device(self._device):  # also in a thread that has no context yet
+            _call("ncclCommFinalize", handle)
+            _call("ncclCommDestroy", handle)
         self._handle = None
 
     def abort(self, why: str) -> None:
