@@ -65,6 +65,8 @@ __all__ = [
     "enable_nccl",
     "include_dir",
     "nccl",
+    "ras",
+    "report",
     "show_versions",
     "topo",
     "versions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 from . import _core
 from ._errors import InvalidArgumentError
@@ -61,7 +61,7 @@ def _type_of_name(name: str, what: str) -> int:
     return number
 
 
-def _check_strides(shape, strides, what: str) -> None:
+def _check_strides(shape: Sequence[int], strides: Sequence[float] | None, what: str) -> None:
     """`strides` are in elements; None is contiguous."""
     if strides is None or 0 in shape:
         return
@@ -75,7 +75,7 @@ def _check_strides(shape, strides, what: str) -> None:
         expected *= extent
 
 
-def _from_interface(interface: dict, name: str, device: int, owner: Any, what: str) -> Buffer:
+def _from_interface(interface: dict[str, Any], name: str, device: int, owner: Any, what: str) -> Buffer:
     """Reads `__array_interface__` or `__cuda_array_interface__`."""
     shape = tuple(interface["shape"])
     address, readonly = interface["data"]
@@ -120,7 +120,7 @@ def _from_cuda(array: Any, what: str) -> Buffer:
     return _from_interface(interface, name, _device_of(array, interface, what), array, what)
 
 
-def _device_of(array: Any, interface: dict, what: str) -> int:
+def _device_of(array: Any, interface: dict[str, Any], what: str) -> int:
     """Returns the number of the CUDA device that has the array's memory."""
     device = getattr(array, "device", None)
     for attribute in ("index", "id"):  # torch, CuPy
@@ -129,7 +129,7 @@ def _device_of(array: Any, interface: dict, what: str) -> int:
             return found
     if 0 in interface["shape"]:
         return ANYWHERE
-    from ._gpu import device_at
+    from ._cuda import device_at
 
     address = interface["data"][0]
     number = device_at(address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Sequence
 
-from . import _core
+from . import _core, _options
 from ._buffers import CPU
 from ._calls import Calls
 from ._errors import InvalidArgumentError
@@ -66,39 +66,6 @@ class UniqueId:
 
     def __repr__(self) -> str:
         return "UniqueId(...)"  # it holds a secret
-
-
-def _options(given: dict) -> _core.Options:
-    options = _core.Options()
-    options.timeout_s = given["timeout"]
-    options.init_timeout_s = given["init_timeout"]
-    options.check = given["check"]
-    options.memory_budget_bytes = given["memory_budget"]
-    options.channels = given["channels"]
-    options.name = given["name"]
-    options.tune_file = given["tune_file"]
-    return options
-
-
-_DEFAULTS = {
-    "timeout": None,
-    "init_timeout": None,
-    "check": None,
-    "memory_budget": None,
-    "channels": None,
-    "name": "",
-    "tune_file": "",
-}
-
-
-def _engine_options(given: dict) -> dict:
-    unknown = sorted(set(given) - set(_DEFAULTS))
-    if unknown:
-        raise TypeError(
-            f"unknown option{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}; take "
-            f"{', '.join(_DEFAULTS)}"
-        )
-    return _DEFAULTS | given
 
 
 class Communicator(Calls):
@@ -163,15 +130,22 @@ class Communicator(Calls):
         device: int | None = None,
         **options: Any,
     ) -> None:
-        given = _engine_options(options)
+        given = _options.complete(options)
         ids = [id] if isinstance(id, UniqueId) else list(id)
+        for one in ids:
+            if not isinstance(one, UniqueId):
+                raise TypeError(
+                    f"id is, or has, a {type(one).__name__}; give a ccl.UniqueId, or several "
+                    "(UniqueId(data) makes one from its bytes)"
+                )
         if not ids:
             raise InvalidArgumentError(
                 "a communicator needs the id that all ranks hold, and none was given; pass one of "
                 "UniqueId.create"
             )
         if device is None:
-            self._core: Any = _core.Core.create([one.bytes for one in ids], rank, ranks, _options(given))
+            made = _options.for_engine(given)
+            self._core: Any = _core.Core.create([one.bytes for one in ids], rank, ranks, made)
             self._device = CPU
         else:
             from ._gpu import GpuCore
@@ -181,7 +155,7 @@ class Communicator(Calls):
         self._given = given
 
     @classmethod
-    def _wrap(cls, core: Any, device: int, given: dict) -> Communicator:
+    def _wrap(cls, core: Any, device: int, given: _options.Given) -> Communicator:
         made = cls.__new__(cls)
         made._core, made._device, made._given = core, device, given
         return made
@@ -197,9 +171,9 @@ class Communicator(Calls):
         device : int, "local" or None
             ``"local"``: the CUDA device with the number of this rank on its host.
         """
-        given = _engine_options(options)
+        given = _options.complete(options)
         if device is None:
-            return cls._wrap(_core.Core.from_env(_options(given)), CPU, given)
+            return cls._wrap(_core.Core.from_env(_options.for_engine(given)), CPU, given)
         if isinstance(device, str) and device != "local":
             raise InvalidArgumentError(f'there is no device "{device}"; take a number or "local"')
         data, rank, ranks, local, _ = _core.launched()
@@ -212,8 +186,8 @@ class Communicator(Calls):
 
         The interpreter's lock is free while a rank waits, so threads make progress.
         """
-        given = _engine_options(options)
-        made = _core.Core.create_all(ranks, _options(given))
+        given = _options.complete(options)
+        made = _core.Core.create_all(ranks, _options.for_engine(given))
         return [cls._wrap(core, CPU, given) for core in made]
 
     # What it is.
@@ -226,17 +200,17 @@ class Communicator(Calls):
     @property
     def name(self) -> str:
         """Name in messages."""
-        return self._given["name"]
+        return str(self._given["name"])
 
     @property
     def memory_used(self) -> int:
         """Bytes of connections and scratch memory that this rank has allocated."""
-        return self._core.memory_used
+        return int(self._core.memory_used)
 
     def host(self, rank: int) -> str:
         """Returns the name of the host of `rank`."""
         self._check_rank(rank, "rank")
-        return self._core.host(rank)
+        return str(self._core.host(rank))
 
     def __repr__(self) -> str:
         name = f", name={self.name!r}" if self.name else ""
@@ -259,7 +233,7 @@ class Communicator(Calls):
         -------
         Communicator or None
         """
-        given = self._given | _only_known(options)
+        given = self._given | _options.known(options)
         made = self._core.split(
             -1 if color is None else color, self.rank if key is None else key, self._taken(given)
         )
@@ -279,7 +253,7 @@ class Communicator(Calls):
         abort_parent : bool
             Ends operations of this communicator that wait for an excluded rank.
         """
-        given = self._given | _only_known(options)
+        given = self._given | _options.known(options)
         made = self._core.shrink(list(excluded), abort_parent, self._taken(given))
         return self._wrap(made, self._device, given)
 
@@ -304,7 +278,7 @@ class Communicator(Calls):
 
     def report(self) -> str:
         """Returns the state of all ranks, and the rank that is behind. Takes at most 2 s."""
-        return self._core.report()
+        return str(self._core.report())
 
     def dump(self, folder: str | os.PathLike[str]) -> None:
         """Writes the operations that this rank remembers to files in `folder`, which exists.
@@ -324,11 +298,6 @@ class Communicator(Calls):
         else:
             self.abort(f"rank {self.rank} left its block with {kind.__name__}: {error}")
 
-    def _taken(self, given: dict) -> Any:
+    def _taken(self, given: _options.Given) -> Any:
         """Returns the options as the engine takes them."""
-        return _options(given) if self._device == CPU else given
-
-
-def _only_known(options: dict) -> dict:
-    _engine_options(options)
-    return options
+        return _options.for_engine(given) if self._device == CPU else given

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AbortedError",
     "BadSettingError",
@@ -61,12 +63,12 @@ class Error(RuntimeError):
         self.host = host
         self.transport = transport
 
-    def __reduce__(self):  # pickles, as multiprocessing sends exceptions
+    def __reduce__(self) -> tuple[Any, ...]:  # pickles, as multiprocessing sends exceptions
         state = {k: getattr(self, k) for k in ("rank", "peer", "os_code", "host", "transport")}
         return (_rebuild, (type(self), self.args[0], state, self.code))
 
 
-def _rebuild(kind, message, state, code):
+def _rebuild(kind: type[Error], message: str, state: dict[str, Any], code: str) -> Error:
     made = kind(message, **state)
     made.code = code
     return made

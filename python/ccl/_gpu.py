@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 from . import _core, _errors, nccl
+from ._cuda import on_device
 
 # Numbers of NCCL's interface for those of _core.types.
 _TYPES = {
@@ -44,7 +45,12 @@ class _Options(ctypes.Structure):
     ]
 
     @classmethod
-    def of(cls, given: dict) -> _Options:
+    def of(cls, given: dict[str, Any]) -> _Options:
+        for name in ("timeout", "init_timeout", "memory_budget", "channels"):
+            if given[name] is not None and not given[name] >= 0:  # a negative number means "as it is"
+                raise _errors.InvalidArgumentError(
+                    f"{name} is {given[name]}; give a number that is not negative, or None"
+                )
         number = {k: -1 if given[k] is None else given[k] for k in
                   ("timeout", "init_timeout", "memory_budget", "check", "channels")}  # fmt: skip
         text = {k: given[k].encode() or None for k in ("name", "tune_file")}
@@ -165,78 +171,7 @@ def _moved(number: int) -> int:
     return _TYPES.get(name, _TYPES["half" if size == 2 else "int8"])
 
 
-_POINTER_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-_EVENT_DISABLE_TIMING = 2
-CAPTURE_MODE_RELAXED = 2
-_LEGACY_STREAM = 1  # 0 means it too
-
-
-def _driver() -> ctypes.CDLL | None:
-    """Returns CUDA's driver; None if there is none."""
-    try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-
-
-def device_at(address: int) -> int | None:
-    """Returns the number of the CUDA device that has the memory; None if none has it."""
-    driver = _driver()
-    found = _Int()
-    if driver is None or driver.cuInit(0) != 0:
-        return None
-    result = driver.cuPointerGetAttribute(
-        ctypes.byref(found), _POINTER_DEVICE_ORDINAL, ctypes.c_uint64(address)
-    )
-    return found.value if result == 0 and found.value >= 0 else None
-
-
-def _check(result: int, text: str) -> None:
-    if result != 0:
-        raise _errors.create("cuda", text.format(f"CUresult {result}"), -1, -1, result, "", "")
-
-
-def wait_for_producer(device: int, producer: int, consumer: int) -> None:
-    """Lets the stream `consumer` wait for what the stream `producer` has been given so far."""
-    if (producer or _LEGACY_STREAM) == (consumer or _LEGACY_STREAM):
-        return
-    _use_device(device)
-    driver = _driver()
-    if driver is None:
-        raise _errors.create(
-            "cuda",
-            f"an array names CUDA stream {producer}, and CUDA's driver (libcuda.so.1) is not there",
-            -1, -1, 0, "", "",
-        )  # fmt: skip
-    text = f"CUDA stream {consumer} cannot wait for stream {producer} of an array ({{}})"
-    event = _Pointer()
-    _check(driver.cuEventCreate(ctypes.byref(event), _EVENT_DISABLE_TIMING), text)
-    try:
-        _check(driver.cuEventRecord(event, _Pointer(producer)), text)
-        _check(driver.cuStreamWaitEvent(_Pointer(consumer), event, 0), text)
-    finally:
-        driver.cuEventDestroy_v2(event)
-
-
-_contexts: dict[int, ctypes.c_void_p] = {}  # primary contexts, by device
-
-
-def _use_device(device: int) -> None:
-    """Makes the device's primary context that of this thread."""
-    driver = _driver()
-    if driver is None:
-        return  # the library says what is missing
-    text = f"CUDA device {device} cannot be used ({{}}); check the number and CUDA_VISIBLE_DEVICES"
-    if device not in _contexts:
-        context, handle = _Pointer(), _Int()
-        _check(driver.cuInit(0), text)
-        _check(driver.cuDeviceGet(ctypes.byref(handle), device), text)
-        _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), text)
-        _contexts[device] = context
-    _check(driver.cuCtxSetCurrent(_contexts[device]), text)
-
-
-def _check_options(given: dict, parent: dict) -> None:
+def _check_options(given: dict[str, Any], parent: dict[str, Any]) -> None:
     """Fails if a communicator that is derived from another has other options."""
     changed = [k for k, value in given.items() if value != parent[k] and k != "name"]
     if changed:
@@ -249,7 +184,7 @@ def _check_options(given: dict, parent: dict) -> None:
 class GpuCore:
     """Rank of a communicator of GPUs."""
 
-    def __init__(self, handle: int | None, device: int, given: dict) -> None:
+    def __init__(self, handle: int | None, device: int, given: dict[str, Any]) -> None:
         self._handle = handle
         self._device = device
         self._given = given
@@ -257,18 +192,18 @@ class GpuCore:
         self.ranks = self._number("ncclCommCount")
 
     @classmethod
-    def create(cls, ids: Sequence[bytes], rank: int, ranks: int, device: int, given: dict) -> GpuCore:
+    def create(cls, ids: Sequence[bytes], rank: int, ranks: int, device: int, given: dict[str, Any]) -> GpuCore:
         if len(ids) != 1:
             raise _errors.NotSupportedError(
                 f"a communicator of GPUs takes one id ({len(ids)} were given); pass the first"
             )
         _load()
-        _use_device(device)
         id = _Id()
         ctypes.memmove(ctypes.byref(id), ids[0], 128)
         made = _Pointer()
         options = _Options.of(given)
-        _call("cclCommInitRank", ctypes.byref(made), ranks, id, rank, ctypes.byref(options))
+        with on_device(device):
+            _call("cclCommInitRank", ctypes.byref(made), ranks, id, rank, ctypes.byref(options))
         return cls(made.value, device, given)
 
     def _number(self, name: str) -> int:
@@ -306,20 +241,20 @@ class GpuCore:
     def dump(self, folder: str) -> None:
         _call("cclCommDump", self._comm(), folder.encode())
 
-    def split(self, color: int, key: int, options: dict) -> GpuCore | None:
+    def split(self, color: int, key: int, options: dict[str, Any]) -> GpuCore | None:
         _check_options(options, self._given)
-        _use_device(self._device)
         made = _Pointer()
-        _call("ncclCommSplit", self._comm(), color, key, ctypes.byref(made), None)
+        with on_device(self._device):
+            _call("ncclCommSplit", self._comm(), color, key, ctypes.byref(made), None)
         return GpuCore(made.value, self._device, options) if made.value else None
 
-    def shrink(self, excluded: list[int], abort_parent: bool, options: dict) -> GpuCore:
+    def shrink(self, excluded: list[int], abort_parent: bool, options: dict[str, Any]) -> GpuCore:
         _check_options(options, self._given)
-        _use_device(self._device)
         made = _Pointer()
         ranks = (_Int * len(excluded))(*excluded)
-        _call("ncclCommShrink", self._comm(), ranks, len(excluded), ctypes.byref(made), None,
-              int(abort_parent))  # fmt: skip
+        with on_device(self._device):
+            _call("ncclCommShrink", self._comm(), ranks, len(excluded), ctypes.byref(made), None,
+                  int(abort_parent))  # fmt: skip
         return GpuCore(made.value, self._device, options)
 
     def barrier(self) -> None:
@@ -327,8 +262,9 @@ class GpuCore:
 
     def finalize(self) -> None:
         handle = self._comm()
-        _call("ncclCommFinalize", handle)
-        _call("ncclCommDestroy", handle)
+        with on_device(self._device):  # also in a thread that has no context yet
+            _call("ncclCommFinalize", handle)
+            _call("ncclCommDestroy", handle)
         self._handle = None
 
     def abort(self, why: str) -> None:
@@ -344,33 +280,50 @@ class GpuCore:
     def status(self) -> None:
         _call("cclCommStatus", self._comm())
 
-    def all_reduce(self, send, recv, count, type, op, root, stream) -> None:
+    def all_reduce(
+        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int
+    ) -> None:
         _call("ncclAllReduce", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
 
-    def reduce_scatter(self, send, recv, count, type, op, root, stream) -> None:
+    def reduce_scatter(
+        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int
+    ) -> None:
         _call("ncclReduceScatter", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
 
-    def reduce(self, send, recv, count, type, op, root, stream) -> None:
+    def reduce(
+        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int
+    ) -> None:
         _call("ncclReduce", send, recv, count, _reduced(type), _OPS[op], root, self._comm(), stream)
 
-    def all_gather(self, send, recv, count, type, root, stream) -> None:
+    def all_gather(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclAllGather", send, recv, count, _moved(type), self._comm(), stream)
 
-    def all_to_all(self, send, recv, count, type, root, stream) -> None:
+    def all_to_all(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclAlltoAll", send, recv, count, _moved(type), self._comm(), stream)
 
-    def broadcast(self, send, recv, count, type, root, stream) -> None:
+    def broadcast(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclBroadcast", send, recv, count, _moved(type), root, self._comm(), stream)
 
-    def gather(self, send, recv, count, type, root, stream) -> None:
+    def gather(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclGather", send, recv, count, _moved(type), root, self._comm(), stream)
 
-    def scatter(self, send, recv, count, type, root, stream) -> None:
+    def scatter(
+        self, send: int, recv: int, count: int, type: int, root: int, stream: int
+    ) -> None:
         _call("ncclScatter", send, recv, count, _moved(type), root, self._comm(), stream)
 
     def all_to_all_v(
-        self, send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type, stream
-    ) -> None:
+        self, send: int, send_counts: list[int], send_offsets: list[int], recv: int,
+        recv_counts: list[int], recv_offsets: list[int], type: int, stream: int,
+    ) -> None:  # fmt: skip
         size = _core.types[type][1]
         messages = []
         for peer in range(self.ranks):
@@ -379,7 +332,7 @@ class GpuCore:
         self.messages(messages, stream)
 
     @contextlib.contextmanager
-    def group(self):
+    def group(self) -> Iterator[None]:
         """Runs the calls of the block together, at its end."""
         _call("ncclGroupStart")
         try:
@@ -387,7 +340,7 @@ class GpuCore:
         finally:
             _call("ncclGroupEnd")
 
-    def messages(self, messages, stream) -> None:
+    def messages(self, messages: Sequence[tuple[bool, int, int, int, int]], stream: int) -> None:
         comm = self._comm()
         with self.group():
             for sends, address, count, number, peer in messages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 from . import _core
@@ -22,6 +23,7 @@ class Stream:
     def __init__(self) -> None:
         self._queue = _core.HostStream()
         self._kept: list[Any] = []
+        self._keeping = threading.Lock()
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Blocks until all queued calls have run, and raises the first failure among them.
@@ -41,15 +43,18 @@ class Stream:
             raise InvalidArgumentError(
                 f"timeout is {limit}; give seconds, or None to wait without limit"
             )
-        kept = len(self._kept)
+        with self._keeping:  # what other threads queue from here on is not waited for
+            kept, self._kept = self._kept, []
         try:
             self._queue.synchronize(0.0 if limit > _NO_LIMIT else limit)
-        except TimeoutError:
+        except (TimeoutError, KeyboardInterrupt):  # the calls stay queued
+            with self._keeping:
+                self._kept = kept + self._kept
             raise
-        except Exception:
-            del self._kept[:kept]
-            raise
-        del self._kept[:kept]
+
+    def _keep(self, buffers: tuple[Any, ...]) -> None:
+        with self._keeping:
+            self._kept.append(buffers)
 
     def __enter__(self) -> Stream:
         return self
@@ -63,10 +68,11 @@ def record(tensors: list[Any], handle: int, device: int) -> None:
     """Tells PyTorch's allocator that the stream uses the tensors."""
     import torch  # type: ignore[import-not-found]
 
-    if torch.cuda.current_stream(device).cuda_stream != handle:
+    stream = torch.cuda.current_stream(device)
+    if stream.cuda_stream != handle:
         stream = torch.cuda.ExternalStream(handle, device=device)
-        for tensor in tensors:
-            tensor.record_stream(stream)
+    for tensor in tensors:  # nothing for one that was allocated on this stream
+        tensor.record_stream(stream)
 
 
 def cuda_stream(stream: Any) -> int:
@@ -77,7 +83,7 @@ def cuda_stream(stream: Any) -> int:
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        return (protocol() if callable(protocol) else protocol)[1]
+        return int((protocol() if callable(protocol) else protocol)[1])
     for attribute in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, Numba
         handle = getattr(stream, attribute, None)
         if handle is not None:

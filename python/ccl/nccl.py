@@ -27,7 +27,7 @@ def library() -> Path:
         This wheel was built without it, or the named file does not exist.
     """
     named = os.environ.get("CCL_NCCL_LIBRARY")
-    path = Path(named) if named else _library
+    path = Path(named).absolute() if named else _library  # a name alone is searched for elsewhere
     if not path.exists():
         reason = (
             f"CCL_NCCL_LIBRARY names {path}, which does not exist"

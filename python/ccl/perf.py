@@ -42,7 +42,8 @@ def run(*arguments: str, timeout: float | None = None) -> dict[str, Any]:
             [_tools.path("ccl_perf"), *arguments, "--json", file.name],
             check=True, capture_output=True, text=True, timeout=timeout,
         )  # fmt: skip
-        return json.load(file)
+        results: dict[str, Any] = json.load(file)
+        return results
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import torch
 from ccl.torch import _devices
 
 log: list[tuple] = []
+capturing = False  # streams capture a graph
 
 
 class Stream:
@@ -29,12 +30,18 @@ class Stream:
 class Event:
     on = None
     ended = True
+    broken = False
+    captured = False
 
     def record(self, stream):
-        self.on = stream.name
+        self.on, self.captured = stream.name, capturing
         log.append(("record", stream.name))
 
     def query(self):
+        if Event.broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        if self.captured:
+            raise RuntimeError("CUDA error: operation not permitted on an event last recorded in a capture")
         return Event.ended
 
 
@@ -57,7 +64,7 @@ class Streams:
             self.current = before
 
     def is_current_stream_capturing(self):
-        return False
+        return capturing
 
     def current_device(self):
         return 0

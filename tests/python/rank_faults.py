@@ -74,6 +74,13 @@ def arguments(comm):
     raises(bad, lambda: comm.exchange([("put", data, 0)]), "put")
     raises(bad, lambda: ccl.UniqueId(b"x"), "128 bytes", "1")
     raises(TypeError, lambda: ccl.Communicator.from_env(time_out=1), "time_out", "timeout")
+    for name, value in {"timeout": "5", "channels": 1.5, "name": None, "check": "yes"}.items():
+        wrong = {name: value}
+        raises(TypeError, lambda: ccl.Communicator.from_env(**wrong), name, repr(value))
+        raises(TypeError, lambda: comm.split(0, **wrong), name, repr(value))
+    raises(TypeError, lambda: ccl.Communicator(b"x", 0, 1), "int", "ccl.UniqueId")
+    raises(TypeError, lambda: comm.broadcast(data, root="0"), "root is '0'", "str")
+    raises(TypeError, lambda: comm.send(data, 1.0), "to is 1.0", "float")
     raises(bad, lambda: ccl.Communicator.from_env(device="gpu"), '"gpu"', '"local"')
     raises(ccl.InvalidUsageError, lambda: comm.all_reduce(data, stream=3), "int", "ccl.Stream")
     if not has_library():

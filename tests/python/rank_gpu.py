@@ -9,7 +9,7 @@ import types
 import numpy as np
 
 import ccl
-from ccl import _gpu
+from ccl import _cuda
 
 
 class Played:
@@ -37,8 +37,18 @@ class Unnamed(Played):
 class Driver:
     """Takes the place of CUDA's driver, and records the calls."""
 
-    def __init__(self):
+    def __init__(self, context=0x77):
         self.calls = []
+        self.context = context  # of this thread
+
+    def cuCtxGetCurrent(self, found):
+        found._obj.value = self.context
+        return 0
+
+    def cuCtxSetCurrent(self, context):
+        self.calls.append(("cuCtxSetCurrent", context.value))
+        self.context = context.value
+        return 0
 
     def __getattr__(self, name):
         def call(*given):
@@ -53,8 +63,8 @@ class Driver:
 def check_producer_streams(comm):
     """The call's stream waits for the stream that the array names."""
     data, out = np.ones(4, "float32"), Played(np.empty(4, "float32"))
-    real, driver = _gpu._driver, Driver()
-    _gpu._driver = lambda: driver
+    real, driver = _cuda.driver, Driver()
+    _cuda.driver = lambda: driver
     try:
         comm.all_reduce(Played(data, stream=0), out=out, stream=0)
         assert driver.calls == [], driver.calls
@@ -62,31 +72,36 @@ def check_producer_streams(comm):
         assert driver.calls == [], driver.calls
         comm.all_reduce(Played(data, stream=5), out=out, stream=0)
         names = [name for name, _ in driver.calls]
-        assert names[-4:] == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent",
-                              "cuEventDestroy_v2"], names  # fmt: skip
-        assert driver.calls[-3] == ("cuEventRecord", 5), driver.calls
+        assert names[-6:] == ["cuCtxSetCurrent", "cuEventCreate", "cuEventRecord", "cuStreamWaitEvent",
+                              "cuEventDestroy_v2", "cuCtxSetCurrent"], names  # fmt: skip
+        assert driver.calls[-4] == ("cuEventRecord", 5), driver.calls
+        assert driver.context == 0x77, "the thread has another device after the call"
+        part = comm.split(0)
+        assert driver.context == 0x77, "the thread has another device after a split"
+        assert driver.calls[-1] == ("cuCtxSetCurrent", 0x77), driver.calls
+        part.finalize()
     finally:
-        _gpu._driver = real
-        _gpu._contexts.clear()
+        _cuda.driver = real
+        _cuda._contexts.clear()
 
 
 def check_tensors_are_recorded():
-    """PyTorch is told of streams other than its current one."""
+    """PyTorch is told of the stream, which may differ from that of the allocation."""
     from ccl import _stream
 
-    told = []
+    told, current = [], types.SimpleNamespace(cuda_stream=7)
     tensor = types.SimpleNamespace(record_stream=told.append)
     cuda = types.SimpleNamespace(
-        current_stream=lambda device: types.SimpleNamespace(cuda_stream=7),
+        current_stream=lambda device: current,
         ExternalStream=lambda handle, device: (handle, device),
     )
     before = sys.modules.get("torch")
     sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
     try:
         _stream.record([tensor], 7, 0)
-        assert told == [], told
+        assert told == [current], told
         _stream.record([tensor], 9, 0)
-        assert told == [(9, 0)], told
+        assert told[1:] == [(9, 0)], told
     finally:
         if before is None:
             del sys.modules["torch"]
@@ -175,6 +190,9 @@ def main():
         (lambda: ccl.Communicator([ccl.UniqueId.create()] * 2, 0, 1, device=0),
          ccl.NotSupportedError),
         (lambda: ccl.Communicator([], 0, 1, device=0), ccl.InvalidArgumentError),
+        (lambda: ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=0, timeout=-1), ccl.InvalidArgumentError),
+        (lambda: ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=0, init_timeout=float("nan")),
+         ccl.InvalidArgumentError),
     ):  # fmt: skip
         try:
             call()

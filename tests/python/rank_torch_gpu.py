@@ -39,6 +39,10 @@ def communicator_torch(n, me):
     """Communicator with tensors, on streams that the caller gives."""
     comm = ccl.Communicator.from_env(device="local", timeout=60)
     assert comm.device == me and comm.memory_used > 0 and comm.host(0)
+    torch.cuda.set_device(1 - me)  # the package leaves the device of the thread as it is
+    comm.split(me).finalize()
+    assert torch.cuda.current_device() == 1 - me
+    torch.cuda.set_device(me)
     for dtype in (torch.float32, torch.bfloat16):
         for count in (1, 1000, 1 << 20):
             data = torch.full((count,), me + 1.0, dtype=dtype, device="cuda")
@@ -190,7 +194,10 @@ def graphs(n, me):
             work = dist.all_reduce(data, async_op=not sync)
             if work is not None:
                 work.wait()
-            dist.all_gather_into_tensor(out, data * 2)
+            work = dist.all_gather_into_tensor(out, data * 2, async_op=not sync)
+            torch.full((1000,), -7.0, device="cuda")  # takes the memory of the input, if it is free
+            if work is not None:
+                work.wait()
 
         with torch.cuda.stream(side):
             calls()
@@ -198,6 +205,7 @@ def graphs(n, me):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=side):
             calls()
+        dist.barrier()
         for step in range(3):
             data.fill_(me + step)
             graph.replay()

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 import weakref
+from importlib import metadata
 from pathlib import Path
 
 import launch
@@ -46,6 +47,13 @@ class Package(unittest.TestCase):
         self.assertIn(f'VERSION "{ccl.__version__}"', cmake_version())
         for name in ccl.__all__:
             self.assertTrue(getattr(ccl, name) is not None, name)
+
+    def test_notices_of_libraries_that_are_compiled_in(self):
+        files = [file for file in metadata.files("ccl") or [] if "licenses" in file.parts]
+        text = "".join(file.read_text() for file in files)
+        self.assertIn("Apache License", text)
+        for name in ("fmt", "nlohmann", "pugixml", "nanobind", "robin-map", "CLI11", "Redistribution"):
+            self.assertIn(name, text)
 
     def test_every_code_has_an_exception(self):
         codes = "invalid_argument invalid_usage mismatch bad_setting no_transport no_device_code "
@@ -216,6 +224,33 @@ class Streams(unittest.TestCase):
             stream.synchronize()
             self.assertEqual(stream._kept, [])
 
+    def test_one_who_waits_leaves_the_arrays_of_later_calls(self):
+        """Of two threads that wait, the second ends when another call is queued."""
+        import threading
+
+        begun, gates = threading.Semaphore(0), [threading.Event() for _ in range(2)]
+        left = iter(gates)
+
+        class Queue:
+            def synchronize(self, limit):
+                gate = next(left)
+                begun.release()
+                gate.wait(30)
+
+        stream = ccl.Stream()
+        stream._queue = Queue()
+        stream._keep("the first call's")
+        threads = [threading.Thread(target=stream.synchronize) for _ in gates]
+        for thread in threads:
+            thread.start()
+            begun.acquire()
+        gates[0].set()
+        threads[0].join()
+        stream._keep("the second call's")
+        gates[1].set()
+        threads[1].join()
+        self.assertEqual(stream._kept, ["the second call's"])
+
     def test_a_dropped_stream_leaves_the_lock_to_other_ranks(self):
         """Its end waits for its call, which waits for a thread that needs the interpreter's lock."""
         code = "go.set(); del stream; assert box[0] == 1; thread.join(); print('done')"
@@ -276,6 +311,13 @@ class Library(unittest.TestCase):
                     "print(ccl.nccl.is_enabled())")  # fmt: skip
             done = in_process(code, CCL_NCCL_LIBRARY=str(other))
             self.assertEqual(done.stdout, "False\n", done.stderr)
+
+    def test_a_relative_name_is_that_of_a_file_here(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(ccl.nccl.library(), Path(folder) / "own.so")
+            code = f"import os; os.chdir({folder!r}); import ccl; print(ccl.enable_nccl())"
+            done = in_process(code, CCL_NCCL_LIBRARY="own.so")
+            self.assertEqual(done.stdout, f"{folder}/own.so\n", done.stderr)
 
     def test_a_wheel_without_it_says_so(self):
         done = in_process(

@@ -103,14 +103,37 @@ class Torch(unittest.TestCase):
             with self.subTest(case=case):
                 run("rank_torch.py", case)
 
+    def test_orders_of_memory_and_refusals(self):
+        run("rank_torch_life.py", "orders", "refusals")
+
+    def test_callbacks_that_call_the_group(self):
+        run("rank_torch_life.py", "callbacks")
+
+    def test_ends_of_groups(self):
+        for case in ("late_end", "one_store", "forked"):
+            with self.subTest(case=case):
+                run("rank_torch_life.py", case)
+
+    def test_failed_and_late_parts(self):
+        for case in ("late_coalesced", "broken_message"):
+            with self.subTest(case=case):
+                run("rank_torch_life.py", case, ranks=2)
+
+    def test_a_process_that_ends_with_an_exception(self):
+        """Its calls are not done; it ends at once, and the others are told the exception."""
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(launch.free_port()), "OMP_NUM_THREADS": "1"}
+        results = launch.wait(launch.start("rank_torch_exit.py", 2, environment=shared), limit=90)
+        self.assertEqual([code for code, _ in results], [0, 1], results)
+        self.assertIn("rank 1 ended with KeyError", results[0][1])
+
     def test_abort_ends_waits(self):
         run("rank_torch.py", "abort")
 
-    def run_played(self, *cases, ranks=3):
+    def run_played(self, *cases, ranks=3, script="rank_torch.py"):
         """Tensors count as those of GPUs, and libnccl for CPU ranks serves them."""
         for case in cases:
             with self.subTest(case=case):
-                run("rank_torch.py", *case.split(), ranks=ranks, environment={"PLAYED_CUDA": "1"})
+                run(script, *case.split(), ranks=ranks, environment={"PLAYED_CUDA": "1"})
 
     @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
     def test_played_gpus(self):
@@ -120,6 +143,11 @@ class Torch(unittest.TestCase):
     def test_played_gpus_streams_and_failures(self):
         self.run_played("played_calls", "failed_communicator", "late", "operators")
 
+    @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
+    def test_played_gpus_graphs_orders_and_ends(self):
+        self.run_played("orders refusals captured", "broken_device", "broken_batch", "played_end",
+                        script="rank_torch_life.py")  # fmt: skip
+
     def test_name_of_another_vendor_is_left_alone(self):
         import ccl.torch
 
@@ -128,9 +156,9 @@ class Torch(unittest.TestCase):
         ccl.torch.register()  # a second time
 
     def test_examples(self):
-        for example in sorted((ROOT / "examples/python").glob("*.py")):
-            with self.subTest(example=example.name):
-                run(example)
+        for example in ("ddp.py", "fsdp.py", "inference.py"):
+            with self.subTest(example=example):
+                run(ROOT / "examples/python" / example)
 
     def test_blocks_of_the_page_run(self):
         blocks = re.findall(r"(<!-- needs: gpu -->\n)?```python\n(.*?)```", PAGE.read_text(), re.S)

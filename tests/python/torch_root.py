@@ -7,6 +7,7 @@ Python 3.12 or later with headers for a wheel that Debian's Python takes.
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,8 +62,20 @@ def fill(root, wheel):
         shutil.rmtree(folder, ignore_errors=True)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
+    add_libraries(root, site)
     for folder in TESTED:
         shutil.copytree(ROOT / folder, sources / folder)
+
+
+def add_libraries(root, site):
+    """Copies shared libraries of this machine that the package needs and the root lacks, as fmt."""
+    folder = root / "usr/lib/x86_64-linux-gnu"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in site.rglob("*.so*"):
+        said = subprocess.run(["ldd", file], capture_output=True, text=True).stdout
+        for name, path in re.findall(r"(lib(?:fmt|pugixml)\S*) => (/\S+)", said):
+            if not (folder / name).exists():
+                shutil.copy(path, folder / name)
 
 
 def main():

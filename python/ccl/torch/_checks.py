@@ -48,6 +48,13 @@ def check_count(given: list, ranks: int, what: str) -> None:
         )
 
 
+def check_pairs(outputs: list, inputs: list, what: str) -> None:
+    if len(outputs) != len(inputs) or not outputs:
+        raise InvalidArgumentError(
+            f"{what} has {len(outputs)} outputs and {len(inputs)} inputs; give one output for each input"
+        )
+
+
 def check_type(one: torch.Tensor, other: torch.Tensor, what: str) -> None:
     if one.dtype != other.dtype:
         raise InvalidArgumentError(
@@ -55,8 +62,23 @@ def check_type(one: torch.Tensor, other: torch.Tensor, what: str) -> None:
         )
 
 
-def flat(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.as_strided((tensor.numel(),), (1,))
+def in_order(tensor: torch.Tensor, *, read: bool = True) -> torch.Tensor:
+    """Returns `tensor`, or memory for its elements in the order of its indices if it has another.
+
+    Such a copy has the tensor's elements if `read`; `write_back` returns its elements.
+    """
+    if tensor.is_contiguous():
+        return tensor
+    if read:
+        return tensor.contiguous()
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def write_back(tensor: torch.Tensor, used: torch.Tensor) -> None:
+    """Writes what `in_order` made for `tensor` into it."""
+    if used is not tensor:
+        with torch.no_grad():
+            tensor.copy_(used)
 
 
 def joined(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Callable
 from .._communicator import Communicator
 from .._errors import Error
 from ._checks import blocks, seconds
-from ._work import Line, Work, timed_out
+from ._work import Line, Work, report_of, timed_out
 
 
 class CpuEngine:
@@ -36,7 +36,7 @@ class CpuEngine:
     def expired(self, what: str, limit: float, ends: bool) -> Exception:
         """Returns the error of a call that is not done after `limit` seconds."""
         text = f"{what} of rank {self.rank} is not done after {limit:g} s"
-        error = timed_out(f"{text}; {self.comm.report()}", self.rank)
+        error = timed_out(f"{text}; {report_of(self.comm)}", self.rank)
         if ends:
             self.comm.abort(text)
         return error

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from .. import _gpu
+from .._cuda import allow_other_captures
 
+__all__ = ["allow_other_captures", "future", "has_gpu", "is_gpu", "numbered", "streams"]
 streams: Any = torch.cuda
 
 
@@ -28,11 +29,3 @@ def numbered(device: Any) -> torch.device:
     """Returns the device with its number. One without is the current one."""
     device = torch.device(device)
     return device if device.index is not None else torch.device("cuda", streams.current_device())
-
-
-def allow_other_captures() -> None:
-    """Lets this thread query events while another thread captures a graph."""
-    driver = _gpu._driver()
-    if driver is not None:
-        mode = _gpu._Int(_gpu.CAPTURE_MODE_RELAXED)
-        driver.cuThreadExchangeStreamCaptureMode(_gpu.ctypes.byref(mode))

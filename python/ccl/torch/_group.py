@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 import weakref
 from datetime import timedelta
@@ -14,17 +16,18 @@ import torch.distributed as dist
 from .. import _errors
 from .._communicator import Communicator, UniqueId
 from . import _devices
-from ._checks import one_of
 from ._cpu_engine import CpuEngine
-from ._gpu_work import GpuEngine, joined_on_gpu
+from ._ending import END_S, Ending, delete, forget
+from ._gpu_engine import GpuEngine
+from ._gpu_work import joined_on_gpu
 from ._messages import Messages
 from ._movements import Movements
+from ._point_to_point import PointToPoint
 from ._reductions import Reductions
 from ._tensors import dense
-from ._work import Work, joined, timed_out
+from ._work import LIMIT_S, Work, joined, timed_out
 
 NAME = "ccl_comm"
-_END_S = 10.0  # limit on the wait for other ranks at the end of a group
 
 _live: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
@@ -41,7 +44,7 @@ class _NoSplit:
         return getattr(self._group, name)
 
 
-class ProcessGroup(Reductions, Movements, dist.ProcessGroup):
+class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):
     """Group of ranks, for tensors in CPU memory and on one CUDA device of each rank.
 
     Collectives run in the order of their calls. On CPU tensors, a call with ``async_op=True`` runs
@@ -58,11 +61,13 @@ class ProcessGroup(Reductions, Movements, dist.ProcessGroup):
     ) -> None:  # fmt: skip
         super().__init__(rank, ranks)
         self.store, self.rank_, self.size_ = store, rank, ranks
-        self._timeout_s = timeout.total_seconds()
+        self._timeout_s = min(timeout.total_seconds(), LIMIT_S)
         self._label = self._name = label
         self._text = "undefined"
         self._ended: str | None = None
-        self._comm = comm or self.communicator(self._id("ccl/id"), rank, ranks, "", self._timeout_s)
+        if rank == 0:
+            forget(store)
+        self._comm = comm or self._connected("ccl/id", "")
         self._cpu = CpuEngine(self._comm, label)
         self._gpu: GpuEngine | None = None
         self._creating = threading.Lock()
@@ -92,6 +97,13 @@ class ProcessGroup(Reductions, Movements, dist.ProcessGroup):
                 f"rank {self.rank_} waited for rank 0, which has not created group "
                 f"{self._label!r} after {self._timeout_s:g} s: {error}", self.rank_, 0
             ) from error  # fmt: skip
+
+    def _connected(self, key: str, what: str, device: int | None = None) -> Communicator:
+        """Creates a communicator of the group, whose id rank 0 puts into the store."""
+        comm = self.communicator(self._id(key), self.rank_, self.size_, what, self._timeout_s, device)
+        if self.rank_ == 0:
+            delete(self.store, key)  # a later group that has the same store must not find it
+        return comm
 
     def communicator(
         self, id: UniqueId, rank: int, ranks: int, what: str, timeout_s: float = 0.0,
@@ -188,8 +200,7 @@ class ProcessGroup(Reductions, Movements, dist.ProcessGroup):
                 if self._ended is not None:
                     raise _errors.AbortedError(f"the call of rank {self.rank_} ({self._ended})",
                                                rank=self.rank_)  # fmt: skip
-                comm = self.communicator(self._id("ccl/gpu"), self.rank_, self.size_, "GPU",
-                                         self._timeout_s, device.index or 0)  # fmt: skip
+                comm = self._connected("ccl/gpu", "GPU", device.index or 0)
                 self._gpu = GpuEngine(comm, device, f"ccl {self._label} GPU")
             if self._gpu.device != device:
                 raise _errors.InvalidArgumentError(
@@ -245,7 +256,7 @@ class ProcessGroup(Reductions, Movements, dist.ProcessGroup):
         works, on.bracket = on.bracket or [], None
         if on is self._gpu:
             return joined_on_gpu("coalesced calls", on, works)
-        return joined("coalesced calls", works)
+        return joined("coalesced calls", works, self._cpu.expired)
 
     start_coalescing, end_coalescing = _start_coalescing, _end_coalescing
 
@@ -268,82 +279,37 @@ class ProcessGroup(Reductions, Movements, dist.ProcessGroup):
         self._cpu.line.submit(work, inline=False)
         work.wait(timeout)
 
-    # Messages.
-
-    def send(self, tensors: list, to: int, tag: int = 0) -> Any:
-        tensor = dense(one_of(tensors, "send"), "the tensor of send")
-        self._check_peer(to, "send to")
-        if _devices.is_gpu(tensor):
-            return self._on(tensor).message(f"send to rank {to}", True, tensor, to)
-        work = self._message(f"send to rank {to} (tag {tag})", tensor, to)
-        if self._cpu.bracket is not None:
-            self._cpu.bracket.append(work)
-        self._messages.send(work, tensor, to, tag)
-        return work
-
-    def recv(self, tensors: list, source: int, tag: int = 0) -> Any:
-        self._check_peer(source, "receive from")
-        tensor = dense(one_of(tensors, "recv"), "the tensor of recv")
-        if _devices.is_gpu(tensor):
-            return self._on(tensor).message(f"recv from rank {source}", False, tensor, source)
-        return self._receive(tensor, source, tag, f"recv from rank {source} (tag {tag})")
-
-    def recv_anysource(self, tensors: list, tag: int = 0) -> Work:
-        tensor = dense(one_of(tensors, "recv"), "the tensor of recv")
-        if _devices.is_gpu(tensor):
-            raise _errors.NotSupportedError(
-                f"rank {self.rank_} cannot receive from any rank into a tensor on {tensor.device}; "
-                "name the source, or receive into CPU memory"
-            )
-        return self._receive(tensor, None, tag, f"recv from any rank (tag {tag})")
-
-    def _receive(self, tensor: Any, source: int | None, tag: int, what: str) -> Work:
-        work = self._message(what, tensor, -1 if source is None else source)
-        work._queued()
-        if self._cpu.bracket is not None:
-            self._cpu.bracket.append(work)
-        if self._ended is not None:
-            work._finish(_errors.AbortedError(f"{what} ({self._ended})", rank=self.rank_))
-        else:
-            self._messages.inbox.receive(tensor, source, tag, work)
-        return work
-
-    def _message(self, what: str, tensor: Any, peer: int) -> Work:
-        def expired(name: str, limit: float, ends: bool) -> Exception:
-            if ends:
-                self._messages.inbox.forget(work)
-            other = f"rank {peer} is late" if peer >= 0 else "no rank has sent a message"
-            return timed_out(f"{name} of rank {self.rank_} is not done after {limit:g} s ({other})",
-                             self.rank_, peer)  # fmt: skip
-
-        work = Work(what, None, [tensor], self._timeout_s or None, expired)
-        return work
-
-    def _check_peer(self, peer: int, what: str) -> None:
-        if not 0 <= peer < self.size_ or peer == self.rank_:
-            raise _errors.InvalidArgumentError(
-                f"rank {self.rank_} cannot {what} rank {peer} (the group has ranks 0 to "
-                f"{self.size_ - 1}, and a rank sends nothing to itself)"
-            )
-
     # The end.
 
     def shutdown(self) -> None:
-        """Ends the group when its calls are done. Waits for other ranks, but not for long."""
+        """Ends the group when its calls are done.
+
+        A rank that is late is waited for. One that has ended the group, or is gone, is waited for
+        no longer than 10 s; then the calls that need it fail.
+        """
+        self._end(at_exit=False)
+
+    def _end(self, *, at_exit: bool) -> None:
         if self._ended is not None:
             return
         self._ended = "the group has ended"
+        ending = Ending(self.store, self.size_, at_exit=at_exit)
+        clean = ending.drain(self._gpu.left) if self._gpu is not None else True
+        clean = clean and ending.drain(self._cpu.line.left)
+        ending.no_calls_left()
         if self._gpu is not None:
-            drained = self._gpu.drain(self._timeout_s or _END_S)
-            self._gpu.close(self._ended, together=drained)
-        clean = self._cpu.line.drain(self._timeout_s or _END_S)
-        self._messages.end(_END_S)
-        self._cpu.close(self._ended, _END_S, together=clean)
+            self._gpu.close(self._ended, together=clean)
+        if clean:
+            self._messages.end(END_S)
+        else:
+            self._comm.abort(f"rank {self.rank_} has ended the group, with calls that were not done")
+            self._messages.abort(self._ended)
+        self._cpu.close(self._ended, END_S, together=clean)
 
-    def abort(self) -> None:
+    def abort(self, why: str = "") -> None:
         """Ends all calls on all ranks, which raise `ccl.AbortedError`. Waits for no rank."""
         if self._ended is None:
-            self._ended = f"rank {self.rank_} has aborted the group"
+            self._ended = why or f"rank {self.rank_} has aborted the group"
         self._comm.abort(self._ended)
         if self._gpu is not None:
             self._gpu.close(self._ended, together=False)
@@ -351,7 +317,14 @@ class ProcessGroup(Reductions, Movements, dist.ProcessGroup):
         self._cpu.line.close(self._ended)
 
 
+os.register_at_fork(after_in_child=_live.clear)  # a forked process has no threads of groups
+
+
 @atexit.register
 def _end_all() -> None:
+    error = getattr(sys, "last_value", None)  # that the process ends with
     for group in list(_live):
-        group.shutdown()
+        if error is not None and not hasattr(sys, "ps1"):
+            group.abort(f"rank {group.rank_} ended with {type(error).__name__}: {error}")
+        else:
+            group._end(at_exit=True)

@@ -15,6 +15,8 @@ import torch
 
 from .._communicator import Communicator, UniqueId
 from .._errors import AbortedError, Error, MismatchError
+from ._checks import in_order, write_back
+from ._ending import delete
 from ._tensors import BYTES, INT64
 from ._work import Line, Work
 
@@ -43,7 +45,8 @@ class _Out:
 
     def send(self, tensor: torch.Tensor, tag: int) -> None:
         core = self._connect()._core
-        bytes = tensor.numel() * tensor.element_size()
+        tensor = in_order(tensor)
+        bytes = _bytes(tensor)
         header = torch.tensor([tag, bytes])
         core.messages([(True, header.data_ptr(), _HEADER, INT64, 1)], None)
         if bytes:
@@ -104,6 +107,7 @@ class _In:
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
         id = UniqueId(group.store.get(key))
+        delete(group.store, key)  # a later group that has the same store must not find it
         self._comm = group.communicator(id, 1, 2, f"from {self._source} to {group.rank_}")
         return True
 
@@ -119,18 +123,31 @@ class _In:
                 f"{inbox.group.rank_} any more", rank=inbox.group.rank_, peer=self._source))  # fmt: skip
             return False
         receive = inbox.claim(self._source, tag)
-        fits = receive is not None and bytes == _bytes(receive.tensor)
-        into = receive.tensor if fits else torch.empty(bytes, dtype=torch.uint8)
-        if bytes:
-            core.messages([(False, into.data_ptr(), bytes, BYTES, 0)], None)
         if receive is None:
-            inbox.keep(self._source, tag, into)
-        elif fits:
-            receive.work._source = self._source
-            receive.work._finish(None)
-        else:
-            receive.work._finish(inbox.misfit(receive, self._source, bytes))
+            inbox.keep(self._source, tag, self._read(bytes))
+            return True
+        try:
+            self._read_into(receive, bytes)
+        except Exception as error:
+            receive.work._finish(error)  # no other would, as it waits no more
+            raise
         return True
+
+    def _read(self, bytes: int, into: torch.Tensor | None = None) -> torch.Tensor:
+        into = torch.empty(bytes, dtype=torch.uint8) if into is None else into
+        if bytes:
+            self._comm._core.messages([(False, into.data_ptr(), bytes, BYTES, 0)], None)
+        return into
+
+    def _read_into(self, receive: _Receive, bytes: int) -> None:
+        if bytes != _bytes(receive.tensor):
+            self._read(bytes)
+            receive.work._finish(self._inbox.misfit(receive, self._source, bytes))
+            return
+        into = self._read(bytes, in_order(receive.tensor, read=False))
+        write_back(receive.tensor, into)
+        receive.work._source = self._source
+        receive.work._finish(None)
 
 
 def _bytes(tensor: torch.Tensor) -> int:
@@ -181,8 +198,8 @@ class Inbox:
             receive.work._finish(self.misfit(receive, source, data.numel()))
             return
         if data.numel():
-            data = data.view(receive.tensor.dtype)
-            receive.tensor.as_strided((data.numel(),), (1,)).copy_(data)
+            tensor = receive.tensor
+            write_back(tensor, data.view(tensor.dtype).view(tensor.shape))
         receive.work._source = source
         receive.work._finish(None)
 

@@ -6,7 +6,9 @@ from typing import Any, Callable
 
 from .._calls import offsets_of
 from .._errors import InvalidArgumentError
-from ._checks import Parts, check_count, check_type, joined, one_of, root_of
+from ._checks import (
+    Parts, check_count, check_pairs, check_type, in_order, joined, one_of, root_of, write_back,
+)  # fmt: skip
 from ._tensors import check_sizes, dense, extent, splits
 
 
@@ -20,19 +22,32 @@ class Movements:
     def broadcast(self, tensors: list, opts: Any = None) -> Any:
         tensor, root = dense(one_of(tensors, "broadcast"), "the tensor of broadcast"), root_of(opts)
         count, number = extent(tensor)
-        on, at = self._on(tensor), tensor.data_ptr()
-        return on.submit(
-            "broadcast", lambda: on.core.broadcast(at, at, count, number, root, on.stream), [tensor], opts
-        )
+        on, sends = self._on(tensor), root == self.rank_
+
+        def run() -> None:
+            data = in_order(tensor, read=sends)
+            at = data.data_ptr()
+            on.core.broadcast(at, at, count, number, root, on.stream)
+            if not sends:
+                write_back(tensor, data)
+
+        return on.submit("broadcast", run, [tensor], opts)
 
     def _gather_all(self, on: Any, output: Any, input: Any) -> None:
+        """`output` and `input` are contiguous."""
         count, number = extent(input)
         on.core.all_gather(input.data_ptr(), output.data_ptr(), count, number, 0, on.stream)
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
         self._check_gathered(output, input)
         on = self._on(output, input)
-        return on.submit("all_gather", lambda: self._gather_all(on, output, input), [output], opts)
+
+        def run() -> None:
+            into = in_order(output, read=False)
+            self._gather_all(on, into, in_order(input))
+            write_back(output, into)
+
+        return on.submit("all_gather", run, [output], opts)
 
     all_gather_single = _allgather_base
 
@@ -43,15 +58,18 @@ class Movements:
         check_type(output, input, "all_gather")
 
     def allgather_into_tensor_coalesced(self, outputs: list, inputs: list, opts: Any = None) -> Any:
-        pairs = list(zip(outputs, inputs))
-        for out, given in pairs:
+        check_pairs(outputs, inputs, "all_gather_coalesced")
+        for out, given in zip(outputs, inputs):
             self._check_gathered(out, given)
         on = self._on(*outputs, *inputs)
 
         def run() -> None:
+            pairs = [(in_order(out, read=False), in_order(given)) for out, given in zip(outputs, inputs)]
             with on.group():
-                for out, given in pairs:
-                    self._gather_all(on, out, given)
+                for into, given in pairs:
+                    self._gather_all(on, into, given)
+            for out, (into, _) in zip(outputs, pairs):
+                write_back(out, into)
 
         return on.submit("all_gather_coalesced", run, list(outputs), opts)
 
@@ -121,16 +139,23 @@ class Movements:
     def gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         dense(input, "the input of gather")
         root = root_of(opts)
-        if root == self.rank_:
+        receives = root == self.rank_
+        if receives:
             dense(output, "the output of gather")
             check_sizes(output.numel(), self.size_ * input.numel(), "the output of gather")
-        to = output.data_ptr() if root == self.rank_ else 0
+            check_type(output, input, "gather")
         count, number = extent(input)
-        on = self._on(input)
-        return on.submit(
-            "gather", lambda: on.core.gather(input.data_ptr(), to, count, number, root, on.stream),
-            [output] if root == self.rank_ else [], opts,
-        )  # fmt: skip
+        on = self._on(input, *([output] if receives else []))
+
+        def run() -> None:
+            given = in_order(input)
+            into = in_order(output, read=False) if receives else None
+            to = into.data_ptr() if into is not None else 0
+            on.core.gather(given.data_ptr(), to, count, number, root, on.stream)
+            if into is not None:
+                write_back(output, into)
+
+        return on.submit("gather", run, [output] if receives else [], opts)
 
     gather_into_tensor = gather_single
 
@@ -152,10 +177,10 @@ class Movements:
         def run() -> None:
             given = joined(parts) if parts else None
             count, number = extent(output)
-            into = Parts([output])
-            on.core.scatter(given.data_ptr() if parts else 0, into.flat.data_ptr(), count, number,
-                            root, on.stream)  # fmt: skip
-            into.write_back()
+            into = in_order(output, read=False)
+            on.core.scatter(given.data_ptr() if parts else 0, into.data_ptr(), count, number, root,
+                            on.stream)  # fmt: skip
+            write_back(output, into)
 
         return on.submit("scatter", run, [output], opts)
 

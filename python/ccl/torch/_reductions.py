@@ -6,7 +6,9 @@ from typing import Any, Callable
 
 import torch
 
-from ._checks import check_count, check_type, flat, joined, one_of, op_of, root_of
+from ._checks import (
+    check_count, check_pairs, check_type, in_order, joined, one_of, op_of, root_of, write_back,
+)  # fmt: skip
 from ._tensors import BITWISE, Reduction, check_bitwise, check_sizes, dense, extent, operation, simple
 
 
@@ -54,56 +56,76 @@ class Reductions:
         tensor = dense(one_of(tensors, "all_reduce"), "the tensor of all_reduce")
         on = self._on(tensor)
         op = op_of(opts)
-        return on.submit(
-            "all_reduce", lambda: self._combine(on, "all_reduce", tensor, tensor, op), [tensor], opts
-        )
+
+        def run() -> None:
+            data = in_order(tensor)
+            self._combine(on, "all_reduce", data, data, op)
+            write_back(tensor, data)
+
+        return on.submit("all_reduce", run, [tensor], opts)
 
     def allreduce_coalesced(self, tensors: list, opts: Any = None) -> Any:
         op, given = op_of(opts), [dense(t, "a tensor of all_reduce_coalesced") for t in tensors]
+        check_pairs(given, given, "all_reduce_coalesced")
         on = self._on(*given)
 
         def run() -> None:
+            all = [in_order(tensor) for tensor in given]
             with on.group(simple(op)):
-                for tensor in given:
-                    self._combine(on, "all_reduce", tensor, tensor, op)
+                for data in all:
+                    self._combine(on, "all_reduce", data, data, op)
+            for tensor, data in zip(given, all):
+                write_back(tensor, data)
 
         return on.submit("all_reduce_coalesced", run, given, opts)
 
     def reduce(self, tensors: list, opts: Any = None) -> Any:
         tensor, root = dense(one_of(tensors, "reduce"), "the tensor of reduce"), root_of(opts)
-        out = tensor if root == self.rank_ else None
         op = op_of(opts)
         on = self._on(tensor)
-        return on.submit(
-            "reduce", lambda: self._combine(on, "reduce", tensor, out, op, root), [tensor], opts
-        )
+
+        def run() -> None:
+            data = in_order(tensor)
+            self._combine(on, "reduce", data, data if root == self.rank_ else None, op, root)
+            if root == self.rank_:
+                write_back(tensor, data)
+
+        return on.submit("reduce", run, [tensor], opts)
 
     def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Any:
+        self._check_scattered(output, input)
+        on = self._on(output, input)
+        op = op_of(opts)
+
+        def run() -> None:
+            out = in_order(output, read=False)
+            self._combine(on, "reduce_scatter", in_order(input), out, op)
+            write_back(output, out)
+
+        return on.submit("reduce_scatter", run, [output], opts)
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def _check_scattered(self, output: Any, input: Any) -> None:
         dense(output, "the output of reduce_scatter")
         dense(input, "the input of reduce_scatter")
         check_sizes(input.numel(), self.size_ * output.numel(), "the input of reduce_scatter")
         check_type(output, input, "reduce_scatter")
-        on = self._on(output, input)
-        op = op_of(opts)
-        return on.submit(
-            "reduce_scatter", lambda: self._combine(on, "reduce_scatter", input, output, op), [output], opts
-        )
-
-    reduce_scatter_single = _reduce_scatter_base
 
     def reduce_scatter_tensor_coalesced(self, outputs: list, inputs: list, opts: Any = None) -> Any:
+        check_pairs(outputs, inputs, "reduce_scatter_coalesced")
         for out, given in zip(outputs, inputs):
-            dense(out, "an output of reduce_scatter")
-            dense(given, "an input of reduce_scatter")
-            check_sizes(given.numel(), self.size_ * out.numel(), "an input of reduce_scatter")
-            check_type(out, given, "reduce_scatter")
-        pairs, op = list(zip(outputs, inputs)), op_of(opts)
+            self._check_scattered(out, given)
+        op = op_of(opts)
         on = self._on(*outputs, *inputs)
 
         def run() -> None:
+            pairs = [(in_order(out, read=False), in_order(given)) for out, given in zip(outputs, inputs)]
             with on.group(simple(op)):
                 for out, given in pairs:
                     self._combine(on, "reduce_scatter", given, out, op)
+            for output, (out, _) in zip(outputs, pairs):
+                write_back(output, out)
 
         return on.submit("reduce_scatter_coalesced", run, list(outputs), opts)
 
@@ -119,11 +141,13 @@ class Reductions:
         on, op = self._on(output, *parts), op_of(opts)
 
         def run() -> None:
+            out = in_order(output, read=False)
             if all(part.numel() == output.numel() for part in parts):
-                self._combine(on, "reduce_scatter", joined(parts), flat(output), op)
-                return
-            for root, part in enumerate(parts):  # sizes that differ
-                mine = output if root == self.rank_ else None
-                self._combine(on, "reduce", part.contiguous(), mine, op, root)
+                self._combine(on, "reduce_scatter", joined(parts), out, op)
+            else:  # sizes that differ
+                for root, part in enumerate(parts):
+                    mine = out if root == self.rank_ else None
+                    self._combine(on, "reduce", part.contiguous(), mine, op, root)
+            write_back(output, out)
 
         return on.submit("reduce_scatter", run, [output], opts)

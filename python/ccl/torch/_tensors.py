@@ -47,6 +47,11 @@ def dense(tensor: torch.Tensor, what: str) -> torch.Tensor:
         )
     if tensor.layout != torch.strided:
         raise NotSupportedError(f"{what} is sparse ({tensor.layout}); pass a dense tensor")
+    if tensor.is_conj() or tensor.is_neg():
+        kind = "conj" if tensor.is_conj() else "neg"
+        raise NotSupportedError(
+            f"{what} is a view that has not been computed (is_{kind}()); pass tensor.resolve_{kind}()"
+        )
     if tensor.is_contiguous():
         return tensor
     expected = 1

@@ -9,8 +9,11 @@ from typing import Any, Callable
 import torch
 from torch._C._distributed_c10d import Work as _Work
 
-from .._errors import AbortedError, TimedOutError
+from .._communicator import Communicator
+from .._errors import AbortedError, Error, TimedOutError
+from ._callbacks import callers
 
+LIMIT_S = 1e9  # seconds; a longer limit is cut to it
 _changes = threading.Lock()  # guards the futures of all works; held for some instructions
 
 
@@ -53,8 +56,8 @@ class Work(_Work):
             trigger = self._trigger
         if self._event is not None:
             self._event.set()
-        if trigger is not None:
-            trigger.set_result(None)
+        if trigger is not None:  # its callbacks may wait for calls that this thread has to run
+            callers.run(lambda: trigger.set_result(None))
 
     def _queued(self) -> None:
         self._event = threading.Event()
@@ -66,7 +69,7 @@ class Work(_Work):
         names the rank that is behind.
         """
         if not self._done:
-            own = timeout.total_seconds() if timeout else 0.0
+            own = min(timeout.total_seconds(), LIMIT_S) if timeout else 0.0
             limit = own if own > 0 else self._limit
             if not self._event.wait(limit):
                 error = self._expired(self._name, limit, own <= 0)
@@ -113,9 +116,11 @@ class Work(_Work):
         return trigger.then(lambda _: self.result())  # an error of C++, where the call failed
 
 
-def joined(name: str, works: list[Work]) -> Work:
+def joined(
+    name: str, works: list[Work], expired: Callable[[str, float, bool], Exception]
+) -> Work:
     """Returns a work that is done when all `works` are."""
-    whole = Work(name, None, [t for work in works for t in work._tensors])
+    whole = Work(name, None, [t for work in works for t in work._tensors], None, expired)
 
     def wait_for_all() -> None:
         for work in works:
@@ -175,6 +180,10 @@ class Line:
                 self._pending -= 1
                 self._changed.notify_all()
 
+    def left(self) -> int:
+        """Returns the number of works that were queued and have not ended."""
+        return self._pending
+
     def drain(self, limit: float) -> bool:
         """Blocks until nothing is queued. Returns False after `limit` seconds."""
         with self._changed:
@@ -189,6 +198,14 @@ class Line:
             self._changed.notify_all()
         for work in left:
             work._finish(AbortedError(f"{work._name} has not begun ({why})"))
+
+
+def report_of(comm: Communicator) -> str:
+    """Returns the state of all ranks, or the reason why it is not known."""
+    try:
+        return comm.report()
+    except Error as error:
+        return f"there is no report ({error})"
 
 
 def timed_out(text: str, rank: int, peer: int = -1) -> TimedOutError:

@@ -45,8 +45,8 @@ def _name_of(group: Any) -> str:
     return (group or dist.group.WORLD).group_name
 
 
-def _check(group: ProcessGroup, what: str, **tensors: torch.Tensor | None) -> None:
-    for name, tensor in tensors.items():
+def _check(group: ProcessGroup, what: str, data: torch.Tensor, **others: torch.Tensor | None) -> None:
+    for name, tensor in {"data": data, **others}.items():
         if tensor is None:
             continue
         if not _devices.is_gpu(tensor):
@@ -58,6 +58,10 @@ def _check(group: ProcessGroup, what: str, **tensors: torch.Tensor | None) -> No
                 f"{name} of {what} is not contiguous (strides {tensor.stride()}) on rank "
                 f"{group.rank_}; pass {name}.contiguous()"
             )
+    if not data.shape or not data.shape[-1]:
+        raise InvalidArgumentError(
+            f"data of {what} has shape {tuple(data.shape)} on rank {group.rank_}; its rows need elements"
+        )
 
 
 def _at(tensor: torch.Tensor | None) -> int:
@@ -77,7 +81,7 @@ def _add_rms_norm(
                 f"{what} of all_reduce_add_rms_norm has shape {tuple(tensor.shape)} and {tensor.dtype} "
                 f"on rank {group.rank_}; it must have {tuple(shape)} and {data.dtype}"
             )
-    on = group._on(data)
+    on = group._on(data, *(t for t in (residual, weight) if t is not None))
     out, sums = torch.empty_like(data), torch.empty_like(data)
     if not (data.numel() * data.element_size() <= FUSED_BYTES if fuse is None else fuse):
         return _separate(on, data, residual, weight, epsilon, sums)
@@ -125,7 +129,7 @@ def _exchange_rows(
             f"send_stride {send_stride} for {ranks} ranks needs {ranks * send_stride}; pass send_rows "
             "to name rows"
         )
-    on = group._on(data)
+    on = group._on(data, send_counts, *([] if send_rows is None else [send_rows]))
     arrived = data.new_empty(ranks * recv_stride, length)
     counts = torch.empty_like(send_counts)
     on.on_current(
