@@ -217,7 +217,10 @@ TEST_CASE("the wrong call of a kernel fails the communicator and is typed") {
   for (const auto& said : on_threads(2, cpu(), [&](const Communicator& comm) -> Result<void> {
          CCL_CHECK(kept[comm.rank()].make(comm));
          const DeviceComm& device = *kept[comm.rank()].device;
-         if (!device.check_launch(2)) return fail(wrong("a launch that fits"));
+         if (!device.check_launch(2) || !device.check_launch(2, 2))
+           return fail(wrong("a launch that fits"));
+         const auto room = device.check_launch(2, 1);
+         if (room || room.error().code != Errc::invalid_argument) return fail(wrong("no room"));
          for (const int blocks : {0, 3}) {
            const auto fits = device.check_launch(blocks);
            if (fits || fits.error().code != Errc::invalid_argument) return fail(wrong("a launch"));

@@ -20,7 +20,7 @@ struct DeviceCommState;
 /// and deadline end the waits of these kernels, too.
 ///
 /// Kernels that wait for each other must run at the same time on all ranks:
-/// - The blocks of a launch are resident at once; see `check_resident` of <ccl/device.cuh>.
+/// - The blocks of a launch are resident at once; see `check_launch` of <ccl/device.cuh>.
 /// - The launches of a team, and the communicator's own calls, are queued in the same order on all
 ///   ranks and on one stream. On several streams, what may run at once must fit the GPU together.
 class DeviceComm {
@@ -39,9 +39,10 @@ class DeviceComm {
   /// Returns the first failure of the communicator or of a kernel, or success. After a failure the
   /// communicator has failed on all ranks. A kernel's wrong call is `Errc::invalid_usage`.
   Result<void> status() const;
-  /// Fails with `Errc::invalid_argument` if a launch of so many blocks is more than the
-  /// requirements allow.
-  Result<void> check_launch(int blocks) const;
+  /// Fails with `Errc::invalid_argument` if a launch has other than 1 to
+  /// `DeviceRequirements::blocks` blocks. `resident`: blocks of this kernel that the device runs at
+  /// once, which the ranks on it share; -1: not checked.
+  Result<void> check_launch(int blocks, int resident = -1) const;
 
   /// Ends the right of all copies of the handle gracefully. Collective: returns when all ranks have
   /// called it. This rank's kernels and graphs that use the team must have ended.

@@ -185,14 +185,23 @@ Result<void> DeviceComm::status() const {
   });
 }
 
-Result<void> DeviceComm::check_launch(int blocks) const {
+Result<void> DeviceComm::check_launch(int blocks, int resident) const {
+  const detail::CommState& state = *detail::Access::state(state_->comm);
   const int most = state_->team.data().blocks;
-  if (blocks >= 1 && blocks <= most) return {};
-  return fail(detail::Access::state(state_->comm)
-                  ->annotate({Errc::invalid_argument,
-                              fmt::format("a launch has {} blocks (its team has {}); launch 1 to "
-                                          "that many, or raise DeviceRequirements::blocks",
-                                          blocks, most)}));
+  if (blocks < 1 || blocks > most) {
+    return fail(state.annotate({Errc::invalid_argument,
+                                fmt::format("a launch has {} blocks (its team has {}); launch 1 to "
+                                            "that many, or raise DeviceRequirements::blocks",
+                                            blocks, most)}));
+  }
+  const int sharing = state.device.ranks_on_gpu;
+  if (resident < 0 || Index{blocks} * sharing <= resident) return {};
+  return fail(state.annotate(
+      {Errc::invalid_argument,
+       fmt::format("a launch has {} blocks on each of the {} ranks of a GPU (it runs {} of this "
+                   "kernel at once, and blocks that wait for peers must all run); launch fewer or "
+                   "smaller blocks",
+                   blocks, sharing, resident)}));
 }
 
 Result<void> DeviceComm::close() const {
