@@ -72,6 +72,8 @@ class TeamSession {
 
   CCL_HD int rank() const { return team_.rank; }
   CCL_HD int ranks() const { return team_.ranks; }
+  /// Returns the number of this launch of the team, from 1 on; equal on all ranks.
+  CCL_HD Word launch() const { return epoch_; }
   /// True if a wait has failed or a call was wrong. Equal in all lanes.
   CCL_HD bool failed() const { return failed_; }
 
