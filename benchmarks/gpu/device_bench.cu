@@ -42,23 +42,23 @@ T must(Result<T> r, int line = __builtin_LINE()) {
 
 // Bytes of the window: two words of bare stores, and a word of puts.
 constexpr Index window_bytes = 256;
-enum class Way { packet, release, put_signal, tile };
+enum class Notice { packet, release, put_signal, tile };
 
-/// A word goes from rank 0 to rank 1 and back, `rounds` times. All ways have one warp.
-template <Way How>
+/// A word goes from rank 0 to rank 1 and back, `rounds` times. All of them have one warp.
+template <Notice How>
 __global__ void ping_pong(const __grid_constant__ Team team, int rounds, Word base, Word* wrong) {
   using Line = Tiles<WarpLanes, Word, TileShape<1, 1>, LL, 2>;
   const WarpLanes group;
   TeamSession session{group, team, 0, 1};
   const int me = team.rank(), peer = 1 - me;
   Word bad = 0;
-  if constexpr (How == Way::packet || How == Way::release) {
+  if constexpr (How == Notice::packet || How == Notice::release) {
     if (group.rank() == 0) {
       Packet* const theirs = team.window<Packet>(peer);
       const Packet* const mine = team.window<Packet>(me);
       for (Word n = base; n < base + Word(rounds); ++n) {
         const auto send = [&] {
-          if constexpr (How == Way::packet) {
+          if constexpr (How == Notice::packet) {
             ptx::store_relaxed(theirs, Packet{{2 * n, n}});
           } else {
             ptx::store_relaxed(&theirs->word[0], 2 * n);
@@ -67,7 +67,7 @@ __global__ void ping_pong(const __grid_constant__ Team team, int rounds, Word ba
         };
         const auto wait = [&] {
           // Ends when the peer stores: the two ranks of this program run the same rounds.
-          if constexpr (How == Way::packet) {
+          if constexpr (How == Notice::packet) {
             Packet got;
             do got = ptx::load_relaxed(mine);
             while (got.word[1] != n);
@@ -83,7 +83,7 @@ __global__ void ping_pong(const __grid_constant__ Team team, int rounds, Word ba
         if (me == 1) send();
       }
     }
-  } else if constexpr (How == Way::put_signal) {
+  } else if constexpr (How == Notice::put_signal) {
     for (Word n = 1; n <= Word(rounds); ++n) {
       const Word word = 3 * n;
       if (me == 0) session.put_signal(peer, 8, &word, 1, 0, n);
@@ -234,10 +234,10 @@ void run(const Communicator& comm, int rounds) {
                 found == 0 ? "true" : "false");
     std::fflush(stdout);
   };
-  measure("a bare store of data and flag", ping_pong<Way::packet>);
-  measure("a bare store and a released flag", ping_pong<Way::release>);
-  measure("put with signal", ping_pong<Way::put_signal>);
-  measure("a tile by LL", ping_pong<Way::tile>);
+  measure("a bare store of data and flag", ping_pong<Notice::packet>);
+  measure("a bare store and a released flag", ping_pong<Notice::release>);
+  measure("put with signal", ping_pong<Notice::put_signal>);
+  measure("a tile by LL", ping_pong<Notice::tile>);
   for (const int blocks : {1, 8, 32}) {
     measure_tiles<16>(comm, window, stream, blocks);
     measure_tiles<64>(comm, window, stream, blocks);

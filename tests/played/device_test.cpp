@@ -159,3 +159,37 @@ TEST_CASE("replays of a graph are launches like any other") {
     played::on_each(comms, [](const played::Rank& rank) { return run_rank(rank, 2, 20); });
   }
 }
+
+namespace {
+/// Adds up a tile of words on one warp of each rank.
+__global__ void add_words(const __grid_constant__ Team team, Word* words) {
+  TeamSession session{WarpLanes{}, team, 0, 1};
+  Tiles<WarpLanes, Word, TileShape<1, 50>, LL>{session}.all_reduce(0, words);
+}
+}  // namespace
+
+TEST_CASE("packets of LL128 are refused where lines do not arrive whole, and those of LL are not") {
+  played::install(4, 4);
+  auto comms = played::create_ranks(4, 2);  // two hosts in one NVLink domain
+  played::on_each(comms, [](const played::Rank& rank) -> std::string {
+    const auto memory = SharedMemory::allocate(rank.comm, 64);
+    const auto window = Window::create(rank.comm, *memory);
+    if (!window) return window.error().message();
+    const auto lines = DeviceComm::create(rank.comm, *window, {.ll128_bytes = 1024});
+    if (lines || lines.error().code != Errc::not_supported) return "no refusal";
+    using Words = Tiles<WarpLanes, Word, TileShape<1, 50>, LL>;
+    const auto made =
+        DeviceComm::create(rank.comm, *window, {.ll_bytes = Words::bytes(1, rank.ranks)});
+    if (!made) return made.error().message();
+    std::vector<Packet> words(25, {{Word(unsigned(rank.rank)), 1}});
+    const auto e = detail::CudaExecutor::launch_kernel(add_words, {1, 32}, nullptr, rank.stream,
+                                                       made->team(), &words[0].word[0]);
+    if (e != cudaSuccess) return "a launch failed";
+    rank.synchronize();
+    if (const auto status = made->status(); !status) return status.error().message();
+    for (const Packet& p : words) {
+      if (p.word[0] != 6 || p.word[1] != 4) return "a sum";
+    }
+    return {};
+  });
+}

@@ -30,7 +30,8 @@ class DeviceComm {
   /// - `Errc::invalid_argument`: a negative requirement, or a window that is closed or belongs to
   ///   another communicator.
   /// - `Errc::mismatch`: ranks with other requirements.
-  /// - `Errc::not_supported`: more than `Team::max_ranks` ranks, or ranks without common memory.
+  /// - `Errc::not_supported`: more than `Team::max_ranks` ranks, ranks without common memory,
+  ///   or `ll128_bytes` where a path does not carry lines of 128 bytes whole.
   static Result<DeviceComm> create(const Communicator& comm, const Window& window,
                                    const DeviceRequirements& needs = {});
 

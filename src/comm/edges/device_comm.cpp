@@ -1,8 +1,11 @@
 #include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/device/device_comm.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -53,6 +56,28 @@ struct Needs {
   }
 };
 
+/// Fails if lines of LL128 to or from a peer do not arrive whole.
+Result<void> check_lines(const CommState& state, const Needs& needs) {
+  if (!state.device.gpu || needs.ll128_bytes == 0) return {};
+  const int me = state.identity.rank();
+  const auto& peers = state.identity.peers();
+  for (int p = 0; p < state.identity.ranks(); ++p) {
+    const PeerInfo& low = peers[std::size_t(std::min(p, me))];
+    const PeerInfo& high = peers[std::size_t(std::max(p, me))];
+    const int bytes =
+        p == me ? LL128::line_bytes : P2pTransport::edge_transport(low, high).line_bytes;
+    if (bytes >= LL128::line_bytes) continue;
+    Error error{
+        Errc::not_supported,
+        fmt::format("{} cannot have packets of LL128 (rank {} and rank {} exchange {} bytes "
+                    "at once and LL128 needs {}); use Tiles over LL, and ll128_bytes = 0",
+                    device_comm_name, me, p, bytes, LL128::line_bytes)};
+    error.peer = p;
+    return fail(std::move(error));
+  }
+  return {};
+}
+
 Result<void> check_given(const CommState& state, const Communicator& comm, const Window& window,
                          const Needs& needs) {
   if (auto why = needs.wrong(); !why.empty()) {
@@ -72,7 +97,7 @@ Result<void> check_given(const CommState& state, const Communicator& comm, const
                 fmt::format("{} has {} ranks (kernels address at most {}); split the communicator",
                             device_comm_name, state.identity.ranks(), Team::max_ranks));
   }
-  return {};
+  return check_lines(state, needs);
 }
 
 /// Agrees on the requirements of all ranks. Collective.
