@@ -219,7 +219,7 @@ Result<void> DeviceComm::check_launch(int blocks, int resident) const {
                                             "that many, or raise DeviceRequirements::blocks",
                                             blocks, most)}));
   }
-  const int sharing = state.device.ranks_on_gpu;
+  const int sharing = state.device.gpu ? state.device.ranks_on_gpu : 1;
   if (resident < 0 || Index{blocks} * sharing <= resident) return {};
   return fail(state.annotate(
       {Errc::invalid_argument,
