@@ -228,6 +228,7 @@ TEST_CASE("the wrong call of a kernel fails the communicator and is typed") {
          if (comm.rank() == 1) {
            CCL_CHECK(device.status());
            Session session{Solo{}, device.team(), 0, 1};
+           if (!session.wait(0, 1)) return fail(wrong("rank 0 did not begin"));
            session.signal(0, 7);
            const auto status = device.status();
            if (status) return fail(wrong("no failure"));
@@ -238,6 +239,7 @@ TEST_CASE("the wrong call of a kernel fails the communicator and is typed") {
          }
          // Rank 0 waits for a signal that does not come; the failure of rank 1 ends it.
          Session session{Solo{}, device.team(), 0, 1};
+         session.signal(1, 1);
          if (session.wait(1, 0)) return fail(wrong("a signal"));
          const auto status = device.status();
          if (status) return fail(wrong("no failure"));
