@@ -55,9 +55,10 @@ std::vector<Step> program_of(std::uint32_t seed, int ranks) {
   std::minstd_rand random{seed * 2654435761u + 1};
   const auto below = [&](int n) { return int(random() % unsigned(n)); };
   std::vector<Step> steps(std::size_t(1 + below(max_calls)));
+  const bool puts = below(2) == 1;
   for (auto& step : steps) {
-    step = {Call(below(int(Call::calls))), below(2) == 1, 1 + below(max_words), below(ranks),
-            1 + below(ranks - 1)};
+    step = {Call(puts ? below(int(Call::calls)) : 4 + below(int(Call::calls) - 4)), below(2) == 1,
+            1 + below(max_words), below(ranks), 1 + below(ranks - 1)};
   }
   return steps;
 }
@@ -75,10 +76,12 @@ class Player {
     session_ = &session;
     seed_ = int(seed % 1000);
     wrong_ = 0;
+    puts_ = false;
     int n = 0;
     for (const Step& step : program) run(step, n++);
-    // A rank that did not wait for all others may still be written to: see `put`.
-    good(session.barrier());
+    // A peer may still read what was put, and the next program puts data to the same place. Without
+    // puts a rank may be launches ahead.
+    if (puts_) good(session.barrier());
     return wrong_;
   }
 
@@ -102,6 +105,7 @@ class Player {
   }
 
   void put(int peer, const Step& step, int n) {
+    puts_ = true;
     std::vector<Word> message(std::size_t(step.words), 0);
     for (int i = 0; i < step.words; ++i) message[std::size_t(i)] = word(me_, peer, n, i);
     session_->put_signal(peer, place(me_, n), message.data(), step.words, id(n));
@@ -182,6 +186,7 @@ class Player {
   TeamSession<Solo>* session_ = nullptr;
   int block_, me_, ranks_, seed_ = 0;
   long wrong_ = 0;
+  bool puts_ = false;  // by the program
 };
 
 /// Runs the programs from `first` on. Returns the number of wrong results.

@@ -65,6 +65,7 @@ void exchange_by_barrier(int ranks) {
     const int blocks = 1 + launch % 2;  // a block that is absent counts all launches
     world.launch<Group>(blocks, [&](Group group, const Team& team, int block) {
       TeamSession<Group> session{group, team, block, blocks};
+      wrong += session.launch() != Word(launch + 1);
       for (int round = 0; round < 3; ++round) {
         if (group.rank() == 0) {
           team.window<Word>(team.rank())[block] = value_of(launch, team.rank(), block, round);
