@@ -23,6 +23,7 @@
 #include "comm/lane_checks.hpp"
 #include "comm/observe/failure_dump.hpp"
 #include "comm/observe/health.hpp"
+#include "comm/team_errors.hpp"
 
 namespace ccl::detail {
 
@@ -73,8 +74,7 @@ Error CommState::annotate(Error error) const {
   return with_shortage(std::move(error));
 }
 
-void CommState::look_at_gpu() {
-  LaneFailure& lane_failure = device.gpu->watched().lane_failure;
+void CommState::look_at_lanes(LaneFailure& lane_failure) {
   const auto load = [](Word& at) {
     return std::atomic_ref<Word>{at}.load(std::memory_order_acquire);
   };
@@ -83,6 +83,9 @@ void CommState::look_at_gpu() {
   const int peer = int(who) - 1;
   if (is_of_check(load(lane_failure.why))) {
     return rendezvous.fail_all(annotate(error_of_check(lane_failure, identity.rank())));
+  }
+  if (is_of_team(load(lane_failure.why))) {
+    return rendezvous.fail_all(annotate(error_of_team(lane_failure)));
   }
   if (load(lane_failure.why) != LaneFailure::late)
     return rendezvous.fail_all(overflow(lane_failure));
@@ -149,7 +152,7 @@ Result<void> CommState::ready() {
   }
   // Preferred to the status, which may be an error that other ranks sent because of this one.
   if (creation.failure()) return fail(*creation.failure());
-  if (device.gpu) look_at_gpu();
+  if (device.gpu) look_at_lanes(device.gpu->watched().lane_failure);
   const auto parts = levels.current();
   if (parts && status.ok()) {
     if (auto failed = LevelCache::failure(*parts)) rendezvous.fail_all(*std::move(failed));

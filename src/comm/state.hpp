@@ -52,6 +52,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   bool was_up() const;
   /// Error of counts in memory that a kernel or a call found too large.
   Error overflow(const LaneFailure& found) const;
+  /// Fails the communicator if a lane of a kernel has failed. Lanes may write `found` meanwhile.
+  void look_at_lanes(LaneFailure& found);
   /// Blocks until all calls of this rank have completed, or returns the failure that ended them.
   /// `who` names the waiting function in the error.
   Result<void> await_calls(const char* who);
@@ -60,8 +62,6 @@ struct CommState : std::enable_shared_from_this<CommState> {
   /// Ends the bootstrap, and the kernels that wait. Returns false if launches have not ended within
   /// CCL_TIMEOUT, or a minute without it.
   bool end();
-  /// Fails the communicator if a kernel has failed.
-  void look_at_gpu();
 };
 
 /// Exchanges what each rank knows about its machine, and arranges all ranks. Collective.

@@ -62,6 +62,18 @@ CCL_DEVICE void add_one(Word* at) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], 1;" : : "l"(at) : "memory");
 }
 
+/// Adds to a word that threads of this GPU share, and returns its earlier value. Releases the
+/// writes of this thread and of threads that it joined at a barrier, and acquires those of earlier
+/// adds.
+CCL_DEVICE Word fetch_add(Word* at, Word value) {
+  Word before;
+  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
+               : "=l"(before)
+               : "l"(at), "l"(value)
+               : "memory");
+  return before;
+}
+
 /// Returns nanoseconds of the GPU's clock, which ticks about once per us.
 CCL_DEVICE Word now_ns() {
   Word now;

@@ -17,6 +17,7 @@ struct DeviceMemory {
   // GPU does not store on speculation. A release here would wait for the peers' memory, 1 us.
   CCL_DEVICE static Word load_credit(const Word* at) { return ptx::load_relaxed(at); }
   CCL_DEVICE static void store_credit(Word* at, Word value) { ptx::store_relaxed(at, value); }
+  CCL_DEVICE static Word fetch_add(Word* at, Word value) { return ptx::fetch_add(at, value); }
 
   CCL_DEVICE static Packet load_relaxed(const Packet* at) { return ptx::load_relaxed(at); }
   CCL_DEVICE static void store_relaxed(Packet* at, Packet value) { ptx::store_relaxed(at, value); }

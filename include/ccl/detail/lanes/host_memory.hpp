@@ -40,6 +40,11 @@ struct HostMemory {
   static void store_release(Word* at, Word value) { store(at, value, std::memory_order_release); }
   static void store_credit(Word* at, Word value) { store(at, value, std::memory_order_release); }
 
+  /// Adds to a word, in the order of release and acquire. Returns its earlier value.
+  static Word fetch_add(Word* at, Word value) {
+    return Ref{*at}.fetch_add(value, std::memory_order_acq_rel);
+  }
+
   static Packet load_relaxed(const Packet* at) {
     return {load_relaxed(&at->word[0]), load_relaxed(&at->word[1])};
   }

@@ -13,7 +13,15 @@ struct LaneFailure {
     no_wire,   // the wire from `peer`, or to it if `sends`, is not connected
     // Found by `Checked`:
     not_a_number,  // element `step` of the input of `peer`, this rank, is the first NaN
-    other_call     // `peer` makes another call: its `CallWord` is `step`
+    other_call,    // `peer` makes another call: its `CallWord` is `step`
+    // Wrong calls in the user's kernel: `count` is what it gave, and `stride` the limit.
+    no_block,        // a launch with more blocks than the team has
+    no_rank,         // a peer that is no other rank
+    no_signal,       // a signal that the team does not have
+    no_counter,      // a counter that the team does not have
+    no_slot,         // a slot that the packets do not have
+    outside_window,  // bytes of a put past the end of the window of `peer`
+    misaligned       // a tile that is not at a multiple of 16 bytes
   };
   Word peer = 0;  // rank + 1, written last; 0: no failure
   Word step = 0;  // `late`: steps done on that wire

@@ -35,6 +35,10 @@ struct DeviceMemory {
     HostMemory::store_release(at, value);
   }
   static void store_credit(Word* at, Word value) { store_release(at, value); }
+  static Word fetch_add(Word* at, Word value) {
+    ++test::played::stores_here;
+    return HostMemory::fetch_add(at, value);
+  }
 
   static Packet load_relaxed(const Packet* at) { return HostMemory::load_relaxed(at); }
   static void store_relaxed(Packet* at, Packet value) {

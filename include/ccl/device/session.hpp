@@ -1,0 +1,269 @@
+#pragma once
+
+#include <ccl/detail/lanes/block_epilogue.hpp>
+#include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/device/team.hpp>
+
+#include <cuda/std/type_traits>
+
+namespace ccl {
+
+/// Order of memory that a barrier gives.
+enum class MemoryOrder {
+  relaxed,  ///< none: only the arrival of all ranks is known
+  acq_rel   ///< writes of every lane before the barrier are visible to every lane after it
+};
+
+template <class Group, class T, class Shape, class Proto, int MaxRanks>
+class Tiles;
+
+/// Part of one block in a launch of all ranks of a team. The group is the whole block, and all of
+/// its lanes make every call.
+///
+/// All ranks make the same launches of a team, with the same number of blocks, one after the other.
+/// A block waits for blocks of its peers, so all blocks of a launch must be resident at once.
+///
+/// Signals and packets carry the number of the launch, which is kept in memory of the device. A
+/// replay of a graph is a launch like any other.
+///
+/// A wait ends at the deadline of the communicator or with its failure. The session has then
+/// failed: its waits return false at once, and its stores are dropped. `DeviceComm::status` returns
+/// the error.
+template <class Group>
+class TeamSession {
+  static_assert(
+      LaneGroup<Group>,
+      "ccl: a session's group must be a LaneGroup (such as BlockLanes<256> for a block of "
+      "256 threads, or WarpLanes)");
+  using Memory = typename Group::Memory;
+
+ public:
+  /// `block` of `blocks` is this block in the launch: blockIdx.x and gridDim.x. `team` must outlive
+  /// the session; a __grid_constant__ argument costs no registers.
+  template <class GivenTeam>
+  CCL_HD TeamSession(Group group, const GivenTeam& team, int block, int blocks)
+      : group_{group},
+        team_{data_of(team)},
+        block_{block},
+        blocks_{blocks},
+        spin_wait_{team_.watch} {
+    detail::look_at(team_);
+    Memory::await_previous();
+    if (blocks < 1 || blocks > team_.blocks || block < 0 || block >= blocks) {
+      misuse(detail::LaneFailure::no_block, rank(), Word(blocks), Word(team_.blocks));
+      return;
+    }
+    epoch_ = Memory::load_relaxed(team_.epochs() + block) + 1;
+    if (block != 0) return;
+    for (int p = group_.rank(); p < ranks(); p += Group::width) {
+      // A credit: earlier launches of this rank have ended, so their packets are read.
+      if (p != rank()) Memory::store_credit(team_.begun(p, rank()), epoch_);
+    }
+  }
+  TeamSession(const TeamSession&) = delete;
+  TeamSession& operator=(const TeamSession&) = delete;
+  /// Counts the launch.
+  CCL_HD ~TeamSession() {
+    if (epoch_ == 0) return;
+    group_.sync();  // every lane has read the epoch
+    detail::count_at_end({team_.epochs(), team_.blocks}, epoch_ << 1, block_, blocks_,
+                         group_.rank(), Group::width);
+  }
+
+  CCL_HD int rank() const { return team_.rank; }
+  CCL_HD int ranks() const { return team_.ranks; }
+  /// Returns the number of this launch of the team, from 1 on; equal on all ranks.
+  CCL_HD Word launch() const { return epoch_; }
+  /// True if a wait has failed or a call was wrong. Equal in all lanes.
+  CCL_HD bool failed() const { return failed_; }
+
+  /// Copies `count` elements into the window of a rank, from its element `at` on. `from` is memory
+  /// that this rank reads, of any alignment. The peer may read the elements after a later `signal`
+  /// or ordered `barrier` of this session.
+  template <class T>
+  CCL_HD void put(int peer, Index at, const T* from, Index count) {
+    static_assert(cuda::std::is_trivially_copyable_v<T>,
+                  "ccl: put copies bytes, so its elements must be trivially copyable");
+    constexpr Index size = sizeof(T);
+    if (!is_peer(peer)) return;
+    if (at < 0 || count < 0 || at > team_.window_bytes / size ||
+        count > team_.window_bytes / size - at) {
+      return misuse(detail::LaneFailure::outside_window, peer, Word((at + count) * size),
+                    Word(team_.window_bytes));
+    }
+    detail::copy_run(group_, team_.window[peer] + at * size, reinterpret_cast<const char*>(from),
+                     count * size);
+  }
+  /// Copies as `put` does, then signals.
+  template <class T>
+  CCL_HD void put_signal(int peer, Index at, const T* from, Index count, int id, Word value = 1) {
+    put(peer, at, from, count);
+    signal(peer, id, value);
+  }
+
+  /// Sets signal `id` of this rank at a peer to `value`, with release order: all earlier writes of
+  /// all lanes of the block are visible to the lanes that wait for it.
+  ///
+  /// `value` is from 1 to 2^32 - 1 and counts from the begin of the launch. It must grow with each
+  /// signal of this id to this peer. One block at a time signals by an id to a peer.
+  CCL_HD void signal(int peer, int id, Word value = 1) {
+    if (!is_peer(peer) || !is_signal(id)) return;
+    group_.sync();  // every lane's writes, then the signal
+    if (group_.rank() == 0) Memory::store_release(team_.signal(peer, id, rank()), word_of(value));
+  }
+  /// Blocks until signal `id` of a peer is `value` or more in this launch. All lanes then see the
+  /// writes before it. Returns false if the session has failed.
+  CCL_HD bool wait(int peer, int id, Word value = 1) {
+    if (!is_peer(peer) || !is_signal(id)) return false;
+    const Word* const at = team_.signal(rank(), id, peer);
+    return agree(group_.rank() != 0 || await<MemoryOrder::acq_rel>(at, word_of(value), peer));
+  }
+  /// Blocks as `wait` does, for the signals of all other ranks.
+  CCL_HD bool wait_all(int id, Word value = 1) {
+    if (failed_ || !is_signal(id)) return false;
+    return agree(await_each<MemoryOrder::acq_rel>(
+        word_of(value), [this, id](int p) { return team_.signal(rank(), id, p); }));
+  }
+  /// Returns true if `wait` would not block, and then has its order.
+  CCL_HD bool test(int peer, int id, Word value = 1) {
+    if (!is_peer(peer) || !is_signal(id)) return false;
+    const Word* const at = team_.signal(rank(), id, peer);
+    return vote(group_.rank() != 0 || Index(Memory::load_acquire(at) - word_of(value)) >= 0);
+  }
+
+  /// Blocks until this block has arrived on all ranks. Other blocks have barriers of their own.
+  /// Returns false if the session has failed.
+  CCL_HD bool barrier(MemoryOrder order = MemoryOrder::acq_rel) {
+    if (order == MemoryOrder::relaxed) return barrier_in<MemoryOrder::relaxed>();
+    return barrier_in<MemoryOrder::acq_rel>();
+  }
+
+  /// Counts this block at counter `id` of this rank, which `blocks` blocks of a launch count once
+  /// each. Returns true on the last of them, which then sees the writes of the others: a signal of
+  /// that block releases them, too.
+  CCL_HD bool count(int id, int blocks) {
+    if (failed_) return false;
+    if (id < 0 || id >= team_.counters || blocks < 1) {
+      misuse(detail::LaneFailure::no_counter, rank(), Word(id), Word(team_.counters));
+      return false;
+    }
+    group_.sync();  // every lane's writes, then the count
+    bool last = true;
+    if (group_.rank() == 0) last = (Memory::fetch_add(team_.counter(id), 1) + 1) % blocks == 0;
+    return vote(last);
+  }
+
+ private:
+  template <class G, class T, class Shape, class Proto, int MaxRanks>
+  friend class Tiles;
+
+  template <class GivenTeam>
+  CCL_HD static const detail::TeamData& data_of(const GivenTeam& team) {
+    static_assert(cuda::std::is_same_v<GivenTeam, Team>,
+                  "ccl: a session takes a Team; pass DeviceComm::team() to the kernel");
+    return team.data();
+  }
+  /// Returns the word of a signal or barrier in this launch.
+  CCL_HD Word word_of(Word value) const { return epoch_ << 32 | value; }
+  /// Fails the session because of a call that is wrong on this rank.
+  CCL_HD void misuse(detail::LaneFailure::Why why, int peer, Word given, Word limit) {
+    failed_ = true;
+    if (group_.rank() != 0) return;
+    detail::LaneFailure* const failure = team_.watch.lane_failure;
+    if (Memory::load_relaxed(&failure->peer) != 0) return;
+    Memory::store_relaxed(&failure->why, Word(why));
+    Memory::store_relaxed(&failure->count, given);
+    Memory::store_relaxed(&failure->stride, limit);
+    Memory::store_release(&failure->peer, Word(peer + 1));
+  }
+  CCL_HD bool is_peer(int peer) {
+    if (failed_) return false;
+    if (peer >= 0 && peer < ranks()) return true;
+    misuse(detail::LaneFailure::no_rank, rank(), Word(peer), Word(ranks()));
+    return false;
+  }
+  CCL_HD bool is_signal(int id) {
+    if (id >= 0 && id < team_.signals) return true;
+    misuse(detail::LaneFailure::no_signal, rank(), Word(id), Word(team_.signals));
+    return false;
+  }
+
+  /// Returns true on all lanes if `vote` is true on all. Orders memory as `sync` does.
+  CCL_HD bool vote(bool vote) const {
+    const bool all = group_.all(vote);
+    group_.sync();
+    return all;
+  }
+  /// Ends a wait of the group. `good`: this lane's part has not failed.
+  CCL_HD bool agree(bool good) {
+    if (!vote(good)) failed_ = true;
+    spin_wait_.restart();
+    return !failed_;
+  }
+  template <MemoryOrder Order>
+  CCL_HD static Word load(const Word* at) {
+    if constexpr (Order == MemoryOrder::relaxed) return Memory::load_relaxed(at);
+    return Memory::load_acquire(at);
+  }
+  /// Polls until the word is at least `want`. Runs on one lane.
+  template <MemoryOrder Order>
+  CCL_HD bool await(const Word* at, Word want, int peer) {
+    while (Index(load<Order>(at) - want) < 0) {
+      if (spin_wait_.ends(peer, epoch_ - 1)) return false;
+    }
+    return true;
+  }
+  /// Polls a word of every other rank. The lanes share them.
+  template <MemoryOrder Order, class At>
+  CCL_HD bool await_each(Word want, At at) {
+    bool good = true;
+    for (int p = group_.rank(); p < ranks(); p += Group::width) {
+      if (p != rank() && good) good = await<Order>(at(p), want, p);
+    }
+    return good;
+  }
+  template <MemoryOrder Order>
+  CCL_HD bool barrier_in() {
+    if (failed_) return false;
+    const Word want = word_of(++barriers_);
+    group_.sync();  // all lanes have arrived, and their writes precede the stores of an order
+    for (int p = group_.rank(); p < ranks(); p += Group::width) {
+      if (p == rank()) continue;
+      Word* const at = team_.barrier(p, block_, rank());
+      if constexpr (Order == MemoryOrder::relaxed) {
+        Memory::store_relaxed(at, want);
+      } else {
+        Memory::store_release(at, want);
+      }
+    }
+    return agree(
+        await_each<Order>(want, [this](int p) { return team_.barrier(rank(), block_, p); }));
+  }
+  /// Blocks until every peer is done with the launch before the previous one, which used the same
+  /// half of the packets. Its first call in a session waits.
+  CCL_HD bool begin_packets() {
+    if (failed_) return false;
+    if (in_step_) return true;
+    in_step_ = true;
+    bool good = true;
+    for (int p = group_.rank(); p < ranks(); p += Group::width) {
+      if (p == rank()) continue;
+      const Word* const at = team_.begun(rank(), p);
+      while (good && Index(Memory::load_credit(at) + 1 - epoch_) < 0) {
+        good = !spin_wait_.ends(p, epoch_ - 1);
+      }
+    }
+    return agree(good);
+  }
+
+  Group group_;
+  const detail::TeamData& team_;
+  int block_, blocks_;
+  Word epoch_ = 0;     // number of this launch; 0: none
+  Word barriers_ = 0;  // of this launch
+  bool failed_ = false;
+  bool in_step_ = false;  // `begin_packets` has run
+  detail::SpinWait<Memory> spin_wait_;
+};
+
+}  // namespace ccl

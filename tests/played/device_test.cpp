@@ -1,0 +1,195 @@
+// Kernels of the program that communicate, on GPUs that are played on the CPU: blocks of several
+// warps, streams and graphs.
+#include "support/played/played_gpus.hpp"
+// Kernels come before other headers of ccl.
+#include <ccl/algo/one_shot.hpp>
+#include <ccl/collective.cuh>
+#include <ccl/device.cuh>
+#include <ccl/transport/p2p.hpp>
+
+#include <vector>
+
+#include "support/played/calls.hpp"
+#include "support/played/capture.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+constexpr int lanes = 64, blocks = 2, elements = 700;
+using Lanes = BlockLanes<lanes>;
+using Block = Tiles<Lanes, float, TileShape<7, 100>, LL128>;
+constexpr Plan small{.channels = 1, .slot_count = 2, .slot_bytes = 256 << 10};
+
+/// Memory of one rank's kernel. Results of launch n are at row n.
+struct Given {
+  const float* in;  // of each block
+  float *sums, *shares;
+  Word *words, *count, *failed;
+};
+
+/// Each block reduces a tile, puts a word to the next rank and counts; the last one signals.
+__global__ void communicate(const __grid_constant__ Team team,
+                            const __grid_constant__ Given given) {
+  const int block = int(blockIdx.x), me = team.rank(), ranks = team.ranks();
+  const int next = (me + 1) % ranks, before = (me + ranks - 1) % ranks;
+  const Lanes group;
+  TeamSession session{group, team, block, int(gridDim.x)};
+  Block tiles{session};
+  const Word launch = *given.count;
+  float* const tile = given.sums + (Index(launch) * blocks + block) * elements;
+  float* const share = given.shares + (Index(launch) * blocks + block) * elements;
+  for (int i = group.rank(); i < elements; i += Lanes::width) {
+    tile[i] = given.in[block * elements + i] + float(launch);
+  }
+  bool good = tiles.reduce_scatter(2 * block, tile, share);
+  good = tiles.all_reduce(2 * block + 1, tile) && good;
+  const Word word = launch * 1000 + Word(10 * me + block);
+  session.put(next, block, &word, 1);
+  if (session.count(0, blocks)) {
+    session.signal(next, 0);
+    good = session.wait(before, 0) && good;
+    if (group.rank() < blocks) {
+      given.words[launch * blocks + Word(group.rank())] = team.window<Word>(me)[group.rank()];
+    }
+    if (group.rank() == 0) *given.count = launch + 1;
+  }
+  good = session.barrier() && good;
+  if (!good) *given.failed = 1;
+}
+
+/// Runs launches between the communicator's calls, then a graph of both.
+std::string run_rank(const played::Rank& rank, int calls, int replays) {
+  const int me = rank.rank, ranks = rank.ranks, launches = calls + replays + (replays + 2) / 3;
+  const auto memory = SharedMemory::allocate(rank.comm, 64);
+  const auto window = Window::create(rank.comm, *memory);
+  if (!window) return window.error().message();
+  auto made = DeviceComm::create(
+      rank.comm, *window,
+      {.blocks = blocks, .signals = 1, .counters = 1, .ll128_bytes = Block::bytes(4, ranks)});
+  if (!made) return made.error().message();
+  const auto all_reduce =
+      Collective<AllReduce, OneShot, LL128, P2pTransport>::create(rank.comm, small);
+  if (!all_reduce) return all_reduce.error().message();
+  std::vector<Packet> in(blocks * elements / 4 + 1), sums(std::size_t(launches) * in.size()),
+      shares(sums.size());
+  std::vector<Word> words(std::size_t(launches) * blocks);
+  std::vector<float> data(500, 1);
+  Word count = 0, failed = 0;
+  const Given given{reinterpret_cast<float*>(in.data()),
+                    reinterpret_cast<float*>(sums.data()),
+                    reinterpret_cast<float*>(shares.data()),
+                    words.data(),
+                    &count,
+                    &failed};
+  const auto input = [](int r, int i) { return float(r + i % 50); };
+  for (int i = 0; i < blocks * elements; ++i) {
+    reinterpret_cast<float*>(in.data())[i] = input(me, i);
+  }
+  const auto both = [&]() -> std::string {
+    const auto e = detail::CudaExecutor::launch_kernel(communicate, {blocks, lanes}, nullptr,
+                                                       rank.stream, made->team(), given);
+    if (e != cudaSuccess) return "a launch failed";
+    const auto done =
+        (*all_reduce)(data.data(), data.data(), Index(data.size()), Max{}, rank.stream);
+    return done ? std::string{} : done.error().message();
+  };
+  for (int n = 0; n < calls; ++n) {
+    if (auto why = both(); !why.empty()) return why;
+  }
+  rank.synchronize();
+  if (replays > 0) {
+    auto* const stream = played::stream_of(rank.stream);
+    if (played::Capture::begin(*stream) != CUDA_SUCCESS) return "no capture";
+    if (auto why = both(); !why.empty()) return why;
+    played::Graph* captured = nullptr;
+    const auto capture = stream->capture;
+    const auto ended = capture->end(*stream, &captured);
+    const std::shared_ptr<played::Graph> graph{captured};
+    if (ended != CUDA_SUCCESS) return "the capture did not end";
+    for (int n = 0; n < replays; ++n) {
+      if (played::launch_graph(graph, rank.stream) != CUDA_SUCCESS) return "no replay";
+      if (n % 3 == 0) {
+        if (auto why = both(); !why.empty()) return why;
+      }
+    }
+  }
+  rank.synchronize();
+  if (const auto status = made->status(); !status) return status.error().message();
+  if (failed != 0 || count != Word(launches)) return "a launch went wrong";
+  const int before = (me + ranks - 1) % ranks, each = Block::share_elements(ranks);
+  for (int n = 0; n < launches; ++n) {
+    for (int b = 0; b < blocks; ++b) {
+      if (words[std::size_t(n * blocks + b)] != Word(n * 1000 + 10 * before + b)) return "a word";
+      const float* const sum = given.sums + (Index(n) * blocks + b) * elements;
+      const float* const share = given.shares + (Index(n) * blocks + b) * elements;
+      const auto wanted = [&](int i) {
+        float all = 0;
+        for (int r = 0; r < ranks; ++r) all += input(r, b * elements + i) + float(n);
+        return all;
+      };
+      for (int i = 0; i < elements; ++i) {
+        if (sum[i] != wanted(i)) return "a sum";
+      }
+      for (int i = 0; i < Block::share_count(me, ranks); ++i) {
+        if (share[i] != wanted(me * each + i)) return "a share";
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("blocks of several warps communicate on played GPUs, between the communicator's calls") {
+  played::install(8, 4);
+  for (const int ranks : {2, 3, 8}) {
+    INFO(ranks << " ranks");
+    auto comms = played::create_ranks(ranks);
+    played::on_each(comms, [](const played::Rank& rank) { return run_rank(rank, 4, 0); });
+  }
+}
+
+TEST_CASE("replays of a graph are launches like any other") {
+  played::install(8, 4);
+  for (const int ranks : {2, 4}) {
+    INFO(ranks << " ranks");
+    auto comms = played::create_ranks(ranks);
+    played::on_each(comms, [](const played::Rank& rank) { return run_rank(rank, 2, 20); });
+  }
+}
+
+namespace {
+/// Adds up a tile of words on one warp of each rank.
+__global__ void add_words(const __grid_constant__ Team team, Word* words) {
+  TeamSession session{WarpLanes{}, team, 0, 1};
+  Tiles<WarpLanes, Word, TileShape<1, 50>, LL>{session}.all_reduce(0, words);
+}
+}  // namespace
+
+TEST_CASE("packets of LL128 are refused where lines do not arrive whole, and those of LL are not") {
+  played::install(4, 4);
+  auto comms = played::create_ranks(4, 2);  // two hosts in one NVLink domain
+  played::on_each(comms, [](const played::Rank& rank) -> std::string {
+    const auto memory = SharedMemory::allocate(rank.comm, 64);
+    const auto window = Window::create(rank.comm, *memory);
+    if (!window) return window.error().message();
+    const auto lines = DeviceComm::create(rank.comm, *window, {.ll128_bytes = 1024});
+    if (lines || lines.error().code != Errc::not_supported) return "no refusal";
+    using Words = Tiles<WarpLanes, Word, TileShape<1, 50>, LL>;
+    const auto made =
+        DeviceComm::create(rank.comm, *window, {.ll_bytes = Words::bytes(1, rank.ranks)});
+    if (!made) return made.error().message();
+    std::vector<Packet> words(25, {{Word(unsigned(rank.rank)), 1}});
+    const auto e = detail::CudaExecutor::launch_kernel(add_words, {1, 32}, nullptr, rank.stream,
+                                                       made->team(), &words[0].word[0]);
+    if (e != cudaSuccess) return "a launch failed";
+    rank.synchronize();
+    if (const auto status = made->status(); !status) return status.error().message();
+    for (const Packet& p : words) {
+      if (p.word[0] != 6 || p.word[1] != 4) return "a sum";
+    }
+    return {};
+  });
+}
