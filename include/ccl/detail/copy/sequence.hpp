@@ -1,8 +1,10 @@
 #pragma once
 
+#include <ccl/algo/traits.hpp>
 #include <ccl/detail/copy/registry.hpp>
 #include <ccl/detail/copy/stream_copies.hpp>
 #include <ccl/detail/copy/work.hpp>
+#include <ccl/detail/exchange/batches.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/runtime/connections.hpp>
