@@ -25,7 +25,8 @@ _ALIASES = {
 _OF_NAME = dict(_NUMBERS) | {alias: _NUMBERS[name] for alias, name in _ALIASES.items()}
 _LETTERS = {"i": "int", "u": "uint", "f": "float", "b": "bool"}
 # DLPack's type codes. bool moves as bytes.
-_DLPACK = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool", 10: "float8_e4m3fn", 12: "float8_e5m2"}
+_DLPACK = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool",
+           10: "float8_e4m3fn", 12: "float8_e5m2"}  # fmt: skip
 _KNOWN = (
     "int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64, float8_e4m3fn and "
     "float8_e5m2"
