@@ -25,7 +25,8 @@ _ALIASES = {
 _OF_NAME = dict(_NUMBERS) | {alias: _NUMBERS[name] for alias, name in _ALIASES.items()}
 _LETTERS = {"i": "int", "u": "uint", "f": "float", "b": "bool"}
 # DLPack's type codes. bool moves as bytes.
-_DLPACK = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool", 10: "float8_e4m3fn", 12: "float8_e5m2"}
+_DLPACK = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool",
+           10: "float8_e4m3fn", 12: "float8_e5m2"}  # fmt: skip
 _KNOWN = (
     "int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64, float8_e4m3fn and "
     "float8_e5m2"
@@ -167,13 +168,19 @@ def _from_dlpack(array: Any, what: str) -> Buffer:
     try:
         address, shape, strides, code, bits, kind, device, fixed, keep = _core.read_dlpack(array)
     except TypeError:
+        refusal = _refusal(array)
+        if refusal is not None:
+            raise InvalidArgumentError(
+                f"{what} is a {type(array).__name__} whose __dlpack__ fails "
+                f"({type(refusal).__name__}: {refusal}); pass an array in CPU memory or on a CUDA device"
+            ) from refusal
         raise InvalidArgumentError(
             f"{what} is a {type(array).__name__}, which is no array (no __array_interface__, "
             "__cuda_array_interface__, __dlpack__ or buffer); pass an array of NumPy, PyTorch, "
             "CuPy or JAX"
         ) from None
     name = _DLPACK.get(code, f"DLPack type {code} of {bits} bits")
-    if name in ("int", "uint", "float", "bfloat"):
+    if name in ("int", "uint", "float", "bfloat", "complex"):
         name += str(bits)
     if kind not in (1, 2, 3, 13):  # CPU, CUDA, pinned memory, managed memory
         raise InvalidArgumentError(
@@ -184,6 +191,16 @@ def _from_dlpack(array: Any, what: str) -> Buffer:
     on = device if kind in (2, 13) else CPU
     fixed = fixed or _is_of(array, "jax", "jaxlib")
     return Buffer(address, shape, math.prod(shape), number, on, fixed, keep, name == "bool")
+
+
+def _refusal(array: Any) -> Exception | None:
+    """Returns the error with which an array refuses to be exported. None: it has no __dlpack__."""
+    if hasattr(array, "__dlpack__"):
+        try:
+            array.__dlpack__()
+        except Exception as error:  # noqa: BLE001  that of another library
+            return error
+    return None
 
 
 def _is_of(array: Any, *modules: str) -> bool:

@@ -22,6 +22,14 @@ class OnlyDLPack:
         return self.array.__dlpack_device__()
 
 
+class Refusing:
+    def __dlpack__(self, **given):
+        raise BufferError("its elements are not in memory")
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
 def raises(kind, call, *words, peer=None):
     try:
         call()
@@ -60,9 +68,11 @@ def arguments(comm):
     raises(TypeError, lambda: comm.all_to_all_v(data, [2.9] * n, [2] * n))
     raises(bad, lambda: ccl.Communicator([], 0, 1), "none was given")
     raises(bad, lambda: comm.all_reduce(np.ones(3, "complex64")), "complex64", "bfloat16")
+    raises(bad, lambda: comm.all_reduce(OnlyDLPack(np.ones(3, "complex64"))), "complex64")
     raises(bad, lambda: comm.all_reduce(np.ones(3, ">f4")), ">f4")
     raises(bad, lambda: comm.all_reduce(np.array(["a"])), "cannot move")
     raises(bad, lambda: comm.all_reduce(object()), "no array")
+    raises(bad, lambda: comm.all_reduce(Refusing()), "Refusing", "BufferError", "not in memory")
     raises(bad, lambda: comm.all_reduce([1.0, 2.0]), "list", "no array")
     raises(bad, lambda: comm.all_reduce(data, "median"), "median", "avg")
     raises(bad, lambda: comm.broadcast(data, root=n), f"root {n}", f"0 to {n - 1}")
