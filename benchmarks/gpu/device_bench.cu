@@ -42,6 +42,7 @@ T must(Result<T> r, int line = __builtin_LINE()) {
 
 // Bytes of the window: two words of bare stores, and a word of puts.
 constexpr Index window_bytes = 256;
+constexpr Word max_polls = 4'000'000;
 enum class Notice { packet, release, put_signal, tile };
 
 /// A word goes from rank 0 to rank 1 and back, `rounds` times. All of them have one warp.
@@ -56,7 +57,7 @@ __global__ void ping_pong(const __grid_constant__ Team team, int rounds, Word ba
     if (group.rank() == 0) {
       Packet* const theirs = team.window<Packet>(peer);
       const Packet* const mine = team.window<Packet>(me);
-      for (Word n = base; n < base + Word(rounds); ++n) {
+      for (Word n = base; n < base + Word(rounds) && bad == 0; ++n) {
         const auto send = [&] {
           if constexpr (How == Notice::packet) {
             ptx::store_relaxed(theirs, Packet{{2 * n, n}});
@@ -65,18 +66,18 @@ __global__ void ping_pong(const __grid_constant__ Team team, int rounds, Word ba
             ptx::store_release(&theirs->word[1], n);
           }
         };
+        // Ends when the peer stores, or after some seconds without that.
         const auto wait = [&] {
-          // Ends when the peer stores: the two ranks of this program run the same rounds.
-          if constexpr (How == Notice::packet) {
-            Packet got;
-            do got = ptx::load_relaxed(mine);
-            while (got.word[1] != n);
-            bad += got.word[0] != 2 * n;
-          } else {
-            while (ptx::load_acquire(&mine->word[1]) != n) {
+          Packet got{};
+          for (Word polls = 0; got.word[1] != n && polls < max_polls; ++polls) {
+            if constexpr (How == Notice::packet) {
+              got = ptx::load_relaxed(mine);
+            } else {
+              got.word[1] = ptx::load_acquire(&mine->word[1]);
             }
-            bad += ptx::load_relaxed(&mine->word[0]) != 2 * n;
           }
+          if constexpr (How == Notice::release) got.word[0] = ptx::load_relaxed(&mine->word[0]);
+          bad += got.word[0] != 2 * n;
         };
         if (me == 0) send();
         wait();
@@ -93,14 +94,15 @@ __global__ void ping_pong(const __grid_constant__ Team team, int rounds, Word ba
     }
   } else {
     Line tiles{session};
-    alignas(16) __shared__ Word tile[2];
+    alignas(16) __shared__ Word sent[2], got[2];
     for (int n = 0; n < rounds; ++n) {
-      if (group.rank() == 0) tile[0] = Word(unsigned(n));
-      if (me == 0) tiles.send(peer, n, tile);
-      tiles.recv(peer, n, tile);
-      bad += tile[0] != Word(unsigned(n));
-      group.sync();
-      if (me == 1) tiles.send(peer, n, tile);
+      if (me == 0) {
+        if (group.rank() == 0) sent[0] = Word(unsigned(5 * n));
+        tiles.send(peer, n, sent);
+      }
+      tiles.recv(peer, n, got);
+      bad += got[0] != Word(unsigned(5 * n));
+      if (me == 1) tiles.send(peer, n, got);
     }
   }
   if (bad != 0) *wrong = bad;

@@ -31,13 +31,14 @@ Result<void> check_launch(const DeviceComm& comm, void (*kernel)(Params...), int
                           std::size_t shared_bytes = 0) {
   cudaFuncAttributes attributes{};
   int device = 0, multiprocessors = 0, each = 0;
-  cudaError_t e = cudaFuncGetAttributes(&attributes, kernel);
+  const auto* const code = reinterpret_cast<const void*>(kernel);
+  cudaError_t e = cudaFuncGetAttributes(&attributes, code);
   if (e == cudaSuccess) e = cudaGetDevice(&device);
   if (e == cudaSuccess) {
     e = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   }
   if (e == cudaSuccess) {
-    e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, lanes, shared_bytes);
+    e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, code, lanes, shared_bytes);
   }
   if (e != cudaSuccess) {
     Error error{Errc::cuda, cudaGetErrorString(e)};

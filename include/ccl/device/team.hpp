@@ -39,13 +39,13 @@ struct TeamLayout {
 
   static constexpr TeamLayout of(const DeviceRequirements& needs) {
     TeamLayout layout;
-    const auto take = [&layout](Index bytes) {
+    const auto take = [&layout](Index size) {
       const Index at = layout.bytes;
-      layout.bytes += div_up(bytes, line_bytes) * line_bytes;
+      layout.bytes += div_up(size, line_bytes) * line_bytes;
       return at;
     };
-    const auto take_packets = [&take](Index bytes) {
-      const Index half = div_up(bytes, 2 * line_bytes) * line_bytes;
+    const auto take_packets = [&take](Index size) {
+      const Index half = div_up(size, 2 * line_bytes) * line_bytes;
       return TeamPackets{take(2 * half), half};
     };
     layout.barriers = take(needs.blocks * line_bytes);
