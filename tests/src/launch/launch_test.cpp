@@ -52,8 +52,8 @@ int kernel(const Work&, const DeviceTarget& target) {
 }
 
 /// The driver, with streams that launches can be ordered on.
-void install() {
-  (void)gpus(2);
+void install(int devices = 2) {
+  (void)gpus(devices);
   auto cuda = fake::driver();
   cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -69,7 +69,7 @@ void install() {
     ++marks;
     return record(event, stream);
   };
-  detail::use_cuda_driver(cuda, 2);
+  detail::use_cuda_driver(cuda, devices);
   detail::WireKernels<AllReduce, Tree, Simple, SumOfFloats>::launch = &kernel;
   detail::WireKernels<Broadcast, Tree, Simple, detail::Bytes>::launch = &kernel;
   using OverPeers = detail::PeerKernels<AllReduce, OneShot, LL128, SumOfFloats>;
@@ -343,12 +343,14 @@ TEST_CASE("a late connection that fails leaves the record of earlier operations 
   install();
   const Environment soon{"CCL_INIT_TIMEOUT", "2"};
   TwoRanks<FromRoot> ranks;
-  for (std::size_t r = 0; r < 2; ++r) {
-    float* const data = ranks.data[r];
-    const auto stream = reinterpret_cast<cudaStream_t>(&ranks.streams[r]);
-    REQUIRE((*ranks.sums[r])(data, data, 64, 0, stream));
-  }
-  REQUIRE(!ranks.call(0));  // by another root, for which rank 1 does not come
+  Result<void> called[2];
+  std::vector<std::thread> threads;  // the first call by a root connects it
+  for (int r = 0; r < 2; ++r) threads.emplace_back([&, r] { called[r] = ranks.call(r); });
+  for (auto& thread : threads) thread.join();
+  for (const auto& call : called) REQUIRE(call);
+  float* const data = ranks.data[0];
+  const auto stream = reinterpret_cast<cudaStream_t>(&ranks.streams[0]);
+  REQUIRE(!(*ranks.sums[0])(data, data, 64, 0, stream));  // rank 1 does not come for that root
   Operation first;
   REQUIRE(detail::Access::state(*ranks.comms[0])->observers.recorder()->read(1, first));
   CHECK(first.state != OpState::failed);
@@ -416,8 +418,7 @@ TEST_CASE("calls that ranks compare are refused before they count") {
 }
 
 TEST_CASE("with checking on, GPUs that have no messages need not call an exchange") {
-  install();
-  (void)gpus(3);
+  install(3);
   using Messages = Collective<SendRecv, Pairwise, Simple>;
   detail::ExchangeKernels<Pairwise, Simple>::launch = [](const detail::ExchangeWork&, Index,
                                                          const DeviceTarget&) { return 0; };
