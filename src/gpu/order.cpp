@@ -264,11 +264,6 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
                 "the capture of the stream has failed before this call (cudaStreamEndCapture says "
                 "so, too); end it and begin anew");
   }
-  CCL_TRY(number_, number_of(stream));
-  if (number_ != checked_) {
-    CCL_CHECK(check_device(stream));
-    checked_ = number_;
-  }
   if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     cuuint64_t id = 0;
     CUgraph graph = nullptr;
@@ -287,6 +282,11 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
     CCL_CHECK(tie(keep));
     CCL_CHECK(take_place(stream, id));
     return enter_graph(stream);
+  }
+  CCL_TRY(number_, number_of(stream));
+  if (number_ != checked_) {
+    CCL_CHECK(check_device(stream));
+    checked_ = number_;
   }
   CCL_CHECK(take_place(stream, 0));
   const bool graphs = graphs_;
