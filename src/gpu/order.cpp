@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -23,6 +24,8 @@ struct DeferredFree {
     return one.get();
   }
 };
+
+std::atomic<bool> any_dead{false};  // apart, because the list needs memory when it is first used
 
 /// Resources of a graph.
 struct Tied {
@@ -52,14 +55,13 @@ void CUDA_CB graph_has_gone(void* held) {
   DeferredFree& graveyard = DeferredFree::instance();
   const std::lock_guard lock{graveyard.mutex};
   graveyard.dead.push_back(std::move(tied->keep));
+  any_dead.store(true, std::memory_order_relaxed);
 }
 
 }  // namespace
 
-bool graphs_have_gone() {
-  DeferredFree& graveyard = DeferredFree::instance();
-  const std::lock_guard lock{graveyard.mutex};
-  return !graveyard.dead.empty();
+bool graphs_have_gone() noexcept {
+  return any_dead.load(std::memory_order_relaxed);
 }
 
 void bury() {
@@ -67,6 +69,7 @@ void bury() {
   DeferredFree& graveyard = DeferredFree::instance();
   const std::lock_guard lock{graveyard.mutex};
   dead.swap(graveyard.dead);
+  any_dead.store(false, std::memory_order_relaxed);
 }
 
 GpuOrder::~GpuOrder() {

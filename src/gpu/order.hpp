@@ -148,7 +148,7 @@ class GpuOrder {
 /// Releases the resources of destroyed graphs later, because their destruction may come when the
 /// driver accepts no calls.
 void bury();
-/// True if `bury` has something to release. Never blocks for long.
-bool graphs_have_gone();
+/// True if `bury` has something to release. Takes no lock and no memory.
+bool graphs_have_gone() noexcept;
 
 }  // namespace ccl::detail
