@@ -9,6 +9,7 @@
 #pragma nv_diagnostic push  // the same warnings as in ccl.hpp
 #pragma nv_diag_suppress 20011, 20013, 20014
 
+#include <ccl/detail/exec/register_device_code.cuh>
 #include <ccl/detail/lanes/device_lanes.cuh>
 #include <ccl/device/device_comm.hpp>
 #include <ccl/device/tiles.hpp>

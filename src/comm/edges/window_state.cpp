@@ -15,7 +15,7 @@ WindowState::~WindowState() {
 }
 
 bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {
-  return bytes > 0 && window_around(*Access::state(comm), data, bytes).number != 0;
+  return bytes > 0 && window_around(*Access::state(comm), data, bytes).base != nullptr;
 }
 
 namespace {
