@@ -27,14 +27,14 @@ std::atomic<bool> all_good{true};
 
 void must(cudaError_t e, int line) {
   if (e == cudaSuccess) return;
-  std::printf("line %d: %s\n", line, cudaGetErrorString(e));
+  std::fprintf(stderr, "line %d: %s\n", line, cudaGetErrorString(e));
   std::_Exit(1);
 }
 #define MUST(call) must((call), __LINE__)
 template <class T>
 T must(Result<T> r, int line = __builtin_LINE()) {
   if (!r) {
-    std::printf("line %d: %s\n", line, r.error().message().c_str());
+    std::fprintf(stderr, "line %d: %s\n", line, r.error().message().c_str());
     std::_Exit(1);
   }
   if constexpr (!std::is_void_v<T>) return *std::move(r);
