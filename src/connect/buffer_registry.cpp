@@ -265,15 +265,13 @@ Word BufferRegistry::where(const char* data, Index bytes) {
   memory.bytes = range.bytes;
   memory.window = range.is_window ? range.buffer : 0;
   const Gpu::Current current{*gpu_};
-  memory.id = fresh_id();
   const bool shared =
       range.is_window || gpu_->driver().ipc_get_mem_handle(&memory.ipc, range.base) == CUDA_SUCCESS;
-  if (memory.id != 0 && shared) {
+  memory.id = shared ? fresh_id() : 0;
+  if (memory.id != 0) {
     board(rank_).open(memory);
     open_[range.base] = {memory.id, range};
     rings = true;
-  } else {
-    memory.id = 0;
   }
   if (rings) notify_all();
   return memory.id == 0 ? 0 : RemoteBuffer::where(memory.id, at - range.base);

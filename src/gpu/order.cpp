@@ -140,8 +140,7 @@ LaunchShare* GpuOrder::share() {
 }
 
 std::optional<Residency::Shortage> GpuOrder::shortage() const {
-  if (GpuOrder* const leader = leader_.load(std::memory_order_acquire)) return leader->shortage();
-  return residency_->shortage();
+  return residency_->shortage();  // of the GPU, also for a level
 }
 
 /// True if all captured graphs and their executables have been destroyed.

@@ -61,6 +61,7 @@ class GpuScheduler {
       return CUDA_SUCCESS;
     };
     cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
+      if (of(stream).capture != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
       *number = of(stream).number;
       return CUDA_SUCCESS;
     };

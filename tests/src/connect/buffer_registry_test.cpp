@@ -29,6 +29,7 @@ std::atomic<unsigned long long> number{0};
 const auto* const buffer = reinterpret_cast<const char*>(std::uintptr_t{1} << 40);
 /// Further buffers behind it, which live; and how often the driver was asked.
 std::atomic<int> further{0}, asked{0};
+std::atomic<bool> exports{true};  // or else the driver gives no handles
 
 CUresult attributes(unsigned count, CUpointer_attribute* what, void** to, CUdeviceptr at) {
   const auto base = reinterpret_cast<CUdeviceptr>(buffer);
@@ -52,7 +53,9 @@ struct TwoRegistries {
     (void)gpus(2);
     auto cuda = fake::driver();
     cuda.pointer_get_attributes = attributes;
-    cuda.ipc_get_mem_handle = [](CUipcMemHandle*, CUdeviceptr) { return CUDA_SUCCESS; };
+    cuda.ipc_get_mem_handle = [](CUipcMemHandle*, CUdeviceptr) {
+      return exports ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    };
     detail::use_cuda_driver(cuda, 2);
     number = 1;
     comms = create({0, 1});
@@ -122,6 +125,16 @@ TEST_CASE("more live buffers than slots cost no ids and few questions, and make 
   Word where = 0;
   CHECK(soon([&] { return (where = ranks.of[0]->where(buffer, bytes)) != 0; }));
   CHECK(soon([&] { return RemoteBuffer::leads(ranks.entry(where), where); }));
+}
+
+TEST_CASE("buffers that the driver does not export cost no ids") {
+  TwoRegistries ranks;
+  exports = false;
+  for (int n = 0; n < 600; ++n) CHECK(ranks.of[0]->where(buffer, bytes) == 0);
+  exports = true;
+  const Word where = ranks.of[0]->where(buffer, bytes);
+  CHECK(where != 0);
+  CHECK(where >> RemoteBuffer::id_shift < 2 * RemoteBuffer::slots);  // 600 others have had none
 }
 
 TEST_CASE("a setting keeps buffers unmapped") {

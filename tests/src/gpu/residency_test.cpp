@@ -51,8 +51,9 @@ class Comm {
   }
   GpuOrder& order(int rank) { return *orders_[std::size_t(rank)]; }
   /// Writes what lanes of a kernel write while they wait for a peer, or clear afterwards.
-  void waits(int rank, bool wait) {
-    gpus_of_ranks_[std::size_t(rank)]->watched().waits.peer = wait ? 1 : 0;
+  /// `ticket`: that of a call; 0: a kernel of the program waits.
+  void waits(int rank, bool wait, Word ticket = 1) {
+    gpus_of_ranks_[std::size_t(rank)]->watched().waits = {wait ? Word{1} : Word{0}, 0, ticket};
   }
 
  private:
@@ -384,6 +385,8 @@ TEST_CASE("blocks without a place are counted while launches are in flight") {
   CHECK_FALSE(idle.order(0).shortage());
   first.waits(0, true);  // some blocks of each have a place
   CHECK(idle.order(0).shortage());
+  first.waits(0, true, 0);  // a kernel of the program waits, and no launch
+  CHECK_FALSE(idle.order(0).shortage());
 }
 
 TEST_CASE("launches that fit beside those that wait lack no place, and levels count as the whole") {

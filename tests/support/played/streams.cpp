@@ -254,6 +254,7 @@ void add_streams(detail::CudaDriver& cuda) {
   cuda.stream_get_id = [](CUstream handle, unsigned long long* number) {
     Stream* const stream = stream_of(handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;  // as seen with CUDA 13.0
     *number = stream->number;
     return CUDA_SUCCESS;
   };
