@@ -321,11 +321,11 @@ Result<void> check_plan(const Communicator& comm, const Plan& plan) {
     if (plan.chunk_steps < plan.slice_steps || plan.chunk_steps % plan.slice_steps != 0) {
       return "a chunk is one slice or several whole ones";
     }
-    // Lanes count the elements of a chunk in an int, too.
-    if (plan.slot_bytes > (Index{1} << 30) / plan.chunk_steps) return "a chunk is at most 1 GiB";
     // Ranks send a chunk before they receive. They then need room for the data that they forward
     // before they take the peer's.
     if (plan.slot_count / 2 < plan.chunk_steps) return "the slots hold at least two chunks";
+    // Lanes count the elements of a chunk in an int, too.
+    if (plan.slot_bytes > (Index{1} << 30) / plan.chunk_steps) return "a chunk is at most 1 GiB";
     return nullptr;
   }();
   if (broken == nullptr) return {};

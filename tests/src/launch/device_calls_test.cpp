@@ -101,6 +101,7 @@ TEST_CASE("a wait that has timed out says that blocks have no place on the GPU")
   all.multiprocessors = {{0, 132}, {1, 132}};
   const auto comms = create({{0, {}}, {1, {}}});
   const Launched one{comms[1], 128}, other{comms[1], 128};
+  one.gpu->watched().waits = {.peer = 1, .step = 0, .ticket = 1};  // so the other has no place
   detail::Access::state(comms[0])->device.gpu->watched().lane_failure = {.peer = 2, .step = 5};
   const auto failed = comms[0].status();
   REQUIRE_FALSE(failed);
