@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "comm/edges/window_state.hpp"
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
@@ -99,13 +101,8 @@ Result<void> StreamCopies::signal(const CopySync& sync, CUstream_st* stream) con
 }
 
 StreamCopies::InWindow StreamCopies::in_window(const void* data, Index bytes) const {
-  InWindow found;
-  const auto window = find_window(*Access::state(of_.comm()), data, bytes);
-  if (!window) return found;
-  found.offset = static_cast<const std::byte*>(data) - window->base;
-  found.at = window->at;
-  found.keep = window;
-  return found;
+  WindowPlace place = place_in_window(*Access::state(of_.comm()), data, bytes);
+  return {place.offset, std::move(place.at), std::move(place.window), std::move(place.holds)};
 }
 
 }  // namespace ccl::detail

@@ -194,12 +194,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
     CCL_TRY(const auto member, member_of(comm));
+    // The program may leave at once: nobody can ask for the end of one that does not block.
+    const auto held = member->blocking ? nullptr : hold_exit();
     // A communicator that is still being created stays, and can be aborted.
     if (member->created()) CCL_CHECK(take_from(comm));
     if (member->is_revoked()) member->abandon();
     if (!member->created()) return member->end(EndWaits::own_work);
-    if (!member->blocking) {  // nobody can ask for its end any more
-      return member->defer([member] { return member->end(EndWaits::own_work); });
+    if (!member->blocking) {
+      return member->defer([held, member] { return member->end(EndWaits::own_work); });
     }
     member->wait_deferred();
     return member->end(EndWaits::own_work);

@@ -33,7 +33,7 @@ Families& families() {
   return all.get();
 }
 
-/// Ends that wait for other processes while the program goes on.
+/// Ends that run on while the program goes on.
 class LeftBehind {
  public:
   static LeftBehind& instance() {
@@ -120,6 +120,13 @@ bool Ending::wait_for_all_until(std::chrono::steady_clock::time_point then) {
 
 void Ending::join() {
   thread_.join();
+}
+
+std::shared_ptr<void> hold_exit() {
+  LeftBehind::instance().add();
+  return {nullptr, [process = forks_before()](void*) {
+            if (process == forks_before()) LeftBehind::instance().remove();
+          }};
 }
 
 void Ending::leave_behind() {

@@ -38,6 +38,10 @@ class Ending {
   bool left_behind_ = false;
 };
 
+/// Returns a pointer. While one lives, the exit of the process waits, at most a minute: for an end
+/// that no caller waits for.
+std::shared_ptr<void> hold_exit();
+
 /// Ranks that the end of one rank waits for.
 enum class EndWaits { own_work, all_ranks };
 

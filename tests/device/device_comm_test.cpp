@@ -210,6 +210,27 @@ TEST_CASE("a window of another communicator is refused") {
   const auto made = DeviceComm::create((*second)[0], *window);
   REQUIRE_FALSE(made.has_value());
   CHECK(made.error().code == Errc::invalid_argument);
+  // A window of the communicator that covers the same memory does not make it one.
+  const auto own = Window::create((*second)[0], memory, sizeof memory);
+  REQUIRE(own.has_value());
+  const auto still = DeviceComm::create((*second)[0], *window);
+  REQUIRE_FALSE(still.has_value());
+  CHECK(still.error().code == Errc::invalid_argument);
+  CHECK(DeviceComm::create((*second)[0], *own).has_value());
+}
+
+TEST_CASE("a closed window is refused, also where an open one covers its memory") {
+  const auto comms = Communicator::create_all(1, cpu());
+  REQUIRE(comms.has_value());
+  const Communicator& comm = (*comms)[0];
+  Word memory[4];
+  const auto closed = Window::create(comm, memory, sizeof memory);
+  const auto open = Window::create(comm, memory, sizeof memory);
+  REQUIRE((closed && open && closed->close()));
+  const auto made = DeviceComm::create(comm, *closed);
+  REQUIRE_FALSE(made.has_value());
+  CHECK(made.error().code == Errc::invalid_argument);
+  CHECK(DeviceComm::create(comm, *open).has_value());
 }
 
 TEST_CASE("the wrong call of a kernel fails the communicator and is typed") {

@@ -63,6 +63,7 @@ class Window {
   Result<void> close() const;
 
  private:
+  friend struct detail::WindowState;
   explicit Window(std::shared_ptr<detail::WindowState> state) : state_{std::move(state)} {}
   static std::shared_ptr<detail::WindowState> moved_from();  // state of moved-from handles
   detail::Handle<detail::WindowState, moved_from> state_;

@@ -14,6 +14,7 @@
 #include "base/field_check.hpp"
 #include "base/forks.hpp"
 #include "base/made_once.hpp"
+#include "comm/edges/window_state.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
@@ -85,7 +86,7 @@ Result<void> check_given(const CommState& state, const Communicator& comm, const
                 fmt::format("rank {} cannot create {} ({}); give DeviceRequirements in that range",
                             state.identity.rank(), device_comm_name, why));
   }
-  if (!lies_in_window(comm, window.at(window.rank()), window.bytes())) {
+  if (!is_open_window(comm, window)) {
     return fail(Errc::invalid_argument,
                 fmt::format("rank {} gave {} a window that is not one of its communicator (it is "
                             "closed, moved from, or another communicator's); create it with "

@@ -1,7 +1,5 @@
 #include "comm/edges/window_state.hpp"
 
-#include <ccl/comm/window.hpp>
-
 #include <utility>
 
 #include "comm/state.hpp"
@@ -12,6 +10,10 @@ WindowState::~WindowState() {
   CommState& state = *Access::state(comm);
   state.observers.remove(this);
   if (state.device.gpu && holds) state.device.order->retire(std::move(holds));
+}
+
+const WindowState& WindowState::of(const Window& window) {
+  return *window.state_;
 }
 
 bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {
@@ -34,10 +36,24 @@ auto contains(const void* data, Index bytes) {
 }
 }  // namespace
 
-std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes) {
+WindowPlace place_in_window(CommState& state, const void* data, Index bytes) {
+  WindowPlace found;  // outlives the lock: its end may be that of the window
   const auto lock = state.observers.lock_windows();
-  WindowState* const window = open_window(state, contains(data, bytes));
-  return window == nullptr ? nullptr : window->weak_from_this().lock();
+  if (WindowState* const window = open_window(state, contains(data, bytes))) {
+    found.window = window->weak_from_this().lock();
+    if (!found.window) return found;  // its last handle is being destroyed
+    found.holds = window->holds;
+    found.at = window->at;
+    found.offset = static_cast<const std::byte*>(data) - window->base;
+  }
+  return found;
+}
+
+bool is_open_window(const Communicator& comm, const Window& window) {
+  CommState& state = *Access::state(comm);
+  const WindowState* const wanted = &WindowState::of(window);
+  const auto lock = state.observers.lock_windows();
+  return open_window(state, [&](const WindowState& of) { return &of == wanted; }) != nullptr;
 }
 
 WindowFacts window_around(CommState& state, const void* data, Index bytes) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/comm/communicator.hpp>
+#include <ccl/comm/window.hpp>
 
 #include <memory>
 #include <vector>
@@ -24,6 +25,7 @@ struct SharedBlock {
 struct WindowState : std::enable_shared_from_this<WindowState> {
   explicit WindowState(Communicator of) : comm{std::move(of)} {}
   ~WindowState();
+  static const WindowState& of(const Window& window);
   WindowState(const WindowState&) = delete;
   WindowState& operator=(const WindowState&) = delete;
 
@@ -40,9 +42,18 @@ struct WindowState : std::enable_shared_from_this<WindowState> {
   std::shared_ptr<Holds> holds = std::make_shared<Holds>();
 };
 
-/// Returns the window of this communicator that contains `bytes` bytes at `data`, or null. Only for
+/// Place of a buffer in a window.
+struct WindowPlace {
+  std::shared_ptr<const WindowState> window;        // null: in no window
+  std::shared_ptr<const WindowState::Holds> holds;  // keeps the mappings, also after a close
+  std::vector<std::byte*> at;                       // address of the window at each rank
+  Index offset = 0;                                 // of the buffer in the window
+};
+/// Returns the place of `bytes` bytes at `data` in an open window of this communicator. Only for
 /// threads that hold the communicator otherwise, because the last owner of a window drops it.
-std::shared_ptr<const WindowState> find_window(CommState& state, const void* data, Index bytes);
+WindowPlace place_in_window(CommState& state, const void* data, Index bytes);
+/// True if this is an open window of the communicator. Any thread.
+bool is_open_window(const Communicator& comm, const Window& window);
 
 /// Window as the threads of the communicator see it. They must not own one: its end may be that of
 /// the communicator, which waits for these threads.

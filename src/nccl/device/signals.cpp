@@ -10,7 +10,9 @@
 #include <limits>
 #include <thread>
 
+#include "base/exceptions.hpp"
 #include "comm/state.hpp"
+#include "launch/failed_launch.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
@@ -77,10 +79,18 @@ Result<void> Signals::queue(cudaStream_t stream, Work&& work) {
   CommState& state = *Access::state(comm_);
   CCL_CHECK(state.ready());
   GpuOrder& order = *state.device.order;
-  CCL_CHECK(order.before(stream, shared_from_this()));
-  auto done = work();
-  auto marked = order.after(stream);  // some of it may run after a failure, too
-  return done ? marked : done;
+  if (auto begun = order.before(stream, shared_from_this()); !begun) {
+    return fail(fail_peers(state, stream, std::move(begun).error()));
+  }
+  Result<void> done = without_exceptions([&]() -> Result<void> { return work(); });
+  if (!done && order.captures(stream)) {  // before anything ran
+    order.give_up();
+    return done;
+  }
+  Result<void> marked = order.after(stream);  // some of it may run after a failure, too
+  if (done) done = std::move(marked);
+  if (done) return done;
+  return fail(fail_peers(state, stream, std::move(done).error()));
 }
 
 Result<void> Signals::put(void* to, const void* from, std::size_t bytes, const SignalPlace& place,

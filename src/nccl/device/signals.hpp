@@ -49,7 +49,8 @@ class Signals : public std::enable_shared_from_this<Signals> {
         window_{std::move(window)},
         contexts_{contexts},
         signals_{signals} {}
-  /// Makes `work` a launch of the communicator.
+  /// Makes `work` a launch of the communicator. Its failure is one of the communicator on all
+  /// ranks, because peers wait for signals without a limit.
   template <class Work>
   Result<void> queue(cudaStream_t stream, Work&& work);
   std::size_t count() const { return std::size_t(contexts_ * signals_ * comm_.ranks()); }

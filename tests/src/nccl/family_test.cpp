@@ -67,6 +67,42 @@ TEST_CASE("a rank may leave at once after the end of its communicator") {
   }
 }
 
+namespace {
+/// Ends a communicator whose calls do not block; rank 0 leaves at once, rank 1 comes later.
+int run_rank_without_blocking(const ncclUniqueId& id, int rank) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  const auto made = ncclCommInitRankConfig(&comm, 2, id, rank, &config);
+  if (made != ncclSuccess && made != ncclInProgress) return 1;
+  if (NcclRanks::end_of(comm) != ncclSuccess) return 2;
+  if (rank == 1) {
+    std::this_thread::sleep_for(std::chrono::seconds{2});
+    if (NcclRanks::end_of(comm) != ncclSuccess) return 3;  // the other rank is lost
+  }
+  const auto begin = Clock::now();
+  if (ncclCommDestroy(comm) != ncclSuccess) return 4;
+  return Clock::now() - begin < std::chrono::seconds{1} ? 0 : 5;
+}
+}  // namespace
+
+TEST_CASE("a rank that does not block may return from main at once") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  std::vector<pid_t> children;
+  for (const int rank : {0, 1}) {
+    const pid_t child = ::fork();
+    if (child == 0) std::exit(run_rank_without_blocking(id, rank));
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 99;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}
+
 TEST_CASE("ranks of one process end together") {
   for (int turn = 0; turn < 20; ++turn) {
     NcclRanks all{3};  // destroyed one after the other

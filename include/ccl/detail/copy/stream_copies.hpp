@@ -35,8 +35,9 @@ class StreamCopies {
   /// Place of a buffer in a window, which is the same at every rank.
   struct InWindow {
     Index offset = 0;
-    std::vector<std::byte*> at;        // begin of the window at each rank; empty: in no window
-    std::shared_ptr<const void> keep;  // must live as long as copies may run
+    std::vector<std::byte*> at;         // begin of the window at each rank; empty: in no window
+    std::shared_ptr<const void> keep;   // must live as long as copies may run
+    std::shared_ptr<const void> holds;  // keeps the mappings while copies are queued: a close waits
     char* of(int rank) const { return reinterpret_cast<char*>(at[std::size_t(rank)] + offset); }
     explicit operator bool() const { return !at.empty(); }
   };

@@ -3,7 +3,9 @@
 #include "nccl/device/signals.hpp"
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +20,7 @@ using namespace ccl::detail::nccl;
 namespace {
 
 int copies = 0, signals_sent = 0, waits = 0;
+std::function<Result<void>()> signal_result = [] { return Result<void>{}; };
 
 struct TwoRanks {
   std::vector<Result<Communicator>> comms;
@@ -56,6 +59,12 @@ struct TwoRanks {
     reinterpret_cast<fake::Stream*>(stream)->busy_until =
         fake::Clock::now() + std::chrono::milliseconds{300};
   }
+  /// Waits at most 10 s for the failure of a rank's communicator. Returns false if none came.
+  bool has_failed(std::size_t rank) const {
+    const auto until = fake::Clock::now() + std::chrono::seconds{10};
+    while (comms[rank]->status() && fake::Clock::now() < until) std::this_thread::yield();
+    return !comms[rank]->status();
+  }
   bool busy() const { return detail::Access::state(*comms[0])->device.busy(); }
 };
 
@@ -68,7 +77,7 @@ Result<void> copy_on_gpu(void*, const void*, std::size_t, cudaStream_t) {
 }
 Result<void> signal_on_gpu(std::uint64_t*, cudaStream_t) {
   ++signals_sent;
-  return {};
+  return signal_result();
 }
 Result<void> wait_on_gpu(const std::uint64_t*, std::uint64_t*, std::uint64_t, const std::uint64_t*,
                          cudaStream_t) {
@@ -114,4 +123,27 @@ TEST_CASE("after an abort nothing is launched") {
   ranks.comms[0]->abort();
   CHECK(!ranks.signals[0]->wait({1, 0, 0}, 1, ranks.stream));
   CHECK(waits == before);
+}
+
+TEST_CASE("a signal that cannot be launched fails the communicator on all ranks") {
+  const std::vector<std::function<Result<void>()>> failures{
+      []() -> Result<void> { return fail(Errc::cuda, "no launch"); },
+      []() -> Result<void> { throw std::bad_alloc{}; }};
+  for (const auto& failure : failures) {
+    TwoRanks ranks;
+    const auto context = [] {
+      CUcontext current = nullptr;
+      (void)(*detail::cuda_driver())->ctx_get_current(&current);
+      return current;
+    };
+    const CUcontext before = context();
+    signal_result = failure;
+    Result<void> sent;
+    CHECK_NOTHROW(sent = ranks.signals[0]->send({1, 0, 0}, ranks.stream));
+    signal_result = [] { return Result<void>{}; };
+    CHECK(!sent);
+    CHECK(context() == before);  // the turn has ended
+    // The peer may wait for the signal, without a limit.
+    CHECK((ranks.has_failed(0) && ranks.has_failed(1)));
+  }
 }
