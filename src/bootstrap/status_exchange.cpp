@@ -37,6 +37,7 @@ std::vector<std::vector<std::byte>> StatusExchange::rank_statuses(double limit_s
   const auto begin = Clock::now();
   const auto until = Deadline::after(limit_s), dial = Deadline::after(limit_s / 4);
   const bool had_failed = shutdown.failure(lock).has_value();
+  const auto fails = [&] { return shutdown.failure(lock).has_value() != had_failed; };
   std::set<int> missing;
   for (int r = 0; r < ranks; ++r) {
     if (r != rank) missing.insert(missing.end(), r);
@@ -46,8 +47,7 @@ std::vector<std::vector<std::byte>> StatusExchange::rank_statuses(double limit_s
       const auto it = received_.find(r);
       return it != received_.end() && it->second.at >= begin - status_age;
     });
-    return missing.empty() || until.passed() || shutdown.is_leaving(lock) ||
-           shutdown.failure(lock).has_value() != had_failed;
+    return missing.empty() || until.passed() || shutdown.is_leaving(lock) || fails();
   };
   const auto pause = [&] { core_.waits().sleep(lock, std::chrono::milliseconds(10)); };
   publish_status(lock);
@@ -60,6 +60,8 @@ std::vector<std::vector<std::byte>> StatusExchange::rank_statuses(double limit_s
   while (!look()) pause();
   std::vector<std::vector<std::byte>> out(static_cast<size_t>(ranks));
   if (shutdown.is_leaving(lock)) return out;  // ranks that leave say nothing of each other
+  // A failure cuts the wait short, so a rank that is missing may be well.
+  if (fails() && !missing.empty() && !until.passed()) return out;
   for (const auto& [r, status] : received_) {
     if (!missing.contains(r)) out[size_t(r)] = status.text;
   }

@@ -95,6 +95,7 @@ Result<void> finalize(CommState& state) {
 /// they end, with a lock that a report takes. Then asks who is behind, for the error.
 void abort_on_device(CommState& state, Error error) {
   error = state.annotate(std::move(error));
+  const FailureWatch::Pause until_sent{state};
   const bool first = state.status.set(error);
   if (state.rendezvous.bootstrap()) state.rendezvous.bootstrap()->stop_shrink(error);
   if (first && state.rendezvous.bootstrap() && state.observers.status().running() != nullptr) {
@@ -103,7 +104,9 @@ void abort_on_device(CommState& state, Error error) {
     const auto first_there = std::ranges::find_if(found.ranks, &RankStatus::answered);
     const bool leads = first_there != found.ranks.end() &&
                        first_there->rank == state.identity.rank();  // all may abort
-    Observers::log_report(found, leads ? LogLevel::warn : LogLevel::info);
+    if (!found.ranks.empty()) {
+      Observers::log_report(found, leads ? LogLevel::warn : LogLevel::info);
+    }
     state.status.explain(error.what);
   }
   state.rendezvous.fail_all(std::move(error));

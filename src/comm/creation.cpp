@@ -147,8 +147,9 @@ Result<void> exchange_peer_info(CommState& state) {
     CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
     state.observers.start_recorder(int(size));
     CCL_CHECK(observe_failure(state));
-    CCL_CHECK(state.failure_watch.start());
   }
+  // A lone rank on a GPU may have graphs, too.
+  if (state.rendezvous.bootstrap() || state.device.gpu) CCL_CHECK(state.failure_watch.start());
   if (!state.rendezvous.bootstrap()) {
     Word id = 0;
     net::fill_random(std::as_writable_bytes(std::span{&id, 1}));

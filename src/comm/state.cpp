@@ -158,7 +158,7 @@ Result<void> CommState::ready() {
     if (auto failed = LevelCache::failure(*parts)) rendezvous.fail_all(*std::move(failed));
   }
   if (auto well = status.result(); !well) {
-    if (parts) LevelCache::fail(*parts, well.error());
+    if (parts && !failure_watch.is_paused()) LevelCache::fail(*parts, well.error());
     dump_failure(*this);
     return fail(annotate(std::move(well).error()));
   }

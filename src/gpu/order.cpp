@@ -10,22 +10,33 @@
 #include <utility>
 
 #include "base/fork_mutex.hpp"
+#include "base/forks.hpp"
 #include "base/made_once.hpp"
 
 namespace ccl::detail {
 namespace {
 
-/// Resources of destroyed graphs.
+constexpr int nowhere = -1;
+
+/// Process, as `forks_before` counts them, that has resources of destroyed graphs. Apart from the
+/// list, which needs memory when it is first used.
+std::atomic<int> dead_in{nowhere};
+
+/// Resources of destroyed graphs. A forked child leaves those of its parent alone.
 struct DeferredFree {
   std::vector<std::shared_ptr<void>> dead;
+  int process = forks_before();
   ForkMutex mutex{[this] { renew(dead); }};
+  /// The list of this process. The caller holds `mutex`.
+  std::vector<std::shared_ptr<void>>& own() {
+    if (std::exchange(process, forks_before()) != forks_before()) renew(dead);
+    return dead;
+  }
   static DeferredFree& instance() {
     static constinit MadeOnce<DeferredFree> one;
     return one.get();
   }
 };
-
-std::atomic<bool> any_dead{false};  // apart, because the list needs memory when it is first used
 
 /// Resources of a graph.
 struct Tied {
@@ -54,22 +65,22 @@ void CUDA_CB graph_has_gone(void* held) {
   const std::unique_ptr<Tied> tied{static_cast<Tied*>(held)};
   DeferredFree& graveyard = DeferredFree::instance();
   const std::lock_guard lock{graveyard.mutex};
-  graveyard.dead.push_back(std::move(tied->keep));
-  any_dead.store(true, std::memory_order_relaxed);
+  graveyard.own().push_back(std::move(tied->keep));
+  dead_in.store(forks_before(), std::memory_order_relaxed);
 }
 
 }  // namespace
 
 bool graphs_have_gone() noexcept {
-  return any_dead.load(std::memory_order_relaxed);
+  return dead_in.load(std::memory_order_relaxed) == forks_before();
 }
 
 void bury() {
   std::vector<std::shared_ptr<void>> dead;
   DeferredFree& graveyard = DeferredFree::instance();
   const std::lock_guard lock{graveyard.mutex};
-  dead.swap(graveyard.dead);
-  any_dead.store(false, std::memory_order_relaxed);
+  dead.swap(graveyard.own());
+  dead_in.store(nowhere, std::memory_order_relaxed);
 }
 
 GpuOrder::~GpuOrder() {

@@ -28,7 +28,7 @@ TickerList<FailureWatch*>& failure_watches() {
 }
 
 /// The resources of a destroyed graph may be the last owners of a communicator, which then ends. It
-/// is one of those that are looked at.
+/// is one of those that are looked at, also after its failure, so the ticker runs until then.
 void bury_apart() noexcept {
   if (!graphs_have_gone()) return;
   auto thread = own_thread("destroyed graphs", [] { (void)completes([] { bury(); }); });
@@ -37,7 +37,7 @@ void bury_apart() noexcept {
 
 bool look_at_all() {
   bury_apart();
-  std::erase_if(failure_watches().items, [](FailureWatch* watch) { return watch->look(); });
+  for (FailureWatch* watch : failure_watches().items) watch->look();
   return failure_watches().goes_on();
 }
 
@@ -49,11 +49,14 @@ bool kernel_failed(const CommState& state) {
 
 bool has_failed(const CommState& state) {
   if (state.creation.running()) return false;  // its thread sends the failure
+  if (state.failure_watch.is_paused()) return false;
   if (!state.status.ok() || kernel_failed(state)) return true;
   const auto parts = state.levels.current();
-  if (!parts) return false;
-  return !Access::state(parts->inner)->status.ok() ||
-         (parts->outer && !Access::state(*parts->outer)->status.ok());
+  const auto failed = [](const Communicator& level) {
+    const auto of = Access::state(level);
+    return !of->failure_watch.is_paused() && !of->status.ok();
+  };
+  return parts && (failed(parts->inner) || (parts->outer && failed(*parts->outer)));
 }
 
 void send_failure(CommState& state) {
@@ -101,12 +104,29 @@ void FailureWatch::stop() noexcept {
   if (failure_watches().items.empty()) net::Engine::get().tick_soon();
 }
 
-bool FailureWatch::look() noexcept {
+void FailureWatch::look() noexcept {
+  if (sent_) return;
   // One look later, so that both ends of a broken connection have their own errors.
   const bool before = std::exchange(failed_, has_failed(state_));
-  if (!before || !failed_) return false;
-  const bool sent = !state_.status.ok() && state_.rendezvous.bootstrap()->has_failed();
-  return sent || send_apart(state_);
+  if (!before || !failed_) return;
+  const Bootstrap* const bootstrap = state_.rendezvous.bootstrap();
+  const bool all_know = bootstrap == nullptr || bootstrap->has_failed();
+  sent_ = (!state_.status.ok() && all_know) || send_apart(state_);
+}
+
+FailureWatch::Pause::Pause(CommState& state) : state_{state}, levels_{state.levels.current()} {
+  count(1);
+}
+
+FailureWatch::Pause::~Pause() {
+  count(-1);
+}
+
+void FailureWatch::Pause::count(int by) noexcept {
+  state_.failure_watch.pauses_ += by;
+  if (!levels_) return;
+  Access::state(levels_->inner)->failure_watch.pauses_ += by;
+  if (levels_->outer) Access::state(*levels_->outer)->failure_watch.pauses_ += by;
 }
 
 }  // namespace ccl::detail

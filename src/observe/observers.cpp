@@ -156,7 +156,7 @@ Report Observers::report(double limit_s) {
     return diagnose(std::move(all), 0);
   }
   const auto reported = state_.rendezvous.bootstrap()->rank_statuses(limit_s);
-  if (reported[std::size_t(state_.identity.rank())].empty()) return {};  // it ends meanwhile
+  if (reported[std::size_t(state_.identity.rank())].empty()) return {};  // it ends or fails
   const auto& peers = state_.identity.peers();
   for (int rank = 0; rank < ranks; ++rank) {
     const auto r = std::size_t(rank);
@@ -171,8 +171,12 @@ Report Observers::report(double limit_s) {
 
 Error Observers::overdue(Error error) {
   if (state_.rendezvous.bootstrap() == nullptr || !state_.status.ok()) return error;
+  const FailureWatch::Pause until_known{state_};
   const Report found = report(report_limit_s);
-  if (found.ranks.empty()) return error;
+  if (found.ranks.empty()) {  // the failure that ended the report has been sent to all ranks
+    auto well = state_.status.result();
+    return well ? error : std::move(well).error();
+  }
   if (found.behind >= 0) {
     error.peer = found.behind;
     error.what = error.code == Errc::aborted ? fmt::format("{} ({})", error.what, found.summary)

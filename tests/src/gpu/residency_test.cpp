@@ -516,6 +516,36 @@ TEST_CASE("a graph keeps the events of other communicators that its replays wait
   CHECK_FALSE(detail::graphs_have_gone());
 }
 
+TEST_CASE("a forked child leaves what its parent's graphs held alone") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm comm{gpus, 0, 1, 64, true};
+  auto& captured = GpuScheduler::of(gpus.stream(0));
+  captured.capture = 7;
+  struct Held {
+    explicit Held(int& in) : released{in} {}
+    ~Held() { ++released; }
+    int& released;
+  };
+  int released = 0;
+  REQUIRE(comm.order(0).before(reinterpret_cast<CUstream>(&captured),
+                               std::make_shared<Held>(released)));
+  REQUIRE(comm.order(0).after(reinterpret_cast<CUstream>(&captured)));
+  GpuScheduler::drop_graphs();
+  REQUIRE(detail::graphs_have_gone());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool has_some = detail::graphs_have_gone();
+    detail::bury();
+    std::_Exit(has_some || released != 0 ? 1 : 0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(detail::graphs_have_gone());
+  detail::bury();
+  CHECK(released == 1);
+}
+
 TEST_CASE("captured launches of communicators that fit wait for their own only") {
   GpuScheduler gpus{1, multiprocessors};
   Comm first{gpus, 0, 1, 32, true}, second{gpus, 1, 1, 32, true};

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/state.hpp"
@@ -53,6 +54,49 @@ TEST_CASE("the failure of a kernel is found and sent while no rank is in a call"
 }
 
 namespace {
+/// A rank whose network thread gives no answer, as that of a stopped process.
+void silence(const Communicator& comm) {
+  detail::Access::state(comm)->rendezvous.bootstrap()->set_rank_status({});
+}
+}  // namespace
+
+TEST_CASE("an abort on a GPU sends what it has found out about a silent rank, not its bare text") {
+  (void)gpus(2);
+  const auto comms = create({0, 1});
+  for (const auto& comm : comms) REQUIRE(comm);
+  silence(*comms[1]);
+  auto& waiting = *detail::Access::state(*comms[0]);
+  Operation op;
+  op.what[0] = 'x';
+  const Word ticket = waiting.observers.recorder()->note(op).ticket;
+  waiting.observers.recorder()->started(ticket);
+  waiting.device.gpu->watched().waits = {.peer = 2, .step = 1, .ticket = ticket};
+  comms[0]->abort("the program gave up");
+  for (const auto& comm : comms) {
+    REQUIRE(fails_unasked(*comm));
+    const std::string text = comm->status().error().what;
+    INFO(text);
+    CHECK(text.find("the program gave up") != std::string::npos);
+    CHECK(text.find("does not answer") != std::string::npos);
+  }
+}
+
+TEST_CASE("a report that a failure cuts short calls no rank silent") {
+  (void)gpus(3);
+  const auto comms = create({0, 1, 2});
+  for (const auto& comm : comms) REQUIRE(comm);
+  silence(*comms[2]);
+  std::thread aborts{[&] {
+    sleep_s(0.2);
+    comms[1]->abort("enough");
+  }};
+  const auto found = comms[0]->report();
+  aborts.join();
+  CHECK(found.ranks.empty());
+  CHECK(found.behind < 0);
+}
+
+namespace {
 CUhostFn graph_goes = nullptr;  // of the graph that is captured
 void* graph_holds = nullptr;
 
@@ -89,21 +133,54 @@ void capture_all() {
 }
 }  // namespace
 
+namespace {
+/// Captures a launch of `comm` in a graph that holds a handle.
+void capture(const Communicator& comm) {
+  graph_goes = nullptr;
+  fake::Stream stream{};
+  auto& order = *detail::Access::state(comm)->device.order;
+  REQUIRE(order.before(reinterpret_cast<CUstream>(&stream), std::make_shared<Communicator>(comm)));
+  order.give_up();
+  REQUIRE(graph_goes != nullptr);
+}
+/// Drops `comm`, which a graph holds, and then the graph. Returns true if the state ends.
+bool ends_with_graph(Result<Communicator>& comm) {
+  const std::weak_ptr<detail::CommState> state = detail::Access::state(*comm);
+  comm = fail(Errc::internal, "dropped");
+  CHECK_FALSE(state.expired());
+  graph_goes(graph_holds);
+  return wait_until([&] { return state.expired(); }, 10);
+}
+}  // namespace
+
 TEST_CASE("a communicator that only a graph held ends soon after the graph") {
   (void)gpus(2);
   capture_all();
   auto comms = create({0, 1});
   for (const auto& comm : comms) REQUIRE(comm);
-  {
-    fake::Stream stream{};
-    auto& order = *detail::Access::state(*comms[0])->device.order;
-    REQUIRE(order.before(reinterpret_cast<CUstream>(&stream),
-                         std::make_shared<Communicator>(*comms[0])));
-    order.give_up();
-  }
-  comms[0] = fail(Errc::internal, "dropped");
-  REQUIRE(graph_goes != nullptr);
+  capture(*comms[0]);
   CHECK(comms[1]->status());
-  graph_goes(graph_holds);
+  CHECK(ends_with_graph(comms[0]));
   CHECK(fails_unasked(*comms[1]));  // the other rank has left
+}
+
+TEST_CASE("a communicator of one rank ends soon after its graph, too") {
+  (void)gpus(2);
+  capture_all();
+  auto comms = create({0});
+  REQUIRE(comms[0]);
+  capture(*comms[0]);
+  CHECK(ends_with_graph(comms[0]));
+}
+
+TEST_CASE("communicators whose failure has been sent end soon after their graph") {
+  (void)gpus(2);
+  capture_all();
+  auto comms = create({0, 1});
+  for (const auto& comm : comms) REQUIRE(comm);
+  capture(*comms[0]);
+  comms[1]->abort("enough");
+  CHECK(fails_unasked(*comms[0]));
+  sleep_s(1.5);  // until the looks of both have seen that it is sent
+  CHECK(ends_with_graph(comms[0]));
 }
