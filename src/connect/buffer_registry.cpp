@@ -244,8 +244,8 @@ Word BufferRegistry::where(const char* data, Index bytes) {
       known->second.range.is_window == range.is_window) {
     return RemoteBuffer::where(known->second.id, at - range.base);
   }
-  // Of more live buffers than there are slots, the rest goes through scratch. The driver is not
-  // asked about all of them in each call.
+  // Live buffers beyond the slots go through scratch. The driver is not asked about all of them in
+  // each call.
   const auto now = std::chrono::steady_clock::now();
   const bool full = open_.size() >= RemoteBuffer::slots && known == open_.end();
   if (full && now - looked_ < freed_after) return 0;

@@ -10,7 +10,7 @@
 namespace ccl::detail {
 namespace {
 
-/// Where a rank is, and its latest operation.
+/// Returns in what a rank is, and its latest operation.
 std::string say_last(const RankStatus& of) {
   std::string where = of.rendezvous.empty() ? "" : fmt::format("it is in {}; ", of.rendezvous);
   if (!of.elsewhere.text.empty()) where += fmt::format("it is in {}; ", of.elsewhere.text);

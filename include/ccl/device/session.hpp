@@ -79,7 +79,7 @@ class TeamSession {
 
   /// Copies `count` elements into the window of a rank, from its element `at` on. `from` is memory
   /// that this rank reads, of any alignment. The peer may read the elements after a later `signal`
-  /// or ordered `barrier` of this session.
+  /// or ordered `barrier` of this block.
   template <class T>
   CCL_HD void put(int peer, Index at, const T* from, Index count) {
     static_assert(cuda::std::is_trivially_copyable_v<T>,

@@ -39,7 +39,7 @@ std::vector<Event> Monitor::compare(const Snapshot& now) {
     for (const RankView& rank : of.ranks) {
       Process& process = seen[{rank.address, rank.pid}];
       const auto before = known_.find({rank.address, rank.pid});
-      // What nobody asked says nothing new.
+      // A rank that nobody asked says nothing new.
       const State unasked = before == known_.end() ? State::answers : before->second.state;
       const State state = rank.status.answered ? State::answers
                           : rank.dead          ? State::dead

@@ -65,7 +65,7 @@ struct WirePaths {
   /// Runs CPU lanes; `given` points to the `CallArguments`. Null: on GPUs alone.
   void (*run)(const Connections& connections, const void* given);
 };
-/// The same of calls with a reduction `R`.
+/// These parts for calls with a reduction `R`.
 template <class R>
 struct WireParts : WirePaths {
   const WireLaunch<R>& kernels;  // null: the program has no device code for them
