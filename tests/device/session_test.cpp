@@ -174,6 +174,23 @@ TEST_CASE("the last block that counts sees the writes of all, and signals for al
   CHECK(last == long{launches} * ranks);
 }
 
+TEST_CASE("a counter counts the blocks of its launch, whatever the launches before had") {
+  DeviceWorld world{1, {.blocks = 4, .counters = 1}, 8};
+  std::atomic<long> wrong{0}, calls{0};
+  for (const int blocks : {1, 2, 3, 4, 1, 3, 2}) {
+    std::atomic<int> turn{0};
+    world.launch<Solo>(blocks, [&](Solo group, const Team& team, int block) {
+      TeamSession<Solo> session{group, team, block, blocks};
+      while (turn != block) std::this_thread::yield();
+      wrong += session.count(0, blocks) != (block == blocks - 1);
+      ++calls;
+      ++turn;
+    });
+  }
+  CHECK(wrong == 0);
+  CHECK(calls == 16);
+}
+
 TEST_CASE("a wait ends at its deadline, and names the rank that is late") {
   DeviceWorld world{3, {.signals = 1}, 8, 0.05};
   std::atomic<long> good{0}, later{0};

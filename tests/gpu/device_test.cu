@@ -19,6 +19,7 @@ constexpr int slots = 6;  // of each block and kind of tiles
 struct Found {
   Word* cases;
   Word* wrong;
+  Word* line;  // of the first wrong check
 };
 
 template <class T>
@@ -38,9 +39,11 @@ CCL_DEVICE Word word_of(Word launch, int from, int to, int i) {
 /// Checks of one block, which lane 0 adds to those of the rank.
 struct Checks {
   Found found;
-  CCL_DEVICE void add(bool good) const {
+  CCL_DEVICE void add(bool good, int line = __builtin_LINE()) const {
     atomicAdd(reinterpret_cast<unsigned long long*>(found.cases), 1ull);
-    if (!good) atomicAdd(reinterpret_cast<unsigned long long*>(found.wrong), 1ull);
+    if (good) return;
+    atomicAdd(reinterpret_cast<unsigned long long*>(found.wrong), 1ull);
+    atomicCAS(reinterpret_cast<unsigned long long*>(found.line), 0ull, 1ull * unsigned(line));
   }
 };
 
@@ -252,16 +255,18 @@ void suite(Communicator comm) {
        .ll_bytes = Tiles<Lanes, int, Shape, LL>::bytes(n, ranks),
        .ll128_bytes = Tiles<Lanes, float, Shape, LL128>::bytes(n, ranks) +
                       Tiles<Lanes, bfloat16, Shape, LL128>::bytes(n, ranks) + 4096}));
-  Buffer<Word> counts{2, 0};
+  Buffer<Word> counts{3, 0};
   counts.fill([](Index) { return 0; }, nullptr);
-  const Found found{counts.get(), counts.get() + 1};
+  const Found found{counts.get(), counts.get() + 1, counts.get() + 2};
   play<32>(comm, device, found);
   play<128>(comm, device, found);
   play<512>(comm, device, found);
-  const Pinned<Word> host{2};
-  MUST_CUDA(cudaMemcpy(host.get(), counts.get(), 2 * sizeof(Word), cudaMemcpyDefault));
-  check(host[0] > 0 && host[1] == 0, "rank %d: %llu of %llu checks in kernels", comm.rank(),
-        static_cast<unsigned long long>(host[1]), static_cast<unsigned long long>(host[0]));
+  const Pinned<Word> host{3};
+  MUST_CUDA(cudaMemcpy(host.get(), counts.get(), 3 * sizeof(Word), cudaMemcpyDefault));
+  check(host[0] > 0 && host[1] == 0,
+        "rank %d: %llu of %llu checks in kernels, the first one in line %llu", comm.rank(),
+        static_cast<unsigned long long>(host[1]), static_cast<unsigned long long>(host[0]),
+        static_cast<unsigned long long>(host[2]));
   std::printf("rank %d: %llu checks in kernels\n", comm.rank(),
               static_cast<unsigned long long>(host[0]));
   must(comm.barrier());

@@ -149,7 +149,11 @@ class TeamSession {
     }
     group_.sync();  // every lane's writes, then the count
     bool last = true;
-    if (group_.rank() == 0) last = (Memory::fetch_add(team_.counter(id), 1) + 1) % blocks == 0;
+    if (group_.rank() == 0) {
+      Word* const counted = team_.counter(id);
+      last = Memory::fetch_add(counted, 1) + 1 == Word(blocks);
+      if (last) Memory::store_relaxed(counted, 0);  // another launch may have fewer blocks
+    }
     return vote(last);
   }
 
