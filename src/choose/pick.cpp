@@ -83,6 +83,7 @@ void Chooser::resolve() {
     in_group.in_group = true;
     if (best(keep, 1, in_group) < 0) take(steadiest(in_group));
   }
+  picked_.clear();
   kept_.clear();
   for (int c = 0; c < int(facts_.size()); ++c) {
     if ((keep >> c & 1) != 0) kept_.push_back(c);
@@ -97,11 +98,32 @@ Result<void> Chooser::drop(int candidate, const Error& why) {
   return fail(why);
 }
 
-int Chooser::pick(Index bytes, CallConstraints demands) const {
-  if (any_size_) return steady_;
+std::uint64_t Chooser::kept_set() const {
   std::uint64_t kept = 0;
   for (const int c : kept_) kept |= std::uint64_t{1} << c;
+  return kept;
+}
+
+int Chooser::pick_single(Index bytes, CallConstraints demands) const {
+  const unsigned constraints =
+      unsigned(demands.any_reduction) | unsigned(demands.not_commutative) << 1 |
+      unsigned(demands.any_elements) << 2 | unsigned(demands.in_window) << 3;
+  const std::uint64_t key = PickCache::key(bytes, constraints);
+  int picked = picked_.find(key);
+  if (picked != PickCache::none) return picked;
+  if (kept_.size() == 1) {
+    picked = meets(kept_[0], demands) ? kept_[0] : -1;
+  } else {
+    picked = best(kept_set(), double(std::max<Index>(bytes, 1)), demands);
+  }
+  picked_.keep(key, picked);
+  return picked;
+}
+
+int Chooser::pick(Index bytes, CallConstraints demands) const {
+  if (any_size_) return steady_;
   if (demands.in_group) {
+    const std::uint64_t kept = kept_set();
     if (const int one = best(kept, double(std::max<Index>(bytes, 1)), demands); one >= 0) {
       const int part = demands.part;
       const bool may = part >= 0 && (kept >> part & 1) != 0 && meets(part, demands);
@@ -112,8 +134,7 @@ int Chooser::pick(Index bytes, CallConstraints demands) const {
     }
     demands.in_group = false;
   }
-  if (kept_.size() == 1) return meets(kept_[0], demands) ? kept_[0] : -1;
-  return best(kept, double(std::max<Index>(bytes, 1)), demands);
+  return pick_single(bytes, demands);
 }
 
 }  // namespace ccl::detail

@@ -118,6 +118,7 @@ bool is_usual(const CommState& state, const CallBuffers& buffers) {
   const Index bytes = buffers.count * buffers.element_bytes;
   const auto a = static_cast<const char*>(buffers.send);
   const auto b = static_cast<const char*>(buffers.recv);
+  if (!buffers.apart && a == b + buffers.in_place * bytes) return true;
   return a + buffers.send_runs * bytes <= b || b + buffers.recv_runs * bytes <= a;
 }
 }  // namespace

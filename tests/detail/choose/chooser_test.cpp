@@ -152,3 +152,19 @@ TEST_CASE("over PCIe one order of sums is one that suits all sizes") {
   }
   CHECK(picked<ReduceScatter>(among<ReduceScatter>(4, true, true), 256) == "OneShot/LL128");
 }
+
+TEST_CASE("a candidate that is dropped is not picked again, and repeated picks are equal") {
+  Chooser chooser = among(4);
+  for (int round = 0; round < 2; ++round) {
+    for (Index bytes = 1; bytes <= Index{1} << 30; bytes *= 8) {
+      const Chooser fresh = chooser;  // a copy has kept no picks
+      CHECK(chooser.pick(bytes) == fresh.pick(bytes));
+      CHECK(chooser.pick(bytes, {.any_reduction = true}) ==
+            fresh.pick(bytes, {.any_reduction = true}));
+    }
+  }
+  const int small = chooser.pick(1);
+  REQUIRE(chooser.drop(small, {Errc::internal, "a test drops it"}));
+  CHECK(chooser.pick(1) != small);
+  CHECK(chooser.pick(1) >= 0);
+}

@@ -3,6 +3,7 @@
 #include <ccl/algo/cost.hpp>
 #include <ccl/choose/choice.hpp>
 #include <ccl/comm/communicator.hpp>
+#include <ccl/detail/choose/pick_cache.hpp>
 #include <ccl/detail/choose/tuning.hpp>
 #include <ccl/types/plan.hpp>
 
@@ -128,6 +129,9 @@ class Chooser {
   bool covers(int candidate, double bytes) const;
   bool meets(int candidate, CallConstraints demands) const;
   int best(std::uint64_t among, double bytes, CallConstraints demands) const;
+  /// Returns the fastest kept candidate for a call of its own.
+  int pick_single(Index bytes, CallConstraints demands) const;
+  std::uint64_t kept_set() const;
   int steadiest(CallConstraints demands) const;
   Error nothing_left() const;
 
@@ -151,6 +155,7 @@ class Chooser {
   TuningCase where_;
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;
+  mutable PickCache picked_;
   int steady_ = -1;  // candidate for all sizes of an operation that reduces nothing
 };
 
