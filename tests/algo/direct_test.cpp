@@ -33,6 +33,7 @@ TEMPLATE_LIST_TEST_CASE("direct: messages of any size, into mapped buffers and t
     const auto which = random();
     std::vector<int> channels(R);
     for (int& c : channels) c = 1 + int(random() % (solo ? 4 : 2));
+    world.in_turns = R > 2 && turn % 2 == 1;
     INFO("turn " << turn);
     REQUIRE(world.run<Body, Group>(
         sizes, turn % 3,

@@ -26,6 +26,7 @@ class ExchangeWorld {
  public:
   static constexpr int max_channels = 6;
   bool one_peer = false;  // as where each rank sends to one other
+  bool in_turns = false;  // messages to several peers take turns
 
   ExchangeWorld(int ranks, Index half_packets) : ranks_{ranks}, half_packets_{half_packets} {
     const std::size_t bytes = std::size_t(2 * half_packets) * sizeof(Packet) +
@@ -82,7 +83,8 @@ class ExchangeWorld {
         work.table = tables_[r].data();
         work.state = {states_[r].data(), max_channels};
         work.channels = work.blocks = channels[r];
-        work.max_rings = detail::Rings::most(ranks_, one_peer, 128);
+        work.in_turns = in_turns;
+        work.max_rings = detail::Rings::most(ranks_, one_peer, in_turns ? 32 : 128);
         work.watch = {&stop, &lane_failure, Word{60} * 1'000'000'000};
         Body::template prepare<Group>(work);
         detail::HostExecutor::run<Group>(channels[r], Body{work});

@@ -106,3 +106,19 @@ TEST_CASE("the wait of a peer that is waited for is recorded, and cleared after 
   }
   CHECK(waits.peer == 0);
 }
+
+TEST_CASE("credits of several peers are awaited at once, each by its own number") {
+  Mailbox mailbox;
+  Word there = Word{9} << 32;  // of another number, which does not matter
+  const auto word = [&](int i) { return i == 0 ? &there : &mailbox.word; };
+  const auto want = [](int i) { return i == 0 ? Word{9} << 32 : launch; };
+  const auto writer = [](int i) { return peer + i; };
+  mailbox.send(launch | 5, limit * 3 / 4);
+  CHECK(mailbox.wait.credit_each(2, word, want, writer));
+  mailbox.word = 0;
+  mailbox.send(launch, 100 * limit);
+  CHECK_FALSE(mailbox.wait.credit_each(2, word, want, writer));
+  CHECK(mailbox.wait.failed());
+  CHECK(mailbox.failure.peer == peer + 1 + 1);
+  CHECK(mailbox.failure.step == 6);
+}

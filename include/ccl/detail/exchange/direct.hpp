@@ -3,7 +3,7 @@
 #include <ccl/detail/exchange/counts.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/exchange/mailbox_wait.hpp>
-#include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/detail/lanes/copy_turns.hpp>
 
 namespace ccl::detail {
 
@@ -86,7 +86,8 @@ class DirectExchange {
     const int tasks = sends + work_.from.count * work_.from.rings;
     // The own message begins at the first group that has fewer sends.
     own_ring_ = (channel_ + work_.channels - sends % work_.channels) % work_.channels;
-    bool left = true;
+    if (work_.in_turns) send_in_turns(sends);
+    bool left = !wait_.failed();
     for (Index round = 0; left && !wait_.failed(); ++round) {
       int t = channel_, n = 0;
       left = run_tasks(t, n, sends, sends, round);
@@ -112,16 +113,92 @@ class DirectExchange {
     --to.count;
     for (int i = 0; i < to.count; ++i) to.rank[i] = to.rank[i + 1];
   }
+  struct Task {
+    int peer, ring;
+  };
+  CCL_HD Task task_of(const Partners& partners, int i) const {
+    if (!work_.in_turns) return {int(partners.rank[i % partners.count]), i / partners.count};
+    // A group has one ring of all messages, and groups begin with different peers.
+    const int ring = i % partners.rings;
+    return {int(partners.rank[(i / partners.rings + ring) % partners.count]), ring};
+  }
+  /// A part to send, and the number of its task in this group.
+  struct Part {
+    int peer, ring, n;
+  };
+  /// Sends the parts whose memory is mapped, a piece of each in turn. Parts of this rank's own
+  /// message take turns with them.
+  CCL_HD void send_in_turns(int sends) {
+    if (work_.table == nullptr) return;
+    int t = channel_, n = 0;
+    do {
+      Part parts[TurnRuns::most - 1];
+      int count = 0;
+      for (; t < sends && n < 64 && count < TurnRuns::most - 1; t += work_.channels, ++n) {
+        const Task task = task_of(work_.to, t);
+        if (message_part(task.peer, task.ring).bytes == 0) continue;
+        parts[count++] = {task.peer, task.ring, n};
+      }
+      if (count == 0 || !send_mapped(parts, count)) return;
+    } while (t < sends && n < 64);
+  }
+  /// Returns false if the spin wait failed.
+  CCL_HD bool send_mapped(const Part* parts, int count) {
+    const auto posted = [&](int i) {
+      return detail::mailbox<Most>(work_.peers, rank_, parts[i / 2].peer)->remote_buffer + i % 2;
+    };
+    const auto peer = [&](int i) { return parts[i / 2].peer; };
+    const auto flag = [&](int i) { return high(parts[i / 2].peer); };
+    if (!wait_.credit_each(2 * count, posted, flag, peer)) return false;
+    TurnRuns runs;
+    Word mapped = 0;
+    for (int i = 0; i < count; ++i) {
+      char* const to = mapped_at(parts[i].peer);
+      if (!group_.all(to != nullptr)) continue;
+      const Message part = message_part(parts[i].peer, parts[i].ring);
+      runs.add(to + (part.data - work_.out[parts[i].peer].data), part.data, part.bytes);
+      mapped |= Word{1} << i;
+      over_ |= Word{1} << parts[i].n;
+    }
+    if (runs.count == 0) return true;
+    if (own_ring_ < work_.own_rings) {
+      const Message from = message_part(rank_, own_ring_);
+      runs.add(work_.in[rank_].data + (from.data - work_.out[rank_].data), from.data, from.bytes);
+      own_ring_ += work_.channels;
+    }
+    // Groups begin at different places, so that all peers receive at any time.
+    const int first = channel_ / work_.to.count % runs.count;
+    detail::copy_long_in_turns(group_, runs, first, work_.shared_bytes != 0);
+    group_.sync();  // the stores of all lanes precede the words
+    for (int i = group_.rank(); i < count; i += Group::width) {
+      if ((mapped >> i & 1) == 0) continue;
+      Mailbox* const theirs = detail::mailbox<Most>(work_.peers, parts[i].peer, rank_);
+      Memory::store_release(theirs->reported + parts[i].ring, high(parts[i].peer) | all_there);
+    }
+    return true;
+  }
+  CCL_HD Message message_part(int peer, int ring) const {
+    return Rings::part(work_.out[peer], ring, rings_);
+  }
+  /// Returns the place of a peer's receive buffer, which the peer has posted, or null if it is not
+  /// mapped.
+  CCL_HD char* mapped_at(int peer) const {
+    const Word* const posted = detail::mailbox<Most>(work_.peers, rank_, peer)->remote_buffer;
+    const Word where =
+        (Memory::load_credit(posted) & 0xffff'ffffu) | Memory::load_credit(posted + 1) << 32;
+    const Word entry =
+        Memory::load_relaxed(work_.table + peer * RemoteBuffer::slots + RemoteBuffer::slot(where));
+    return RemoteBuffer::leads(entry, where) ? RemoteBuffer::at(entry, where) : nullptr;
+  }
   /// Runs one round of the group's tasks from `t` up to `end`. `n` counts its tasks. Returns true
   /// if one has work left.
   CCL_HD bool run_tasks(int& t, int& n, int end, int sends, Index round) {
     bool left = false;
     for (; t < end; t += work_.channels, ++n) {
       if (n < 64 && (over_ >> n & 1) != 0) continue;  // a task without work costs about 0.3 us
-      const auto& partners = t < sends ? work_.to : work_.from;
-      const int i = t < sends ? t : t - sends;
-      const int peer = partners.rank[i % partners.count], ring = i / partners.count;
-      const bool more = t < sends ? send(peer, ring, round, n) : recv(peer, ring, round);
+      const Task task = t < sends ? task_of(work_.to, t) : task_of(work_.from, t - sends);
+      const bool more =
+          t < sends ? send(task.peer, task.ring, round, n) : recv(task.peer, task.ring, round);
       if (wait_.failed()) return false;
       if (!more && n < 64) over_ |= Word{1} << n;
       left |= more;
@@ -148,7 +225,7 @@ class DirectExchange {
   /// Sends one slot, or the whole part if the receiver's memory is mapped. Returns false if nothing
   /// is left to send or the spin wait failed.
   CCL_HD bool send(int peer, int ring, Index round, int n) {
-    const Message part = Rings::part(work_.out[peer], ring, rings_);
+    const Message part = message_part(peer, ring);
     const Index slot = work_.slot_bytes, at = round * slot;
     if (at >= part.bytes) return false;
     const Word flag = high(peer);
@@ -159,16 +236,10 @@ class DirectExchange {
       // the previous message.
       if (!wait_.credit(mine->remote_buffer, flag, peer)) return false;
       if (!wait_.credit(mine->remote_buffer + 1, flag, peer)) return false;
-      const Word where = (Memory::load_credit(mine->remote_buffer) & 0xffff'ffffu) |
-                         Memory::load_credit(mine->remote_buffer + 1) << 32;
-      Word entry = 0;
-      if (work_.table != nullptr && n < 64) {
-        entry = Memory::load_relaxed(work_.table + peer * RemoteBuffer::slots +
-                                     RemoteBuffer::slot(where));
-      }
-      if (group_.all(RemoteBuffer::leads(entry, where))) {
+      char* const to = work_.table != nullptr && n < 64 ? mapped_at(peer) : nullptr;
+      if (group_.all(to != nullptr)) {
         const Index offset = part.data - work_.out[peer].data;
-        copy_to_peer(RemoteBuffer::at(entry, where) + offset, part.data, part.bytes);
+        copy_to_peer(to + offset, part.data, part.bytes);
         group_.sync();  // the stores of all lanes precede the word
         if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | all_there);
         return false;

@@ -95,6 +95,7 @@ struct BasicPeerExchangeWork {
   int own_rings = 0;            // rings of this rank's message to itself, if it is not in `to`
   WordSet<state_words> counts;  // words of the state that this launch increments
   int max_rings = 1;            // maximum rings of a message; the same on all ranks
+  bool in_turns = false;        // see `Rings::in_turns`
   Index slot_bytes = 0;         // bytes of a slot
   Index box_packets = 0;        // packets of a box in each half
   int channels = 1;             // groups of the launch
@@ -145,21 +146,23 @@ CCL_HD Mailbox* mailbox(const PeerView& peers, int owner, int writer) {
 struct Rings {
   static constexpr Index worth_bytes = Index{16} << 10;  // bytes of a message per ring
   static constexpr int slot_count = 4;
-  /// Returns the maximum rings of a message, for launches of `blocks` blocks. Each block has one
-  /// ring. The messages of a launch to all peers share the blocks. A message to the only peer has
-  /// all of them.
+  /// True if each block has one ring of all messages, and sends a piece of each in turn. With more
+  /// blocks than the default limit, and to one peer, each has rings of its own.
+  CCL_HD static constexpr bool in_turns(int ranks, bool one_peer, int blocks) {
+    return ranks > 2 && !one_peer && blocks <= 32;
+  }
+  /// Returns the maximum rings of a message, for launches of `blocks` blocks. A message to the only
+  /// peer has a ring in each block, as one that takes turns. Other messages share the blocks.
   CCL_HD static constexpr int most(int ranks, bool one_peer, int blocks) {
-    const int peers = ranks > 2 ? ranks - 1 : 1;
+    const int peers = ranks > 2 && !in_turns(ranks, one_peer, blocks) ? ranks - 1 : 1;
     const int n = one_peer ? blocks : int(best_beside_own(ranks, blocks)) / peers;
     return n < 1 ? 1 : n < Mailbox::max_rings ? n : Mailbox::max_rings;
   }
-  /// Returns the number of blocks, of `blocks`, that copy fastest to peers beside a copy of this
-  /// rank's own message. Bare copies among H200 (docs/validation/calls.md):
-  /// - 128 MiB to a peer and back: 369 us in 16 blocks, 452 in 24, 424 in 32, 382 in 64.
-  /// - 64 MiB to each of 3 peers: 611 us in 24 blocks, 654 in 32, 596 in 128.
+  /// Returns the number of blocks, of `blocks`, that copy fastest to the only peer beside a copy of
+  /// this rank's own message. Bare copies of 128 MiB to an H200 and back (docs/validation/calls.md)
+  /// take 369 us in 16 blocks, 452 in 24, 424 in 32, 382 in 64.
   CCL_HD static constexpr Index best_beside_own(int ranks, Index blocks) {
-    if (ranks < 3) return blocks < 16 ? blocks : 16;
-    return blocks > 24 && blocks <= 32 ? 24 : blocks;
+    return ranks > 2 || blocks < 16 ? blocks : 16;
   }
   CCL_HD static constexpr int used(Index bytes, int most) {
     const Index n = div_up(bytes, worth_bytes);

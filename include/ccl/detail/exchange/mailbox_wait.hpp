@@ -41,6 +41,25 @@ class MailboxWait {
       }
     }
   }
+  /// Waits for several words at once, as `credit` does for one. The lanes share them. Word `i`, of
+  /// `count`, is at `word(i)`, comes from rank `writer(i)` and shall have the high half of
+  /// `want(i)`.
+  template <class WordAt, class Want, class Writer>
+  CCL_HD bool credit_each(int count, WordAt word, Want want, Writer writer) {
+    for (;;) {
+      int late = -1;
+      for (int i = group_.rank(); i < count; i += Group::width) {
+        if (Memory::load_credit(word(i)) >> 32 != want(i) >> 32) late = i;
+      }
+      if (group_.all(late < 0)) return arrived();
+      const bool over =
+          late < 0 ? spin_wait_.ends(-1, 0) : spin_wait_.ends(writer(late), (want(late) >> 32) - 1);
+      if (group_.all(over)) {
+        failed_ = true;
+        return false;
+      }
+    }
+  }
   CCL_HD bool failed() const { return failed_; }
   CCL_HD static constexpr Word low(Word word) { return word & 0xffff'ffffu; }
 

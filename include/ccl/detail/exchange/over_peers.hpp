@@ -26,7 +26,7 @@ template <class Work>
 class ExchangePieces {
  public:
   /// `most` is the maximum size of a piece in bytes.
-  ExchangePieces(Connections& connections, const MessageTable& table, int max_rings,
+  ExchangePieces(Connections& connections, const MessageTable& table, int max_rings, bool in_turns,
                  bool opens_registry, Index most)
       : connections_{connections}, table_{table}, opens_registry_{opens_registry}, most_{most} {
     places_->resize(2 * table.sends.size());
@@ -35,6 +35,7 @@ class ExchangePieces {
     work_.table = connections.peer_memory().registry_table();
     work_.watch = connections.calls().watch;
     work_.max_rings = max_rings;
+    work_.in_turns = in_turns;
   }
   /// Prepares the next launch. Returns false if there is none.
   bool next() {
@@ -89,10 +90,12 @@ class PeerExchangeCall final : public RecordedCall {
                    MessageTable table)
       : RecordedCall{std::move(connections), info}, table_{std::move(table)} {}
 
+  static bool has_one_peer(int ranks) {
+    return is_one_of<Op, SendRecv> || (is_one_of<Op, Broadcast> && ranks == 2);
+  }
   static int max_rings(const Connections& connections) {
     const int ranks = connections.comm().ranks();
-    const bool one_peer = is_one_of<Op, SendRecv> || (is_one_of<Op, Broadcast> && ranks == 2);
-    int rings = Rings::most(ranks, one_peer, connections.max_blocks());
+    int rings = Rings::most(ranks, has_one_peer(ranks), connections.max_blocks());
     if (ranks >
         max_unrolled_ranks) {  // each slot costs a release, and many ranks divide the scratch
       const PeerView& view = connections.peer_memory().view();
@@ -102,8 +105,13 @@ class PeerExchangeCall final : public RecordedCall {
   }
   template <class W = Work>
   static ExchangePieces<W> pieces(Connections& connections, const MessageTable& table) {
-    const int rings = max_rings(connections);
-    return {connections, table, rings, StoresPlainly<Algo>,
+    const int ranks = connections.comm().ranks(), rings = max_rings(connections);
+    const bool in_turns = Rings::in_turns(ranks, has_one_peer(ranks), connections.max_blocks());
+    return {connections,
+            table,
+            rings,
+            in_turns,
+            StoresPlainly<Algo>,
             Kernels::max_bytes(connections.peer_memory().view(), rings)};
   }
   /// Takes the whole composition or nothing, because a launch counts one message of each list.

@@ -84,6 +84,7 @@ using IdleBulkCopy = BulkCopy<4, 93 * 128, 4>;
 union BulkCopyMemory {
   BulkCopyShared<6, 128 * 128> busy;
   BulkCopyShared<4, 93 * 128> idle;
+  BulkCopyShared<4, 128 * 128> turns;
 };
 
 }  // namespace ccl::detail
