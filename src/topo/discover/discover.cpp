@@ -172,7 +172,7 @@ class Detector {
     gpu.name = "gpu";
     gpu.set("dev", std::to_string(seen.dev));
     gpu.set("sm", std::to_string(seen.sm));
-    gpu.set("rank", std::to_string(seen.dev));
+    gpu.set("rank", std::to_string(gpus_++));
     gpu.set("gdr", peer_memory() || open_kernel_module() ? "1" : "0");
     if (!seen.fabric.empty()) gpu.set("fabric", seen.fabric);
     // An NVSwitch has many bus ids; remote devices that are no GPUs count as one fabric.
@@ -371,7 +371,7 @@ class Detector {
   Element root_;
   std::set<std::string> gpu_ids_;
   std::map<std::string, std::set<int>> ports_;  // of each card
-  int nets_ = 0;
+  int gpus_ = 0, nets_ = 0;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "base/field_check.hpp"
@@ -30,7 +31,7 @@ Result<LoadedGraph> known_machine(std::vector<DiscoveredGpu> gpus) {
   auto& [seen, mutex] = machines.get();
   CCL_TRY(std::string key, configured_file());
   for (const DiscoveredGpu& gpu : gpus) {
-    key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());
+    key += fmt::format(" {} {} {}", gpu.bus_id, gpu.dev, gpu.links.size());
   }
   const std::lock_guard lock{mutex};
   const auto known = seen.find(key);
@@ -80,6 +81,17 @@ bool file_has_gpus() {
   return machine && !machine->graph.of(NodeType::gpu).empty();
 }
 
+/// Numbers GPUs by place if two have one number. A rank that sees only its own GPU reports number 0
+/// for it, and equal numbers would give all such GPUs the same NIC.
+void number_apart(std::vector<DiscoveredGpu>& gpus) {
+  std::set<int> numbers;
+  for (const DiscoveredGpu& gpu : gpus) numbers.insert(gpu.dev);
+  if (numbers.size() == gpus.size()) return;
+  for (std::size_t place = 0; place < gpus.size(); ++place) {
+    gpus[place].dev = static_cast<int>(place);
+  }
+}
+
 /// The GPUs of all places, as their first ranks have reported them. `known` becomes false if one of
 /// these has not seen its GPU.
 std::vector<DiscoveredGpu> reported_gpus(std::span<const PeerInfo> peers,
@@ -104,6 +116,7 @@ std::vector<DiscoveredGpu> reported_gpus(std::span<const PeerInfo> peers,
     }
     gpus.push_back(std::move(gpu));
   }
+  number_apart(gpus);
   return gpus;
 }
 
