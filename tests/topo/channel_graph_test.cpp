@@ -53,6 +53,47 @@ TEST_CASE("graph files name devices, in hexadecimal or decimal, or ranks") {
   CHECK(topo::to_channel_graphs(*again, pair())->front().channels == graph.channels);
 }
 
+TEST_CASE("NVLS channels of NCCL name their head alone") {
+  const auto graphs = read(
+      "<graph id=\"3\" pattern=\"5\" nchannels=\"2\"><channel><gpu dev=\"0xb\"/></channel>"
+      "<channel><gpu dev=\"0xa\"/></channel></graph>");
+  if (!graphs) FAIL(graphs.error().what);
+  CHECK(graphs->front().channels.at(0).ranks == std::vector{1, 0});
+  CHECK(graphs->front().channels.at(1).ranks == std::vector{0, 1});
+}
+
+TEST_CASE("a number of a device counts before a rank, which NCCL counts in its communicator") {
+  const auto graphs = read(
+      "<graph nchannels=\"2\"><channel><gpu dev=\"0xb\" rank=\"0x8\"/>"
+      "<gpu dev=\"0xa\" rank=\"0x9\"/></channel><channel><gpu dev=\"0xb\" rank=\"0x0\"/>"
+      "<gpu dev=\"0xa\" rank=\"0x1\"/></channel></graph>");
+  if (!graphs) FAIL(graphs.error().what);
+  CHECK(graphs->front().channels.at(0).ranks == std::vector{1, 0});
+  CHECK(graphs->front().channels.at(1).ranks == std::vector{1, 0});
+}
+
+TEST_CASE("numbers of devices in an NVLink domain begin with that of the host") {
+  const std::string channel =
+      "<graph nchannels=\"1\"><channel><net dev=\"0x100000000000003\"/>"
+      "<gpu dev=\"0x10000000000000b\"/><gpu dev=\"0x10000000000000a\"/></channel></graph>";
+  const auto graphs = read(channel);
+  if (!graphs) FAIL(graphs.error().what);
+  CHECK(graphs->front().channels.at(0) == topo::ChannelOrder{{1, 0}, 3, -1});
+
+  topo::Graph hosts = pair();  // one number on two hosts
+  hosts.nodes[1].gpu.dev = 10;
+  hosts.nodes[1].host = 1;
+  const auto order = [&](const std::string& gpus) {
+    const auto file = topo::parse_xml(
+        "<graphs><graph nchannels=\"1\"><channel>" + gpus + "</channel></graph></graphs>",
+        "graphs.xml");
+    const auto read = topo::to_channel_graphs(*file, hosts);
+    return read ? read->front().channels.at(0).ranks : std::vector{-1};
+  };
+  CHECK(order("<gpu dev=\"0x10000000000000a\"/><gpu dev=\"0xa\"/>") == std::vector{1, 0});
+  CHECK(order("<gpu dev=\"0xa\" rank=\"1\"/><gpu dev=\"0xa\" rank=\"0\"/>") == std::vector{1, 0});
+}
+
 TEST_CASE("graph files that cannot be meant are refused by attribute") {
   const auto problem = [](const std::string& inside) {
     const auto graphs = read(inside);
