@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/text.hpp"
 
@@ -141,6 +142,7 @@ class Reader {
       of_number_[node.gpu.dev].push_back({node.host, node.gpu.rank});
       ranks_.insert(node.gpu.rank);
     }
+    for (const int net : machine.of(NodeType::net)) nets_.insert(machine.nodes[net].net.dev);
   }
 
   Result<std::vector<ChannelGraph>> graphs() const {
@@ -188,6 +190,13 @@ class Reader {
     CCL_TRY(graph.latency_inter, number(file_, element, "latencyinter", 0));
     CCL_TRY(graph.type_intra, path_type(file_, element, "typeintra"));
     CCL_TRY(graph.type_inter, path_type(file_, element, "typeinter"));
+    const std::pair<const char*, float> speeds[] = {{"speedintra", graph.bw_intra},
+                                                    {"speedinter", graph.bw_inter},
+                                                    {"latencyinter", graph.latency_inter}};
+    for (const auto& [attribute, value] : speeds) {
+      if (value < 0) return refuse(file_, element, attribute, "below 0");
+    }
+    if (cross < 0 || cross > 2) return refuse(file_, element, "crossnic", "0 to 2 are known");
     if (pattern < 1 || pattern > 6) return refuse(file_, element, "pattern", "1 to 6 are known");
     graph.id = static_cast<int>(id);
     graph.pattern = static_cast<Pattern>(static_cast<int>(pattern));
@@ -207,6 +216,7 @@ class Reader {
     for (const Element& place : element.children) {
       CCL_TRY(const DeviceId device, device_id(file_, place));
       if (place.name == "net") {
+        CCL_CHECK(check_net(place, device.number));
         (order.ranks.empty() ? order.net_in : order.net_out) = device.number;
         continue;
       }
@@ -227,6 +237,13 @@ class Reader {
                               file_.name, element.line, *missing.begin(), ranks_.size()));
     }
     return order;
+  }
+
+  /// A machine without NICs, as one whose ranks are alone, takes the file of one with.
+  Result<void> check_net(const Element& place, int number) const {
+    if (nets_.empty() || nets_.contains(number)) return {};
+    return refuse(file_, place, "dev",
+                  fmt::format("the machine has no such NIC, but {}", fmt::join(nets_, ", ")));
   }
 
   /// Place of a GPU, by the number of its device. `rank` counts only if that names no GPU or
@@ -260,7 +277,7 @@ class Reader {
 
   const XmlFile& file_;
   std::map<int, std::vector<Gpu>> of_number_;
-  std::set<int> ranks_;
+  std::set<int> ranks_, nets_;
 };
 
 }  // namespace
