@@ -1,4 +1,5 @@
 #include <ccl/topo/path.hpp>
+#include <ccl/topo/search.hpp>
 #include <ccl/topo/xml.hpp>
 
 #include <cerrno>
@@ -215,6 +216,31 @@ TEST_CASE("many NICs are no trouble") {
   const auto loaded = load(text + "</nic></cpu></system>");
   REQUIRE(loaded);
   CHECK(loaded->graph.of(topo::NodeType::net).size() == 61);
+}
+
+TEST_CASE("NETs have numbers of their own on all hosts, which ranks can send each other") {
+  const auto host = [](int number) {
+    const std::string n = std::to_string(number);
+    return "<cpu host_hash=\"0x" + n + "\" numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\">" +
+           R"(<pci busid="0000:11:00.0" link_speed="16 GT/s" link_width="16">
+              <gpu dev="0" sm="90" gdr="1" rank=")" +
+           n + R"("><nvlink target="x" count="18" tclass="0x068000"/></gpu></pci>
+              <pci busid="0000:12:00.0" link_speed="16 GT/s" link_width="16">
+              <nic><net name="mlx5_0" dev="0" speed="200000" guid="0x1"/>
+              <net name="mlx5_1" dev="40000" port="2" speed="200000" guid="0x1"/></nic></pci></cpu>)";
+  };
+  const auto loaded = load("<system>" + host(0) + host(1) + "</system>");
+  if (!loaded) FAIL(loaded.error().what);
+  const topo::Graph& graph = loaded->graph;
+  std::vector<int> numbers;
+  for (const int net : graph.of(topo::NodeType::net)) numbers.push_back(graph.nodes[net].net.dev);
+  CHECK(numbers == std::vector{0, 1, 2, 3});
+  CHECK(repaired(*loaded, "<net name=\"mlx5_1\"> dev=\"40000\" is above 32767: numbered 1"));
+  CHECK(repaired(*loaded, "dev=\"0\" is that of a <net> of another host, too: numbered 2"));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const topo::ChannelPlan plan = topo::search_all(graph, paths, 4);
+  CHECK(topo::check(plan.ring, graph, paths) == "");
+  for (const topo::ChannelOrder& order : plan.ring.channels) CHECK(order.net_in != order.net_out);
 }
 
 TEST_CASE("a hint places what detection found") {

@@ -65,8 +65,7 @@ struct RankPlacement {
                                                 std::span<const GpuReport> sights, int rank,
                                                 const std::vector<SearchPlace>& places);
 
-/// Device numbers of NETs. A file may have any; those that a `MachineShare` cannot hold are left
-/// out.
+/// Device numbers of NETs, without those that a `MachineShare` cannot hold.
 std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets);
 
 /// Device numbers of the NETs by which messages of a GPU may leave: see `Machine::nets` and
