@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "topo/search/gpu_links.hpp"
 #include "topo/search/place_ranks.hpp"
 
 namespace ccl::sim {

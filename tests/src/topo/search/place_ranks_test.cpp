@@ -1,7 +1,13 @@
 // The machine that the ranks of a host make of their reports on their GPUs.
 #include "topo/search/place_ranks.hpp"
 
+#include <fmt/format.h>
+
+#include <filesystem>
+
 #include "support/catch.hpp"
+#include "support/environment.hpp"
+#include <unistd.h>
 
 using namespace ccl;
 
@@ -49,4 +55,37 @@ TEST_CASE("ranks that each see only their own GPU make one machine") {
 TEST_CASE("GPUs keep the numbers of a driver that shows all of them") {
   const Host host{{7, 2, 4}};
   CHECK(host.numbers(0) == std::vector{4, 2, 7});
+}
+
+TEST_CASE("in a file of several hosts with the same bus ids, the GPUs of all ranks are of one") {
+  const auto gpu = [](int rank, const char* bus) {
+    return fmt::format(R"(<pci busid="{}" link_speed="32 GT/s" link_width="16">
+                       <gpu dev="{}" rank="{}" sm="90"/></pci>)",
+                       bus, rank, rank);
+  };
+  const auto host = [](int number, const std::string& gpus) {
+    return fmt::format(R"(<cpu numaid="0" host_hash="{}" arch="x86_64">{}</cpu>)", number, gpus);
+  };
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("ccl_hosts_{}.xml", ::getpid()))
+          .string();
+  REQUIRE(topo::write_file(path, "<system>" +
+                                     host(1, gpu(0, "0000:ff:00.0") + gpu(1, "0001:00:00.0")) +
+                                     host(2, gpu(2, "0000:ff:00.0")) + "</system>"));
+  const ccl::test::Environment file("CCL_TOPO_FILE", path);
+  const Host ranks{{0, 1}};  // their bus ids are those of the first host
+  const auto made =
+      topo::place_ranks(ranks.peers, ranks.sights, 0, topo::places_of(ranks.peers, 0));
+  if (!made) FAIL(made.error().what);
+  const auto gpus = made->graph.of(topo::NodeType::gpu);
+  REQUIRE(gpus.size() == 2);
+  for (const int each : gpus) CHECK(made->graph.nodes[each].host == 0);
+
+  const Host more{{0, 1, 2}};
+  const auto none = topo::place_ranks(more.peers, more.sights, 0, topo::places_of(more.peers, 0));
+  std::filesystem::remove(path);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().code == Errc::bad_setting);
+  CHECK(none.error().what.find("of rank 0 is not in the topology (CCL_TOPO_FILE is of another") !=
+        std::string::npos);
 }
