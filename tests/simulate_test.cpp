@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -210,8 +211,8 @@ TEST_CASE("simulate: two nodes that name each other alike need not do the same")
   CHECK(report.steps == 2);
 }
 
-TEST_CASE("simulate: a chunk of 4 GiB is as long as its slices") {
-  Options options = one_channel(Index{512} << 20);
+TEST_CASE("simulate: a chunk of 1 GiB is as long as its slices") {
+  Options options = one_channel(Index{128} << 20);
   options.plan->slot_count = 16;
   const auto time = [&](int chunk_steps) {
     options.plan->chunk_steps = chunk_steps;
@@ -479,6 +480,18 @@ TEST_CASE("simulate: what cannot be simulated is a typed error") {
   CHECK(code(simulate<AllReduce, Ring, Simple>(cluster, 1024, options)) == Errc::invalid_argument);
   topo::Graph lonely;
   CHECK(code(Cluster::of(lonely, 2)) == Errc::invalid_argument);
+  // Plans that no communicator takes: slices of 3 steps, and chunks that fill all slots.
+  for (const auto& [slots, slice, chunk] : {std::array{8, 3, 3}, std::array{8, 1, 8}}) {
+    options = one_channel(4096);
+    options.plan->slot_count = slots;
+    options.plan->slice_steps = slice;
+    options.plan->chunk_steps = chunk;
+    const auto refused = simulate<AllReduce, Ring, Simple>(cluster, 1 << 20, options);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().what.find(slice == 3 ? "(steps of a slice are a power of two)"
+                                               : "(the slots hold at least two chunks)") !=
+          std::string::npos);
+  }
   // Slices of 32 GiB, of 2^63 bytes and of 2^64.
   const std::pair<Index, int> slices[] = {{0, 65536}, {Index{1} << 58, 32}, {Index{1} << 59, 32}};
   for (const auto& [slot_bytes, steps] : slices) {

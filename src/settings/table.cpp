@@ -93,7 +93,8 @@ constexpr std::array table{
             "bytes from which CCL_IB_ADAPTIVE_ROUTING announces pieces apart", 0, Index{1} << 31},
     Setting{"IB_DISABLE", flag, "0", nccl, "1: never use InfiniBand or RoCE"},
     Setting{"IB_GID_INDEX", integer, "-1", nccl,
-            "index of the GID that connections start from; -1: choose by family, range and version",
+            "index of the GID that connections of RoCE ports start from; -1: choose by family, "
+            "range and version",
             -1, 65535},
     Setting{"IB_GPU_MEMORY", integer, "-1", false,
             "whether slots of GPU ranks lie in GPU memory, by DMA-BUF or nvidia-peermem; -1: where "

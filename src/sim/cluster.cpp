@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "topo/search/gpu_links.hpp"
 #include "topo/search/place_ranks.hpp"
 
 namespace ccl::sim {
@@ -58,9 +61,11 @@ Found machine_of(const topo::Graph& graph, const topo::Paths& paths, const topo:
 }
 
 /// GPUs by their ranks, which are 0 to n - 1, or in the order of the file: its ranks may belong to
-/// a larger job.
+/// a larger job. If some have a rank, those without take no part.
 std::vector<int> by_rank(const topo::Graph& machine) {
-  const std::vector<int> gpus = machine.of(topo::NodeType::gpu);
+  std::vector<int> gpus = machine.of(topo::NodeType::gpu);
+  const auto idle = [&](int gpu) { return machine.nodes[std::size_t(gpu)].gpu.rank < 0; };
+  if (!std::all_of(gpus.begin(), gpus.end(), idle)) std::erase_if(gpus, idle);
   std::vector<int> sorted(gpus.size(), -1);
   for (const int gpu : gpus) {
     const int rank = machine.nodes[std::size_t(gpu)].gpu.rank;

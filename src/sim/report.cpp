@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "base/plan_check.hpp"
+
 namespace ccl {
 namespace {
 
@@ -54,20 +56,14 @@ Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::
         fmt::format("a step over the network cannot take {} us; give 0 or more", *options.net_us));
   }
   if (!options.plan) return {};
-  const Plan& p = *options.plan;
-  const Index slot = p.slot_bytes == 0 ? slot_bytes : p.slot_bytes;
-  const bool power = p.slot_count > 0 && (p.slot_count & (p.slot_count - 1)) == 0;
-  const bool fits = p.channels >= 1 && p.channels <= 4096 && power && p.slot_bytes >= 0 &&
-                    p.slot_bytes % 128 == 0 && p.slice_steps >= 1 && p.chunk_steps >= 1 &&
-                    p.chunk_steps % p.slice_steps == 0 && p.slice_steps < p.slot_count &&
-                    slot < (Index{1} << 31) / p.slice_steps;
-  if (fits) return {};
+  Plan plan = *options.plan;
+  if (plan.slot_bytes == 0) plan.slot_bytes = slot_bytes;
+  const char* const broken = broken_rule(plan);
+  if (broken == nullptr) return {};
   return bad(fmt::format(
-      "no plan has {} channels, {} slots of {} bytes, slices of {} and chunks of {} steps (1 to "
-      "4096 "
-      "channels; slots a power of two, of a multiple of 128 bytes; chunks of whole slices; slices "
-      "below 2 GiB that leave a slot free)",
-      p.channels, p.slot_count, slot, p.slice_steps, p.chunk_steps));
+      "a plan of {} channels, {} slots of {} bytes, slices of {} and chunks of {} "
+      "steps cannot be ({}); give one that a communicator takes",
+      plan.channels, plan.slot_count, plan.slot_bytes, plan.slice_steps, plan.chunk_steps, broken));
 }
 
 Result<void> check_distance(const sim::Cluster& cluster, int distance) {

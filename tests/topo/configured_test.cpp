@@ -60,6 +60,17 @@ TEST_CASE("a topology file replaces detection and is dumped") {
   fs::remove(out);
 }
 
+TEST_CASE(
+    "a topology file of NCCL's variable that cannot be opened is a warning, whatever the reason") {
+  const Environment theirs("NCCL_TOPO_FILE", "/tmp/" + std::string(300, 'x'));  // no such names
+  bool detected = false;
+  const std::string log =
+      ccl::test::log_of([&] { detected = topo::configured_machine().has_value(); });
+  CHECK(detected);
+  INFO(log);
+  CHECK(log.find("(File name too long); the topology is detected") != log.npos);
+}
+
 TEST_CASE("a GPU's data goes through one closer to the NIC unless the settings say no") {
   CHECK(topo::configured_rules()->pxn);
   const Environment off{"CCL_PXN_DISABLE", "1"};

@@ -97,6 +97,25 @@ TEST_CASE("a machine without GPUs and InfiniBand has its CPUs and interfaces") {
             .reaches());
 }
 
+TEST_CASE("an end of a PCIe link without a speed leaves that of the other") {
+  FakeMachine fake;
+  fake.pci("pci0000:10/0000:10:01.0", "0x060400", 0, "16.0 GT/s PCIe");
+  fake.pci("pci0000:10/0000:10:01.0/0000:11:00.0", "0x030200", 0, "Unknown");
+  fake.pci("pci0000:20/0000:20:01.0", "0x060400", 0, "Unknown speed");
+  fake.pci("pci0000:20/0000:20:01.0/0000:21:00.0", "0x030200", 0, "32.0 GT/s PCIe");
+  auto options = fake.options();
+  options.gpus->push_back({"0000:11:00.0", 0, 90, {}});
+  options.gpus->push_back({"0000:21:00.0", 1, 90, {}});
+  const topo::LoadedGraph loaded = graph_of(options);
+  CHECK(loaded.repairs.empty());
+  const auto gpus = loaded.graph.of(NodeType::gpu);
+  REQUIRE(gpus.size() == 2);
+  const topo::Paths paths = topo::compute_paths(loaded.graph);
+  const int cpu = loaded.graph.of(NodeType::cpu)[0];
+  CHECK(paths.at(gpus[0], cpu).bw == 24);
+  CHECK(paths.at(gpus[1], cpu).bw == 48);
+}
+
 TEST_CASE("this machine is seen, whatever it is") {
   const topo::LoadedGraph loaded = graph_of({});
   CHECK_FALSE(loaded.graph.of(NodeType::cpu).empty());

@@ -1,4 +1,5 @@
 #include <ccl/topo/path.hpp>
+#include <ccl/topo/search.hpp>
 #include <ccl/topo/xml.hpp>
 
 #include <cerrno>
@@ -217,6 +218,31 @@ TEST_CASE("many NICs are no trouble") {
   CHECK(loaded->graph.of(topo::NodeType::net).size() == 61);
 }
 
+TEST_CASE("NETs have numbers of their own on all hosts, which ranks can send each other") {
+  const auto host = [](int number) {
+    const std::string n = std::to_string(number);
+    return "<cpu host_hash=\"0x" + n + "\" numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\">" +
+           R"(<pci busid="0000:11:00.0" link_speed="16 GT/s" link_width="16">
+              <gpu dev="0" sm="90" gdr="1" rank=")" +
+           n + R"("><nvlink target="x" count="18" tclass="0x068000"/></gpu></pci>
+              <pci busid="0000:12:00.0" link_speed="16 GT/s" link_width="16">
+              <nic><net name="mlx5_0" dev="0" speed="200000" guid="0x1"/>
+              <net name="mlx5_1" dev="40000" port="2" speed="200000" guid="0x1"/></nic></pci></cpu>)";
+  };
+  const auto loaded = load("<system>" + host(0) + host(1) + "</system>");
+  if (!loaded) FAIL(loaded.error().what);
+  const topo::Graph& graph = loaded->graph;
+  std::vector<int> numbers;
+  for (const int net : graph.of(topo::NodeType::net)) numbers.push_back(graph.nodes[net].net.dev);
+  CHECK(numbers == std::vector{0, 1, 2, 3});
+  CHECK(repaired(*loaded, "<net name=\"mlx5_1\"> dev=\"40000\" is above 32767: numbered 1"));
+  CHECK(repaired(*loaded, "dev=\"0\" is that of a <net> of another host, too: numbered 2"));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const topo::ChannelPlan plan = topo::search_all(graph, paths, 4);
+  CHECK(topo::check(plan.ring, graph, paths) == "");
+  for (const topo::ChannelOrder& order : plan.ring.channels) CHECK(order.net_in != order.net_out);
+}
+
 TEST_CASE("a hint places what detection found") {
   // A VM shows all devices below one CPU; the hint knows two NUMA nodes and a switch.
   const auto detected = topo::parse_xml(R"(<system version="1">
@@ -244,6 +270,43 @@ TEST_CASE("a hint places what detection found") {
   CHECK(bw(graph, gpus[0], graph.nodes[gpus[0]].parent) == 24);
   CHECK(graph.nodes[graph.nodes[gpus[1]].parent].id == 1);
   CHECK(graph.of(topo::NodeType::net).size() == 1);
+}
+
+TEST_CASE(
+    "a hint that names NICs leaves those that were detected, with its values and their numbers") {
+  const auto detected = topo::parse_xml(R"(<system version="1">
+    <cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
+      <pci busid="0000:3b:00.0" class="0x020000" link_speed="16 GT/s" link_width="16">
+        <nic><net name="mlx5_0" dev="0" speed="200000" port="1" guid="0x1"/></nic></pci>
+      <pci busid="0000:5b:00.0" class="0x020000" link_speed="16 GT/s" link_width="16">
+        <nic><net name="mlx5_1" dev="1" speed="200000" port="1" guid="0x2"/></nic></pci>
+      <nic><net name="eth0" dev="2" speed="10000" guid="0x3"/></nic>
+    </cpu></system>)",
+                                        "detected");
+  REQUIRE(detected);
+  // Names and speeds of the NETs by number, as a hint makes them.
+  const auto nets_with = [&](const std::string& inside) {
+    const auto hint =
+        topo::parse_xml("<system><cpu numaid=\"0\">" + inside + "</cpu></system>", "hint");
+    REQUIRE(hint);
+    const auto loaded = topo::to_graph({"merged", topo::merge(detected->root, hint->root)});
+    if (!loaded) FAIL(loaded.error().what);
+    std::map<int, std::string> nets;
+    for (const int net : loaded->graph.of(topo::NodeType::net)) {
+      const auto& about = loaded->graph.nodes[net].net;
+      nets[about.dev] = about.name + " " + std::to_string(int(about.bw));
+    }
+    return nets;
+  };
+  using Nets = std::map<int, std::string>;
+  CHECK(nets_with(R"(<pci busid="0000:3b:00.0"><nic/></pci>)") ==
+        Nets{{0, "mlx5_0 25"}, {1, "mlx5_1 25"}, {2, "eth0 1"}});
+  CHECK(nets_with(R"(<pci busid="0000:5b:00.0"><nic><net name="mlx5_1" dev="0" speed="400000"/>
+                  <net name="gone" dev="7"/></nic></pci>)") ==
+        Nets{{0, "mlx5_0 25"}, {1, "mlx5_1 50"}, {2, "eth0 1"}});
+  CHECK(nets_with(R"(<nic><net name="eth0" dev="0" speed="80000"/></nic>
+                  <pci busid="0000:7b:00.0"><nic><net name="mlx5_2" dev="1" speed="80000"/></nic></pci>)") ==
+        Nets{{0, "mlx5_0 25"}, {1, "mlx5_1 25"}, {2, "eth0 10"}, {4, "mlx5_2 10"}});
 }
 
 TEST_CASE("a hint that says nothing of CPUs leaves those that were detected") {

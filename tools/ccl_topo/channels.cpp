@@ -25,11 +25,12 @@ struct ChannelsOptions {
 
 /// Names the ranks of a file that are not those of a job of this machine alone.
 void report_ranks(const topo::Graph& graph) {
-  const std::vector<int> gpus = graph.of(topo::NodeType::gpu);
   const auto rank_of = [&](int gpu) { return graph.nodes[std::size_t(gpu)].gpu.rank; };
+  std::vector<int> gpus = graph.of(topo::NodeType::gpu);
+  std::erase_if(gpus, [&](int gpu) { return rank_of(gpu) < 0; });  // these take no part
   const int count = static_cast<int>(gpus.size());
   // No two ranks are equal, because the file was checked when read.
-  const auto is_own = [&](int gpu) { return rank_of(gpu) >= 0 && rank_of(gpu) < count; };
+  const auto is_own = [&](int gpu) { return rank_of(gpu) < count; };
   if (std::all_of(gpus.begin(), gpus.end(), is_own)) return;
   fmt::print(stderr, "ranks {} of the file are taken as 0 to {}\n",
              fmt::join(gpus | std::views::transform(rank_of), " "), count - 1);

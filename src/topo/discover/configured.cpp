@@ -7,11 +7,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <cerrno>
+#include <cstring>
 #include <string>
 
 #include "settings/report.hpp"
 #include "topo/graph/p2p_path.hpp"
+#include <unistd.h>
 
 namespace ccl::topo {
 namespace {
@@ -32,11 +34,12 @@ void write_dump(const char* setting, const std::string& path, const std::string&
   if (!written) log_warn(LogPart::graph, "{}", written.error().what);
 }
 
-/// True if the file is not there and NCCL, whose variable names it, would go on without.
+/// True if the file cannot be opened and NCCL, whose variable names it, would go on without.
 bool goes_on_without(const std::string& path) {
   const std::string variable = variable_of("TOPO_FILE");
-  if (!variable.starts_with("NCCL_") || std::filesystem::exists(path)) return false;
-  log_warn(LogPart::graph, "{}: there is no file {}; the topology is detected", variable, path);
+  if (!variable.starts_with("NCCL_") || ::access(path.c_str(), R_OK) == 0) return false;
+  log_warn(LogPart::graph, "{}: cannot read {} ({}); the topology is detected", variable, path,
+           std::strerror(errno));
   return true;
 }
 

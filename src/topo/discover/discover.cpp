@@ -135,13 +135,11 @@ class Detector {
       const std::string value = line_of(path / file);
       if (!value.empty()) pci.set(file, value);
     }
-    // The slower end limits the speed of the link.
+    // The slower end limits the speed of the link. Virtual functions and ports read "Unknown".
     std::string speed = line_of(path / "max_link_speed");
     const std::string port_speed = line_of(path.parent_path() / "max_link_speed");
-    if (!port_speed.empty() &&
-        (speed.empty() || gigatransfers(port_speed) < gigatransfers(speed))) {
-      speed = port_speed;
-    }
+    const double device_rate = gigatransfers(speed), port_rate = gigatransfers(port_speed);
+    if (port_rate > 0 && (device_rate <= 0 || port_rate < device_rate)) speed = port_speed;
     int width = std::atoi(line_of(path / "max_link_width").c_str());
     const int port_width = std::atoi(line_of(path.parent_path() / "max_link_width").c_str());
     if (port_width > 0 && (width == 0 || port_width < width)) width = port_width;
@@ -172,7 +170,7 @@ class Detector {
     gpu.name = "gpu";
     gpu.set("dev", std::to_string(seen.dev));
     gpu.set("sm", std::to_string(seen.sm));
-    gpu.set("rank", std::to_string(seen.dev));
+    gpu.set("rank", std::to_string(gpus_++));
     gpu.set("gdr", peer_memory() || open_kernel_module() ? "1" : "0");
     if (!seen.fabric.empty()) gpu.set("fabric", seen.fabric);
     // An NVSwitch has many bus ids; remote devices that are no GPUs count as one fabric.
@@ -371,7 +369,7 @@ class Detector {
   Element root_;
   std::set<std::string> gpu_ids_;
   std::map<std::string, std::set<int>> ports_;  // of each card
-  int nets_ = 0;
+  int gpus_ = 0, nets_ = 0;
 };
 
 }  // namespace

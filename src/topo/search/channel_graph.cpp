@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/text.hpp"
 
@@ -97,6 +101,27 @@ Result<float> number(const XmlFile& file, const Element& element, std::string_vi
   return value;
 }
 
+/// Number of a device. NCCL writes the number of the host in an NVLink domain into the top 8 bits.
+struct DeviceId {
+  int host = 0;
+  int number = -1;  // -1: not given
+};
+
+Result<DeviceId> device_id(const XmlFile& file, const Element& element) {
+  constexpr std::uint64_t host_bit = 56, most = std::uint64_t{1} << 24;
+  const std::string* text = element.find("dev");
+  if (text == nullptr) return DeviceId{};
+  const bool hex = text->size() > 2 && (*text)[0] == '0' && ccl::detail::lower((*text)[1]) == 'x';
+  std::uint64_t id = 0;
+  const char* const last = text->data() + text->size();
+  const auto [end, error] = std::from_chars(text->data() + (hex ? 2 : 0), last, id, hex ? 16 : 10);
+  const std::uint64_t number = id & ((std::uint64_t{1} << host_bit) - 1);
+  if (error != std::errc{} || end != last || number > most) {
+    return refuse(file, element, "dev", "not the number of a device");
+  }
+  return DeviceId{static_cast<int>(id >> host_bit), static_cast<int>(number)};
+}
+
 Result<PathType> path_type(const XmlFile& file, const Element& element,
                            std::string_view attribute) {
   const std::string* text = element.find(attribute);
@@ -110,13 +135,14 @@ Result<PathType> path_type(const XmlFile& file, const Element& element,
 /// Reads the channel graphs of a file for one machine.
 class Reader {
  public:
-  Reader(const XmlFile& file, const Graph& machine) : file_{file}, machine_{machine} {
+  Reader(const XmlFile& file, const Graph& machine) : file_{file} {
     for (const int gpu : machine.of(NodeType::gpu)) {
-      const Node::Gpu& about = machine.nodes[gpu].gpu;
-      if (about.rank < 0) continue;
-      rank_of_dev_[about.dev] = about.rank;
-      ranks_.insert(about.rank);
+      const Node& node = machine.nodes[gpu];
+      if (node.gpu.rank < 0) continue;
+      of_number_[node.gpu.dev].push_back({node.host, node.gpu.rank});
+      ranks_.insert(node.gpu.rank);
     }
+    for (const int net : machine.of(NodeType::net)) nets_.insert(machine.nodes[net].net.dev);
   }
 
   Result<std::vector<ChannelGraph>> graphs() const {
@@ -143,7 +169,7 @@ class Reader {
     CCL_CHECK(read_attributes(element, graph));
     for (const Element& below : element.children) {
       if (below.name != "channel") continue;
-      CCL_TRY(auto order, channel(below));
+      CCL_TRY(auto order, channel(below, graph.id));
       graph.channels.push_back(std::move(order));
     }
     CCL_TRY(const float count, number(file_, element, "nchannels", 0));
@@ -164,6 +190,13 @@ class Reader {
     CCL_TRY(graph.latency_inter, number(file_, element, "latencyinter", 0));
     CCL_TRY(graph.type_intra, path_type(file_, element, "typeintra"));
     CCL_TRY(graph.type_inter, path_type(file_, element, "typeinter"));
+    const std::pair<const char*, float> speeds[] = {{"speedintra", graph.bw_intra},
+                                                    {"speedinter", graph.bw_inter},
+                                                    {"latencyinter", graph.latency_inter}};
+    for (const auto& [attribute, value] : speeds) {
+      if (value < 0) return refuse(file_, element, attribute, "below 0");
+    }
+    if (cross < 0 || cross > 2) return refuse(file_, element, "crossnic", "0 to 2 are known");
     if (pattern < 1 || pattern > 6) return refuse(file_, element, "pattern", "1 to 6 are known");
     graph.id = static_cast<int>(id);
     graph.pattern = static_cast<Pattern>(static_cast<int>(pattern));
@@ -177,23 +210,26 @@ class Reader {
     return {};
   }
 
-  Result<ChannelOrder> channel(const Element& element) const {
+  Result<ChannelOrder> channel(const Element& element, int graph) const {
     ChannelOrder order;
     std::set<int> missing = ranks_;
     for (const Element& place : element.children) {
-      CCL_TRY(const float dev, number(file_, place, "dev", -1));
+      CCL_TRY(const DeviceId device, device_id(file_, place));
       if (place.name == "net") {
-        (order.ranks.empty() ? order.net_in : order.net_out) = static_cast<int>(dev);
+        CCL_CHECK(check_net(place, device.number));
+        (order.ranks.empty() ? order.net_in : order.net_out) = device.number;
         continue;
       }
       if (place.name != "gpu") continue;
-      CCL_TRY(const int rank, rank_of(place, static_cast<int>(dev)));
-      for (const int other : order.ranks) {
-        if (other == rank) return refuse(file_, place, "dev", "twice in one channel");
-      }
+      CCL_TRY(const int rank, rank_of(place, device));
+      if (missing.erase(rank) == 0) return refuse(file_, place, "dev", "twice in one channel");
       order.ranks.push_back(rank);
     }
-    for (const int rank : order.ranks) missing.erase(rank);
+    // NCCL writes only the head of a channel of NVLS, to which all others are alike.
+    if (graph == nvls_id && order.ranks.size() == 1) {
+      order.ranks.insert(order.ranks.end(), missing.begin(), missing.end());
+      missing.clear();
+    }
     if (!missing.empty()) {
       return fail(Errc::invalid_argument,
                   fmt::format("{}:{}: this <channel> is without rank {} (each holds all {} GPUs "
@@ -203,26 +239,45 @@ class Reader {
     return order;
   }
 
-  // NCCL 2.30 writes the rank, too, since one device may carry several.
-  Result<int> rank_of(const Element& place, int dev) const {
-    CCL_TRY(const float rank, number(file_, place, "rank", -1));
-    if (rank < 0) {
-      const auto found = rank_of_dev_.find(dev);
-      if (found == rank_of_dev_.end()) {
-        return refuse(file_, place, "dev", "the machine has no such GPU");
-      }
-      return found->second;
-    }
-    if (machine_.gpu_of_rank(static_cast<int>(rank)) < 0) {
-      return refuse(file_, place, "rank", "the machine has no such rank");
-    }
-    return static_cast<int>(rank);
+  /// A machine without NICs, as one whose ranks are alone, takes the file of one with.
+  Result<void> check_net(const Element& place, int number) const {
+    if (nets_.empty() || nets_.contains(number)) return {};
+    return refuse(file_, place, "dev",
+                  fmt::format("the machine has no such NIC, but {}", fmt::join(nets_, ", ")));
   }
 
+  /// Place of a GPU, by the number of its device. `rank` counts only if that names no GPU or
+  /// several: ccl writes the place there, but NCCL 2.30 the rank in its communicator.
+  Result<int> rank_of(const Element& place, const DeviceId& device) const {
+    CCL_TRY(const float given, number(file_, place, "rank", -1));
+    const int rank = static_cast<int>(given);
+    const auto found = of_number_.find(device.number);
+    if (found == of_number_.end()) {
+      if (rank < 0) return refuse(file_, place, "dev", "the machine has no such GPU");
+      if (ranks_.contains(rank)) return rank;
+      return refuse(file_, place, "rank",
+                    "the machine has no such rank, and no GPU with the number in dev");
+    }
+    const std::vector<Gpu>& gpus = found->second;
+    if (gpus.size() == 1) return gpus.front().rank;
+    const auto of_host = std::find_if(gpus.begin(), gpus.end(),
+                                      [&](const Gpu& gpu) { return gpu.host == device.host; });
+    if (device.host > 0 && of_host != gpus.end()) return of_host->rank;
+    for (const Gpu& gpu : gpus) {
+      if (gpu.rank == rank) return rank;
+    }
+    if (of_host != gpus.end()) return of_host->rank;
+    return refuse(file_, place, "dev", fmt::format("{} GPUs have this number", gpus.size()));
+  }
+
+  struct Gpu {
+    int host = 0, rank = -1;
+  };
+  static constexpr int nvls_id = 3;
+
   const XmlFile& file_;
-  const Graph& machine_;
-  std::map<int, int> rank_of_dev_;
-  std::set<int> ranks_;
+  std::map<int, std::vector<Gpu>> of_number_;
+  std::set<int> ranks_, nets_;
 };
 
 }  // namespace

@@ -9,12 +9,15 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "base/field_check.hpp"
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
 #include "gpu/devices.hpp"
+#include "settings/report.hpp"
+#include "topo/search/gpu_links.hpp"
 
 namespace ccl::topo {
 namespace {
@@ -30,7 +33,7 @@ Result<LoadedGraph> known_machine(std::vector<DiscoveredGpu> gpus) {
   auto& [seen, mutex] = machines.get();
   CCL_TRY(std::string key, configured_file());
   for (const DiscoveredGpu& gpu : gpus) {
-    key += fmt::format(" {} {}", gpu.bus_id, gpu.links.size());
+    key += fmt::format(" {} {} {}", gpu.bus_id, gpu.dev, gpu.links.size());
   }
   const std::lock_guard lock{mutex};
   const auto known = seen.find(key);
@@ -73,11 +76,52 @@ void cpu_position(Graph& graph, const std::vector<SearchPlace>& places) {
   }
 }
 
+/// Gives the GPUs of the places their numbers as ranks. A file may describe several hosts with the
+/// same bus ids: the first that has all GPUs counts as this one.
+Result<void> gpu_position(Graph& graph, const std::vector<SearchPlace>& places) {
+  std::map<int, std::map<std::int64_t, int>> hosts;
+  for (const int gpu : graph.of(NodeType::gpu)) {
+    Node& node = graph.nodes[gpu];
+    node.gpu.rank = -1;
+    hosts[node.host].emplace(node.id, gpu);
+  }
+  const SearchPlace* missing = nullptr;
+  for (const auto& [host, gpus] : hosts) {
+    const auto lacks = std::find_if(places.begin(), places.end(), [&](const SearchPlace& place) {
+      return !gpus.contains(place.key);
+    });
+    if (lacks != places.end()) {
+      if (missing == nullptr) missing = &*lacks;
+      continue;
+    }
+    int rank = 0;
+    for (const SearchPlace& place : places) graph.nodes[gpus.at(place.key)].gpu.rank = rank++;
+    return {};
+  }
+  if (missing == nullptr) missing = &places.front();  // the file has no GPUs
+  return fail(Errc::bad_setting,
+              fmt::format("GPU {} of rank {} is not in the topology ({} is of another machine?); "
+                          "give this machine's, or none",
+                          ccl::detail::bus_id_text(missing->key), missing->ranks.front(),
+                          ccl::detail::variable_of("TOPO_FILE")));
+}
+
 bool file_has_gpus() {
   const auto given = configured_file();
   if (!given || given->empty()) return false;
   const auto machine = known_machine({});
   return machine && !machine->graph.of(NodeType::gpu).empty();
+}
+
+/// Numbers GPUs by place if two have one number. A rank that sees only its own GPU reports number 0
+/// for it, and equal numbers would give all such GPUs the same NIC.
+void number_apart(std::vector<DiscoveredGpu>& gpus) {
+  std::set<int> numbers;
+  for (const DiscoveredGpu& gpu : gpus) numbers.insert(gpu.dev);
+  if (numbers.size() == gpus.size()) return;
+  for (std::size_t place = 0; place < gpus.size(); ++place) {
+    gpus[place].dev = static_cast<int>(place);
+  }
 }
 
 /// The GPUs of all places, as their first ranks have reported them. `known` becomes false if one of
@@ -104,6 +148,7 @@ std::vector<DiscoveredGpu> reported_gpus(std::span<const PeerInfo> peers,
     }
     gpus.push_back(std::move(gpu));
   }
+  number_apart(gpus);
   return gpus;
 }
 
@@ -120,42 +165,6 @@ bool all_reach(std::span<const PeerInfo> peers, std::span<const GpuReport> sight
     return peer.host_hash != host ||
            (sights[static_cast<std::size_t>(peer.rank)].reaches & all) == all;
   });
-}
-
-bool all_alike(const Graph& graph, const Paths& paths) {
-  const std::vector<int> gpus = graph.of(NodeType::gpu);
-  const Path* first = nullptr;
-  for (const int a : gpus) {
-    for (const int b : gpus) {
-      if (a == b) continue;
-      const Path& path = paths.at(a, b);
-      if (first == nullptr) first = &path;
-      if (path.type != PathType::nvl || path.bw != first->bw) return false;
-    }
-  }
-  return true;
-}
-
-GpuLinks gpu_links(const Graph& graph, const Paths& paths) {
-  const std::vector<int> gpus = graph.of(NodeType::gpu);
-  GpuLinks slowest;
-  if (gpus.size() < 2) return slowest;
-  slowest.nvlink = true;
-  float path_bw = std::numeric_limits<float>::max(), nvlink_bw = path_bw;
-  for (const int a : gpus) {
-    float links = 0;
-    for (const int l : graph.nodes[a].out) {
-      if (graph.links[l].type == LinkType::nvl) links += graph.links[l].bw;
-    }
-    nvlink_bw = std::min(nvlink_bw, links);
-    for (const int b : gpus) {
-      if (a == b) continue;
-      slowest.nvlink = slowest.nvlink && paths.at(a, b).type <= PathType::nvb;
-      path_bw = std::min(path_bw, paths.at(a, b).bw);
-    }
-  }
-  slowest.bw = slowest.nvlink ? nvlink_bw : path_bw;
-  return slowest;
 }
 
 GpuReport sight_of(std::int64_t bus_id) {
@@ -255,24 +264,10 @@ Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
   if (on_gpus) gpus = reported_gpus(peers, sights, places, placement.known);
   CCL_TRY(LoadedGraph loaded, known_machine(std::move(gpus)));
   placement.graph = std::move(loaded.graph);
-  if (!on_gpus) {
-    cpu_position(placement.graph, places);
+  if (on_gpus) {
+    CCL_CHECK(gpu_position(placement.graph, places));
   } else {
-    for (const int gpu : placement.graph.of(NodeType::gpu))
-      placement.graph.nodes[gpu].gpu.rank = -1;
-    for (std::size_t p = 0; p < places.size(); ++p) {
-      int position = -1;
-      for (const int gpu : placement.graph.of(NodeType::gpu)) {
-        if (placement.graph.nodes[gpu].id == places[p].key) position = gpu;
-      }
-      if (position < 0) {
-        return fail(Errc::bad_setting,
-                    fmt::format("GPU {} of rank {} is not in the topology (CCL_TOPO_FILE is of "
-                                "another machine?); give this machine's, or none",
-                                ccl::detail::bus_id_text(places[p].key), places[p].ranks.front()));
-      }
-      placement.graph.nodes[position].gpu.rank = static_cast<int>(p);
-    }
+    cpu_position(placement.graph, places);
   }
   CCL_TRY(placement.rules, configured_rules());
   // A rank keeps its slots on the GPU next to the NIC, so it must be able to.

@@ -34,16 +34,6 @@ std::string wrong_share(const MachineShare& share, int ranks);
 /// True if each of the ranks of `rank`'s host may keep memory on the GPUs of all others.
 bool all_reach(std::span<const PeerInfo> peers, std::span<const GpuReport> sights, int rank);
 
-/// True if NVLinks of one width join all pairs of GPUs: their order then does not matter.
-bool all_alike(const Graph& graph, const Paths& paths);
-
-/// Links from a GPU of a machine to the others, by the slowest of them.
-struct GpuLinks {
-  float bw = 0;         // GB/s: of all NVLinks of a GPU, or of the path to another; 0: one GPU
-  bool nvlink = false;  // all pairs reach each other by NVLink
-};
-GpuLinks gpu_links(const Graph& graph, const Paths& paths);
-
 /// Ranks that share a GPU or, on CPUs, a NUMA node.
 struct SearchPlace {
   std::int64_t key = 0;  // bus id; NUMA node
@@ -65,8 +55,7 @@ struct RankPlacement {
                                                 std::span<const GpuReport> sights, int rank,
                                                 const std::vector<SearchPlace>& places);
 
-/// Device numbers of NETs. A file may have any; those that a `MachineShare` cannot hold are left
-/// out.
+/// Device numbers of NETs, without those that a `MachineShare` cannot hold.
 std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets);
 
 /// Device numbers of the NETs by which messages of a GPU may leave: see `Machine::nets` and

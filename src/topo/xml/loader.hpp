@@ -109,6 +109,7 @@ class Loader {
   Result<void> add_nic(const Element& element, int parent, const int* known);
   Result<void> add_nets(const Element& element, int nic);
   int port_of_card(const Node& net, std::size_t nets_before) const;
+  void number_nets();
   void name_unknown_wires();
   // Links across the tree: read_links.cpp.
   void connect_cpus();

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+
+#include "base/text.hpp"
 
 namespace ccl::topo {
 namespace {
@@ -53,16 +56,77 @@ Element move_known(const Element& from, const Places& places, Arrivals& arrivals
   return rest;
 }
 
+std::string text_of(const Element& element, std::string_view attribute) {
+  const std::string* text = element.find(attribute);
+  return text == nullptr ? std::string() : *text;
+}
+
+/// Puts the NETs that detection found at a NIC into the hint's `<nic>` for it, whose other NETs are
+/// not of this machine. The hint's values win for a NET of the same name, but for its number.
+void merge_nic(Element& hint, Element& detected) {
+  for (const auto& [key, value] : detected.attributes) {
+    if (hint.find(key) == nullptr) hint.set(key, value);
+  }
+  std::vector<Element> hinted = std::move(hint.children);
+  hint.children = std::move(detected.children);
+  for (Element& below : hinted) {
+    const auto same = std::find_if(hint.children.begin(), hint.children.end(), [&](Element& found) {
+      return found.name == below.name && text_of(found, "name") == text_of(below, "name");
+    });
+    if (same == hint.children.end()) {
+      if (below.name != "net" || hint.children.empty()) hint.children.push_back(std::move(below));
+      continue;
+    }
+    for (const auto& [key, value] : below.attributes) {
+      if (key != "dev") same->set(key, value);
+    }
+  }
+}
+
+template <class Visit>
+void each_net(Element& element, const Visit& visit) {
+  if (element.name == "net") visit(element);
+  for (Element& child : element.children) each_net(child, visit);
+}
+
+/// Gives NETs of a hint other numbers than those of detected ones. Each file numbers only the NETs
+/// that it has.
+void number_apart(Element& hint, Element detected) {
+  constexpr int most = 1 << 24;
+  const auto number = [](const Element& net) {
+    const auto read = ccl::detail::leading_number(text_of(net, "dev"));
+    return read.size == 0 ? -1 : static_cast<int>(std::clamp<double>(read.value, -1, most));
+  };
+  std::set<int> taken;
+  int next = 0;
+  const auto beyond = [&](const Element& net) { next = std::max(next, number(net) + 1); };
+  each_net(detected, [&](const Element& net) { taken.insert(number(net)); });
+  each_net(detected, beyond);
+  each_net(hint, beyond);
+  each_net(hint, [&](Element& net) {
+    const bool missing = text_of(net, "dev").empty();
+    if (missing || taken.contains(number(net))) net.set("dev", std::to_string(next++));
+  });
+}
+
+/// Adds a detected device to an element of the hint, unless the hint describes one of its kind
+/// there. A bus has any number of functions below it.
+void add_detected(Element& place, Element&& device) {
+  const auto known =
+      std::find_if(place.children.begin(), place.children.end(),
+                   [&](const Element& e) { return e.name != "pci" && e.name == device.name; });
+  if (known == place.children.end()) {
+    place.children.push_back(std::move(device));
+  } else if (device.name == "nic") {
+    merge_nic(*known, device);
+  }
+}
+
 void merge_attributes(Element& element, Arrivals& arrivals) {
   for (Element& child : element.children) merge_attributes(child, arrivals);
   const auto arrived = element.name == "pci" ? arrivals.find(bus_of(element)) : arrivals.end();
   if (arrived == arrivals.end()) return;
-  for (Element& below : arrived->second) {
-    const bool known =
-        below.name != "pci" && std::any_of(element.children.begin(), element.children.end(),
-                                           [&](const Element& e) { return e.name == below.name; });
-    if (!known) element.children.push_back(std::move(below));
-  }
+  for (Element& below : arrived->second) add_detected(element, std::move(below));
   arrivals.erase(arrived);
 }
 
@@ -70,6 +134,7 @@ void merge_attributes(Element& element, Arrivals& arrivals) {
 
 Element merge(const Element& detected, const Element& hint) {
   Element merged = hint;
+  number_apart(merged, detected);
   Places places;
   for (Element& cpu : merged.children) collect(cpu, places);
   Arrivals arrivals;
@@ -98,7 +163,7 @@ Element merge(const Element& detected, const Element& hint) {
     for (const auto& [key, value] : cpu.attributes) {
       if (same->find(key) == nullptr) same->set(key, value);
     }
-    for (Element& child : cpu.children) same->children.push_back(std::move(child));
+    for (Element& child : cpu.children) add_detected(*same, std::move(child));
   }
   // Hints of some clouds contain only places. All sockets of a machine are of one kind.
   for (Element& cpu : merged.children) {

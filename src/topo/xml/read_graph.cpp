@@ -24,6 +24,7 @@ Result<LoadedGraph> Loader::run() {
   }
   CCL_CHECK(add_cpus(root));
   CCL_CHECK(check_ranks());
+  number_nets();
   connect_cpus();
   for (const auto& [element, node] : gpus_) CCL_CHECK(add_gpu_links(*element, node));
   CCL_CHECK(add_pci_links());

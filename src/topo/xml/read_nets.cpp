@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <set>
 
 #include "topo/xml/loader.hpp"
 
@@ -106,6 +109,33 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
     graph.connect(net, nic, LinkType::net, bw);
   }
   return {};
+}
+
+/// Numbers NETs anew whose number one of another host has, or that is too large for what ranks send
+/// each other: the search and ranks know a NET by its number alone.
+void Loader::number_nets() {
+  constexpr int most = std::numeric_limits<std::int16_t>::max();
+  Graph& graph = loaded_.graph;
+  const std::vector<int> nets = graph.of(NodeType::net);
+  std::set<int> taken;
+  std::vector<int> again;
+  for (const int net : nets) {
+    const int number = graph.nodes[net].net.dev;
+    if (number > most || !taken.insert(number).second) again.push_back(net);
+  }
+  int next = taken.empty() ? 0 : *taken.rbegin() + 1;
+  for (const int net : again) {
+    if (next > most) next = 0;
+    while (taken.contains(next)) ++next;
+    Node& node = graph.nodes[net];
+    repair(net_lines_[net],
+           fmt::format("<net name=\"{}\"> dev=\"{}\" {}: numbered {}", node.net.name, node.net.dev,
+                       node.net.dev > most ? fmt::format("is above {}", most)
+                                           : "is that of a <net> of another host, too",
+                       next));
+    node.id = node.net.dev = next;
+    taken.insert(next++);
+  }
 }
 
 // NETs of one guid and port share a wire. Guid 0 is unknown, so such a NET has

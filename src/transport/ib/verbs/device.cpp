@@ -303,7 +303,7 @@ class PortSearch {
         calls_.query_gid_table(port.device->context(), gids.data(), gids.size(), 0, sizeof gids[0]);
     gids.resize(std::size_t(std::max<ssize_t>(filled, 0)));
     std::erase_if(gids, [&](const ibv_gid_entry& gid) { return int(gid.port_num) != port.number; });
-    if (port.infiniband && settings_.wish.index < 0) {  // the first one names the port
+    if (port.infiniband) {  // the first one names the port; the settings choose among those of RoCE
       if (!gids.empty()) port.gid = gids[0].gid;
       return {};
     }

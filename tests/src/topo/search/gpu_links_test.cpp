@@ -1,8 +1,9 @@
 // The links between the GPUs of a machine, as the cost model takes them.
+#include "topo/search/gpu_links.hpp"
+
 #include "support/catch.hpp"
 #include "support/graph_of.hpp"
 #include "support/room/shapes.hpp"
-#include "topo/search/place_ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;

@@ -536,6 +536,18 @@ TEST_CASE("a GID index that some ports have leaves out the others; one that none
   CHECK(contains(found.error().what, "fake_1 port 1: CCL_IB_GID_INDEX=7 is not in use"));
 }
 
+TEST_CASE("a GID index is for RoCE ports, and an InfiniBand port without it is used") {
+  FakeVerbs fabric{1, true};
+  const Environment environment{{{"NCCL_IB_GID_INDEX", "3"}}};
+  const auto found = detail::find_ib_ports();
+  if (!found) FAIL(found.error().what);
+  REQUIRE(found->ports.size() == 1);
+  CHECK(found->ports[0].infiniband);
+  CHECK(found->ports[0].gid_index == 0);
+  CHECK(found->left_out.empty());
+  CHECK(detail::ib_presence()->kinds == 1);
+}
+
 TEST_CASE("why there is no port") {
   FakeVerbs fabric{1};
   CHECK(detail::ib_presence()->kinds == 2);

@@ -1,0 +1,91 @@
+// The machine that the ranks of a host make of their reports on their GPUs.
+#include "topo/search/place_ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+#include <unistd.h>
+
+using namespace ccl;
+
+namespace {
+
+/// Ranks of one host, each with a GPU that its driver reports under these numbers.
+struct Host {
+  explicit Host(const std::vector<int>& numbers) : peers(numbers.size()), sights(numbers.size()) {
+    for (std::size_t r = 0; r < numbers.size(); ++r) {
+      PeerInfo& peer = peers[r];
+      peer.rank = int(r);
+      peer.device = 0;
+      peer.host_hash = 7;
+      peer.compute_capability = 90;
+      peer.bus_id = 0xfe000 + 0x1000 * std::int64_t(numbers.size() - r);  // ranks against the bus
+      sights[r].seen = 1;
+      sights[r].dev = numbers[r];
+      sights[r].sm = 90;
+    }
+  }
+
+  /// Numbers of the GPUs in the order of the bus, after the machine is made as seen by `rank`.
+  std::vector<int> numbers(int rank) const {
+    const auto made = topo::place_ranks(peers, sights, rank, topo::places_of(peers, rank));
+    if (!made) FAIL(made.error().what);
+    std::vector<int> numbers(peers.size(), -1);
+    for (const int gpu : made->graph.of(topo::NodeType::gpu)) {
+      const auto& node = made->graph.nodes[gpu].gpu;
+      numbers.at(std::size_t(node.rank)) = node.dev;
+    }
+    return numbers;
+  }
+
+  std::vector<PeerInfo> peers;
+  std::vector<topo::GpuReport> sights;
+};
+
+}  // namespace
+
+TEST_CASE("ranks that each see only their own GPU make one machine") {
+  const Host host{{0, 0, 0}};
+  for (int rank = 0; rank < 3; ++rank) CHECK(host.numbers(rank) == std::vector{0, 1, 2});
+}
+
+TEST_CASE("GPUs keep the numbers of a driver that shows all of them") {
+  const Host host{{7, 2, 4}};
+  CHECK(host.numbers(0) == std::vector{4, 2, 7});
+}
+
+TEST_CASE("in a file of several hosts with the same bus ids, the GPUs of all ranks are of one") {
+  const auto gpu = [](int rank, const char* bus) {
+    return fmt::format(R"(<pci busid="{}" link_speed="32 GT/s" link_width="16">
+                       <gpu dev="{}" rank="{}" sm="90"/></pci>)",
+                       bus, rank, rank);
+  };
+  const auto host = [](int number, const std::string& gpus) {
+    return fmt::format(R"(<cpu numaid="0" host_hash="{}" arch="x86_64">{}</cpu>)", number, gpus);
+  };
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("ccl_hosts_{}.xml", ::getpid()))
+          .string();
+  REQUIRE(topo::write_file(path, "<system>" +
+                                     host(1, gpu(0, "0000:ff:00.0") + gpu(1, "0001:00:00.0")) +
+                                     host(2, gpu(2, "0000:ff:00.0")) + "</system>"));
+  const ccl::test::Environment file("CCL_TOPO_FILE", path);
+  const Host ranks{{0, 1}};  // their bus ids are those of the first host
+  const auto made =
+      topo::place_ranks(ranks.peers, ranks.sights, 0, topo::places_of(ranks.peers, 0));
+  if (!made) FAIL(made.error().what);
+  const auto gpus = made->graph.of(topo::NodeType::gpu);
+  REQUIRE(gpus.size() == 2);
+  for (const int each : gpus) CHECK(made->graph.nodes[each].host == 0);
+
+  const Host more{{0, 1, 2}};
+  const auto none = topo::place_ranks(more.peers, more.sights, 0, topo::places_of(more.peers, 0));
+  std::filesystem::remove(path);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().code == Errc::bad_setting);
+  CHECK(none.error().what.find("of rank 0 is not in the topology (CCL_TOPO_FILE is of another") !=
+        std::string::npos);
+}
