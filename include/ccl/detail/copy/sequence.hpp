@@ -5,6 +5,7 @@
 #include <ccl/detail/copy/stream_copies.hpp>
 #include <ccl/detail/copy/work.hpp>
 #include <ccl/detail/exchange/batches.hpp>
+#include <ccl/detail/exec/launch_share.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/runtime/connections.hpp>
@@ -130,6 +131,7 @@ class CopySequence {
       done_ = copies_.signal(work, target_.stream);
     } else {
       check(Kernels::sync(work, target_));
+      if (done_ && target_.share != nullptr) target_.share->take_alone(1);
     }
   }
 
