@@ -90,9 +90,6 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                   "the headers of their algorithms");
     constexpr bool times_ranks = is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
     const Index bytes = count * Index{sizeof(T)} * (times_ranks ? made_->ranks : 1);
-    if constexpr (constexpr bool any = (writes_windows<typename Cs::Algorithm> || ...); any) {
-      demands.in_window = lies_in_window(made_->comm, recv, bytes);
-    }
     [[maybe_unused]] const auto recorded = [](const auto& argument) {
       if constexpr (cuda::std::is_same_v<decltype(argument), const Stream&>) {
         return argument.recorder() != nullptr;
@@ -101,7 +98,13 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     };
     demands.in_group = (recorded(rest) || ...);
     if (demands.in_group) demands.part = part_of_group<F, T>();
-    const int at = made_->chooser.pick(bytes, demands);
+    int at = made_->chooser.pick(bytes, demands);
+    if constexpr (constexpr bool any = (writes_windows<typename Cs::Algorithm> || ...); any) {
+      // A group records its calls, and a rank could not tell the others which way it takes.
+      if (bytes >= made_->chooser.window_bytes() && !demands.in_group && made_->ranks > 1) {
+        CCL_TRY(at, pick_by_window(recv, bytes, at, demands, stream_among(rest...)));
+      }
+    }
     if constexpr (Op::reduces && fits && sizeof...(Rest) > 0) {
       if (at < 0 && made_->ranks == 1) {
         return made_->template run_alone<Acc>(send, recv, count, rest...);
@@ -265,6 +268,26 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   explicit AutoCollective(std::shared_ptr<const Made> made) : made_{std::move(made)} {}
 
  private:
+  template <class... Rest>
+  static Stream stream_among(const Rest&... rest) {
+    Stream found;
+    const auto look = [&](const auto& one) {
+      if constexpr (cuda::std::is_convertible_v<decltype(one), Stream>) found = one;
+    };
+    (look(rest), ...);
+    return found;
+  }
+  /// Returns the candidate for a call whose size is one for windows: the one that writes into them
+  /// if `recv` lies in one. Otherwise returns `outside`, and tells the ranks whose buffers do.
+  template <class T>
+  Result<int> pick_by_window(T* recv, Index bytes, int outside, CallConstraints demands,
+                             Stream stream) const {
+    demands.in_window = true;
+    const int inside = made_->chooser.pick(bytes, demands);
+    if (inside == outside || lies_in_window(made_->comm, recv, bytes)) return inside;
+    CCL_CHECK(made_->template pass_by<T>(inside, stream));
+    return outside;
+  }
   template <class F>
   static constexpr bool commutes() {
     if constexpr (!Op::reduces) return true;

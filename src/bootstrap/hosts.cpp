@@ -29,12 +29,24 @@ bool RingGather::fits_in_message(Index bytes_each) const {
   return part <= max_message_bytes / std::uint64_t(core_.membership().ranks);
 }
 
+Result<void> Bootstrap::share_call_limit(double limit_s) {
+  Membership& members = core_->membership();
+  if (ranks() < members.tree_ranks) return {};
+  std::vector<char> limited(std::size_t(ranks()), 0);
+  limited[std::size_t(rank())] = limit_s > 0;
+  CCL_CHECK(all_gather(limited.data(), 1, {}, {"the exchange of limits"}));
+  const net::Lock lock = net::Engine::get().lock();
+  members.calls_end =
+      std::all_of(limited.begin(), limited.end(), [](char yes) { return yes == 1; });
+  return {};
+}
+
 // A frame for each part and rank takes 5 to 8 us: 7 s for 1,024 ranks on two cores. On the ring, a
 // rank that makes another call is found at once, and all late ranks are known. A wait without a
-// limit needs that.
+// limit needs that. Waits of creation always have a limit; those of calls differ between ranks.
 bool RingGather::goes_by_tree(Index bytes_each, std::optional<double> limit_s) const {
   const Membership& members = core_.membership();
-  if (limit_s.value_or(members.deadline_s) <= 0) return false;
+  if (limit_s && !members.calls_end) return false;
   return members.ranks >= members.tree_ranks && members.in_ring() == members.ranks &&
          !members.survivors && !members.places.empty() && fits_in_message(bytes_each);
 }

@@ -20,6 +20,7 @@ struct Membership {
   const net::Secret secret;
   const double deadline_s;
   int tree_ranks = BootstrapOptions{}.tree_ranks;
+  bool calls_end = false;        // gathers with a limit of a call have one on all ranks
   const bool survivors = false;  // sockets lead to the acceptors of another core's ranks
   net::Member me;
   std::vector<net::Member> members;

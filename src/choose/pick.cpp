@@ -61,6 +61,7 @@ int Chooser::steadiest(CallConstraints demands) const {
 
 void Chooser::resolve() {
   std::uint64_t keep = 0;
+  Index windows_from = std::numeric_limits<Index>::max();
   only_for_order_ = true;
   for (int c = 0; c < int(facts_.size()); ++c) {
     if (usable(c) && !facts_[std::size_t(c)].for_order) only_for_order_ = false;
@@ -75,15 +76,20 @@ void Chooser::resolve() {
     if (any_size_ || (d != 0 && !reduces_)) continue;
     CallConstraints in_window = demands;
     in_window.in_window = true;
+    double before = 0;  // the size that was looked at last
     for (double bytes = 1; bytes <= double(largest); bytes *= 1.25) {
-      take(best(usable_, bytes, demands));
-      take(best(usable_, bytes, in_window));
+      const int outside = take(best(usable_, bytes, demands));
+      if (take(best(usable_, bytes, in_window)) != outside) {
+        windows_from = std::min(windows_from, Index(before));
+      }
+      before = bytes;
     }
     CallConstraints in_group = demands;
     in_group.in_group = true;
     if (best(keep, 1, in_group) < 0) take(steadiest(in_group));
   }
   picked_.clear();
+  window_bytes_ = windows_from;
   kept_.clear();
   for (int c = 0; c < int(facts_.size()); ++c) {
     if ((keep >> c & 1) != 0) kept_.push_back(c);

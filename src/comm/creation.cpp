@@ -144,6 +144,7 @@ Result<void> exchange_peer_info(CommState& state) {
     state.identity.forget_ways();
     CCL_CHECK(check_gathered(state, state.identity.peers(), wrong_peer_info));
     state.identity.set_id(public_id(bootstrap->secret()));
+    CCL_CHECK(bootstrap->share_call_limit(state.limits.timeout_s));
     CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
     state.observers.start_recorder(int(size));
     CCL_CHECK(observe_failure(state));

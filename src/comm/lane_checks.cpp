@@ -1,5 +1,6 @@
 #include "comm/lane_checks.hpp"
 
+#include <ccl/detail/copy/work.hpp>
 #include <ccl/detail/wire/call_word.hpp>
 
 #include <fmt/format.h>
@@ -27,6 +28,12 @@ std::string call_text(const CallWord& of) {
 
 }  // namespace
 
+std::string place_text(Word place) {
+  if (place <= WindowPlaceWord::in_no_window) return "in no window";
+  return fmt::format("at offset {} of window {}", WindowPlaceWord::offset(place),
+                     WindowPlaceWord::number(place));
+}
+
 Error error_of_check(const LaneFailure& found, int me) {
   const int peer = int(found.peer) - 1;
   const CallWord mine{found.count};
@@ -38,6 +45,13 @@ Error error_of_check(const LaneFailure& found, int me) {
         "element {} of the input of rank {} is NaN ({}, found before it was sent); look at what "
         "computes it",
         found.step, peer, type_text(mine));
+  } else if (found.why == LaneFailure::other_place) {
+    error.code = Errc::mismatch;
+    error.what = fmt::format(
+        "the receive buffer of rank {} is {} where that of rank {} is {} (all ranks must give the "
+        "same offset of one window, or all none; a window whose last handle a rank has destroyed "
+        "is none)",
+        peer, place_text(found.step), me, place_text(found.count));
   } else {
     error.code = Errc::mismatch;
     error.what = fmt::format(

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "comm/creation.hpp"
 #include "comm/device.hpp"
@@ -41,6 +42,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   FailureWatch failure_watch{*this};
   LevelCache levels;
   Creation creation;
+  // Memory that kernels of peers may use after this rank has dropped its handle. Guarded by the
+  // lock of the windows.
+  std::vector<std::shared_ptr<void>> kept_for_peers{};
 
   /// Adds the rank and the host of this communicator to `error`.
   Error annotate(Error error) const;

@@ -24,11 +24,11 @@ Op write(CUdeviceptr at, Word value) {
   op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // after all earlier work of the stream
   return op;
 }
-Op wait(CUdeviceptr at) {
+Op wait(CUdeviceptr at, Word value) {
   Op op{};
   op.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
   op.waitValue.address = at;
-  op.waitValue.value64 = 1;
+  op.waitValue.value64 = value;
   op.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
   return op;
 }
@@ -44,6 +44,10 @@ struct StreamSignals::Board {
   /// ranks, shifted left by 8, plus the kind + 1; 0: no wait. `moved` reports progress.
   Line waits;
   Line moved;
+  Line expected;  // value of the flags that it waits for
+  Line call;      // number of the call that waits, or 0
+  /// Last call that another composition ran on the writer. Written by its host thread.
+  Line outside[CopySync::max_ranks];
 };
 
 StreamSignals::Board& StreamSignals::mine() const {
@@ -113,17 +117,26 @@ Result<void> StreamSignals::sync(const CopySync& what, CUstream stream) const {
     const auto offset = reinterpret_cast<const std::byte*>(&line) - begin;
     return reinterpret_cast<CUdeviceptr>(pins_[std::size_t(rank_)].on_device() + offset);
   };
+  for (int p = 0; p < ranks_; ++p) {
+    if ((what.outside >> p & 1) == 0) continue;
+    auto* const theirs = reinterpret_cast<Board*>(boards_[std::size_t(p)].base());
+    theirs->outside[rank_].word.store(what.call, std::memory_order_release);
+  }
+  // A peer whose buffer has another place sets another value, for which no stream waits.
+  const Word value = what.place != 0 ? what.place : 1;
   std::vector<Op> ops;
   for (int kind = 0; kind < CopySync::kinds; ++kind) {
     for (int p = 0; p < ranks_; ++p) {
-      if ((what.post[kind] >> p & 1) != 0) ops.push_back(write(flag(p, kind, rank_), 1));
+      if ((what.post[kind] >> p & 1) != 0) ops.push_back(write(flag(p, kind, rank_), value));
     }
   }
   for (int kind = 0; kind < CopySync::kinds; ++kind) {
     if (what.await[kind] == 0) continue;
+    ops.push_back(write(own(mine().expected), value));
+    ops.push_back(write(own(mine().call), what.call));
     ops.push_back(write(own(mine().waits), Word(what.await[kind]) << 8 | Word(kind + 1)));
     for (int p = 0; p < ranks_; ++p) {
-      if ((what.await[kind] >> p & 1) != 0) ops.push_back(wait(flag(rank_, kind, p)));
+      if ((what.await[kind] >> p & 1) != 0) ops.push_back(wait(flag(rank_, kind, p), value));
     }
     // All flags are reset together, so that a flag that is 0 names a late rank.
     for (int p = 0; p < ranks_; ++p) {
@@ -132,15 +145,34 @@ Result<void> StreamSignals::sync(const CopySync& what, CUstream stream) const {
     ops.push_back(write(own(mine().moved), 1));
     ops.push_back(write(own(mine().waits), 0));
   }
+  if (ops.empty()) return {};
   const Gpu::Current current{*gpu_};
   return cuda_check(gpu_->driver().stream_batch_mem_op(stream, unsigned(ops.size()), ops.data(), 0),
                     "queue writes and waits on a stream");
 }
 
 void StreamSignals::let_go() {
+  const Word value = mine().expected.word.load(std::memory_order_acquire);
   for (auto& of_kind : mine().flag) {
-    for (Board::Line& line : of_kind) line.word.store(1, std::memory_order_release);
+    for (Board::Line& line : of_kind) line.word.store(value, std::memory_order_release);
   }
+}
+
+StreamSignals::OtherPlace StreamSignals::other_place(Word waits) const {
+  const Board& board = mine();
+  const int kind = int(waits & 0xff) - 1;
+  const Word expected = board.expected.word.load(std::memory_order_acquire);
+  const Word call = board.call.word.load(std::memory_order_acquire);
+  for (int p = 0; p < ranks_; ++p) {
+    if ((waits >> (8 + p) & 1) == 0) continue;
+    const Word flag = board.flag[kind][p].word.load(std::memory_order_acquire);
+    if (flag == expected) continue;
+    if (flag != 0) return {p, flag, expected};
+    if (call != 0 && board.outside[p].word.load(std::memory_order_acquire) == call) {
+      return {p, WindowPlaceWord::in_no_window, expected};
+    }
+  }
+  return {};
 }
 
 void StreamSignals::watch() {
@@ -149,15 +181,27 @@ void StreamSignals::watch() {
   Watched& watched = gpu_->watched();
   using Ref = std::atomic_ref<Word>;
   auto moved = Clock::now();
+  OtherPlace before;
   while (!stop_.load(std::memory_order_acquire)) {
     const Word waits = board.waits.word.load(std::memory_order_acquire);
     if (waits == 0 || board.moved.word.exchange(0, std::memory_order_acq_rel) != 0) {
       moved = Clock::now();
+      before = {};
     }
     const bool failed = Ref{watched.stop}.load(std::memory_order_acquire) != 0 ||
                         Ref{watched.lane_failure.peer}.load(std::memory_order_acquire) != 0;
     if (failed) {
       let_go();
+    } else if (const OtherPlace found = waits == 0 ? OtherPlace{} : other_place(waits);
+               found.peer >= 0) {
+      // Two looks, because the words are read one by one while the stream may go on.
+      if (found == before) {
+        Ref{watched.lane_failure.step}.store(found.theirs, std::memory_order_relaxed);
+        Ref{watched.lane_failure.count}.store(found.mine, std::memory_order_relaxed);
+        Ref{watched.lane_failure.why}.store(LaneFailure::other_place, std::memory_order_relaxed);
+        Ref{watched.lane_failure.peer}.store(Word(found.peer + 1), std::memory_order_release);
+      }
+      before = found;
     } else if (timeout_s_ > 0 && Clock::now() - moved > std::chrono::duration<double>(timeout_s_)) {
       const int kind = int(waits & 0xff) - 1;
       for (int p = 0; p < ranks_; ++p) {

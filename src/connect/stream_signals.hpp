@@ -17,9 +17,11 @@ namespace ccl::detail {
 /// Flags that the ranks' streams write and wait for, in host memory that all ranks share. The host
 /// can set them at any time, whatever the GPU's queues wait for.
 ///
-/// A flag is 0 or 1. A waiting stream resets it before it continues, so replays of a graph need no
-/// counts. A rank may set it again only after it has received a later signal of the other rank. The
-/// two kinds of `CopySync`, used in turn, ensure that.
+/// A flag is 0 or set. A waiting stream resets it before it continues, so replays of a graph need
+/// no counts. Set, it is the `WindowPlaceWord` of the call, so that a peer whose buffer has another
+/// place ends no wait: the thread then reports both places. A rank may set it again only after it
+/// has received a later signal of the other rank. The two kinds of `CopySync`, used in turn, ensure
+/// that.
 ///
 /// Stream waits have no deadline and read no status word, so a thread watches this rank's stream.
 /// It reports a timeout in the words that a kernel would use. After a timeout or a failure of the
@@ -42,6 +44,14 @@ class StreamSignals {
   explicit StreamSignals(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
   Board& mine() const;
   CUdeviceptr flag(int owner, int kind, int writer) const;
+  /// Peer that does not set the value that this rank's stream waits for.
+  struct OtherPlace {
+    int peer = -1;
+    Word theirs = 0, mine = 0;  // `WindowPlaceWord`
+    bool operator==(const OtherPlace&) const = default;
+  };
+  /// Finds such a peer. `waits`: as on the board, not 0.
+  OtherPlace other_place(Word waits) const;
   void watch();
   void let_go();
 

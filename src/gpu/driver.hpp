@@ -67,6 +67,8 @@ namespace ccl::detail {
   X(graph_add_event_record_node, cuGraphAddEventRecordNode)                   \
   X(graph_add_dependencies, cuGraphAddDependencies_v2)                        \
   X(graph_remove_dependencies, cuGraphRemoveDependencies_v2)                  \
+  X(graph_node_get_type, cuGraphNodeGetType)                                  \
+  X(graph_kernel_node_get_params, cuGraphKernelNodeGetParams_v2)              \
   X(event_create, cuEventCreate)                                              \
   X(event_record, cuEventRecord)                                              \
   X(event_query, cuEventQuery)                                                \

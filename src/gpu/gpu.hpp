@@ -15,6 +15,7 @@ struct Watched {
   Word stop = 0;
   LaneFailure lane_failure;
   WaitRecord waits;
+  WaitRecord program_waits;  // of the program's kernels, by a `DeviceComm`
 };
 
 class CopyStream;

@@ -61,6 +61,21 @@ class ContextOf {
   std::optional<Gpu::Current> current_;
 };
 
+/// Lets this thread make calls that a capture of another stream in global mode forbids.
+class Relaxed {
+ public:
+  explicit Relaxed(const CudaDriver& driver) : driver_{driver} {
+    (void)driver_.thread_exchange_capture_mode(&mode_);
+  }
+  ~Relaxed() { (void)driver_.thread_exchange_capture_mode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 void CUDA_CB graph_has_gone(void* held) {
   const std::unique_ptr<Tied> tied{static_cast<Tied*>(held)};
   DeferredFree& graveyard = DeferredFree::instance();
@@ -118,7 +133,25 @@ Result<void> GpuOrder::check_device(CUstream stream) const {
   const CudaDriver& cuda = gpu_->driver();
   CUcontext context = nullptr;
   CCL_CHECK(cuda_check(cuda.stream_get_ctx(stream, &context), "get the stream's context"));
+  return check_device_of(context);
+}
+
+Result<void> GpuOrder::check_device_of(const std::vector<CUgraphNode>& nodes) const {
+  const CudaDriver& cuda = gpu_->driver();
+  for (const CUgraphNode node : nodes) {
+    CUgraphNodeType type{};
+    CUDA_KERNEL_NODE_PARAMS_v2 kernel{};
+    if (cuda.graph_node_get_type(node, &type) != CUDA_SUCCESS) continue;
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
+    if (cuda.graph_kernel_node_get_params(node, &kernel) != CUDA_SUCCESS) continue;
+    if (kernel.ctx != nullptr) CCL_CHECK(check_device_of(kernel.ctx));
+  }
+  return {};
+}
+
+Result<void> GpuOrder::check_device_of(CUcontext context) const {
   if (context == gpu_->context()) return {};
+  const CudaDriver& cuda = gpu_->driver();
   CUdevice device = -1;
   CCL_CHECK(cuda_check(cuda.ctx_push_current(context), "use the stream's context"));
   const CUresult got = cuda.ctx_get_device(&device);
@@ -296,10 +329,13 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
     CCL_CHECK(take_place(stream, id));
     return enter_graph(stream);
   }
-  CCL_TRY(number_, number_of(stream));
-  if (number_ != checked_) {
-    CCL_CHECK(check_device(stream));
-    checked_ = number_;
+  {
+    const Relaxed relaxed{cuda};
+    CCL_TRY(number_, number_of(stream));
+    if (number_ != checked_) {
+      CCL_CHECK(check_device(stream));
+      checked_ = number_;
+    }
   }
   CCL_CHECK(take_place(stream, 0));
   const bool graphs = graphs_;
@@ -375,6 +411,7 @@ Result<void> GpuOrder::leave(CUstream stream) {
       cuda.stream_get_capture_info(stream, &status, nullptr, nullptr, &nodes, nullptr, &count),
       "look at the capture"));
   const std::vector<CUgraphNode> ends(nodes, nodes + count);
+  if (stream != capture.last) CCL_CHECK(check_device_of(ends));
   if (capture.ended == nullptr) {
     CCL_CHECK(cuda_check(cuda.graph_add_event_record_node(&capture.ended, capture.graph,
                                                           ends.data(), ends.size(), turn_),

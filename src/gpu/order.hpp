@@ -121,6 +121,9 @@ class GpuOrder {
   Result<unsigned long long> number_of(CUstream stream) const;
   /// Fails if the stream belongs to another GPU: CUDA would run the kernel there.
   Result<void> check_device(CUstream stream) const;
+  Result<void> check_device_of(CUcontext context) const;
+  /// Does the same for captured launches, by their nodes: a captured stream must not be asked.
+  Result<void> check_device_of(const std::vector<CUgraphNode>& nodes) const;
   static constexpr unsigned long long legacy = ~0ULL;
 
   std::shared_ptr<Gpu> gpu_;

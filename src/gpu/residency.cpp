@@ -194,13 +194,11 @@ void Residency::captured(Member& mine, cuuint64_t capture, std::vector<CUgraphNo
   mine.graphs = true;
 }
 
-/// Kernels of the program, by a `DeviceComm`, write the record without a ticket. They hold none of
-/// the blocks that are counted.
+/// Kernels of the program have a record of their own, because they hold none of the blocks that are
+/// counted.
 bool Residency::waits_for_peer(const Member& member) {
   const auto waits = [](const std::shared_ptr<Gpu>& gpu) {
-    WaitRecord& record = gpu->watched().waits;
-    return std::atomic_ref{record.peer}.load(std::memory_order_relaxed) != 0 &&
-           std::atomic_ref{record.ticket}.load(std::memory_order_relaxed) != 0;
+    return std::atomic_ref{gpu->watched().waits.peer}.load(std::memory_order_relaxed) != 0;
   };
   return waits(member.gpu) || std::ranges::any_of(member.levels, waits);
 }

@@ -42,7 +42,8 @@ void share_out(std::span<const std::unique_ptr<RecordedCall>> calls) {
 }
 
 /// Divides for all compositions, whose calls lie together. Each part of a launch needs a block.
-void share_out(CallList& calls, int max_blocks) {
+void share_out(CallList& calls, const CommState& state) {
+  const int max_blocks = state.device.max_blocks;
   const std::span all{calls};
   for (std::size_t i = 0, next = 0; i < all.size(); i = next) {
     for (next = i; next < all.size() && &all[next]->connections() == &all[i]->connections();)
@@ -53,8 +54,10 @@ void share_out(CallList& calls, int max_blocks) {
   bool all_share = Index(calls.size()) <= max_blocks;
   for (const auto& call : calls) {
     // It must not run ahead of a launch that precedes it on another rank: each of the two ranks
-    // might wait for work that the other runs later.
-    if (call->decides_alone() ? !all_share : call->share.size > 0 && ++parts > max_blocks) {
+    // might wait for work that the other runs later. With checking on, it is a launch of its own on
+    // all ranks: they compare calls in the order of launches, and its messages there.
+    if (call->decides_alone() ? !all_share || state.limits.check
+                              : call->share.size > 0 && ++parts > max_blocks) {
       call->share = {};
     }
     all_share &= call->share.size > 0;
@@ -77,7 +80,7 @@ Result<void> order_group(CallList& calls) {
                                       calls.front()->connections().name(), connections.name())}));
     }
   }
-  if (state.device.gpu) share_out(calls, state.device.max_blocks);
+  if (state.device.gpu) share_out(calls, state);
   return {};
 }
 

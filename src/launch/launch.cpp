@@ -169,9 +169,11 @@ Result<void> Launch::check() const {
     if (other.call != info.call) return differs("number", other.call, info.call);
     if (Text{other.type} != Text{info.type}) return differs("type", other.type, info.type);
     if (Text{other.redop} != Text{info.redop}) return differs("reduction", other.redop, info.redop);
+    if (other.place != info.place) {
+      return differs("receive buffer", place_text(other.place), place_text(info.place));
+    }
     if (other.count != info.count) return differs("count", other.count, info.count);
     if (other.root != info.root) return differs("root", other.root, info.root);
-    if (other.place != info.place) return differs("place in a window", other.place, info.place);
   }
   return {};
 }

@@ -102,7 +102,13 @@ Result<void> StreamCopies::signal(const CopySync& sync, CUstream_st* stream) con
 
 StreamCopies::InWindow StreamCopies::in_window(const void* data, Index bytes) const {
   WindowPlace place = place_in_window(*Access::state(of_.comm()), data, bytes);
-  return {place.offset, std::move(place.at), std::move(place.window), std::move(place.holds)};
+  const Word word = place.window ? WindowPlaceWord::of(place.window->number, place.offset)
+                                 : WindowPlaceWord::in_no_window;
+  return {word, place.offset, std::move(place.at), std::move(place.window), std::move(place.holds)};
+}
+
+bool StreamCopies::may_be_in_windows() const {
+  return Access::state(of_.comm())->observers.open_windows() > 0;
 }
 
 }  // namespace ccl::detail

@@ -81,6 +81,7 @@ RankStatus Observers::status(int ended) {
     mine.waits = read(waits);
     mine.operations = recorder_->latest_on_device(
         ended, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
+    if (mine.waits.peer < 0) mine.waits = read(state_.device.gpu->watched().program_waits);
   } else {
     mine.operations = recorder_->latest(ended);
   }

@@ -9,6 +9,7 @@
 #include <ccl/transport/shm.hpp>
 
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -288,6 +289,40 @@ TEST_CASE("a rank that does not come is named at the deadline") {
          return {};
        })) {
     CHECK(said == "");
+  }
+}
+
+TEST_CASE("memory of a rank that drops its handle early stays while peers may write to it") {
+  const auto mapped = [] {
+    std::ifstream maps{"/proc/self/maps"};
+    int found = 0;
+    for (std::string line; std::getline(maps, line);)
+      found += line.find("ccl-shared") != std::string::npos;
+    return found;
+  };
+  const int before = mapped();
+  for (const bool closes : {false, true}) {
+    auto comms = Communicator::create_all(2, cpu());
+    REQUIRE(comms);
+    std::vector<Kept> kept(2);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        (void)kept[std::size_t(r)].make((*comms)[std::size_t(r)]);
+        if (closes) (void)kept[std::size_t(r)].device->close();
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    const Team team = kept[1].device->team();
+    kept[0].device.reset();
+    if (!closes) {
+      Session session{Solo{}, team, 0, 1};
+      session.signal(0, 0);  // into memory of rank 0
+    }
+    kept.clear();
+    CHECK(mapped() == before + (closes ? 0 : 2));
+    comms->clear();
+    CHECK(mapped() == before);
   }
 }
 

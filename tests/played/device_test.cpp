@@ -168,6 +168,27 @@ __global__ void add_words(const __grid_constant__ Team team, Word* words) {
 }
 }  // namespace
 
+TEST_CASE("kernels of the program have a wait record of their own") {
+  played::install(2, 4);
+  auto comms = played::create_ranks(2);
+  played::on_each(comms, [](const played::Rank& rank) -> std::string {
+    const auto memory = SharedMemory::allocate(rank.comm, 4096);
+    const auto window = Window::create(rank.comm, *memory);
+    const auto made = DeviceComm::create(rank.comm, *window);
+    if (!made) return made.error().message();
+    auto& watched = detail::Access::state(rank.comm)->device.gpu->watched();
+    watched.waits = {Word(2 - rank.rank), 5, 7};  // a kernel of ccl waits for the peer
+    {
+      detail::SpinWait<detail::HostMemory> wait{made->team().data().watch};
+      for (unsigned poll = 0; poll < 3 * detail::HostMemory::check_every; ++poll) {
+        if (wait.ends(1 - rank.rank, 9)) return "failed";
+      }
+      if (watched.program_waits.step != 9) return "the program's kernel has no record";
+    }
+    return watched.waits.peer == Word(2 - rank.rank) && watched.waits.step == 5 ? "" : "lost";
+  });
+}
+
 TEST_CASE("packets of LL128 are refused where lines do not arrive whole, and those of LL are not") {
   played::install(4, 4);
   auto comms = played::create_ranks(4, 2);  // two hosts in one NVLink domain

@@ -206,6 +206,12 @@ inline int value_of(const std::map<int, int>& values, int key, int other) {
   return found == values.end() ? other : found->second;
 }
 
+/// Capture mode of this thread, which decides what it may call beside captures.
+inline CUstreamCaptureMode& capture_mode() {
+  static thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return mode;
+}
+
 inline CudaDriver driver() {
   CudaDriver cuda;
 #define CCL_FAKE_REFUSES(member, function) cuda.member = &Refuses<decltype(&::function)>::call;
@@ -286,7 +292,14 @@ inline CudaDriver driver() {
     *number = reinterpret_cast<std::uintptr_t>(context);
     return CUDA_SUCCESS;
   };
-  cuda.thread_exchange_capture_mode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
+  cuda.thread_exchange_capture_mode = [](CUstreamCaptureMode* mode) {
+    std::swap(*mode, capture_mode());
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_node_get_type = [](CUgraphNode, CUgraphNodeType* type) {
+    *type = CU_GRAPH_NODE_TYPE_EMPTY;
+    return CUDA_SUCCESS;
+  };
   cuda.mem_host_alloc = [](void** at, std::size_t bytes, unsigned) {
     *at = ::operator new(bytes, std::align_val_t{4096});
     return CUDA_SUCCESS;

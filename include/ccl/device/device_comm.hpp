@@ -16,7 +16,9 @@ struct DeviceCommState;
 /// copies share one state, which owns the memory of barriers, signals and packets. That memory is
 /// not shared with the communicator's own calls, and does not count against its budget.
 ///
-/// It must outlive the kernels and graphs that use its team. The communicator's failure, `abort`
+/// It must outlive this rank's kernels and graphs that use its team. Kernels of peers may still
+/// write to the memory of a rank that drops its last handle without `close`, so that memory stays
+/// until the rank's communicator ends. The communicator's failure, `abort`
 /// and deadline end the waits of these kernels, too.
 ///
 /// Kernels that wait for each other must run at the same time on all ranks:

@@ -26,6 +26,19 @@ namespace detail {
 /// State that all handles of one rank's device-side interface share.
 struct DeviceCommState {
   explicit DeviceCommState(Communicator of) : comm{std::move(of)} {}
+  ~DeviceCommState() { keep_for_peers(); }
+  DeviceCommState(const DeviceCommState&) = delete;
+  DeviceCommState& operator=(const DeviceCommState&) = delete;
+  /// Without a `close`, kernels of peers may still write to this rank's memory. It stays as long as
+  /// the communicator of this rank.
+  void keep_for_peers() {
+    if (!scratch) return;
+    CommState& state = *Access::state(comm);
+    const auto lock = state.observers.lock_windows();
+    if (auto holds = WindowState::of(*scratch).holds) {
+      state.kept_for_peers.push_back(std::move(holds));
+    }
+  }
 
   Communicator comm;
   std::optional<Window> window{};   // the user's, kept for the kernels
@@ -132,7 +145,7 @@ AbortWatch watch_of(CommState& state, DeviceCommState& made) {
   const Word deadline_ns = Word(state.limits.timeout_s * 1e9);
   if (state.device.gpu) {
     Watched& watched = state.device.gpu->watched();
-    return {&watched.stop, &watched.lane_failure, deadline_ns, &watched.waits, 0};
+    return {&watched.stop, &watched.lane_failure, deadline_ns, &watched.program_waits, 0};
   }
   return {reinterpret_cast<const Word*>(&state.status.word()), &made.lane_failure, deadline_ns,
           &made.waits, 0};

@@ -252,6 +252,7 @@ Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::
     return fail(state.annotate(std::move(done).error()));
   }
   state.observers.add(made.get());
+  state.observers.count_open_windows(1);
   return made;
 }
 
@@ -346,9 +347,11 @@ Result<void> Window::close() const {
   return detail::guarded(state_->comm, [&]() -> Result<void> {
     detail::CommState& state = *detail::Access::state(state_->comm);
     std::shared_ptr<detail::WindowState::Holds> holds;
+    bool was_open = false;
     {
       const auto lock = state.observers.lock_windows();
       holds = std::move(state_->holds);
+      was_open = holds != nullptr;
       for (int p = 0; p < state.identity.ranks(); ++p) {
         if (p != state.identity.rank()) state_->at[std::size_t(p)] = nullptr;
       }
@@ -360,12 +363,15 @@ Result<void> Window::close() const {
     }
     detail::await_last_owner(holds);
     holds.reset();
-    if (state.identity.ranks() == 1) return {};
-    const auto lock = state.rendezvous.lock();
-    std::vector<Word> closed(std::size_t(state.identity.ranks()));
-    return state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->all_gather(
-        closed.data(), Index{sizeof(Word)}, state.limits.timeout_s,
-        {"the end of", detail::window_name}));
+    if (state.identity.ranks() > 1) {
+      const auto lock = state.rendezvous.lock();
+      std::vector<Word> closed(std::size_t(state.identity.ranks()));
+      CCL_CHECK(state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->all_gather(
+          closed.data(), Index{sizeof(Word)}, state.limits.timeout_s,
+          {"the end of", detail::window_name})));
+    }
+    if (was_open) state.observers.count_open_windows(-1);
+    return {};
   });
 }
 

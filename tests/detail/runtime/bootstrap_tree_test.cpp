@@ -1,6 +1,7 @@
 // All-gathers of many ranks, which go along a tree.
 #include <ccl/detail/runtime/bootstrap.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -69,9 +70,27 @@ TEST_CASE("a rank among many that gives parts of another size is named to all") 
   }
 }
 
+TEST_CASE("many ranks gather, also if the calls of some have no limit") {
+  for (const int without : {-1, 3}) {
+    all_ok(run([=](detail::Bootstrap& b) -> Result<void> {
+      const double limit_s = b.rank() == without ? 0 : 20;
+      CCL_CHECK(b.share_call_limit(limit_s));
+      std::vector<int> all(many, -1);
+      for (int i = 0; i < 2; ++i) {
+        all[std::size_t(b.rank())] = b.rank();
+        CCL_CHECK(b.all_gather(all.data(), sizeof(int), limit_s));
+        for (int r = 0; r < many; ++r) EXPECT(all[std::size_t(r)] == r);
+        std::fill(all.begin(), all.end(), -1);
+      }
+      return b.finalize();
+    }));
+  }
+}
+
 TEST_CASE("a rank among many that does not come is named when the limit has passed") {
   const auto errors = run([](detail::Bootstrap& b) -> Result<void> {
     std::vector<int> all(many);
+    CCL_CHECK(b.share_call_limit(3.0));
     CCL_CHECK(b.barrier());  // all begin at once, so that their limits pass in the tree's order
     if (b.rank() != 57) {
       const auto done = b.all_gather(all.data(), sizeof(int), 3.0);

@@ -36,6 +36,14 @@ std::vector<OnStream> waits, records;
 std::vector<int>& contexts = test::fake::contexts();  // of this thread, the current one last
 bool events_end = true;                               // when they are recorded
 
+bool captures_globally = false;  // a capture of some stream forbids calls to other threads, too
+
+/// True if this thread may ask for what a stream is, by the strictest reading of CUDA's rules.
+bool may_ask(CUstream stream) {
+  const bool relaxed = test::fake::capture_mode() == CU_STREAM_CAPTURE_MODE_RELAXED;
+  return reinterpret_cast<Stream*>(stream)->graph == nullptr && (relaxed || !captures_globally);
+}
+
 CUresult place(CUstream stream, OnStream* at) {
   if (stream == nullptr && contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   const Stream* const of = reinterpret_cast<Stream*>(stream);
@@ -53,11 +61,13 @@ void add_streams(CudaDriver& cuda) {
     return CUDA_SUCCESS;
   };
   cuda.stream_get_ctx = [](CUstream stream, CUcontext* context) {
+    if (!may_ask(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     *context =
         reinterpret_cast<CUcontext>(std::uintptr_t(reinterpret_cast<Stream*>(stream)->context + 1));
     return CUDA_SUCCESS;
   };
   cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
+    if (!may_ask(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     *number = reinterpret_cast<Stream*>(stream)->number;
     return CUDA_SUCCESS;
   };
@@ -103,8 +113,19 @@ void add_graphs(CudaDriver& cuda) {
     const CUgraph of = reinterpret_cast<Stream*>(stream)->graph;
     if (id != nullptr) *id = reinterpret_cast<std::uintptr_t>(of);
     if (graph != nullptr) *graph = of;
-    if (nodes != nullptr) *nodes = nullptr;
-    if (count != nullptr) *count = 0;
+    // The last launch, of which the stream says all that this driver knows.
+    static CUgraphNode last;
+    last = reinterpret_cast<CUgraphNode>(stream);
+    if (nodes != nullptr) *nodes = &last;
+    if (count != nullptr) *count = 1;
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_node_get_type = [](CUgraphNode, CUgraphNodeType* type) {
+    *type = CU_GRAPH_NODE_TYPE_KERNEL;
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_kernel_node_get_params = [](CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* kernel) {
+    kernel->ctx = test::fake::context_of(reinterpret_cast<Stream*>(node)->context);
     return CUDA_SUCCESS;
   };
   cuda.graph_add_event_record_node = [](CUgraphNode* node, CUgraph graph, const CUgraphNode*,
@@ -217,6 +238,37 @@ TEST_CASE("a stream of another GPU is refused, and the next call is well") {
   }
   CHECK(records.empty());
   CHECK(call(order, handle(own)).empty());
+}
+
+TEST_CASE("a captured stream of another GPU is refused, and the next call is well") {
+  GpuOrder order{gpu(1)};
+  Graph graph;
+  Stream own{1, 7, nullptr}, foreign{0, 8, reinterpret_cast<CUgraph>(&graph)};
+  (void)call(order, handle(own));
+  records.clear();
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(order.before(handle(foreign), std::make_shared<int>()));
+    const auto refused = order.after(handle(foreign));
+    REQUIRE(!refused);
+    CHECK(refused.error().code == Errc::invalid_argument);
+    CHECK(refused.error().what.starts_with("the stream belongs to CUDA device 0"));
+  }
+  CHECK(records.empty());
+  destroy(graph);
+  foreign = {1, 8, reinterpret_cast<CUgraph>(&graph)};
+  (void)call(order, handle(foreign));
+  destroy(graph);
+  (void)call(order, handle(own));
+}
+
+TEST_CASE("launches run beside a capture in global mode") {
+  GpuOrder order{gpu(1)};
+  Stream first{1, 7, nullptr}, second{1, 8, nullptr};
+  captures_globally = true;
+  CHECK(call(order, handle(first)).empty());
+  CHECK(call(order, handle(second)) == Waits{{1, handle(second)}});
+  CHECK(test::fake::capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL);
+  captures_globally = false;
 }
 
 TEST_CASE("retired resources go when their launches have ended, wherever the thread is") {

@@ -51,9 +51,12 @@ class Comm {
   }
   GpuOrder& order(int rank) { return *orders_[std::size_t(rank)]; }
   /// Writes what lanes of a kernel write while they wait for a peer, or clear afterwards.
-  /// `ticket`: that of a call; 0: a kernel of the program waits.
-  void waits(int rank, bool wait, Word ticket = 1) {
-    gpus_of_ranks_[std::size_t(rank)]->watched().waits = {wait ? Word{1} : Word{0}, 0, ticket};
+  void waits(int rank, bool wait) {
+    gpus_of_ranks_[std::size_t(rank)]->watched().waits = {wait ? Word{1} : Word{0}, 0, 1};
+  }
+  /// As what the program's own kernels write.
+  void program_waits(int rank) {
+    gpus_of_ranks_[std::size_t(rank)]->watched().program_waits = {Word{1}, 0, 0};
   }
 
  private:
@@ -385,8 +388,24 @@ TEST_CASE("blocks without a place are counted while launches are in flight") {
   CHECK_FALSE(idle.order(0).shortage());
   first.waits(0, true);  // some blocks of each have a place
   CHECK(idle.order(0).shortage());
-  first.waits(0, true, 0);  // a kernel of the program waits, and no launch
+  first.waits(0, false);
+  first.program_waits(0);  // a kernel of the program waits, and no launch
   CHECK_FALSE(idle.order(0).shortage());
+}
+
+TEST_CASE("a launch of a copy or a signal holds nothing of the launches before it") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm first{gpus, 0, 1, 128, false}, second{gpus, 1, 1, 64, false}, idle{gpus, 2, 1, 32, false};
+  first.call(0, gpus.stream(0));
+  GpuOrder& order = first.order(0);
+  REQUIRE(order.before(gpus.stream(0), std::make_shared<int>()));
+  CHECK(order.share()->held == 128);
+  order.share()->take_alone(1);
+  REQUIRE(order.after(gpus.stream(0)));
+  second.call(0, gpus.stream(0));
+  first.waits(0, true);
+  CHECK_FALSE(idle.order(0).shortage());
+  CHECK(order.share()->take(4));  // the next launch may begin early behind it
 }
 
 TEST_CASE("launches that fit beside those that wait lack no place, and levels count as the whole") {

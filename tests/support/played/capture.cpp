@@ -201,6 +201,15 @@ void add_graphs(detail::CudaDriver& cuda) {
   };
   cuda.stream_get_capture_info = capture_info;
   cuda.stream_update_capture_dependencies = update_dependencies;
+  cuda.graph_node_get_type = [](CUgraphNode node, CUgraphNodeType* type) {
+    const bool kernel = node_of(node)->kind == GraphNode::Kind::kernel;
+    *type = kernel ? CU_GRAPH_NODE_TYPE_KERNEL : CU_GRAPH_NODE_TYPE_EMPTY;
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_kernel_node_get_params = [](CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* kernel) {
+    kernel->ctx = fake::context_of(node_of(node)->device);
+    return CUDA_SUCCESS;
+  };
   cuda.graph_add_event_record_node = add_record;
   cuda.graph_add_dependencies = add_dependencies;
   cuda.graph_remove_dependencies = remove_dependencies;

@@ -248,6 +248,7 @@ void add_streams(detail::CudaDriver& cuda) {
   cuda.stream_get_ctx = [](CUstream handle, CUcontext* context) {
     Stream* const stream = stream_of(handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;  // as the number of a stream
     *context = fake::context_of(stream->device);
     return CUDA_SUCCESS;
   };

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -96,6 +97,9 @@ class Chooser {
   /// Returns the fastest kept candidate that meets the requirements, or -1. A candidate that fails
   /// only a group's requirement reports that itself.
   int pick(Index bytes, CallConstraints demands = {}) const;
+  /// Returns the bytes of a call from which on windows can change the choice. Calls with fewer need
+  /// not look for them.
+  Index window_bytes() const { return window_bytes_; }
   /// Returns the choice for `bytes` with reasons. `plan` is the plan that `picked` was created
   /// with.
   Choice explain(Index bytes, int picked, const Plan& plan) const;
@@ -156,6 +160,7 @@ class Chooser {
   std::uint64_t usable_ = 0;
   std::vector<int> kept_;
   mutable PickCache picked_;
+  Index window_bytes_ = std::numeric_limits<Index>::max();
   int steady_ = -1;  // candidate for all sizes of an operation that reduces nothing
 };
 

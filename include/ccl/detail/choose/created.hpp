@@ -97,6 +97,18 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     });
     return chooser.explain(bytes, at, plan);
   }
+  /// Tells the other ranks that this one makes a call in another way than by candidate `at`, which
+  /// writes windows.
+  template <class T>
+  Result<void> pass_by(int at, Stream stream) const {
+    Result<void> result;
+    each([&]<std::size_t I, class C>() {
+      if constexpr (writes_windows<typename C::Algorithm>) {
+        if (int(I) == at) result = std::get<I>(all)->template pass_by<T>(stream);
+      }
+    });
+    return result;
+  }
   /// Returns names of the form "Algorithm/Protocol".
   std::vector<std::string> names() const {
     std::vector<std::string> made;

@@ -170,6 +170,16 @@ class Composition {
       return detail::exchange<Op, Algo, Proto, sides>(connections_, info, std::move(table), stream);
     }
   }
+  /// Counts a call of all ranks that this rank makes by another composition, in place of this one
+  /// that writes windows.
+  template <class T>
+  Result<void> pass_by(Stream stream) const {
+    if constexpr (MovesByCopies<Algo>) {
+      return pass_by_copies<Algo>(connections_, call_info<T>(Op::name, 0, -1), stream);
+    } else {
+      return {};
+    }
+  }
   Result<void> send_recv(std::span<const P2pOp> p2p_ops, Stream stream, Overlaps overlaps) const {
     CCL_TRY(MessageTable table, table_of(comm(), p2p_ops, overlaps));
     return exchange(call_info<char>(Op::name, -1, -1), std::move(table), stream);

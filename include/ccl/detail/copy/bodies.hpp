@@ -3,6 +3,7 @@
 #include <ccl/detail/copy/work.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/proto/lane_group.hpp>
 
@@ -28,32 +29,70 @@ struct CopySyncBody {
       if (Memory::load_relaxed(work.watch.stop) != 0) return;
       for (int kind = 0; kind < CopySync::kinds; ++kind) {
         if ((work.post[kind] >> p & 1) == 0) continue;
-        Memory::store_release(word<Memory>(p, work.peers.rank, kind), count<Memory>(0, kind, p));
+        const Word now = count<Memory>(0, kind, p);
+        Word* const line = word(p, work.peers.rank, kind);
+        Memory::store_relaxed(line + place_of(now), work.place);  // then the count that it is of
+        Memory::store_release(line, now);
+      }
+      if ((work.outside >> p & 1) != 0) {
+        Memory::store_release(word(p, work.peers.rank, CopySync::outside_line), work.call);
       }
       SpinWait<Memory> spin_wait{work.watch};
       for (int kind = 0; kind < CopySync::kinds; ++kind) {
         if ((work.await[kind] >> p & 1) == 0) continue;
         const Word want = count<Memory>(1, kind, p);
-        const Word* const at = word<Memory>(work.peers.rank, p, kind);
-        while (Index(Memory::load_acquire(at) - want) < 0) {  // until the post or a failure
+        const Word* const line = word(work.peers.rank, p, kind);
+        while (Index(Memory::load_acquire(line) - want) < 0) {  // until the post or a failure
           if (spin_wait.ends(p, want - 1)) break;
+          if (work.place == 0) continue;
+          const Word other = place_elsewhere<Memory>(p, kind);
+          // Posts are in order: one that came before the other is visible by now.
+          if (other == 0 || other == work.place || posted<Memory>(line, want)) continue;
+          return report<Memory>(p, other);
         }
+        if (work.place == 0 || spin_wait.failed()) continue;
+        const Word theirs = Memory::load_relaxed(line + place_of(want));
+        if (theirs != work.place) return report<Memory>(p, theirs);
       }
     }
   }
 
  private:
   /// Returns the word that `writer` posts to `owner`.
-  template <class Memory>
-  CCL_HD Word* word(int owner, int writer, int kind) const {
-    return detail::mailbox(work.peers, owner, writer)->reported + kind * words_per_line;
+  CCL_HD Word* word(int owner, int writer, int line) const {
+    return detail::mailbox(work.peers, owner, writer)->reported + line * words_per_line;
+  }
+  CCL_HD static int place_of(Word count) { return 1 + int(count % CopySync::kept_places); }
+  CCL_HD Word* counter(int awaited, int kind, int peer) const {
+    return work.counts + (awaited * CopySync::kinds + kind) * CopySync::max_ranks + peer;
   }
   template <class Memory>
   CCL_HD Word count(int awaited, int kind, int peer) const {
-    Word* const at = work.counts + (awaited * CopySync::kinds + kind) * CopySync::max_ranks + peer;
+    Word* const at = counter(awaited, kind, peer);
     const Word now = Memory::load_relaxed(at) + 1;
     Memory::store_relaxed(at, now);
     return now;
+  }
+  template <class Memory>
+  CCL_HD static bool posted(const Word* line, Word want) {
+    return Index(Memory::load_acquire(line) - want) >= 0;
+  }
+  /// Returns the place that `peer` has told in another way than by a post of `kind`, or 0.
+  template <class Memory>
+  CCL_HD Word place_elsewhere(int peer, int kind) const {
+    const int me = work.peers.rank;
+    if (work.call != 0 &&
+        Memory::load_acquire(word(me, peer, CopySync::outside_line)) == work.call) {
+      return WindowPlaceWord::in_no_window;
+    }
+    const int other = CopySync::kinds - 1 - kind;
+    const Word next = Memory::load_relaxed(counter(1, other, peer)) + 1;
+    const Word* const line = word(me, peer, other);
+    return posted<Memory>(line, next) ? Memory::load_relaxed(line + place_of(next)) : 0;
+  }
+  template <class Memory>
+  CCL_HD void report(int peer, Word theirs) const {
+    report_check<Memory>(work.watch, LaneFailure::other_place, peer, theirs, work.place);
   }
 };
 

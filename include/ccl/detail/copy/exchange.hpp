@@ -197,6 +197,7 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
   const Message recv = buffer.value_or(Message{});
   Launch::Lock lock{connections.calls().mutex};
   StreamCopies::InWindow window;
+  window.place = WindowPlaceWord::in_no_window;
   if (recv.bytes > 0) window = StreamCopies{connections}.in_window(recv.data, recv.bytes);
   std::shared_ptr<void> keep;
   if constexpr (!Algo::stages) {
@@ -211,14 +212,42 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
     keep = std::make_shared<Kept>(owner, window.keep);
   }
   CallInfo placed = info;
-  if (window) placed.place = window.offset;
+  if constexpr (Algo::template in_windows<Op>) placed.place = window.place;
   const auto lay_out = [&](CopySequence<Algo>& go) {
+    // Ranks that exchange no messages need not make the same calls of SendRecv.
+    const bool numbered = !is_one_of<Op, SendRecv>;
+    go.compare_places(placed.place, numbered ? connections.calls().latest.call : 0);
     if constexpr (Algo::stages) {
       if (!window) return StagedExchange<Op, Algo>{go, table}.lay_out();
     }
     exchange_in_window<Op>(go, table, window);
   };
   return launch_copies<Algo>(owner, placed, stream, std::move(lock), keep, lay_out, &table);
+}
+
+/// Counts a call of all ranks that this rank makes by another composition, because its receive
+/// buffer is in no window. Tells ranks whose buffers are, which would wait for this rank's copies:
+/// they fail with `Errc::mismatch`. Costs a kernel of one warp, and nothing without windows.
+template <class Algo>
+Result<void> pass_by_copies(const std::shared_ptr<Connections>& owner, CallInfo info,
+                            Stream stream) {
+  Connections& connections = *owner;
+  bool reports = StreamCopies{connections}.may_be_in_windows();
+  if constexpr (!SignalsByStream<Algo>) {
+    register_kernels<CopyKernels<Algo>>();
+    reports = reports && CopyKernels<Algo>::sync != nullptr;
+  }
+  if (!reports) {
+    connections.calls().count.fetch_add(1, std::memory_order_relaxed);
+    return {};
+  }
+  info.place = WindowPlaceWord::in_no_window;
+  const auto tell = [&](CopySequence<Algo>& go) {
+    go.compare_places(info.place, connections.calls().latest.call);
+    go.tell_outside();
+  };
+  return launch_copies<Algo>(owner, info, stream, Launch::Lock{connections.calls().mutex}, nullptr,
+                             tell);
 }
 
 }  // namespace ccl::detail

@@ -5,6 +5,7 @@
 #include <ccl/detail/copy/stream_copies.hpp>
 #include <ccl/detail/copy/work.hpp>
 #include <ccl/detail/exchange/batches.hpp>
+#include <ccl/detail/exec/launch_share.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/runtime/connections.hpp>
@@ -28,6 +29,11 @@ class CopySequence {
         ranks_{connections.comm().ranks()},
         me_{connections.comm().rank()} {}
 
+  /// Compares places with the peers from now on; see `CopySync`.
+  void compare_places(Word place, Word call) {
+    place_ = place;
+    call_ = call;
+  }
   int me() const { return me_; }
   int ranks() const { return ranks_; }
   int ahead(int k) const { return (me_ + k) % ranks_; }
@@ -44,18 +50,17 @@ class CopySequence {
             unsigned await_emptied = 0) {
     if (!done_ || (post_filled | await_filled | post_emptied | await_emptied) == 0) return;
     CopySync work;
-    work.peers = connections_.peer_memory().view();
-    work.counts = connections_.peer_memory().epoch().copies;
     work.post[CopySync::filled] = post_filled;
     work.await[CopySync::filled] = await_filled;
     work.post[CopySync::emptied] = post_emptied;
     work.await[CopySync::emptied] = await_emptied;
-    work.watch = connections_.calls().watch;
-    if constexpr (SignalsByStream<Algo>) {
-      done_ = copies_.signal(work, target_.stream);
-    } else {
-      check(Kernels::sync(work, target_));
-    }
+    queue(work);
+  }
+  /// Tells all other ranks, without a wait, that another composition runs this call.
+  void tell_outside() {
+    CopySync work;
+    work.outside = others();
+    queue(work);
   }
   void barrier() { sync(others(), others()); }
   /// Copies within this rank's memory by multiprocessors, because the copy engines are busy. An
@@ -115,10 +120,26 @@ class CopySequence {
   }
 
  private:
+  void queue(CopySync& work) {
+    if (!done_) return;
+    work.peers = connections_.peer_memory().view();
+    work.counts = connections_.peer_memory().epoch().copies;
+    work.place = place_;
+    work.call = call_;
+    work.watch = connections_.calls().watch;
+    if constexpr (SignalsByStream<Algo>) {
+      done_ = copies_.signal(work, target_.stream);
+    } else {
+      check(Kernels::sync(work, target_));
+      if (done_ && target_.share != nullptr) target_.share->take_alone(1);
+    }
+  }
+
   Connections& connections_;
   StreamCopies copies_{connections_};
   DeviceTarget target_;
   int ranks_, me_;
+  Word place_ = 0, call_ = 0;
   CUstream_st* branch_ = nullptr;
   Result<void> done_;
 };

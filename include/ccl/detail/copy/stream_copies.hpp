@@ -34,6 +34,7 @@ class StreamCopies {
 
   /// Place of a buffer in a window, which is the same at every rank.
   struct InWindow {
+    Word place = 0;  // `WindowPlaceWord`
     Index offset = 0;
     std::vector<std::byte*> at;         // begin of the window at each rank; empty: in no window
     std::shared_ptr<const void> keep;   // must live as long as copies may run
@@ -42,6 +43,9 @@ class StreamCopies {
     explicit operator bool() const { return !at.empty(); }
   };
   InWindow in_window(const void* data, Index bytes) const;
+  /// True if ranks may have buffers in windows: some were created and are not closed. Equal on all
+  /// ranks, also after a rank has dropped its handle.
+  bool may_be_in_windows() const;
 
  private:
   Connections& of_;

@@ -6,11 +6,33 @@
 
 namespace ccl::detail {
 
+/// Place of a receive buffer as one word, equal on ranks whose buffers correspond. 0: none is
+/// given.
+struct WindowPlaceWord {
+  static constexpr int offset_bits = 44;
+  static constexpr Word in_no_window = 1;
+  /// `number`: that of a window, from 1 on.
+  CCL_HD static constexpr Word of(Word number, Index offset) {
+    constexpr Word numbers = (Word{1} << (64 - offset_bits)) - 1;
+    return ((number - 1) % numbers + 1) << offset_bits | Word(offset);
+  }
+  CCL_HD static constexpr Word number(Word place) { return place >> offset_bits; }
+  CCL_HD static constexpr Word offset(Word place) { return place & ((Word{1} << offset_bits) - 1); }
+};
+
 /// Arguments of a synchronization between the copies of a launch. Each pair of ranks counts its
 /// posts. The counts are in memory, so that replays of a graph count like launches.
+///
+/// Posts carry the place of the sender's receive buffer. A rank that finds another place than its
+/// own, in the post that it awaits or in another one of the call, fails with
+/// `LaneFailure::other_place`: one of both would write where the other does not expect it.
 struct CopySync {
   /// Both ends post and await each kind equally often.
   enum Kind { filled, emptied, kinds };
+  /// Line of a mailbox with the last call of the writer's that another composition ran.
+  static constexpr int outside_line = kinds;
+  /// Places of this many last posts of a kind are kept: a rank is at most one ahead.
+  static constexpr int kept_places = 4;
   static constexpr int max_ranks = max_unrolled_ranks;
   /// Words of `counts`: posts to each rank, then posts of each rank that were awaited.
   static constexpr int count_words = 2 * kinds * max_ranks;
@@ -19,6 +41,9 @@ struct CopySync {
   Word* counts = nullptr;      // in this rank's memory
   unsigned post[kinds] = {};   // bit p: post to rank p that earlier work of the stream is done
   unsigned await[kinds] = {};  // bit p: await one more post of rank p
+  Word place = 0;              // `WindowPlaceWord` of the call; 0: not compared
+  Word call = 0;               // number of the call, if all ranks number it alike, or 0
+  unsigned outside = 0;  // bit p: tell rank p that another composition runs `call` on this rank
   AbortWatch watch;
 };
 

@@ -21,6 +21,8 @@ struct LaunchShare {
     held = early ? held + more : more;
     return early;
   }
+  /// Counts a launch of `blocks` blocks that begins when all launches before it have ended.
+  void take_alone(int blocks) { held = blocks; }
 };
 
 }  // namespace ccl::detail

@@ -14,6 +14,9 @@ struct LaneFailure {
     // Found by `Checked`:
     not_a_number,  // element `step` of the input of `peer`, this rank, is the first NaN
     other_call,    // `peer` makes another call: its `CallWord` is `step`
+    // The receive buffer of `peer` is elsewhere: its `WindowPlaceWord` is `step`, this rank's is
+    // `count`.
+    other_place,
     // Wrong calls in the user's kernel: `count` is what it gave, and `stride` the limit.
     no_block,        // a launch with more blocks than the team has
     no_rank,         // a peer that is no other rank
@@ -47,6 +50,18 @@ struct AbortWatch {
   WaitRecord* waits = nullptr;          // null: not kept
   Word ticket = 0;                      // of the operation, in the flight recorder
 };
+
+/// Reports what lanes have found in calls or data. The host reads it as a failure of the lanes.
+template <class Memory>
+CCL_HD void report_check(const AbortWatch& watch, LaneFailure::Why why, int peer, Word step,
+                         Word count) {
+  LaneFailure* const found = watch.lane_failure;
+  if (Memory::load_relaxed(&found->peer) != 0) return;
+  Memory::store_relaxed(&found->step, step);
+  Memory::store_relaxed(&found->count, count);
+  Memory::store_relaxed(&found->why, Word(why));
+  Memory::store_release(&found->peer, Word(peer + 1));
+}
 
 /// Ends every spin loop that its peers do not end. After the first failure a launch runs to its end
 /// without further waits. Each failed poll calls `Memory::pause()`; every `check_every`-th also

@@ -94,12 +94,18 @@ class Bootstrap {
   /// Gathers one part of `bytes_each` bytes per rank, in place. Collective. The part of this rank
   /// must be filled in. Parts travel both ways around the ring in R / 2 steps.
   ///
-  /// `limit_s` replaces `deadline_s`; 0 sets no limit. The bootstrap fails on all ranks with
+  /// `limit_s` replaces `deadline_s`; 0 sets no limit. It may differ between ranks; see
+  /// `share_call_limit`. The bootstrap fails on all ranks with
   /// `Errc::mismatch` in two cases:
   /// - the purposes of two ranks differ;
   /// - another rank is in a barrier. Among `tree_ranks` and more, that is `Errc::timed_out`.
   Result<void> all_gather(void* all, Index bytes_each, std::optional<double> limit_s = {},
                           const RendezvousId& purpose = {"all_gather"});
+  /// Shares with all ranks that the later gathers of this rank with a `limit_s` have the limit
+  /// `limit_s`. Collective, among `tree_ranks` and more. Only if all ranks have a limit such
+  /// gathers go along a tree, because all ranks must take one way. Until then they go around the
+  /// ring.
+  Result<void> share_call_limit(double limit_s);
   /// Gathers as `all_gather`, first inside each host, then between one rank of each host.
   Result<void> all_gather_hosts(void* all, Index bytes_each);
   /// Sends a message and returns when it is queued. Messages between two ranks with one tag arrive

@@ -22,7 +22,7 @@ struct CallInfo {
   Word call = 0;     // number among the calls of this composition, counted from 1
   Word ticket = 0;   // entry in the flight recorder; 0: none
   Word number = 0;   // see `Operation::number`
-  Index place = -1;  // offset of the receive buffer in a window that peers write to; -1: none
+  Word place = 0;    // `WindowPlaceWord` of a receive buffer that can lie in a window, or 0
 };
 
 template <class T>

@@ -33,18 +33,6 @@ CCL_HD bool is_nan(const T& value) {
   }
 }
 
-/// Reports what a check of a launch has found. The host reads it as a failure of the lanes.
-template <class Memory>
-CCL_HD void report_check(const AbortWatch& watch, LaneFailure::Why why, int peer, Word step,
-                         Word count) {
-  LaneFailure* const found = watch.lane_failure;
-  if (Memory::load_relaxed(&found->peer) != 0) return;
-  Memory::store_relaxed(&found->step, step);
-  Memory::store_relaxed(&found->count, count);
-  Memory::store_relaxed(&found->why, Word(why));
-  Memory::store_release(&found->peer, Word(peer + 1));
-}
-
 /// Steps of an algorithm that look for NaN in this rank's own data before they send or combine it.
 /// After a NaN, no step of the launch's channel does anything.
 template <class Inner, LaneGroup Group, class Work>

@@ -98,7 +98,11 @@ TEST_CASE("puts, signals and waits are launches, which the end of the communicat
   for (const auto& call : calls) {
     CHECK(!ranks.busy());
     ranks.be_busy();
+    auto* const share = detail::Access::state(*ranks.comms[0])->device.order->share();
+    REQUIRE(share != nullptr);
+    share->held = 32;  // of a launch before
     REQUIRE(call());
+    CHECK(share->held == 1);
     CHECK(ranks.busy());
     CHECK(detail::Access::state(*ranks.comms[0])->await_calls("the test"));
   }
