@@ -225,8 +225,26 @@ TEST_CASE("wrong calls fail the session and say why") {
   CHECK(failure([](auto& s) { s.wait(-1, 0); }) == Why::no_rank);
   CHECK(failure([](auto& s) { s.signal(1, 1); }) == Why::no_signal);
   CHECK(failure([](auto& s) { s.wait_all(-1); }) == Why::no_signal);
+  CHECK(failure([](auto& s) { s.signal(1, 0, 0); }) == Why::no_value);
+  CHECK(failure([](auto& s) { s.signal(1, 0, Word{1} << 32); }) == Why::no_value);
+  CHECK(failure([](auto& s) { s.wait(1, 0, Word{1} << 32); }) == Why::no_value);
+  CHECK(failure([](auto& s) { s.wait_all(0, 0); }) == Why::no_value);
+  CHECK(failure([](auto& s) { s.test(1, 0, 0); }) == Why::no_value);
   CHECK(failure([](auto& s) { s.count(1, 1); }) == Why::no_counter);
+  CHECK(failure([](auto& s) { s.count(0, 0); }) == Why::no_blocks);
+  CHECK(failure([](auto& s) { s.count(0, 2); }) == Why::no_blocks);
   CHECK(failure([&](auto& s) { s.put(1, 8, &word, 1); }) == Why::outside_window);
   CHECK(failure([&](auto& s) { s.put(1, -1, &word, 1); }) == Why::outside_window);
   CHECK(failure([&](auto& s) { s.put(1, Index{1} << 62, &word, 1); }) == Why::outside_window);
+}
+
+TEST_CASE("a session of a team that no DeviceComm made has failed") {
+  const Team none;
+  TeamSession<Solo> session{Solo{}, none, 0, 1};
+  CHECK(session.failed());
+  const Word word = 0;
+  session.put_signal(0, 0, &word, 1, 0);
+  CHECK_FALSE(session.wait(0, 0));
+  CHECK_FALSE(session.barrier());
+  CHECK_FALSE(session.count(0, 1));
 }

@@ -107,26 +107,26 @@ class TeamSession {
   /// `value` is from 1 to 2^32 - 1 and counts from the begin of the launch. It must grow with each
   /// signal of this id to this peer. One block at a time signals by an id to a peer.
   CCL_HD void signal(int peer, int id, Word value = 1) {
-    if (!is_peer(peer) || !is_signal(id)) return;
+    if (!is_peer(peer) || !is_signal(id, value)) return;
     group_.sync();  // every lane's writes, then the signal
     if (group_.rank() == 0) Memory::store_release(team_.signal(peer, id, rank()), word_of(value));
   }
   /// Blocks until signal `id` of a peer is `value` or more in this launch. All lanes then see the
   /// writes before it. Returns false if the session has failed.
   CCL_HD bool wait(int peer, int id, Word value = 1) {
-    if (!is_peer(peer) || !is_signal(id)) return false;
+    if (!is_peer(peer) || !is_signal(id, value)) return false;
     const Word* const at = team_.signal(rank(), id, peer);
     return agree(group_.rank() != 0 || await<MemoryOrder::acq_rel>(at, word_of(value), peer));
   }
   /// Blocks as `wait` does, for the signals of all other ranks.
   CCL_HD bool wait_all(int id, Word value = 1) {
-    if (failed_ || !is_signal(id)) return false;
+    if (failed_ || !is_signal(id, value)) return false;
     return agree(await_each<MemoryOrder::acq_rel>(
         word_of(value), [this, id](int p) { return team_.signal(rank(), id, p); }));
   }
   /// Returns true if `wait` would not block, and then has its order.
   CCL_HD bool test(int peer, int id, Word value = 1) {
-    if (!is_peer(peer) || !is_signal(id)) return false;
+    if (!is_peer(peer) || !is_signal(id, value)) return false;
     const Word* const at = team_.signal(rank(), id, peer);
     return vote(group_.rank() != 0 || Index(Memory::load_acquire(at) - word_of(value)) >= 0);
   }
@@ -143,8 +143,12 @@ class TeamSession {
   /// that block releases them, too.
   CCL_HD bool count(int id, int blocks) {
     if (failed_) return false;
-    if (id < 0 || id >= team_.counters || blocks < 1) {
+    if (id < 0 || id >= team_.counters) {
       misuse(detail::LaneFailure::no_counter, rank(), Word(id), Word(team_.counters));
+      return false;
+    }
+    if (blocks < 1 || blocks > blocks_) {
+      misuse(detail::LaneFailure::no_blocks, rank(), Word(blocks), Word(blocks_));
       return false;
     }
     group_.sync();  // every lane's writes, then the count
@@ -170,7 +174,7 @@ class TeamSession {
     failed_ = true;
     if (group_.rank() != 0) return;
     detail::LaneFailure* const failure = team_.watch.lane_failure;
-    if (Memory::load_relaxed(&failure->peer) != 0) return;
+    if (failure == nullptr || Memory::load_relaxed(&failure->peer) != 0) return;  // null: no team
     Memory::store_relaxed(&failure->why, Word(why));
     Memory::store_relaxed(&failure->count, given);
     Memory::store_relaxed(&failure->stride, limit);
@@ -182,9 +186,14 @@ class TeamSession {
     misuse(detail::LaneFailure::no_rank, rank(), Word(peer), Word(ranks()));
     return false;
   }
-  CCL_HD bool is_signal(int id) {
-    if (id >= 0 && id < team_.signals) return true;
-    misuse(detail::LaneFailure::no_signal, rank(), Word(id), Word(team_.signals));
+  CCL_HD bool is_signal(int id, Word value) {
+    constexpr Word max_value = 0xffff'ffff;  // the other bits are the launch
+    if (id < 0 || id >= team_.signals) {
+      misuse(detail::LaneFailure::no_signal, rank(), Word(id), Word(team_.signals));
+      return false;
+    }
+    if (value >= 1 && value <= max_value) return true;
+    misuse(detail::LaneFailure::no_value, rank(), value, max_value);
     return false;
   }
 

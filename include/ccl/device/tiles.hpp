@@ -64,8 +64,10 @@ class Tiles {
 
   /// `session` must outlive it. `skip_bytes`: bytes of the packets that other `Tiles` of this
   /// protocol use, the sum of their `bytes`.
-  CCL_HD explicit Tiles(Session& session, Index skip_bytes = 0)
-      : session_{session}, part_{Parts<Group>::part(session.group_)}, lane_{part_} {
+  template <class GivenSession>
+    requires(!cuda::std::is_same_v<GivenSession, Tiles>)
+  CCL_HD explicit Tiles(GivenSession& session, Index skip_bytes = 0)
+      : session_{session_of(session)}, part_{Parts<Group>::part(session.group_)}, lane_{part_} {
     const detail::TeamData& team = session_.team_;
     const detail::TeamPackets& packets =
         cuda::std::is_same_v<Proto, LL> ? team.layout.ll : team.layout.ll128;
@@ -74,7 +76,7 @@ class Tiles {
     first_ = packets.offset + Index(session_.epoch_ & 1) * packets.half_bytes + skip;
     slots_ = (packets.half_bytes - skip) / (slot_packets(team.ranks) * Index{sizeof(Packet)});
     if (team.ranks > MaxRanks) {
-      session_.misuse(detail::LaneFailure::no_rank, team.rank, Word(team.ranks), Word(MaxRanks));
+      session_.misuse(detail::LaneFailure::few_ranks, team.rank, Word(team.ranks), Word(MaxRanks));
     }
   }
   /// Returns the number of slots.
@@ -205,6 +207,12 @@ class Tiles {
   static constexpr detail::Fill fill = align == 16 ? detail::Fill::cells : detail::Fill::any;
   using All = detail::Fragments<Fragment, MaxRanks>;
 
+  template <class GivenSession>
+  CCL_HD static Session& session_of(GivenSession& session) {
+    static_assert(cuda::std::is_same_v<GivenSession, Session>,
+                  "ccl: Tiles take the TeamSession of their own group");
+    return session;
+  }
   template <class U>
   CCL_HD static constexpr void check_tile() {
     static_assert(!cuda::std::is_const_v<U>,
