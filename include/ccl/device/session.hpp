@@ -138,9 +138,30 @@ class TeamSession {
     return barrier_in<MemoryOrder::acq_rel>();
   }
 
+  /// Blocks until a word that the host or this rank writes is `least` or more. All lanes then see
+  /// the writes before it. The wait has no deadline, because a kernel that serves requests may wait
+  /// for the next one for long. Returns false if the session has failed.
+  CCL_HD bool wait_word(const Word* word, Word least) {
+    if (failed_) return false;
+    bool good = true;
+    if (group_.rank() == 0) {
+      while (good && Index(Memory::load_acquire(word) - least) < 0) {
+        good = !spin_wait_.ends(-1, epoch_ - 1);  // the failure of the communicator ends it
+      }
+    }
+    return agree(good);
+  }
+  /// Stores a word that the host or this rank polls, with release order: all earlier writes of all
+  /// lanes of the block are visible to whoever reads `value` with acquire order.
+  CCL_HD void set_word(Word* word, Word value) {
+    if (failed_) return;
+    group_.sync();  // every lane's writes, then the word
+    if (group_.rank() == 0) Memory::store_release(word, value);
+  }
+
   /// Counts this block at counter `id` of this rank, which `blocks` blocks of a launch count once
   /// each. Returns true on the last of them, which then sees the writes of the others: a signal of
-  /// that block releases them, too.
+  /// that block releases them, too. The blocks may count again after the last one has returned.
   CCL_HD bool count(int id, int blocks) {
     if (failed_) return false;
     if (id < 0 || id >= team_.counters) {
