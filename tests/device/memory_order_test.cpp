@@ -104,7 +104,7 @@ constexpr int ranks = 2;
 constexpr int max_blocks = 2;
 constexpr DeviceRequirements needs{
     .blocks = max_blocks, .signals = 2, .counters = 1, .ll_bytes = 1024, .ll128_bytes = 1024};
-constexpr detail::TeamLayout layout = detail::TeamLayout::of(needs);
+constexpr detail::TeamLayout layout = detail::TeamLayout::of(needs, ranks);
 constexpr int window_packets = 4;
 
 /// Memory of two ranks.

@@ -91,12 +91,14 @@ TEST_CASE("puts with signals reach every rank, in every launch") {
     put_and_signal<Solo>(ranks, 1);
     put_and_signal<Solo>(ranks, 77);
   }
+  put_and_signal<Solo>(17, 3);
   put_and_signal<Lanes<8>>(2, 77);
   put_and_signal<Lanes<8>>(3, 16);
 }
 
 TEST_CASE("a barrier with order publishes what was written before it") {
   for (int ranks = 1; ranks <= 8; ++ranks) exchange_by_barrier<Solo>(ranks);
+  exchange_by_barrier<Solo>(17);  // whose words take two lines
   exchange_by_barrier<Lanes<4>>(3);
 }
 

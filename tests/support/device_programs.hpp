@@ -38,11 +38,11 @@ struct ProgramStep {
 
 /// One block of one rank. The data of a launch depends on its number, too, so that replays of a
 /// graph differ.
-template <class Group>
+template <class Group, int MaxRanks = max_unrolled_ranks>
 class DeviceProgram {
  public:
-  using Small = Tiles<Group, float, TileShape<2, 7>, LL>;
-  using Large = Tiles<Group, int, TileShape<9, 8>, LL128>;
+  using Small = Tiles<Group, float, TileShape<2, 7>, LL, MaxRanks>;
+  using Large = Tiles<Group, int, TileShape<9, 8>, LL128, MaxRanks>;
   static constexpr int max_calls = 6, max_words = ProgramMemory::words;
 
   static DeviceRequirements needs(int ranks, int blocks) {
@@ -103,7 +103,7 @@ class DeviceProgram {
 
   CCL_HD void good(bool is) { wrong_ += !is; }
   CCL_HD Word word(int from, int to, int n, Index i) const {
-    return mix(data_ + Word(unsigned((from * 16 + to) * 16 + n)) * 64 + Word(i));
+    return mix(data_ + Word(unsigned((from * 128 + to) * 16 + n)) * 64 + Word(i));
   }
   template <class T>
   CCL_HD T element(int rank, int n, int i) const {

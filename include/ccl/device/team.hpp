@@ -25,20 +25,22 @@ struct TeamPackets {
   Index half_bytes = 0;
 };
 
-/// Division of the scratch of each rank, in bytes from its begin; equal on all ranks. A line has
-/// one word for each rank that writes to it.
+/// Division of the scratch of each rank, in bytes from its begin; equal on all ranks. A row has one
+/// word for each rank that writes to it.
 struct TeamLayout {
   static constexpr Index line_bytes = 128;
-  Index barriers = 0;  // a line for each block
-  Index signals = 0;   // a line for each signal
-  Index begun = 0;     // a line: launches that each peer has begun
+  Index row_bytes = line_bytes;
+  Index barriers = 0;  // a row for each block
+  Index signals = 0;   // a row for each signal
+  Index begun = 0;     // a row: launches that each peer has begun
   Index counters = 0;  // a line for each counter, of this rank alone
   Index epochs = 0;    // a word for each block, of this rank alone
   TeamPackets ll, ll128;
   Index bytes = 0;
 
-  static constexpr TeamLayout of(const DeviceRequirements& needs) {
+  static constexpr TeamLayout of(const DeviceRequirements& needs, int ranks) {
     TeamLayout layout;
+    layout.row_bytes = div_up(ranks * Index{sizeof(Word)}, line_bytes) * line_bytes;
     const auto take = [&layout](Index size) {
       const Index at = layout.bytes;
       layout.bytes += div_up(size, line_bytes) * line_bytes;
@@ -48,9 +50,9 @@ struct TeamLayout {
       const Index half = div_up(size, 2 * line_bytes) * line_bytes;
       return TeamPackets{take(2 * half), half};
     };
-    layout.barriers = take(needs.blocks * line_bytes);
-    layout.signals = take(needs.signals * line_bytes);
-    layout.begun = take(line_bytes);
+    layout.barriers = take(needs.blocks * layout.row_bytes);
+    layout.signals = take(needs.signals * layout.row_bytes);
+    layout.begun = take(layout.row_bytes);
     layout.counters = take(needs.counters * line_bytes);
     layout.epochs = take(needs.blocks * Index{sizeof(Word)});
     layout.ll = take_packets(needs.ll_bytes);
@@ -65,18 +67,18 @@ struct TeamData {
   int blocks = 0, signals = 0, counters = 0;
   TeamLayout layout;
   Index window_bytes = 0;
-  char* window[max_unrolled_ranks] = {};   // the user's memory of each rank
-  char* scratch[max_unrolled_ranks] = {};  // `layout.bytes` of each rank, zero at first
+  char* window[max_view_ranks] = {};   // the user's memory of each rank
+  char* scratch[max_view_ranks] = {};  // `layout.bytes` of each rank, zero at first
   AbortWatch watch;
 
-  CCL_HD Word* word(int owner, Index line, int writer) const {
-    return reinterpret_cast<Word*>(scratch[owner] + line) + writer;
+  CCL_HD Word* word(int owner, Index row, int writer) const {
+    return reinterpret_cast<Word*>(scratch[owner] + row) + writer;
   }
   CCL_HD Word* barrier(int owner, int block, int writer) const {
-    return word(owner, layout.barriers + block * TeamLayout::line_bytes, writer);
+    return word(owner, layout.barriers + block * layout.row_bytes, writer);
   }
   CCL_HD Word* signal(int owner, int id, int writer) const {
-    return word(owner, layout.signals + id * TeamLayout::line_bytes, writer);
+    return word(owner, layout.signals + id * layout.row_bytes, writer);
   }
   CCL_HD Word* begun(int owner, int writer) const { return word(owner, layout.begun, writer); }
   CCL_HD Word* counter(int id) const {
@@ -91,7 +93,7 @@ struct TeamData {
 /// `DeviceComm` that made it must outlive the kernels that use it.
 class Team {
  public:
-  static constexpr int max_ranks = max_unrolled_ranks;
+  static constexpr int max_ranks = max_view_ranks;
 
   Team() = default;
   explicit Team(const detail::TeamData& data) : data_{data} {}

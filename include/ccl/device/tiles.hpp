@@ -36,7 +36,10 @@ concept TilePackets = cuda::std::is_same_v<Proto, LL> || cuda::std::is_same_v<Pr
 /// bit on all ranks, because every rank reduces in the order of ranks.
 ///
 /// Calls return false if the session has failed; the results are then undefined.
-template <class Group, class T, class Shape, class Proto = LL128, int MaxRanks = Team::max_ranks>
+///
+/// `MaxRanks`: ranks of the team, at most. Up to 8, a lane holds the tiles of all ranks in
+/// registers. With more, it receives 8 at a time.
+template <class Group, class T, class Shape, class Proto = LL128, int MaxRanks = max_unrolled_ranks>
 class Tiles {
   static_assert(LaneGroup<Group>,
                 "ccl: the group of Tiles must be that of its session, a LaneGroup");
@@ -47,7 +50,7 @@ class Tiles {
   static_assert(detail::TilePackets<Proto>,
                 "ccl: tiles travel as packets that carry flags; the protocol is LL or LL128");
   static_assert(MaxRanks >= 2 && MaxRanks <= Team::max_ranks,
-                "ccl: Tiles are compiled for at most 2 to 8 ranks");
+                "ccl: Tiles are compiled for at most 2 to 72 ranks");
   using Memory = typename Group::Memory;
   using Part = typename Parts<Group>::Part;
   using Lane = typename Proto::template Lane<Part, Element<T>::words_per_cell>;
@@ -205,7 +208,9 @@ class Tiles {
   // Every tile begins at such a multiple in memory, also behind another one.
   static constexpr int align = elements * Index{sizeof(T)} % 16 == 0 ? 16 : int(alignof(T));
   static constexpr detail::Fill fill = align == 16 ? detail::Fill::cells : detail::Fill::any;
-  using All = detail::Fragments<Fragment, MaxRanks>;
+  static constexpr bool wide = MaxRanks > max_unrolled_ranks;
+  static constexpr int batch = wide ? max_unrolled_ranks : MaxRanks;
+  using All = detail::Fragments<Fragment, batch>;
 
   template <class GivenSession>
   CCL_HD static Session& session_of(GivenSession& session) {
@@ -299,23 +304,42 @@ class Tiles {
   /// Waits for the piece of all other ranks, and reduces in the order of ranks.
   template <class R>
   CCL_HD Fragment reduce_piece(const R& reduction, Index slot, int piece, const Fragment& own) {
-    All all{};
-    if (ranks() > 1) {
-      const Index stride = Index{pieces} * Lane::tile_packets;
-      all = detail::collect_peers<MaxRanks, fewest>(lane_, packets(rank(), slot, 0, piece), stride,
-                                                    session_.epoch_, rank(), ranks(),
-                                                    session_.spin_wait_);
+    const int some = wide && ranks() > batch ? batch : ranks();
+    const All first = collect_from(0, some, slot, piece);
+    auto sum =
+        detail::CellReducer<R, Lane::words>::from_received(reduction, pick(0, 0, first, own));
+    CCL_UNROLL for (int r = 1; r < batch; ++r) {
+      if (r < some) sum.add_received(pick(0, r, first, own));
     }
-    auto sum = detail::CellReducer<R, Lane::words>::from_received(reduction, pick(0, all, own));
-    CCL_UNROLL for (int r = 1; r < MaxRanks; ++r) {
-      if (r < ranks()) sum.add_received(pick(r, all, own));
+    if constexpr (wide) {
+      CCL_ROLL for (int from = batch; from < ranks(); from += batch) {
+        const int count = ranks() - from < batch ? ranks() - from : batch;
+        const All all = collect_from(from, count, slot, piece);
+        CCL_UNROLL for (int r = 0; r < batch; ++r) {
+          if (r < count) sum.add_received(pick(from, r, all, own));
+        }
+      }
     }
     return sum.finish();
   }
-  CCL_HD Fragment pick(int r, const All& all, const Fragment& own) const {
+  /// Waits for the piece of `count` ranks from `from` on, without this one.
+  CCL_HD All collect_from(int from, int count, Index slot, int piece) {
+    const int skip = rank() >= from && rank() < from + count ? rank() - from : -1;
+    if (count == 1 && skip == 0) return {};
+    const Packet* const first = packets(rank(), slot, from, piece);
+    const Index stride = Index{pieces} * Lane::tile_packets;
+    if constexpr (wide) {
+      return detail::collect_batch<batch>(lane_, first, stride, session_.epoch_, skip, count,
+                                          session_.spin_wait_, from);
+    } else {
+      return detail::collect_peers<MaxRanks, fewest>(lane_, first, stride, session_.epoch_, skip,
+                                                     count, session_.spin_wait_);
+    }
+  }
+  CCL_HD Fragment pick(int from, int r, const All& all, const Fragment& own) const {
     Fragment f;
     CCL_UNROLL for (int w = 0; w < Lane::words; ++w) {
-      f.word[w] = r == rank() ? own.word[w] : all.of[r].word[w];
+      f.word[w] = from + r == rank() ? own.word[w] : all.of[r].word[w];
     }
     return f;
   }

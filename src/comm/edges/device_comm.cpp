@@ -149,7 +149,7 @@ Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Wi
   }
   auto made = std::make_shared<DeviceCommState>(comm);
   TeamData team;
-  team.layout = TeamLayout::of(needs);
+  team.layout = TeamLayout::of(needs, state.identity.ranks());
   auto memory = SharedMemory::allocate(comm, team.layout.bytes);
   if (state.identity.ranks() > 1) {
     const auto lock = state.rendezvous.lock();
