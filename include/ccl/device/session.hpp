@@ -57,8 +57,9 @@ class TeamSession {
     if (block != 0) return;
     for (int p = group_.rank(); p < ranks(); p += Group::width) {
       // A credit: earlier launches of this rank have ended, so their packets are read.
-      if (p != rank()) Memory::store_credit(team_.begun(p, rank()), epoch_);
+      if (p != rank() && !team_.is_far(p)) Memory::store_credit(team_.begun(p, rank()), epoch_);
     }
+    set_far_words(team_.layout.begun, epoch_);
   }
   TeamSession(const TeamSession&) = delete;
   TeamSession& operator=(const TeamSession&) = delete;
@@ -91,8 +92,9 @@ class TeamSession {
       return misuse(detail::LaneFailure::outside_window, peer, Word((at + count) * size),
                     Word(team_.window_bytes));
     }
-    detail::copy_run(group_, team_.window[peer] + at * size, reinterpret_cast<const char*>(from),
-                     count * size);
+    const auto* const bytes = reinterpret_cast<const char*>(from);
+    if (team_.is_far(peer)) return put_far(peer, at * size, bytes, count * size);
+    detail::copy_run(group_, team_.window[peer] + at * size, bytes, count * size);
   }
   /// Copies as `put` does, then signals.
   template <class T>
@@ -108,6 +110,7 @@ class TeamSession {
   /// signal of this id to this peer. One block at a time signals by an id to a peer.
   CCL_HD void signal(int peer, int id, Word value = 1) {
     if (!is_peer(peer) || !is_signal(id, value)) return;
+    if (team_.is_far(peer)) return set_far_word(peer, team_.signal_row(id), word_of(value));
     group_.sync();  // every lane's writes, then the signal
     if (group_.rank() == 0) Memory::store_release(team_.signal(peer, id, rank()), word_of(value));
   }
@@ -258,7 +261,7 @@ class TeamSession {
     const Word want = word_of(++barriers_);
     group_.sync();  // all lanes have arrived, and their writes precede the stores of an order
     for (int p = group_.rank(); p < ranks(); p += Group::width) {
-      if (p == rank()) continue;
+      if (p == rank() || team_.is_far(p)) continue;
       Word* const at = team_.barrier(p, block_, rank());
       if constexpr (Order == MemoryOrder::relaxed) {
         Memory::store_relaxed(at, want);
@@ -266,9 +269,46 @@ class TeamSession {
         Memory::store_release(at, want);
       }
     }
+    set_far_words(team_.barrier_row(block_), want);
+    if (failed_) return false;
     return agree(
         await_each<Order>(want, [this](int p) { return team_.barrier(rank(), block_, p); }));
   }
+  /// Copies bytes into the window of a far rank, a slot of the queue at a time.
+  CCL_HD void put_far(int peer, Index at, const char* from, Index bytes) {
+    constexpr Index most = detail::FarQueue::payload_bytes;
+    for (Index done = 0; done < bytes && !failed_; done += most) {
+      const Index n = bytes - done < most ? bytes - done : most;
+      detail::FarHeader* const slot = take_turn(peer);
+      if (slot == nullptr) return;
+      detail::copy_run(group_, detail::FarQueue::payload(slot), from + done, n);
+      give_turn(slot, {0, Word(peer), detail::FarHeader::to_window, Word(at + done), Word(n), 0});
+    }
+  }
+  /// Sets this rank's word of a row in the scratch of a far rank, after all earlier messages to it.
+  CCL_HD void set_far_word(int peer, Index row, Word value) {
+    detail::FarHeader* const slot = take_turn(peer);
+    if (slot == nullptr) return;
+    const Index at = row + rank() * Index{sizeof(Word)};
+    give_turn(slot, {0, Word(peer), detail::FarHeader::set_word, Word(at), 0, value});
+  }
+  CCL_HD void set_far_words(Index row, Word value) {
+    if (team_.far_ranks == 0) return;
+    for (int p = 0; p < ranks() && !failed_; ++p) {
+      if (team_.is_far(p)) set_far_word(p, row, value);
+    }
+  }
+  CCL_HD detail::FarHeader* take_turn(int peer) {
+    detail::FarHeader* const slot =
+        detail::take_turn(group_, team_.queue, team_.word(rank(), team_.layout.taken, 0),
+                          team_.turn(block_, 0), peer, team_.watch);
+    if (slot == nullptr) failed_ = true;
+    return slot;
+  }
+  CCL_HD void give_turn(detail::FarHeader* slot, const detail::FarHeader& header) const {
+    detail::give_turn(group_, slot, team_.turn(block_, 0), header);
+  }
+
   /// Blocks until every peer is done with the launch before the previous one, which used the same
   /// half of the packets. Its first call in a session waits.
   CCL_HD bool begin_packets() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/rank_counts.hpp>
+#include <ccl/detail/lanes/far_queue.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/types/word.hpp>
 
@@ -29,12 +30,15 @@ struct TeamPackets {
 /// word for each rank that writes to it.
 struct TeamLayout {
   static constexpr Index line_bytes = 128;
+  static constexpr int parts = 32;  // warps of a block, at most
   Index row_bytes = line_bytes;
   Index barriers = 0;  // a row for each block
   Index signals = 0;   // a row for each signal
   Index begun = 0;     // a row: launches that each peer has begun
   Index counters = 0;  // a line for each counter, of this rank alone
   Index epochs = 0;    // a word for each block, of this rank alone
+  Index taken = 0;     // a line: turns of the queue to far ranks, of this rank alone
+  Index turns = 0;     // `parts` words for each block, of this rank alone
   TeamPackets ll, ll128;
   Index bytes = 0;
 
@@ -55,6 +59,8 @@ struct TeamLayout {
     layout.begun = take(layout.row_bytes);
     layout.counters = take(needs.counters * line_bytes);
     layout.epochs = take(needs.blocks * Index{sizeof(Word)});
+    layout.taken = take(line_bytes);
+    layout.turns = take(needs.blocks * parts * Index{sizeof(Word)});
     layout.ll = take_packets(needs.ll_bytes);
     layout.ll128 = take_packets(needs.ll128_bytes);
     return layout;
@@ -69,22 +75,30 @@ struct TeamData {
   Index window_bytes = 0;
   char* window[max_view_ranks] = {};   // the user's memory of each rank
   char* scratch[max_view_ranks] = {};  // `layout.bytes` of each rank, zero at first
+  int far_ranks = 0;                   // ranks without an address here, whose `scratch` is null
+  FarQueue queue;                      // to them
   AbortWatch watch;
 
+  CCL_HD bool is_far(int peer) const { return far_ranks > 0 && scratch[peer] == nullptr; }
   CCL_HD Word* word(int owner, Index row, int writer) const {
     return reinterpret_cast<Word*>(scratch[owner] + row) + writer;
   }
+  CCL_HD Index barrier_row(int block) const { return layout.barriers + block * layout.row_bytes; }
+  CCL_HD Index signal_row(int id) const { return layout.signals + id * layout.row_bytes; }
   CCL_HD Word* barrier(int owner, int block, int writer) const {
-    return word(owner, layout.barriers + block * layout.row_bytes, writer);
+    return word(owner, barrier_row(block), writer);
   }
   CCL_HD Word* signal(int owner, int id, int writer) const {
-    return word(owner, layout.signals + id * layout.row_bytes, writer);
+    return word(owner, signal_row(id), writer);
   }
   CCL_HD Word* begun(int owner, int writer) const { return word(owner, layout.begun, writer); }
   CCL_HD Word* counter(int id) const {
     return word(rank, layout.counters + id * TeamLayout::line_bytes, 0);
   }
   CCL_HD Word* epochs() const { return word(rank, layout.epochs, 0); }
+  CCL_HD Word* turn(int block, int part) const {
+    return word(rank, layout.turns, block * TeamLayout::parts + part);
+  }
 };
 
 }  // namespace detail
@@ -102,7 +116,10 @@ class Team {
   CCL_HD int ranks() const { return data_.ranks; }
   /// Returns the bytes of the window on each rank.
   CCL_HD Index window_bytes() const { return data_.window_bytes; }
-  /// Returns the window of rank `rank`, as this rank addresses it.
+  /// True if loads and stores of this rank's kernels reach the memory of rank `rank`. The others
+  /// are on other hosts, and calls reach them by the proxy.
+  CCL_HD bool is_near(int rank) const { return !data_.is_far(rank); }
+  /// Returns the window of rank `rank`, as this rank addresses it; null if it is not near.
   template <class T>
   CCL_HD T* window(int rank) const {
     return reinterpret_cast<T*>(data_.window[rank]);

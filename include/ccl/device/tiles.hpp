@@ -265,7 +265,7 @@ class Tiles {
     return true;
   }
   /// Ends a collective. All lanes then see the result.
-  CCL_HD bool end() { return session_.agree(!session_.spin_wait_.failed()); }
+  CCL_HD bool end() { return session_.agree(!session_.spin_wait_.failed() && !far_failed_); }
 
   CCL_HD Packet* packets(int owner, Index slot, int writer, int piece) const {
     const Index at = (slot * ranks() + writer) * pieces + piece;
@@ -284,9 +284,27 @@ class Tiles {
   }
   /// Stores a piece at a peer. After a failed wait of this part it carries the flag of the previous
   /// launch, whose packets are in the other half.
-  CCL_HD void send(int owner, Index slot, int writer, int piece, const Fragment& f) const {
-    lane_.store(packets(owner, slot, writer, piece), f,
-                session_.epoch_ - Word{session_.spin_wait_.failed()});
+  CCL_HD void send(int owner, Index slot, int writer, int piece, const Fragment& f) {
+    const Word flag = session_.epoch_ - Word{session_.spin_wait_.failed()};
+    if (session_.team_.is_far(owner)) return send_far(owner, slot, writer, piece, f, flag);
+    lane_.store(packets(owner, slot, writer, piece), f, flag);
+  }
+  /// Stores a piece in the queue to a far rank, whose proxy moves it to its place.
+  CCL_HD void send_far(int owner, Index slot, int writer, int piece, const Fragment& f, Word flag) {
+    constexpr Index bytes = Lane::tile_packets * Index{sizeof(Packet)};
+    static_assert(bytes <= detail::FarQueue::payload_bytes);
+    if (far_failed_) return;
+    const detail::TeamData& team = session_.team_;
+    Word* const turn = team.turn(session_.block_, first_piece());
+    detail::FarHeader* const at = detail::take_turn(
+        part_, team.queue, team.word(rank(), team.layout.taken, 0), turn, owner, team.watch);
+    far_failed_ = at == nullptr;
+    if (far_failed_) return;
+    lane_.store(reinterpret_cast<Packet*>(detail::FarQueue::payload(at)), f, flag);
+    const auto* const place = reinterpret_cast<const char*>(packets(rank(), slot, writer, piece));
+    detail::give_turn(part_, at, turn,
+                      {0, Word(owner), detail::FarHeader::to_scratch,
+                       Word(place - team.scratch[rank()]), Word(bytes), 0});
   }
   CCL_HD Fragment receive(Index slot, int writer, int piece) {
     return detail::collect<1>(lane_, packets(rank(), slot, writer, piece), session_.epoch_, writer,
@@ -349,6 +367,7 @@ class Tiles {
   Lane lane_;
   Index first_ = 0;  // bytes of the scratch before slot 0 of this launch
   Index slots_ = 0;
+  bool far_failed_ = false;  // a turn of the queue to far ranks did not come
 };
 
 }  // namespace ccl
