@@ -38,20 +38,21 @@ struct ProgramStep {
 
 /// One block of one rank. The data of a launch depends on its number, too, so that replays of a
 /// graph differ.
-template <class Group, int MaxRanks = max_unrolled_ranks>
+template <class Group, int MaxRanks = max_unrolled_ranks, class Wide = LL128>
 class DeviceProgram {
  public:
   using Small = Tiles<Group, float, TileShape<2, 7>, LL, MaxRanks>;
-  using Large = Tiles<Group, int, TileShape<9, 8>, LL128, MaxRanks>;
+  using Large = Tiles<Group, int, TileShape<9, 8>, Wide, MaxRanks>;
   static constexpr int max_calls = 6, max_words = ProgramMemory::words;
 
   static DeviceRequirements needs(int ranks, int blocks) {
     const int slots = max_calls * blocks;
+    const Index large = Large::bytes(slots, ranks);
     return {.blocks = blocks,
             .signals = slots + max_calls,
             .counters = max_calls,
-            .ll_bytes = Small::bytes(slots, ranks),
-            .ll128_bytes = Large::bytes(slots, ranks)};
+            .ll_bytes = Small::bytes(slots, ranks) + (share_packets ? large + 256 : 0),
+            .ll128_bytes = share_packets ? 0 : large};
   }
   static Index window_bytes(int ranks, int blocks) {
     return Index{max_calls} * blocks * ranks * max_words * Index{sizeof(Word)};
@@ -82,6 +83,7 @@ class DeviceProgram {
 
  private:
   using Session = TeamSession<Group>;
+  static constexpr bool share_packets = cuda::std::is_same_v<Wide, LL>;  // both kinds of tiles
 
   CCL_HD static Word mix(Word x) {
     x = (x + 0x9e37'79b9'7f4a'7c15u) * 0xbf58'476d'1ce4'e5b9u;
@@ -168,7 +170,8 @@ class DeviceProgram {
   CCL_HD void run_tiles(const ProgramStep& step, int n, int next, int before) {
     constexpr int size = Block::elements;
     static_assert(size * sizeof(T) <= ProgramMemory::tile_bytes);
-    Block tiles{*session_};
+    constexpr bool behind = share_packets && cuda::std::is_same_v<Block, Large>;
+    Block tiles{*session_, behind ? Small::bytes(max_calls * team_.data().blocks, ranks()) : 0};
     T* const tile = reinterpret_cast<T*>(memory_.tile);
     T* const all = reinterpret_cast<T*>(memory_.all);
     const Index slot = id(n);
