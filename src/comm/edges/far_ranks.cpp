@@ -22,7 +22,7 @@ namespace {
 
 using Network = AnyOf<IbTransport, SocketTransport>;
 constexpr const char* far_name = "a DeviceComm's network path";
-constexpr int wire_slots = 16, most_messages = 32;  // of a wire; of one turn of the task
+constexpr int wire_slots = 16, max_messages = 32;  // of a wire; of one turn of the task
 constexpr std::size_t drained_bytes = 128;          // a line of its own, before the slots
 
 /// Both wires between this rank and a peer.
@@ -117,7 +117,7 @@ class FarRanks::Task final : public ProxyTask {
   bool send_some() {
     const FarQueue queue = this->queue();
     int moved = 0;
-    for (; moved < most_messages; ++moved) {
+    for (; moved < max_messages; ++moved) {
       const FarHeader* const slot = queue.slot(head_);
       if (load(&slot->number) != head_ + 1) break;
       FarPeer* const peer = find(int(slot->peer));
@@ -156,7 +156,7 @@ class FarRanks::Task final : public ProxyTask {
   bool receive_some(FarPeer& peer) {
     const Wire& wire = peer.in;
     int moved = 0;
-    for (; moved < most_messages && load_posted(wire.posted) > *wire.received; ++moved) {
+    for (; moved < max_messages && load_posted(wire.posted) > *wire.received; ++moved) {
       const Word step = *wire.received;
       if (!deliver(peer, reinterpret_cast<const char*>(wire.slot(step)))) return true;
       *wire.received = step + 1;
