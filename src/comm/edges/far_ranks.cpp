@@ -23,7 +23,7 @@ namespace {
 using Network = AnyOf<IbTransport, SocketTransport>;
 constexpr const char* far_name = "a DeviceComm's network path";
 constexpr int wire_slots = 16, max_messages = 32;  // of a wire; of one turn of the task
-constexpr std::size_t drained_bytes = 128;          // a line of its own, before the slots
+constexpr std::size_t drained_bytes = 128;         // a line of its own, before the slots
 
 /// Both wires between this rank and a peer.
 struct FarPeer {
@@ -271,16 +271,21 @@ Result<std::unique_ptr<FarRanks>> FarRanks::connect(CommState& state, int compos
     const auto lock = state.rendezvous.lock();
     CCL_CHECK(swap_handshakes(state, far_name, Network::name, prepared, points));
   }
-  if (peers.empty()) return far;
-  for (std::size_t i = 0; i < ends.size(); i += 2) {
-    FarPeer& peer = task->add(peers[i / 2]);
-    for (std::size_t n = i; n < i + 2; ++n) {
-      (ends[n].edge.side == EdgeSide::sender ? peer.out : peer.in) = ends[n].made.wires[0];
-      far->connections_.push_back(std::move(ends[n].made));
+  const auto begin = [&]() -> Result<void> {
+    for (std::size_t i = 0; i < ends.size(); i += 2) {
+      FarPeer& peer = task->add(peers[i / 2]);
+      for (std::size_t n = i; n < i + 2; ++n) {
+        (ends[n].edge.side == EdgeSide::sender ? peer.out : peer.in) = ends[n].made.wires[0];
+        far->connections_.push_back(std::move(ends[n].made));
+      }
     }
-  }
-  CCL_CHECK(state.proxy.add(task));
-  far->task_ = std::move(task);
+    if (peers.empty()) return {};
+    far->task_ = task;
+    return state.proxy.add(std::move(task));
+  };
+  const Result<void> begun = begin();
+  const auto lock = state.rendezvous.lock();
+  CCL_CHECK(all_agree(state, far_name, begun));
   return far;
 }
 
