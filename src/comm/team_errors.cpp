@@ -26,9 +26,8 @@ std::string text_of(const LaneFailure& found) {
           limit);
     case LaneFailure::no_counter:
       return fmt::format(
-          "a kernel uses counter {} (its team has {}); raise DeviceRequirements::counters, and let "
-          "1 block or more count",
-          given, limit);
+          "a kernel uses counter {} (its team has {}); raise DeviceRequirements::counters", given,
+          limit);
     case LaneFailure::no_slot:
       return fmt::format(
           "a kernel uses slot {} of Tiles that have {} (their packets hold no more); raise "
@@ -40,6 +39,21 @@ std::string text_of(const LaneFailure& found) {
           "a kernel puts data up to byte {} of the window of rank {} (it has {} bytes); put less, "
           "or register a larger window",
           given, Index(found.peer) - 1, limit);
+    case LaneFailure::no_value:
+      return fmt::format(
+          "a kernel gives a signal the value {} (values are from 1 to {}, and count from the begin "
+          "of each launch); pass one of those",
+          found.count, limit);
+    case LaneFailure::no_blocks:
+      return fmt::format(
+          "a kernel lets {} blocks count (its launch has {}, and the last one to count must be "
+          "known); let 1 to {} blocks count",
+          given, limit, limit);
+    case LaneFailure::few_ranks:
+      return fmt::format(
+          "a kernel has Tiles for at most {} ranks (its team has {}); give Tiles that many as "
+          "MaxRanks",
+          limit, given);
     default:
       return fmt::format(
           "a kernel passes a tile that begins {} bytes after a multiple of {} (lanes move whole "

@@ -27,7 +27,7 @@ namespace {
 
 using Solo = detail::SoloLane;
 using Session = TeamSession<Solo>;
-using Block = Tiles<Solo, float, TileShape<4, 16>, LL128>;
+using Block = Tiles<Solo, float, TileShape<4, 16>, LL128, 11>;
 
 Config cpu(double timeout_s = 60) {
   Config config;
@@ -105,7 +105,7 @@ Result<void> run_all(const Communicator& comm, const Window& window) {
 }  // namespace
 
 TEST_CASE("kernels of ranks of one process address each other") {
-  for (int ranks = 1; ranks <= 8; ranks += ranks < 3 ? 1 : 5) {
+  for (const int ranks : {1, 2, 3, 8, 11}) {
     for (const auto& said : on_threads(ranks, cpu(), [](const Communicator& comm) -> Result<void> {
            std::vector<Word> memory(10);
            CCL_TRY(const auto window, Window::create(comm, memory.data(), 80));
@@ -196,9 +196,6 @@ TEST_CASE("what cannot be is refused on all ranks, with a code") {
           (void)window.close();
           return DeviceComm::create(comm, window);
         }) == All(2, Errc::invalid_argument));
-  CHECK(codes(9, [](const Communicator& comm, const Window& window) {
-          return DeviceComm::create(comm, window);
-        }) == All(9, Errc::not_supported));
 }
 
 TEST_CASE("a window of another communicator is refused") {

@@ -2,6 +2,7 @@
 // shows a lane old data. Then the same code runs with orders removed, which the model must detect.
 #include <ccl/device/tiles.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -20,6 +21,7 @@ struct Promises {
   bool release = true, acquire = true;                // of signals, barriers and flags
   bool credit_release = true, credit_acquire = true;  // of packets that are read
   bool sync = true;                                   // lanes of a block wait for each other
+  bool count_release = true, count_acquire = true;    // of counters
 };
 
 /// Words that the model does not order: counts of launches, which one block reads and writes.
@@ -61,7 +63,9 @@ struct ModelMemory {
     if (in(lines(), at)) return model().store_data(at, value, true);
     model().store(at, value, false);
   }
-  static Word fetch_add(Word* at, Word value);  // not modeled
+  static Word fetch_add(Word* at, Word value) {
+    return model().fetch_add(at, value, P.count_acquire, P.count_release);
+  }
   static Packet load_relaxed(const Packet* at) {
     return {model().load(&at->word[0], false), model().load(&at->word[1], false)};
   }
@@ -97,15 +101,17 @@ class ModelLanes {
 };
 
 constexpr int ranks = 2;
-constexpr DeviceRequirements needs{.signals = 2, .ll_bytes = 256, .ll128_bytes = 512};
-constexpr detail::TeamLayout layout = detail::TeamLayout::of(needs);
+constexpr int max_blocks = 2;
+constexpr DeviceRequirements needs{
+    .blocks = max_blocks, .signals = 2, .counters = 1, .ll_bytes = 1024, .ll128_bytes = 1024};
+constexpr detail::TeamLayout layout = detail::TeamLayout::of(needs, ranks);
 constexpr int window_packets = 4;
 
 /// Memory of two ranks.
 struct Ranks {
   alignas(128) Packet window[ranks][window_packets];
   alignas(128) char scratch[ranks][layout.bytes];
-  std::array<MemoryModel::StartGate, ranks> gates;
+  std::array<std::array<MemoryModel::StartGate, max_blocks>, ranks> gates;
   std::array<Team, ranks> teams;
   Word stop;
   detail::LaneFailure failures[ranks];
@@ -121,6 +127,7 @@ struct Ranks {
     data.ranks = ranks;
     data.blocks = needs.blocks;
     data.signals = needs.signals;
+    data.counters = needs.counters;
     data.layout = layout;
     data.window_bytes = sizeof window[0];
     for (int r = 0; r < ranks; ++r) {
@@ -143,10 +150,15 @@ Word value_of(int launch, int rank, int i) {
   return Word(unsigned(1 + launch * 100 + rank * 10 + i)) * 0x1'0001u;
 }
 
-/// Runs `kernel(group, team, launch)` on all lanes, once or more, then `check()`. Returns the
-/// number of executions.
+/// Blocks of a launch on rank 0, and that of rank 1.
+struct Blocks {
+  int first = 1, second = 1;
+};
+
+/// Runs `kernel(group, team, launch, block)` on all lanes, once or more, then `check()`. Returns
+/// the number of executions.
 template <int Width, Promises P, class Kernel, class Check>
-long explore(int launches, Kernel kernel, Check check, Word begun = 0) {
+long explore(int launches, Kernel kernel, Check check, Word begun = 0, Blocks blocks = {}) {
   static Ranks world;
   MemoryModel model;
   const auto prepare = [&] {
@@ -154,11 +166,11 @@ long explore(int launches, Kernel kernel, Check check, Word begun = 0) {
     for (int r = 0; r < ranks; ++r) {
       // Launches that a peer has not begun, if they are given.
       *world.teams[std::size_t(r)].data().begun(r, 1 - r) = begun;
-      for (int lane = 0; lane < Width; ++lane) {
-        model.add([&, r, lane] {
+      for (int i = 0; i < (r == 0 ? blocks.first : blocks.second) * Width; ++i) {
+        model.add([&, r, block = i / Width, lane = i % Width] {
           for (int n = 0; n < launches; ++n) {
-            kernel(ModelLanes<Width, P>{world.gates[std::size_t(r)], lane},
-                   world.teams[std::size_t(r)], n);
+            kernel(ModelLanes<Width, P>{world.gates[std::size_t(r)][std::size_t(block)], lane},
+                   world.teams[std::size_t(r)], n, block);
           }
         });
       }
@@ -170,16 +182,21 @@ long explore(int launches, Kernel kernel, Check check, Word begun = 0) {
 const Packet sent[2] = {{{value_of(0, 0, 0), value_of(0, 0, 1)}},
                         {{value_of(0, 0, 2), value_of(0, 0, 3)}}};
 
+/// How rank 1 waits for a signal.
+enum class Wait { wait, wait_all, test };
+
 /// Rank 0 puts packets to rank 1 and signals.
-template <int Width, Promises P = Promises{}>
+template <int Width, Promises P = Promises{}, Wait How = Wait::wait>
 long put() {
   static std::array<std::array<Packet, 2>, Width> got;
   return explore<Width, P>(
       1,
-      [](auto group, const Team& team, int) {
+      [](auto group, const Team& team, int, int) {
         TeamSession session{group, team, 0, 1};
         if (team.rank() == 0) return session.put_signal(1, 0, sent, 2, 1);
-        session.wait(0, 1);
+        if (How == Wait::wait) session.wait(0, 1);
+        if (How == Wait::wait_all) session.wait_all(1);
+        while (How == Wait::test && !session.test(0, 1)) ModelMemory<P>::pause();
         for (int i = 0; i < 2; ++i) {
           got[std::size_t(group.rank())][std::size_t(i)] =
               ModelMemory<P>::load_bulk(team.window<Packet>(1) + i);
@@ -201,7 +218,7 @@ long barrier() {
   static std::array<std::array<Packet, Width>, ranks> got;
   return explore<Width, P>(
       1,
-      [](auto group, const Team& team, int) {
+      [](auto group, const Team& team, int, int) {
         TeamSession session{group, team, 0, 1};
         const int me = team.rank();
         const int lane = group.rank();
@@ -234,7 +251,7 @@ long tiles(int launches, Word begun = 0) {
   static std::array<std::array<Word, size>, 8> got;
   return explore<1, P>(
       launches,
-      [](auto group, const Team& team, int launch) {
+      [](auto group, const Team& team, int launch, int) {
         using Group = decltype(group);
         TeamSession session{group, team, 0, 1};
         Tiles<Group, Word, TileShape<1, size>, Proto> all{session};
@@ -259,10 +276,93 @@ long tiles(int launches, Word begun = 0) {
       begun);
 }
 
+/// Each of two blocks of rank 0 puts packets and counts. The last one signals for both.
+template <int Width, Promises P = Promises{}>
+long count() {
+  static std::array<std::array<Packet, 4>, Width> got;
+  return explore<Width, P>(
+      1,
+      [](auto group, const Team& team, int, int block) {
+        TeamSession session{group, team, block, 2};
+        if (team.rank() == 0) {
+          session.put(1, 2 * block, sent, 2);
+          if (session.count(0, 2)) session.signal(1, 0);
+          return;
+        }
+        session.wait(0, 0);
+        for (int i = 0; i < 4; ++i) {
+          got[std::size_t(group.rank())][std::size_t(i)] =
+              ModelMemory<P>::load_bulk(team.window<Packet>(1) + i);
+        }
+      },
+      [](const MemoryModel& model) {
+        for (const auto& of : got) {
+          for (int i = 0; i < 8; ++i) {
+            const Word word = of[std::size_t(i / 2)].word[i % 2];
+            if (model.value_of(word) != value_of(0, 0, i % 4)) throw OrderError{"a wrong word"};
+          }
+        }
+      },
+      0, {.first = 2});
+}
+
+/// Reductions that keep the element of one rank, so that elements are only moved.
+struct First {
+  Word operator()(Word a, Word) const { return a; }
+};
+struct Last {
+  Word operator()(Word, Word b) const { return b; }
+};
+enum class Kind { all_reduce, reduce, reduce_scatter, all_gather };
+
+/// Both ranks make a collective of tiles by one slot.
+template <class Proto, Kind How, class Keep, Promises P = Promises{}>
+long collective() {
+  constexpr int size = std::is_same_v<Proto, LL> ? 1 : 3, most = ranks * size;
+  constexpr int kept = std::is_same_v<Keep, First> ? 0 : 1;
+  static std::array<std::array<Word, most>, ranks> got;
+  return explore<1, P>(
+      1,
+      [](auto group, const Team& team, int, int) {
+        using Group = decltype(group);
+        using Block = Tiles<Group, Word, TileShape<1, size>, Proto, 2>;
+        TeamSession session{group, team, 0, 1};
+        Block all{session};
+        const int me = team.rank();
+        alignas(16) Word tile[size + 1], out[most + 2];
+        for (int i = 0; i < size; ++i) tile[i] = value_of(0, me, i);
+        if constexpr (How == Kind::all_reduce) all.all_reduce(0, tile, Keep{});
+        if constexpr (How == Kind::reduce) all.reduce(1, 0, tile, Keep{});
+        if constexpr (How == Kind::reduce_scatter) all.reduce_scatter(0, tile, out, Keep{});
+        if constexpr (How == Kind::all_gather) all.all_gather(0, tile, out);
+        constexpr bool in_tile = How == Kind::all_reduce || How == Kind::reduce;
+        for (int i = 0; i < most; ++i) {
+          got[std::size_t(me)][std::size_t(i)] = in_tile ? tile[i % size] : out[i];
+        }
+      },
+      [](const MemoryModel& model) {
+        for (int me = How == Kind::reduce ? 1 : 0; me < ranks; ++me) {
+          const int begin = How == Kind::reduce_scatter ? 2 * me : 0;
+          const int count = How == Kind::all_gather       ? most
+                            : How == Kind::reduce_scatter ? std::clamp(size - begin, 0, 2)
+                                                          : size;
+          for (int i = 0; i < count; ++i) {
+            const int from = How == Kind::all_gather ? i / size : kept;
+            const int at = How == Kind::all_gather ? i % size : begin + i;
+            if (model.value_of(got[std::size_t(me)][std::size_t(i)]) != value_of(0, from, at)) {
+              throw OrderError{"a wrong word"};
+            }
+          }
+        }
+      });
+}
+
 constexpr Promises no_release{.release = false}, no_acquire{.acquire = false};
 constexpr Promises no_credit_release{.credit_release = false};
 constexpr Promises no_credit_acquire{.credit_acquire = false};
 constexpr Promises no_sync{.sync = false};
+constexpr Promises no_count_release{.count_release = false};
+constexpr Promises no_count_acquire{.count_acquire = false};
 constexpr auto ordered = MemoryOrder::acq_rel;
 
 /// Returns the defect that the model finds, or an empty text.
@@ -283,6 +383,39 @@ TEST_CASE("no execution of a put with a signal shows old data") {
   WARN("executions: " << one << " with one lane, " << two << " with two");
   CHECK(one > 1);
   CHECK(two > one);
+}
+
+TEST_CASE("no execution of a test or a wait for all ranks shows old data") {
+  const long tests = put<1, Promises{}, Wait::test>() + put<2, Promises{}, Wait::test>();
+  const long waits = put<1, Promises{}, Wait::wait_all>() + put<2, Promises{}, Wait::wait_all>();
+  WARN("executions: " << tests << " of tests, " << waits << " of waits");
+  CHECK(tests > 2);
+  CHECK(waits > 2);
+}
+
+TEST_CASE("no execution of a count of blocks shows old data") {
+  const long one = count<1>(), two = count<2>();
+  WARN("executions: " << one << " with one lane, " << two << " with two");
+  CHECK(one > 1);
+  CHECK(two > one);
+}
+
+TEST_CASE("no execution of collectives of tiles shows old data") {
+  long ll = 0, ll128 = 0;
+  const auto add = []<class Proto>(long& all, Proto) {
+    all += collective<Proto, Kind::all_reduce, First>();
+    all += collective<Proto, Kind::all_reduce, Last>();
+    all += collective<Proto, Kind::reduce, First>();
+    all += collective<Proto, Kind::reduce, Last>();
+    all += collective<Proto, Kind::reduce_scatter, First>();
+    all += collective<Proto, Kind::reduce_scatter, Last>();
+    all += collective<Proto, Kind::all_gather, First>();
+  };
+  add(ll, LL{});
+  add(ll128, LL128{});
+  WARN("executions: LL " << ll << ", LL128 " << ll128);
+  CHECK(ll > 10);
+  CHECK(ll128 > 10);
 }
 
 TEST_CASE("no execution of a barrier with order shows old data") {
@@ -310,6 +443,17 @@ TEST_CASE("the model catches an order of the interface that is left out") {
   CHECK(flaw([] { barrier<1, ordered, no_release>(); }) != "");
   CHECK(flaw([] { barrier<1, ordered, no_acquire>(); }) != "");
   CHECK(flaw([] { barrier<2, ordered, no_sync>(); }) != "");
+  CHECK(flaw([] { put<1, no_acquire, Wait::test>(); }) != "");
+  CHECK(flaw([] { put<1, no_acquire, Wait::wait_all>(); }) != "");
+  CHECK(flaw([] { put<2, no_sync, Wait::test>(); }) != "");
+  CHECK(flaw([] { count<1, no_count_release>(); }) != "");
+  CHECK(flaw([] { count<1, no_count_acquire>(); }) != "");
+  CHECK(flaw([] { count<2, no_sync>(); }) != "");
+  CHECK(flaw([] { collective<LL128, Kind::all_reduce, First, no_release>(); }) != "");
+  CHECK(flaw([] { collective<LL128, Kind::all_reduce, First, no_acquire>(); }) != "");
+  CHECK(flaw([] { collective<LL128, Kind::reduce, First, no_release>(); }) != "");
+  CHECK(flaw([] { collective<LL128, Kind::reduce_scatter, First, no_acquire>(); }) != "");
+  CHECK(flaw([] { collective<LL128, Kind::all_gather, First, no_release>(); }) != "");
   // Data that only a barrier without order separates.
   CHECK(flaw([] { barrier<1, MemoryOrder::relaxed>(); }) != "");
   CHECK(flaw([] { tiles<LL128, no_release>(3); }) != "");

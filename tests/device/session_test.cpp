@@ -91,12 +91,14 @@ TEST_CASE("puts with signals reach every rank, in every launch") {
     put_and_signal<Solo>(ranks, 1);
     put_and_signal<Solo>(ranks, 77);
   }
+  put_and_signal<Solo>(17, 3);
   put_and_signal<Lanes<8>>(2, 77);
   put_and_signal<Lanes<8>>(3, 16);
 }
 
 TEST_CASE("a barrier with order publishes what was written before it") {
   for (int ranks = 1; ranks <= 8; ++ranks) exchange_by_barrier<Solo>(ranks);
+  exchange_by_barrier<Solo>(17);  // whose words take two lines
   exchange_by_barrier<Lanes<4>>(3);
 }
 
@@ -242,8 +244,91 @@ TEST_CASE("wrong calls fail the session and say why") {
   CHECK(failure([](auto& s) { s.wait(-1, 0); }) == Why::no_rank);
   CHECK(failure([](auto& s) { s.signal(1, 1); }) == Why::no_signal);
   CHECK(failure([](auto& s) { s.wait_all(-1); }) == Why::no_signal);
+  CHECK(failure([](auto& s) { s.signal(1, 0, 0); }) == Why::no_value);
+  CHECK(failure([](auto& s) { s.signal(1, 0, Word{1} << 32); }) == Why::no_value);
+  CHECK(failure([](auto& s) { s.wait(1, 0, Word{1} << 32); }) == Why::no_value);
+  CHECK(failure([](auto& s) { s.wait_all(0, 0); }) == Why::no_value);
+  CHECK(failure([](auto& s) { s.test(1, 0, 0); }) == Why::no_value);
   CHECK(failure([](auto& s) { s.count(1, 1); }) == Why::no_counter);
+  CHECK(failure([](auto& s) { s.count(0, 0); }) == Why::no_blocks);
+  CHECK(failure([](auto& s) { s.count(0, 2); }) == Why::no_blocks);
   CHECK(failure([&](auto& s) { s.put(1, 8, &word, 1); }) == Why::outside_window);
   CHECK(failure([&](auto& s) { s.put(1, -1, &word, 1); }) == Why::outside_window);
   CHECK(failure([&](auto& s) { s.put(1, Index{1} << 62, &word, 1); }) == Why::outside_window);
+}
+
+TEST_CASE("a session of a team that no DeviceComm made has failed") {
+  const Team none;
+  TeamSession<Solo> session{Solo{}, none, 0, 1};
+  CHECK(session.failed());
+  const Word word = 0;
+  session.put_signal(0, 0, &word, 1, 0);
+  CHECK_FALSE(session.wait(0, 0));
+  CHECK_FALSE(session.barrier());
+  CHECK_FALSE(session.count(0, 1));
+}
+
+TEST_CASE("a kernel serves requests of its host until it is told to stop") {
+  constexpr int ranks = 3;
+  constexpr Word requests = 50;
+  struct Mailbox {
+    Word request = 0, last = ~Word{0}, served = 0;
+    Word in[ranks] = {}, out[ranks] = {};
+  };
+  DeviceWorld world{ranks, {.signals = 1}, 2 * ranks * Index{sizeof(Word)}};
+  std::vector<Mailbox> boxes(ranks);
+  std::atomic<long> wrong{0};
+  std::vector<std::thread> hosts;
+  for (int me = 0; me < ranks; ++me) {
+    hosts.emplace_back([&, me] {
+      Mailbox& box = boxes[std::size_t(me)];
+      for (Word n = 1; n <= requests; ++n) {
+        for (int p = 0; p < ranks; ++p) box.in[p] = value_of(int(n), me, p, 0);
+        detail::HostMemory::store_release(&box.request, n);
+        while (detail::HostMemory::load_acquire(&box.served) < n) std::this_thread::yield();
+        for (int p = 0; p < ranks; ++p) wrong += box.out[p] != value_of(int(n), p, me, 0);
+      }
+      box.last = requests;
+      detail::HostMemory::store_release(&box.request, requests + 1);
+    });
+  }
+  world.launch<Lanes<2>>(1, [&](Lanes<2> group, const Team& team, int block) {
+    TeamSession<Lanes<2>> session{group, team, block, 1};
+    const int me = team.rank();
+    Mailbox& box = boxes[std::size_t(me)];
+    for (Word n = 1;; ++n) {
+      if (!session.wait_word(&box.request, n)) ++wrong;
+      if (n > box.last) return;
+      const Index half = Index(n & 1) * ranks;
+      for (int p = 0; p < ranks; ++p) session.put_signal(p, half + me, &box.in[p], 1, 0, n);
+      if (!session.wait_all(0, n)) ++wrong;
+      for (int p = group.rank(); p < ranks; p += 2) box.out[p] = team.window<Word>(me)[half + p];
+      session.set_word(&box.served, n);
+    }
+  });
+  for (auto& host : hosts) host.join();
+  CHECK(wrong == 0);
+  CHECK_FALSE(world.failed());
+}
+
+TEST_CASE("the failure of the communicator ends a wait for a word, and its deadline does not") {
+  DeviceWorld world{1, {}, 8, 0.02};
+  const Word never = 0;
+  std::atomic<bool> waits{false}, good{true};
+  std::thread other{[&] {
+    while (!waits) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds{60});
+    world.stop();
+  }};
+  world.launch<Solo>(1, [&](Solo group, const Team& team, int block) {
+    TeamSession<Solo> session{group, team, block, 1};
+    waits = true;
+    good = session.wait_word(&never, 1);
+    Word dropped = 0;
+    session.set_word(&dropped, 1);
+    good = good || dropped != 0;
+  });
+  other.join();
+  CHECK_FALSE(good);
+  CHECK_FALSE(world.failed());  // no rank is late
 }

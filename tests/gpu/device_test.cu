@@ -106,7 +106,7 @@ CCL_DEVICE void play_tiles(TeamSession<Lanes>& session, const Team& team, int bl
                            Checks checks) {
   using Block = Tiles<Lanes, T, Shape, Proto>;
   __shared__ alignas(16) T tile[elements];
-  __shared__ alignas(16) T all[Team::max_ranks * elements];
+  __shared__ alignas(16) T all[max_unrolled_ranks * elements];
   const Lanes group;
   const int me = team.rank(), ranks = team.ranks();
   const Word launch = session.launch();

@@ -7,6 +7,7 @@
 #include <ccl/device.cuh>
 #include <ccl/transport/p2p.hpp>
 
+#include <thread>
 #include <vector>
 
 #include "support/played/calls.hpp"
@@ -213,4 +214,93 @@ TEST_CASE("packets of LL128 are refused where lines do not arrive whole, and tho
     }
     return {};
   });
+}
+
+namespace {
+constexpr Index part = 50, words_to_each = part * blocks;
+
+/// Words that host and kernel share.
+struct Mailbox {
+  Word request = 0, last = ~Word{0}, served = 0;
+};
+
+/// Serves an all-to-all for each request of the host.
+__global__ void serve(const __grid_constant__ Team team, const Word* in, Word* out, Mailbox* box) {
+  const Lanes group;
+  const int block = int(blockIdx.x), me = team.rank(), ranks = team.ranks();
+  TeamSession session{group, team, block, int(gridDim.x)};
+  for (Word n = 1;; ++n) {
+    if (!session.wait_word(&box->request, n) || n > box->last) return;
+    const Index half = Index(n & 1) * ranks * words_to_each, at = block * part;
+    for (int k = 0; k < ranks; ++k) {
+      const int p = (me + k) % ranks;
+      session.put_signal(p, half + me * words_to_each + at, in + p * words_to_each + at, part,
+                         block, n);
+    }
+    if (!session.wait_all(block, n)) return;
+    const Word* const got = team.window<Word>(me) + half;
+    for (Index i = group.rank(); i < ranks * part; i += lanes) {
+      const Index to = i / part * words_to_each + at + i % part;
+      out[to] = got[to];
+    }
+    if (session.count(0, int(gridDim.x))) session.set_word(&box->served, n);
+  }
+}
+
+/// Requests of one rank's host, between collectives of its communicator on another stream.
+std::string ask(const played::Rank& rank, Word requests) {
+  const int me = rank.rank, ranks = rank.ranks;
+  const Index all = ranks * words_to_each;
+  const auto memory = SharedMemory::allocate(rank.comm, 2 * all * Index{sizeof(Word)});
+  const auto window = Window::create(rank.comm, *memory);
+  if (!window) return window.error().message();
+  const auto made =
+      DeviceComm::create(rank.comm, *window, {.blocks = blocks, .signals = blocks, .counters = 1});
+  if (!made) return made.error().message();
+  const auto all_reduce =
+      Collective<AllReduce, OneShot, LL128, P2pTransport>::create(rank.comm, small);
+  if (!all_reduce) return all_reduce.error().message();
+  std::vector<Word> in(std::size_t(all), 0), out(in.size());
+  Mailbox box;
+  CUstream service = nullptr;
+  (void)(*detail::cuda_driver())->stream_create(&service, CU_STREAM_NON_BLOCKING);
+  const auto e = detail::CudaExecutor::launch_kernel(serve, {blocks, lanes}, nullptr, service,
+                                                     made->team(), in.data(), out.data(), &box);
+  if (e != cudaSuccess) return "a launch failed";
+  std::string wrong;
+  for (Word n = 1; n <= requests; ++n) {
+    const auto value = [n](int from, int to, Index i) {
+      return (n << 32) + Word(unsigned(from * 100 + to)) * 65536 + Word(i % words_to_each);
+    };
+    for (Index i = 0; i < all; ++i) in[std::size_t(i)] = value(me, int(i / words_to_each), i);
+    detail::HostMemory::store_release(&box.request, n);
+    while (detail::HostMemory::load_acquire(&box.served) < n) {
+      if (const auto status = made->status(); !status) return status.error().message();
+      std::this_thread::yield();
+    }
+    for (Index i = 0; i < all; ++i) {
+      if (out[std::size_t(i)] != value(int(i / words_to_each), me, i)) wrong = "a word";
+    }
+    std::vector<float> data(100, float(n));
+    const auto done = (*all_reduce)(data.data(), data.data(), 100, Sum{}, rank.stream);
+    if (!done) return done.error().message();
+    rank.synchronize();
+    if (data[99] != float(ranks) * float(n)) wrong = "a sum of the communicator";
+  }
+  box.last = requests;
+  detail::HostMemory::store_release(&box.request, requests + 1);
+  (void)(*detail::cuda_driver())->stream_synchronize(service);
+  (void)(*detail::cuda_driver())->stream_destroy(service);
+  if (const auto status = made->status(); !status) return status.error().message();
+  return wrong;
+}
+}  // namespace
+
+TEST_CASE("a kernel that stays serves exchanges beside the communicator's calls") {
+  played::install(8, 4);
+  for (const int ranks : {2, 5}) {
+    INFO(ranks << " ranks");
+    auto comms = played::create_ranks(ranks);
+    played::on_each(comms, [](const played::Rank& rank) { return ask(rank, 20); });
+  }
 }

@@ -39,7 +39,7 @@ class DeviceWorld {
     data.blocks = needs.blocks;
     data.signals = needs.signals;
     data.counters = needs.counters;
-    data.layout = detail::TeamLayout::of(needs);
+    data.layout = detail::TeamLayout::of(needs, ranks);
     data.window_bytes = window_bytes;
     for (int r = 0; r < ranks; ++r) {
       data.window[r] = reinterpret_cast<char*>(lines(window_[std::size_t(r)], window_bytes));

@@ -26,7 +26,8 @@ struct OrderError : std::runtime_error {
 
 /// All executions of some lanes. Each location has one writer at a time, so the store that each
 /// load reads determines an execution. At a load the model branches: the load reads one of the
-/// visible stores, or waits for a later one. Between loads, fibers run in turn.
+/// visible stores, or waits for a later one. Between loads, fibers run in turn. A location that
+/// lanes add to may have several writers, whose order is a branch, too.
 ///
 /// Not modeled: loads that read a store after them in every order. Instead, the model's consumers
 /// check that a store into a slot comes after the loads of its earlier content.
@@ -135,6 +136,29 @@ class MemoryModel {
     Location& p = place(at);
     tick(f);
     append(p, value, release ? std::make_shared<Clock>(f.clock) : nullptr);
+  }
+
+  /// Adds to a word, which any lane may do: reads the newest store, or waits for a later one.
+  Word fetch_add(Word* at, Word value, bool acquire, bool release) {
+    Fiber& f = *running_;
+    Location& p = place(at);
+    while (!alone(f) && choose(2) != 0) {
+      f.waits_for = at;
+      f.waits_count = p.stores.size();
+      yield();
+      if (pruned_ || !error_.empty()) leave();
+    }
+    const Store last = p.stores.back();
+    p.loads.push_back({f.index, tick(f), p.stores.size() - 1, 0});
+    if (acquire && last.clock) join(f.clock, *last.clock);
+    // It continues the release sequence of the store that it reads.
+    std::shared_ptr<Clock> clock;
+    if (release || last.clock) {
+      clock = std::make_shared<Clock>(release ? f.clock : Clock{});
+      if (last.clock) join(*clock, *last.clock);
+    }
+    append(p, last.value + value, std::move(clock));
+    return last.value;
   }
 
   /// Records a failed poll. Another one is useless before the next store.

@@ -28,7 +28,8 @@ using Body = std::function<Answer(const Communicator&)>;
 /// Returns the text of each rank: the result of `body`, or its error. `finalizes` ends with a
 /// finalize. `dies` is a rank that may be killed.
 inline std::vector<std::string> run(int ranks, const std::function<void(int)>& prepare,
-                                    const Body& body, bool finalizes = true, int dies = -1) {
+                                    const Body& body, bool finalizes = true, int dies = -1,
+                                    double timeout_s = 20) {
   Shared<Board> board;
   // In a process of its own: what forks ranks has no thread, which the thread sanitizer would take
   // for one of theirs.
@@ -46,7 +47,7 @@ inline std::vector<std::string> run(int ranks, const std::function<void(int)>& p
       prepare(r);
       const auto work = [&]() -> Answer {
         Config config;
-        config.timeout_s = 20;
+        config.timeout_s = timeout_s;
         CCL_TRY(const auto comm, Communicator::create(board->id, r, ranks, config));
         CCL_TRY(auto said, body(comm));
         if (finalizes) CCL_CHECK(comm.finalize());

@@ -17,6 +17,12 @@ struct WindowState;
 bool lies_in_window(const Communicator& comm, const void* data, Index bytes);
 }  // namespace detail
 
+/// Ranks whose memory a window maps. Must be equal on all ranks.
+enum class WindowReach {
+  all,  ///< all ranks; `create` fails if one cannot be mapped
+  near  ///< those of this host, and those that one NVLink domain joins; `at` of the others is null
+};
+
 /// Memory of every rank, of equal size, that all ranks can address. Peers access a GPU's memory
 /// over NVLink or PCIe, through cuMem handles or legacy IPC; ranks of one process access it
 /// directly. It is a handle: copies share the registration, and captured graphs that use it keep
@@ -37,9 +43,11 @@ class Window {
   ///   handles to those of other hosts in the NVLink domain.
   /// - part of a `SharedMemory`.
   /// The call does not access the memory. CPU ranks of other processes require `SharedMemory`.
-  static Result<Window> create(const Communicator& comm, void* data, Index bytes);
+  static Result<Window> create(const Communicator& comm, void* data, Index bytes,
+                               WindowReach reach = WindowReach::all);
   /// Registers memory that the window keeps alive.
-  static Result<Window> create(const Communicator& comm, const SharedMemory& memory);
+  static Result<Window> create(const Communicator& comm, const SharedMemory& memory,
+                               WindowReach reach = WindowReach::all);
 
   /// Returns the bytes of each rank's memory.
   Index bytes() const;
@@ -48,7 +56,8 @@ class Window {
   /// Returns the number of ranks.
   int ranks() const;
   /// Returns the address of rank `rank`'s memory in this process. After `close` only this rank's
-  /// own address is left, and the others are null. All are null in a moved-from window.
+  /// own address is left, and the others are null. All are null in a moved-from window. With
+  /// `WindowReach::near`, those of ranks that are not near are null.
   std::byte* at(int rank) const;
   /// Returns the memory of rank `rank` as elements of `T`; empty if `at(rank)` is null.
   template <class T>

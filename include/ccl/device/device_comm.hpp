@@ -32,8 +32,10 @@ class DeviceComm {
   /// - `Errc::invalid_argument`: a negative requirement, or a window that is closed or belongs to
   ///   another communicator.
   /// - `Errc::mismatch`: ranks with other requirements.
-  /// - `Errc::not_supported`: more than `Team::max_ranks` ranks, ranks without common memory,
-  ///   or `ll128_bytes` where a path does not carry lines of 128 bytes whole.
+  /// - `Errc::not_supported`: more than `Team::max_ranks` ranks, or `ll128_bytes` where a path does
+  ///   not carry lines of 128 bytes whole.
+  ///
+  /// If the window has `WindowReach::near`, calls to ranks of other hosts go through the proxy.
   static Result<DeviceComm> create(const Communicator& comm, const Window& window,
                                    const DeviceRequirements& needs = {});
 
@@ -48,7 +50,8 @@ class DeviceComm {
   Result<void> check_launch(int blocks, int resident = -1) const;
 
   /// Ends the right of all copies of the handle gracefully. Collective: returns when all ranks have
-  /// called it. This rank's kernels and graphs that use the team must have ended.
+  /// called it and the messages to ranks of other hosts are delivered. This rank's kernels and
+  /// graphs that use the team must have ended.
   Result<void> close() const;
 
  private:

@@ -57,8 +57,9 @@ class TeamSession {
     if (block != 0) return;
     for (int p = group_.rank(); p < ranks(); p += Group::width) {
       // A credit: earlier launches of this rank have ended, so their packets are read.
-      if (p != rank()) Memory::store_credit(team_.begun(p, rank()), epoch_);
+      if (p != rank() && !team_.is_far(p)) Memory::store_credit(team_.begun(p, rank()), epoch_);
     }
+    set_far_words(team_.layout.begun, epoch_);
   }
   TeamSession(const TeamSession&) = delete;
   TeamSession& operator=(const TeamSession&) = delete;
@@ -91,8 +92,9 @@ class TeamSession {
       return misuse(detail::LaneFailure::outside_window, peer, Word((at + count) * size),
                     Word(team_.window_bytes));
     }
-    detail::copy_run(group_, team_.window[peer] + at * size, reinterpret_cast<const char*>(from),
-                     count * size);
+    const auto* const bytes = reinterpret_cast<const char*>(from);
+    if (team_.is_far(peer)) return put_far(peer, at * size, bytes, count * size);
+    detail::copy_run(group_, team_.window[peer] + at * size, bytes, count * size);
   }
   /// Copies as `put` does, then signals.
   template <class T>
@@ -107,26 +109,27 @@ class TeamSession {
   /// `value` is from 1 to 2^32 - 1 and counts from the begin of the launch. It must grow with each
   /// signal of this id to this peer. One block at a time signals by an id to a peer.
   CCL_HD void signal(int peer, int id, Word value = 1) {
-    if (!is_peer(peer) || !is_signal(id)) return;
+    if (!is_peer(peer) || !is_signal(id, value)) return;
+    if (team_.is_far(peer)) return set_far_word(peer, team_.signal_row(id), word_of(value));
     group_.sync();  // every lane's writes, then the signal
     if (group_.rank() == 0) Memory::store_release(team_.signal(peer, id, rank()), word_of(value));
   }
   /// Blocks until signal `id` of a peer is `value` or more in this launch. All lanes then see the
   /// writes before it. Returns false if the session has failed.
   CCL_HD bool wait(int peer, int id, Word value = 1) {
-    if (!is_peer(peer) || !is_signal(id)) return false;
+    if (!is_peer(peer) || !is_signal(id, value)) return false;
     const Word* const at = team_.signal(rank(), id, peer);
     return agree(group_.rank() != 0 || await<MemoryOrder::acq_rel>(at, word_of(value), peer));
   }
   /// Blocks as `wait` does, for the signals of all other ranks.
   CCL_HD bool wait_all(int id, Word value = 1) {
-    if (failed_ || !is_signal(id)) return false;
+    if (failed_ || !is_signal(id, value)) return false;
     return agree(await_each<MemoryOrder::acq_rel>(
         word_of(value), [this, id](int p) { return team_.signal(rank(), id, p); }));
   }
   /// Returns true if `wait` would not block, and then has its order.
   CCL_HD bool test(int peer, int id, Word value = 1) {
-    if (!is_peer(peer) || !is_signal(id)) return false;
+    if (!is_peer(peer) || !is_signal(id, value)) return false;
     const Word* const at = team_.signal(rank(), id, peer);
     return vote(group_.rank() != 0 || Index(Memory::load_acquire(at) - word_of(value)) >= 0);
   }
@@ -138,13 +141,38 @@ class TeamSession {
     return barrier_in<MemoryOrder::acq_rel>();
   }
 
+  /// Blocks until a word that the host or this rank writes is `least` or more. All lanes then see
+  /// the writes before it. The wait has no deadline, because a kernel that serves requests may wait
+  /// for the next one for long. Returns false if the session has failed.
+  CCL_HD bool wait_word(const Word* word, Word least) {
+    if (failed_) return false;
+    bool good = true;
+    if (group_.rank() == 0) {
+      while (good && Index(Memory::load_acquire(word) - least) < 0) {
+        good = !spin_wait_.ends(-1, epoch_ - 1);  // the failure of the communicator ends it
+      }
+    }
+    return agree(good);
+  }
+  /// Stores a word that the host or this rank polls, with release order: all earlier writes of all
+  /// lanes of the block are visible to whoever reads `value` with acquire order.
+  CCL_HD void set_word(Word* word, Word value) {
+    if (failed_) return;
+    group_.sync();  // every lane's writes, then the word
+    if (group_.rank() == 0) Memory::store_release(word, value);
+  }
+
   /// Counts this block at counter `id` of this rank, which `blocks` blocks of a launch count once
   /// each. Returns true on the last of them, which then sees the writes of the others: a signal of
-  /// that block releases them, too.
+  /// that block releases them, too. The blocks may count again after the last one has returned.
   CCL_HD bool count(int id, int blocks) {
     if (failed_) return false;
-    if (id < 0 || id >= team_.counters || blocks < 1) {
+    if (id < 0 || id >= team_.counters) {
       misuse(detail::LaneFailure::no_counter, rank(), Word(id), Word(team_.counters));
+      return false;
+    }
+    if (blocks < 1 || blocks > blocks_) {
+      misuse(detail::LaneFailure::no_blocks, rank(), Word(blocks), Word(blocks_));
       return false;
     }
     group_.sync();  // every lane's writes, then the count
@@ -174,7 +202,7 @@ class TeamSession {
     failed_ = true;
     if (group_.rank() != 0) return;
     detail::LaneFailure* const failure = team_.watch.lane_failure;
-    if (Memory::load_relaxed(&failure->peer) != 0) return;
+    if (failure == nullptr || Memory::load_relaxed(&failure->peer) != 0) return;  // null: no team
     Memory::store_relaxed(&failure->why, Word(why));
     Memory::store_relaxed(&failure->count, given);
     Memory::store_relaxed(&failure->stride, limit);
@@ -186,9 +214,14 @@ class TeamSession {
     misuse(detail::LaneFailure::no_rank, rank(), Word(peer), Word(ranks()));
     return false;
   }
-  CCL_HD bool is_signal(int id) {
-    if (id >= 0 && id < team_.signals) return true;
-    misuse(detail::LaneFailure::no_signal, rank(), Word(id), Word(team_.signals));
+  CCL_HD bool is_signal(int id, Word value) {
+    constexpr Word max_value = 0xffff'ffff;  // the other bits are the launch
+    if (id < 0 || id >= team_.signals) {
+      misuse(detail::LaneFailure::no_signal, rank(), Word(id), Word(team_.signals));
+      return false;
+    }
+    if (value >= 1 && value <= max_value) return true;
+    misuse(detail::LaneFailure::no_value, rank(), value, max_value);
     return false;
   }
 
@@ -232,7 +265,7 @@ class TeamSession {
     const Word want = word_of(++barriers_);
     group_.sync();  // all lanes have arrived, and their writes precede the stores of an order
     for (int p = group_.rank(); p < ranks(); p += Group::width) {
-      if (p == rank()) continue;
+      if (p == rank() || team_.is_far(p)) continue;
       Word* const at = team_.barrier(p, block_, rank());
       if constexpr (Order == MemoryOrder::relaxed) {
         Memory::store_relaxed(at, want);
@@ -240,9 +273,46 @@ class TeamSession {
         Memory::store_release(at, want);
       }
     }
+    set_far_words(team_.barrier_row(block_), want);
+    if (failed_) return false;
     return agree(
         await_each<Order>(want, [this](int p) { return team_.barrier(rank(), block_, p); }));
   }
+  /// Copies bytes into the window of a far rank, a slot of the queue at a time.
+  CCL_HD void put_far(int peer, Index at, const char* from, Index bytes) {
+    constexpr Index most = detail::FarQueue::payload_bytes;
+    for (Index done = 0; done < bytes && !failed_; done += most) {
+      const Index n = bytes - done < most ? bytes - done : most;
+      detail::FarHeader* const slot = take_turn(peer);
+      if (slot == nullptr) return;
+      detail::copy_run(group_, detail::FarQueue::payload(slot), from + done, n);
+      give_turn(slot, {0, Word(peer), detail::FarHeader::to_window, Word(at + done), Word(n), 0});
+    }
+  }
+  /// Sets this rank's word of a row in the scratch of a far rank, after all earlier messages to it.
+  CCL_HD void set_far_word(int peer, Index row, Word value) {
+    detail::FarHeader* const slot = take_turn(peer);
+    if (slot == nullptr) return;
+    const Index at = row + rank() * Index{sizeof(Word)};
+    give_turn(slot, {0, Word(peer), detail::FarHeader::set_word, Word(at), 0, value});
+  }
+  CCL_HD void set_far_words(Index row, Word value) {
+    if (team_.far_ranks == 0) return;
+    for (int p = 0; p < ranks() && !failed_; ++p) {
+      if (team_.is_far(p)) set_far_word(p, row, value);
+    }
+  }
+  CCL_HD detail::FarHeader* take_turn(int peer) {
+    detail::FarHeader* const slot =
+        detail::take_turn(group_, team_.queue, team_.word(rank(), team_.layout.taken, 0),
+                          team_.turn(block_, 0), peer, team_.watch);
+    if (slot == nullptr) failed_ = true;
+    return slot;
+  }
+  CCL_HD void give_turn(detail::FarHeader* slot, const detail::FarHeader& header) const {
+    detail::give_turn(group_, slot, team_.turn(block_, 0), header);
+  }
+
   /// Blocks until every peer is done with the launch before the previous one, which used the same
   /// half of the packets. Its first call in a session waits.
   CCL_HD bool begin_packets() {

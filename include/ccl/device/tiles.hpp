@@ -36,7 +36,10 @@ concept TilePackets = cuda::std::is_same_v<Proto, LL> || cuda::std::is_same_v<Pr
 /// bit on all ranks, because every rank reduces in the order of ranks.
 ///
 /// Calls return false if the session has failed; the results are then undefined.
-template <class Group, class T, class Shape, class Proto = LL128, int MaxRanks = Team::max_ranks>
+///
+/// `MaxRanks`: ranks of the team, at most. Up to 8, a lane holds the tiles of all ranks in
+/// registers. With more, it receives 8 at a time.
+template <class Group, class T, class Shape, class Proto = LL128, int MaxRanks = max_unrolled_ranks>
 class Tiles {
   static_assert(LaneGroup<Group>,
                 "ccl: the group of Tiles must be that of its session, a LaneGroup");
@@ -47,7 +50,7 @@ class Tiles {
   static_assert(detail::TilePackets<Proto>,
                 "ccl: tiles travel as packets that carry flags; the protocol is LL or LL128");
   static_assert(MaxRanks >= 2 && MaxRanks <= Team::max_ranks,
-                "ccl: Tiles are compiled for at most 2 to 8 ranks");
+                "ccl: Tiles are compiled for at most 2 to 72 ranks");
   using Memory = typename Group::Memory;
   using Part = typename Parts<Group>::Part;
   using Lane = typename Proto::template Lane<Part, Element<T>::words_per_cell>;
@@ -64,8 +67,10 @@ class Tiles {
 
   /// `session` must outlive it. `skip_bytes`: bytes of the packets that other `Tiles` of this
   /// protocol use, the sum of their `bytes`.
-  CCL_HD explicit Tiles(Session& session, Index skip_bytes = 0)
-      : session_{session}, part_{Parts<Group>::part(session.group_)}, lane_{part_} {
+  template <class GivenSession>
+    requires(!cuda::std::is_same_v<GivenSession, Tiles>)
+  CCL_HD explicit Tiles(GivenSession& session, Index skip_bytes = 0)
+      : session_{session_of(session)}, part_{Parts<Group>::part(session.group_)}, lane_{part_} {
     const detail::TeamData& team = session_.team_;
     const detail::TeamPackets& packets =
         cuda::std::is_same_v<Proto, LL> ? team.layout.ll : team.layout.ll128;
@@ -74,7 +79,7 @@ class Tiles {
     first_ = packets.offset + Index(session_.epoch_ & 1) * packets.half_bytes + skip;
     slots_ = (packets.half_bytes - skip) / (slot_packets(team.ranks) * Index{sizeof(Packet)});
     if (team.ranks > MaxRanks) {
-      session_.misuse(detail::LaneFailure::no_rank, team.rank, Word(team.ranks), Word(MaxRanks));
+      session_.misuse(detail::LaneFailure::few_ranks, team.rank, Word(team.ranks), Word(MaxRanks));
     }
   }
   /// Returns the number of slots.
@@ -203,8 +208,16 @@ class Tiles {
   // Every tile begins at such a multiple in memory, also behind another one.
   static constexpr int align = elements * Index{sizeof(T)} % 16 == 0 ? 16 : int(alignof(T));
   static constexpr detail::Fill fill = align == 16 ? detail::Fill::cells : detail::Fill::any;
-  using All = detail::Fragments<Fragment, MaxRanks>;
+  static constexpr bool wide = MaxRanks > max_unrolled_ranks;
+  static constexpr int batch = wide ? max_unrolled_ranks : MaxRanks;
+  using All = detail::Fragments<Fragment, batch>;
 
+  template <class GivenSession>
+  CCL_HD static Session& session_of(GivenSession& session) {
+    static_assert(cuda::std::is_same_v<GivenSession, Session>,
+                  "ccl: Tiles take the TeamSession of their own group");
+    return session;
+  }
   template <class U>
   CCL_HD static constexpr void check_tile() {
     static_assert(!cuda::std::is_const_v<U>,
@@ -252,7 +265,7 @@ class Tiles {
     return true;
   }
   /// Ends a collective. All lanes then see the result.
-  CCL_HD bool end() { return session_.agree(!session_.spin_wait_.failed()); }
+  CCL_HD bool end() { return session_.agree(!session_.spin_wait_.failed() && !far_failed_); }
 
   CCL_HD Packet* packets(int owner, Index slot, int writer, int piece) const {
     const Index at = (slot * ranks() + writer) * pieces + piece;
@@ -271,9 +284,27 @@ class Tiles {
   }
   /// Stores a piece at a peer. After a failed wait of this part it carries the flag of the previous
   /// launch, whose packets are in the other half.
-  CCL_HD void send(int owner, Index slot, int writer, int piece, const Fragment& f) const {
-    lane_.store(packets(owner, slot, writer, piece), f,
-                session_.epoch_ - Word{session_.spin_wait_.failed()});
+  CCL_HD void send(int owner, Index slot, int writer, int piece, const Fragment& f) {
+    const Word flag = session_.epoch_ - Word{session_.spin_wait_.failed()};
+    if (session_.team_.is_far(owner)) return send_far(owner, slot, writer, piece, f, flag);
+    lane_.store(packets(owner, slot, writer, piece), f, flag);
+  }
+  /// Stores a piece in the queue to a far rank, whose proxy moves it to its place.
+  CCL_HD void send_far(int owner, Index slot, int writer, int piece, const Fragment& f, Word flag) {
+    constexpr Index bytes = Lane::tile_packets * Index{sizeof(Packet)};
+    static_assert(bytes <= detail::FarQueue::payload_bytes);
+    if (far_failed_) return;
+    const detail::TeamData& team = session_.team_;
+    Word* const turn = team.turn(session_.block_, first_piece());
+    detail::FarHeader* const at = detail::take_turn(
+        part_, team.queue, team.word(rank(), team.layout.taken, 0), turn, owner, team.watch);
+    far_failed_ = at == nullptr;
+    if (far_failed_) return;
+    lane_.store(reinterpret_cast<Packet*>(detail::FarQueue::payload(at)), f, flag);
+    const auto* const place = reinterpret_cast<const char*>(packets(rank(), slot, writer, piece));
+    detail::give_turn(part_, at, turn,
+                      {0, Word(owner), detail::FarHeader::to_scratch,
+                       Word(place - team.scratch[rank()]), Word(bytes), 0});
   }
   CCL_HD Fragment receive(Index slot, int writer, int piece) {
     return detail::collect<1>(lane_, packets(rank(), slot, writer, piece), session_.epoch_, writer,
@@ -291,23 +322,42 @@ class Tiles {
   /// Waits for the piece of all other ranks, and reduces in the order of ranks.
   template <class R>
   CCL_HD Fragment reduce_piece(const R& reduction, Index slot, int piece, const Fragment& own) {
-    All all{};
-    if (ranks() > 1) {
-      const Index stride = Index{pieces} * Lane::tile_packets;
-      all = detail::collect_peers<MaxRanks, fewest>(lane_, packets(rank(), slot, 0, piece), stride,
-                                                    session_.epoch_, rank(), ranks(),
-                                                    session_.spin_wait_);
+    const int some = wide && ranks() > batch ? batch : ranks();
+    const All first = collect_from(0, some, slot, piece);
+    auto sum =
+        detail::CellReducer<R, Lane::words>::from_received(reduction, pick(0, 0, first, own));
+    CCL_UNROLL for (int r = 1; r < batch; ++r) {
+      if (r < some) sum.add_received(pick(0, r, first, own));
     }
-    auto sum = detail::CellReducer<R, Lane::words>::from_received(reduction, pick(0, all, own));
-    CCL_UNROLL for (int r = 1; r < MaxRanks; ++r) {
-      if (r < ranks()) sum.add_received(pick(r, all, own));
+    if constexpr (wide) {
+      CCL_ROLL for (int from = batch; from < ranks(); from += batch) {
+        const int count = ranks() - from < batch ? ranks() - from : batch;
+        const All all = collect_from(from, count, slot, piece);
+        CCL_UNROLL for (int r = 0; r < batch; ++r) {
+          if (r < count) sum.add_received(pick(from, r, all, own));
+        }
+      }
     }
     return sum.finish();
   }
-  CCL_HD Fragment pick(int r, const All& all, const Fragment& own) const {
+  /// Waits for the piece of `count` ranks from `from` on, without this one.
+  CCL_HD All collect_from(int from, int count, Index slot, int piece) {
+    const int skip = rank() >= from && rank() < from + count ? rank() - from : -1;
+    if (count == 1 && skip == 0) return {};
+    const Packet* const first = packets(rank(), slot, from, piece);
+    const Index stride = Index{pieces} * Lane::tile_packets;
+    if constexpr (wide) {
+      return detail::collect_batch<batch>(lane_, first, stride, session_.epoch_, skip, count,
+                                          session_.spin_wait_, from);
+    } else {
+      return detail::collect_peers<MaxRanks, fewest>(lane_, first, stride, session_.epoch_, skip,
+                                                     count, session_.spin_wait_);
+    }
+  }
+  CCL_HD Fragment pick(int from, int r, const All& all, const Fragment& own) const {
     Fragment f;
     CCL_UNROLL for (int w = 0; w < Lane::words; ++w) {
-      f.word[w] = r == rank() ? own.word[w] : all.of[r].word[w];
+      f.word[w] = from + r == rank() ? own.word[w] : all.of[r].word[w];
     }
     return f;
   }
@@ -317,6 +367,7 @@ class Tiles {
   Lane lane_;
   Index first_ = 0;  // bytes of the scratch before slot 0 of this launch
   Index slots_ = 0;
+  bool far_failed_ = false;  // a turn of the queue to far ranks did not come
 };
 
 }  // namespace ccl

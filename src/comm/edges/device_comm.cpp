@@ -14,6 +14,7 @@
 #include "base/field_check.hpp"
 #include "base/forks.hpp"
 #include "base/made_once.hpp"
+#include "comm/edges/far_ranks.hpp"
 #include "comm/edges/window_state.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
@@ -43,6 +44,7 @@ struct DeviceCommState {
   Communicator comm;
   std::optional<Window> window{};   // the user's, kept for the kernels
   std::optional<Window> scratch{};  // `TeamLayout`, of every rank
+  std::unique_ptr<FarRanks> far{};  // null: none
   Team team;
   LaneFailure lane_failure;  // of CPU lanes
   WaitRecord waits;          // of CPU lanes
@@ -71,15 +73,16 @@ struct Needs {
 };
 
 /// Fails if lines of LL128 to or from a peer do not arrive whole.
-Result<void> check_lines(const CommState& state, const Needs& needs) {
+Result<void> check_lines(const CommState& state, const Window& window, const Needs& needs) {
   if (!state.device.gpu || needs.ll128_bytes == 0) return {};
   const int me = state.identity.rank();
   const auto& peers = state.identity.peers();
   for (int p = 0; p < state.identity.ranks(); ++p) {
     const PeerInfo& low = peers[std::size_t(std::min(p, me))];
     const PeerInfo& high = peers[std::size_t(std::max(p, me))];
-    const int bytes =
-        p == me ? LL128::line_bytes : P2pTransport::edge_transport(low, high).line_bytes;
+    int bytes = LL128::line_bytes;
+    if (p != me) bytes = P2pTransport::edge_transport(low, high).line_bytes;
+    if (window.at(p) == nullptr) bytes = sizeof(Word);  // a copy into the memory of a GPU
     if (bytes >= LL128::line_bytes) continue;
     Error error{
         Errc::not_supported,
@@ -111,7 +114,7 @@ Result<void> check_given(const CommState& state, const Communicator& comm, const
                 fmt::format("{} has {} ranks (kernels address at most {}); split the communicator",
                             device_comm_name, state.identity.ranks(), Team::max_ranks));
   }
-  return check_lines(state, needs);
+  return check_lines(state, window, needs);
 }
 
 /// Agrees on the requirements of all ranks. Collective.
@@ -151,6 +154,21 @@ AbortWatch watch_of(CommState& state, DeviceCommState& made) {
           &made.waits, 0};
 }
 
+/// Connects the ranks whose memory is not mapped. Collective.
+Result<void> connect_far(CommState& state, DeviceCommState& made, TeamData& team) {
+  std::vector<int> peers;
+  for (int p = 0; p < team.ranks; ++p) {
+    if (team.scratch[p] == nullptr) peers.push_back(p);
+  }
+  if (team.ranks == 1) return {};
+  const FarTarget target{team.window[team.rank], team.scratch[team.rank], team.window_bytes,
+                         team.layout.bytes};
+  CCL_TRY(made.far, FarRanks::connect(state, state.rendezvous.next_composition(), peers, target));
+  team.far_ranks = int(peers.size());
+  team.queue = made.far->queue();
+  return {};
+}
+
 Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Window& window,
                                               const DeviceRequirements& needs) {
   CommState& state = *Access::state(comm);
@@ -162,7 +180,7 @@ Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Wi
   }
   auto made = std::make_shared<DeviceCommState>(comm);
   TeamData team;
-  team.layout = TeamLayout::of(needs);
+  team.layout = TeamLayout::of(needs, state.identity.ranks());
   auto memory = SharedMemory::allocate(comm, team.layout.bytes);
   if (state.identity.ranks() > 1) {
     const auto lock = state.rendezvous.lock();
@@ -170,7 +188,8 @@ Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Wi
     CCL_CHECK(all_agree(state, device_comm_name, allocated));
   }
   if (!memory) return fail(std::move(memory).error());
-  CCL_TRY(made->scratch, Window::create(comm, *memory));
+  const WindowReach reach = WindowState::of(window).reach;
+  CCL_TRY(made->scratch, Window::create(comm, *memory, reach));
   made->window = window;
   team.rank = state.identity.rank();
   team.ranks = state.identity.ranks();
@@ -182,6 +201,7 @@ Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Wi
     team.window[p] = reinterpret_cast<char*>(window.at(p));
     team.scratch[p] = reinterpret_cast<char*>(made->scratch->at(p));
   }
+  if (reach == WindowReach::near) CCL_CHECK(connect_far(state, *made, team));
   team.watch = watch_of(state, *made);
   made->team = Team{team};
   return made;
@@ -246,6 +266,7 @@ Result<void> DeviceComm::check_launch(int blocks, int resident) const {
 Result<void> DeviceComm::close() const {
   return detail::guarded(state_->comm, [&]() -> Result<void> {
     CCL_CHECK(status());
+    if (state_->far) CCL_CHECK(state_->far->finish());
     return state_->scratch->close();
   });
 }

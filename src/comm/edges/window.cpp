@@ -36,6 +36,7 @@ struct Part {
   Word address = 0;
   Index bytes = 0;
   int shared = 0;  // 1 for host memory with a file descriptor
+  int near = 0;    // 1 for `WindowReach::near`
 };
 
 Result<void> check_part(const CommState& state, const void* data, Index bytes) {
@@ -43,6 +44,13 @@ Result<void> check_part(const CommState& state, const void* data, Index bytes) {
   return fail(Errc::invalid_argument,
               fmt::format("rank {} gave a window {} bytes at {}; give every rank memory of its own",
                           state.identity.rank(), bytes, data));
+}
+
+/// True if no memory is mapped between this rank and `p`, because they are on different hosts.
+bool is_far(const CommState& state, int p) {
+  const PeerInfo& self = state.identity.peers()[std::size_t(state.identity.rank())];
+  const PeerInfo& peer = state.identity.peers()[std::size_t(p)];
+  return self.host_hash != peer.host_hash && !(state.device.gpu && same_fabric(self, peer));
 }
 
 Result<void> check_parts(const CommState& state, const std::vector<Part>& parts) {
@@ -59,13 +67,23 @@ Result<void> check_parts(const CommState& state, const std::vector<Part>& parts)
                       p, theirs.bytes, state.identity.rank(), mine.bytes);
       return fail(std::move(error));
     }
+    if (theirs.near != mine.near) {
+      const auto name = [](int near) { return near != 0 ? "near" : "all"; };
+      error.what = fmt::format(
+          "the ranks' windows reach different ranks: rank {} gave WindowReach::{}, rank {} gave "
+          "{}; "
+          "give all ranks the same",
+          p, name(theirs.near), state.identity.rank(), name(mine.near));
+      return fail(std::move(error));
+    }
     const bool apart = self.host_hash != peer.host_hash;
-    if (apart && !(state.device.gpu && same_fabric(self, peer))) {
+    if (is_far(state, p)) {
+      if (mine.near != 0) continue;
       error.code = Errc::not_supported;
       error.what = fmt::format(
           "rank {} is on {}, and this rank on another host (a window is memory that is mapped, and "
           "no NVLink domain joins the hosts); make windows on the ranks of one host, by "
-          "Communicator::split",
+          "Communicator::split, or for a DeviceComm with WindowReach::near",
           p, peer.host);
       return fail(std::move(error));
     }
@@ -98,7 +116,8 @@ class Maker {
     made_->number = Word(number_) + 1;
     std::vector<Part> parts(std::size_t(ranks), Part{});
     Part& mine = parts[std::size_t(me)];
-    mine = {reinterpret_cast<Word>(made_->base), made_->bytes, int(own_ && own_->file)};
+    mine = {reinterpret_cast<Word>(made_->base), made_->bytes, int(own_ && own_->file),
+            int(made_->reach == WindowReach::near)};
     const LocalPart shown{{state_.rendezvous.bootstrap()->secret(), number_, me},
                           {mine.address, mine.bytes}};
     const auto lock = state_.rendezvous.lock();
@@ -110,10 +129,17 @@ class Maker {
       return FieldCheck{}
           .in_range("bytes of a window", part.bytes, 1, std::numeric_limits<Index>::max())
           .flag("sharing of a window", part.shared)
+          .flag("reach of a window", part.near)
           .why();
     }));
     Result<void> so_far = check_parts(state_, parts);
-    for (int p = 0; p < ranks && so_far; ++p) so_far = find_part(parts, p);
+    for (int p = 0; p < ranks && so_far; ++p) {
+      if (is_far(state_, p)) {
+        made_->at[std::size_t(p)] = nullptr;
+      } else {
+        so_far = find_part(parts, p);
+      }
+    }
     if (state_.device.gpu) return on_gpu(so_far, parts);
     return on_host(so_far);
   }
@@ -169,7 +195,7 @@ class Maker {
     std::vector<P2pMapping> mappings(std::size_t(state_.identity.ranks()));
     std::vector<EdgeHandshake> rendezvous_points;
     for (int p = 0; p < state_.identity.ranks(); ++p) {
-      if (p == state_.identity.rank()) continue;
+      if (p == state_.identity.rank() || is_far(state_, p)) continue;
       const Edge edge = even_edge(state_, number_, p);
       const auto [low, high] = std::minmax({p, state_.identity.rank()});
       P2pMapping& mapping = mappings[std::size_t(p)];
@@ -222,7 +248,7 @@ class Maker {
       made_->holds->host.push_back(std::move(mapping));
       return {};
     };
-    const auto with = [this](int p) { return elsewhere(p); };
+    const auto with = [this](int p) { return elsewhere(p) && !is_far(state_, p); };
     static const Fd none;
     return share_memory(state_,
                         {number_, window_name, "shm", std::size_t(made_->bytes), with, take},
@@ -236,12 +262,14 @@ class Maker {
 };
 
 Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::byte* data,
-                                                 Index bytes, std::shared_ptr<SharedBlock> own) {
+                                                 Index bytes, WindowReach reach,
+                                                 std::shared_ptr<SharedBlock> own) {
   CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   auto made = left_alone_by_forks(new WindowState{comm});
   made->base = data;
   made->bytes = bytes;
+  made->reach = reach;
   made->at.assign(std::size_t(state.identity.ranks()), data);
   made->holds->own = own;
   if (state.identity.ranks() == 1) {
@@ -306,16 +334,20 @@ Index SharedMemory::bytes() const {
   return block_ ? block_->bytes : 0;
 }
 
-Result<Window> Window::create(const Communicator& comm, void* data, Index bytes) {
+Result<Window> Window::create(const Communicator& comm, void* data, Index bytes,
+                              WindowReach reach) {
   return detail::guarded(comm, [&]() -> Result<Window> {
-    CCL_TRY(auto state, detail::make_window(comm, static_cast<std::byte*>(data), bytes, nullptr));
+    CCL_TRY(auto state,
+            detail::make_window(comm, static_cast<std::byte*>(data), bytes, reach, nullptr));
     return Window{std::move(state)};
   });
 }
 
-Result<Window> Window::create(const Communicator& comm, const SharedMemory& memory) {
+Result<Window> Window::create(const Communicator& comm, const SharedMemory& memory,
+                              WindowReach reach) {
   return detail::guarded(comm, [&]() -> Result<Window> {
-    CCL_TRY(auto state, detail::make_window(comm, memory.data(), memory.bytes(), memory.block()));
+    CCL_TRY(auto state,
+            detail::make_window(comm, memory.data(), memory.bytes(), reach, memory.block()));
     return Window{std::move(state)};
   });
 }

@@ -33,6 +33,7 @@ struct WindowState : std::enable_shared_from_this<WindowState> {
   Word number = 0;  // starts at 1, equal on all ranks
   std::byte* base = nullptr;
   Index bytes = 0;
+  WindowReach reach = WindowReach::all;
   std::vector<std::byte*> at;  // address of each rank's memory in this process
   struct Holds {
     std::vector<GpuBlock> gpu;

@@ -24,7 +24,10 @@ struct LaneFailure {
     no_counter,      // a counter that the team does not have
     no_slot,         // a slot that the packets do not have
     outside_window,  // bytes of a put past the end of the window of `peer`
-    misaligned       // a tile that is not at a multiple of 16 bytes
+    misaligned,      // a tile that is not at a multiple of 16 bytes
+    no_value,        // a value of a signal that is not from 1 to 2^32 - 1
+    no_blocks,       // a count of other than 1 to all blocks of the launch
+    few_ranks        // `Tiles` that are compiled for fewer ranks than the team has
   };
   Word peer = 0;  // rank + 1, written last; 0: no failure
   Word step = 0;  // `late`: steps done on that wire

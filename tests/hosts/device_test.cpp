@@ -1,0 +1,185 @@
+// Kernels of CPU ranks on several hosts: the source that runs on one host runs on them, too.
+#include <ccl/algo/ring.hpp>
+#include <ccl/collective/all_reduce.hpp>
+#include <ccl/detail/lanes/host_lanes.hpp>
+#include <ccl/device/device_comm.hpp>
+#include <ccl/proto/simple.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/device_programs.hpp"
+#include "support/ranks.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+using Solo = detail::SoloLane;
+using Program = DeviceProgram<Solo>;
+using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
+constexpr int blocks = 2;
+
+Error wrong(const std::string& what) {
+  return {Errc::internal, what};
+}
+
+/// Memory, window and team of one rank.
+struct Made {
+  SharedMemory memory;
+  Window window;
+  DeviceComm device;
+  static Result<Made> create(const Communicator& comm, Index bytes,
+                             const DeviceRequirements& needs) {
+    CCL_TRY(auto memory, SharedMemory::allocate(comm, bytes));
+    CCL_TRY(auto window, Window::create(comm, memory, WindowReach::near));
+    CCL_TRY(auto device, DeviceComm::create(comm, window, needs));
+    return Made{std::move(memory), std::move(window), std::move(device)};
+  }
+};
+
+/// Random programs of two blocks, each followed by a collective of the communicator.
+Answer play_programs(const Communicator& comm, int programs) {
+  detail::crowded = true;
+  const int ranks = comm.ranks();
+  CCL_TRY(const Made made,
+          Made::create(comm, Program::window_bytes(ranks, blocks), Program::needs(ranks, blocks)));
+  CCL_TRY(const auto sums, Sums::create(comm));
+  std::atomic<long> found{0};
+  for (int n = 0; n < programs; ++n) {
+    std::vector<std::thread> threads;
+    for (int b = 0; b < blocks; ++b) {
+      threads.emplace_back([&, b] {
+        ProgramMemory memory;
+        Program program{Solo{}, made.device.team(), b, blocks, memory};
+        found += program.play(Word(unsigned(n)));
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    CCL_CHECK(made.device.status());
+    if (found > 0) return fail(wrong(fmt::format("{} results of program {}", found.load(), n)));
+    if (n % 8 != 0) continue;
+    std::vector<int> data(100, comm.rank() + n);
+    CCL_CHECK(sums(data.data(), data.data(), 100, Sum{}));
+    if (data[99] != ranks * (ranks - 1) / 2 + ranks * n) return fail(wrong("a sum"));
+  }
+  CCL_CHECK(made.device.close());
+  CCL_CHECK(made.window.close());
+  int far = 0;
+  for (int p = 0; p < ranks; ++p) far += !made.device.team().is_near(p);
+  return fmt::format("right, {} far", far);
+}
+
+std::vector<std::string> all(int ranks, const std::string& text) {
+  return std::vector<std::string>(std::size_t(ranks), text);
+}
+std::vector<std::string> said(int ranks, std::vector<std::string> texts) {
+  texts.resize(std::size_t(ranks));
+  return texts;
+}
+
+/// Kernel that puts up to several slots to the other rank. Returns what is wrong.
+std::string put_much(const Team& team, Index most) {
+  TeamSession session{Solo{}, team, 0, 1};
+  const int me = team.rank(), peer = 1 - me;
+  std::vector<Word> words(std::size_t(most) + 1);
+  const auto value = [](Word round, int from, Index i) {
+    return round << 32 | Word(unsigned(from)) << 16 | Word(i);
+  };
+  for (Word round = 1; round <= 60; ++round) {
+    const Index count = round == 60 ? most : Index(round * round), half = most * Index(round % 2);
+    // A buffer that a put has read may change at once. Its bytes begin at any multiple of 8.
+    Word* const from = words.data() + round % 2;
+    for (Index i = 0; i < count; ++i) from[i] = value(round, me, i);
+    session.put_signal(peer, half, from, count, 0, round);
+    if (!session.wait(peer, 0, round)) return "a signal";
+    const Word* const got = team.window<Word>(me) + half;
+    for (Index i = 0; i < count; ++i) {
+      if (got[i] != value(round, peer, i)) return "a word";
+    }
+    if (!session.barrier()) return "a barrier";
+  }
+  return {};
+}
+Answer put_much_on(const Communicator& comm) {
+  constexpr Index most = 5000;  // words
+  CCL_TRY(const Made made, Made::create(comm, 2 * most * Index{sizeof(Word)}, {.signals = 1}));
+  if (const auto why = put_much(made.device.team(), most); !why.empty()) return fail(wrong(why));
+  CCL_CHECK(made.device.status());
+  CCL_CHECK(made.device.close());
+  return "right";
+}
+
+/// Rank 1 does not come. Rank 0 waits for it, with more messages than the queue holds.
+Answer wait_for_nobody(const Communicator& comm) {
+  CCL_TRY(const Made made, Made::create(comm, 64, {.signals = 1}));
+  const auto wait = [&] {
+    TeamSession session{Solo{}, made.device.team(), 0, 1};
+    for (Word n = 1; n <= 500; ++n) session.signal(1, 0, n);
+    return session.wait(1, 0);
+  };
+  if (comm.rank() == 0) {
+    if (wait()) return fail(wrong("a signal of rank 1"));
+    const auto status = made.device.status();
+    if (status) return fail(wrong("no failure"));
+    return fmt::format("{} of rank {}", name(status.error().code), status.error().peer);
+  }
+  for (auto status = made.device.status();; status = made.device.status()) {
+    if (!status) return std::string{name(status.error().code)};
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("random programs of kernels are right on one, two and three hosts") {
+  for (const int ranks : {2, 4}) {
+    CHECK(said(ranks, run(
+                          ranks, [](int) { on_host("one"); },
+                          [](const Communicator& comm) { return play_programs(comm, 100); })) ==
+          all(ranks, "right, 0 far"));
+    CHECK(said(ranks, run(
+                          ranks, [](int r) { on_host(r % 2 == 0 ? "even" : "odd"); },
+                          [](const Communicator& comm) { return play_programs(comm, 100); })) ==
+          all(ranks, fmt::format("right, {} far", ranks / 2)));
+  }
+  CHECK(said(3, run(
+                    3, [](int r) { on_host(fmt::format("host {}", r)); },
+                    [](const Communicator& comm) { return play_programs(comm, 100); })) ==
+        all(3, "right, 2 far"));
+}
+
+TEST_CASE("puts to another host are whole, in order, and may be repeated at once") {
+  CHECK(said(2, run(
+                    2, [](int r) { on_host(r == 0 ? "a" : "b"); }, put_much_on)) ==
+        all(2, "right"));
+}
+
+TEST_CASE("a rank of another host that does not come is named at the deadline") {
+  const auto prepare = [](int r) { on_host(r == 0 ? "a" : "b"); };
+  CHECK(said(2, run(2, prepare, wait_for_nobody, false, -1, 0.5)) ==
+        std::vector<std::string>{"timed_out of rank 1", "timed_out"});
+}
+
+TEST_CASE("windows of ranks of several hosts say what they map") {
+  const auto prepare = [](int r) { on_host(r < 2 ? "a" : "b"); };
+  CHECK(said(3, run(3, prepare, [](const Communicator& comm) -> Answer {
+               CCL_TRY(const auto memory, SharedMemory::allocate(comm, 64));
+               const auto whole = Window::create(comm, memory);
+               if (whole || whole.error().code != Errc::not_supported) return "a whole window";
+               const auto mixed = Window::create(
+                   comm, memory, comm.rank() == 1 ? WindowReach::all : WindowReach::near);
+               if (mixed || mixed.error().code != Errc::mismatch) return "a mixed window";
+               CCL_TRY(const auto near, Window::create(comm, memory, WindowReach::near));
+               std::string mapped;
+               for (int p = 0; p < 3; ++p) mapped += near.at(p) == nullptr ? '-' : 'm';
+               CCL_CHECK(near.close());
+               return mapped;
+             })) == std::vector<std::string>{"mm-", "mm-", "--m"});
+}

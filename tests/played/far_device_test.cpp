@@ -1,0 +1,86 @@
+// Kernels of GPUs of several hosts, which no NVLink domain joins, on GPUs that are played on the
+// CPU: calls to the other hosts go through the proxy.
+#include "support/played/played_gpus.hpp"
+// Kernels come before other headers of ccl.
+#include <ccl/collective.cuh>
+#include <ccl/device.cuh>
+
+#include <string>
+#include <vector>
+
+#include "support/device_programs.hpp"
+#include "support/environment.hpp"
+#include "support/played/calls.hpp"
+#include "support/played/capture.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+namespace {
+
+constexpr int lanes = 64, blocks = 2, launches = 12, replays = 6;
+using Lanes = BlockLanes<lanes>;
+using Program = DeviceProgram<Lanes, max_unrolled_ranks, LL>;
+
+__global__ void run_program(const __grid_constant__ Team team, ProgramMemory* memory, Word seed,
+                            Word* wrong) {
+  const int block = int(blockIdx.x);
+  Program program{Lanes{}, team, block, int(gridDim.x), memory[block]};
+  const long found = program.play(seed);
+  if (found != 0) Lanes::Memory::fetch_add(wrong, Word(found));
+}
+
+/// Random programs of a rank: eagerly, and two of them in a graph.
+std::string run_rank(const played::Rank& rank, int far) {
+  const auto memory = SharedMemory::allocate(rank.comm, Program::window_bytes(rank.ranks, blocks));
+  const auto window = Window::create(rank.comm, *memory, WindowReach::near);
+  if (!window) return window.error().message();
+  const auto lines = DeviceComm::create(rank.comm, *window, {.ll128_bytes = 1024});
+  if (far > 0 && (lines || lines.error().code != Errc::not_supported)) return "no refusal";
+  const auto device = DeviceComm::create(rank.comm, *window, Program::needs(rank.ranks, blocks));
+  if (!device) return device.error().message();
+  int found = 0;
+  for (int p = 0; p < rank.ranks; ++p) found += !device->team().is_near(p);
+  if (found != far) return std::to_string(found) + " far ranks";
+  std::vector<ProgramMemory> shared(blocks);
+  Word wrong = 0;
+  const auto launch = [&](Word seed) {
+    return detail::CudaExecutor::launch_kernel(run_program, {blocks, lanes}, nullptr, rank.stream,
+                                               device->team(), shared.data(), seed, &wrong);
+  };
+  for (Word n = 0; n < launches; ++n) {
+    if (launch(n) != cudaSuccess) return "a launch failed";
+  }
+  rank.synchronize();
+  auto* const stream = played::stream_of(rank.stream);
+  if (played::Capture::begin(*stream) != CUDA_SUCCESS) return "no capture";
+  if (launch(100) != cudaSuccess || launch(101) != cudaSuccess) return "a capture failed";
+  played::Graph* captured = nullptr;
+  const auto capture = stream->capture;
+  const auto ended = capture->end(*stream, &captured);
+  const std::shared_ptr<played::Graph> graph{captured};
+  if (ended != CUDA_SUCCESS) return "the capture did not end";
+  for (int n = 0; n < replays; ++n) {
+    if (played::launch_graph(graph, rank.stream) != CUDA_SUCCESS) return "no replay";
+  }
+  rank.synchronize();
+  if (const auto status = device->status(); !status) return status.error().message();
+  if (*device->team().data().epochs() != launches + 2 * replays) return "a kernel did not run";
+  if (wrong != 0) return std::to_string(wrong) + " wrong results";
+  return played::failure_of(device->close());
+}
+
+}  // namespace
+
+TEST_CASE("random programs of kernels are right on GPUs of one host and of several") {
+  const Environment no_domain{"CCL_MNNVL_ENABLE", "0"};
+  played::install(4, 4);
+  struct Case {
+    int ranks, per_host, far;
+  };
+  for (const Case& c : {Case{2, 2, 0}, Case{2, 1, 1}, Case{4, 2, 2}}) {
+    INFO(c.ranks << " ranks, " << c.per_host << " on a host");
+    auto comms = played::create_ranks(c.ranks, c.per_host);
+    played::on_each(comms, [&](const played::Rank& rank) { return run_rank(rank, c.far); });
+  }
+}
