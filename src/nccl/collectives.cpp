@@ -1,6 +1,7 @@
 // NCCL's collectives, messages and groups.
 #include "nccl/collectives.hpp"
 
+#include <ccl/comm/log.hpp>
 #include <ccl/element/reduce_op.hpp>
 
 #include <fmt/format.h>
@@ -60,6 +61,8 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
     if (op != nullptr) {
       CCL_TRY(call.op, op_of(*member, *op, call.type));
     }
+    const std::uint64_t number = member->count_call();
+    if (log_enabled(LogLevel::info, LogPart::coll)) member->logged().log_call(call, number);
     return Group::of_this_thread().submit(std::move(member), call);
   });
 }

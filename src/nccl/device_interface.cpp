@@ -1,5 +1,7 @@
 // Host functions of NCCL's device interface: what ranks are and where their memory is. Kernels
 // cannot use it, so what only they need is refused by name.
+#include <ccl/detail/runtime/settings.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -87,10 +89,13 @@ Result<void> query(ncclComm_t comm, ncclCommProperties_t* properties) {
     return fail(Errc::invalid_usage,
                 "props was not begun with NCCL_COMM_PROPERTIES_INITIALIZER; begin it so");
   }
-  if (properties->version > NCCL_VERSION_CODE) {
-    return fail(Errc::invalid_usage,
-                fmt::format("props is of version {}, and this library has NCCL's interface {}",
-                            properties->version, NCCL_VERSION_CODE));
+  CCL_TRY(const bool checks, setting_flag("ENABLE_VERSION_CHECK"));
+  if (checks && properties->version > NCCL_VERSION_CODE) {
+    return fail(
+        Errc::invalid_usage,
+        fmt::format("props is of version {}, and this library has NCCL's interface {}; build "
+                    "the program for that, or set NCCL_ENABLE_VERSION_CHECK=0",
+                    properties->version, NCCL_VERSION_CODE));
   }
   CCL_TRY(const auto member, member_of(comm));
   CCL_TRY(const auto ready, member->ready());

@@ -67,7 +67,9 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
       return fail(std::move(operations).error());
     }
     std::unique_ptr<Operations> around;
-    if (operations) around = profiled(*std::move(operations), comm, family_, config.name);
+    if (operations) {
+      around = log_choices(profiled(*std::move(operations), comm, family_, config.name));
+    }
     const std::lock_guard lock{mutex_};
     operations_ = std::move(around);
     return {};
@@ -154,6 +156,17 @@ void Member::run_deferred() {
   }
   deferring_ = false;
   deferred_ended_.notify_all();
+}
+
+LoggedRank Member::logged() const {
+  LoggedRank mine{.handle = handle_, .device = device};
+  const std::lock_guard lock{mutex_};
+  mine.id = std::hash<std::string>{}(family_);
+  if (!comm_) return mine;
+  mine.rank = comm_->rank();
+  mine.ranks = comm_->ranks();
+  if (created_) mine.bus_id = comm_->peer(mine.rank).bus_id;
+  return mine;
 }
 
 bool Member::is_busy() const {
@@ -427,6 +440,7 @@ std::string Member::next_family(const std::string& how) {
 ncclComm_t new_handle(std::shared_ptr<Member> member) {
   const std::lock_guard lock{handles().mutex};
   ncclComm& handle = handles().all.emplace_back();
+  member->handle_ = &handle;
   handle.member = std::move(member);
   return &handle;
 }

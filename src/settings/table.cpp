@@ -62,6 +62,9 @@ constexpr std::array table{
     Setting{"DUMP_DIR", text, "", false,
             "folder in which each rank writes its flight record when its communicator fails, and "
             "on the signal of CCL_REPORT_SIGNAL; empty: none"},
+    Setting{"ENABLE_VERSION_CHECK", flag, "1", nccl,
+            "0: libnccl.so.2 answers ncclCommQueryProperties also for programs that were built for "
+            "a later version of NCCL"},
     Setting{"ENCRYPTION", word, "OFF", false,
             "protection of messages between ranks and of TCP data, the same on all ranks: "
             "integrity: what is altered, repeated or left out on the way ends the connection; "
