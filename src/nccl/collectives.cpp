@@ -12,14 +12,13 @@
 
 #include "nccl/abi/call_config.hpp"
 #include "nccl/abi/config.hpp"
+#include "nccl/abi/types.hpp"
 #include "nccl/api.hpp"
 
 namespace ccl::detail::nccl {
 
 Result<DataType> type_of(ncclDataType_t type) {
-  using enum DataType;
-  constexpr std::array types{int8,    uint8,   int32,   uint32,   int64,       uint64,
-                             float16, float32, float64, bfloat16, float8_e4m3, float8_e5m2};
+  constexpr auto& types = nccl_types;
   if (int(type) >= 0 && int(type) < int(types.size())) return types[std::size_t(type)];
   return fail(Errc::invalid_argument,
               fmt::format("there is no type {}; there are 0 to {}", int(type), types.size() - 1));
@@ -31,8 +30,7 @@ namespace {
 constexpr std::size_t max_bytes = std::size_t{1} << 47;
 
 Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
-  constexpr std::array<const char*, ncclNumOps> names{"sum", "prod", "max", "min", "avg"};
-  if (int(op) >= 0 && int(op) < ncclNumOps) return RedOp{names[std::size_t(op)]};
+  if (int(op) >= 0 && int(op) < ncclNumOps) return RedOp{nccl_ops[std::size_t(op)]};
   return member.scaling(int(op) - ncclNumOps, type);
 }
 

@@ -61,6 +61,8 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<void> status() const;
   /// Description of the rank for the log. A communicator that is not created has no ranks yet.
   LoggedRank logged() const;
+  /// The communicator of the real NCCL, for what ccl cannot do; null: there is none (yet).
+  std::shared_ptr<RealRank> real() const;
   /// Number of calls before this one, for the log.
   std::uint64_t count_call() { return calls_made_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -148,6 +150,7 @@ class Member : public std::enable_shared_from_this<Member> {
   mutable std::mutex mutex_;                // guards the members below
   std::optional<Communicator> comm_;        // set before it is ready
   std::unique_ptr<Operations> operations_;  // null if the communicator failed earlier
+  std::shared_ptr<RealRank> real_;
   std::unique_ptr<RowCalls> rows_;          // null before the first call
   std::optional<Result<void>> created_;
   bool left_ = false, aborted_ = false, revoked_ = false, suspended_ = false;

@@ -15,10 +15,11 @@
 #include "base/call_bounds.hpp"
 #include "choose/only_selected.hpp"
 #include "comm/peer_waits.hpp"
+#include "nccl/abi/common_settings.hpp"
 #include "nccl/abi/config.hpp"
-#include "nccl/abi/determinism.hpp"
 #include "nccl/contents.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/fallback/rank.hpp"
 #include "nccl/plug_in/tuner.hpp"
 #include "nccl/reduce.hpp"
 
@@ -28,6 +29,11 @@ namespace {
 template <class T, class... Ts>
 constexpr bool listed(ccl::Types<Ts...>) {
   return (std::is_same_v<T, Ts> || ...);
+}
+
+template <class... Fs>
+bool named(ccl::Reductions<Fs...>, std::string_view name) {
+  return ((name == Fs::name) || ...);
 }
 
 /// Logs once for a process that a result is left to chance, as NCCL leaves it.
@@ -88,6 +94,14 @@ class Made : public Operations {
     CCL_CHECK(run_plain(call));
     if (call.options == nullptr || call.options->started == nullptr) return {};
     return record(call.options->started, call.stream);
+  }
+
+  bool has_code(const Call& call) const override {
+    const bool reduces = call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter ||
+                         call.kind == Kind::reduce;
+    if (!reduces) return true;
+    return named(Reductions{}, call.op.name()) &&
+           with_type(call.type, []<class T>(TypeTag<T>) { return listed<T>(Types{}); });
   }
 
   Result<Choice> choice(const Call& call) override {
@@ -282,9 +296,12 @@ class Made : public Operations {
       if constexpr (listed<T>(Types{})) {
         return nccl::reduce<Op, Algo, T>(*one, call);
       } else {
-        return fail(Errc::not_supported,
-                    fmt::format("there is no code for {} of {}; build with CCL_NCCL_TYPES=all",
-                                Op::name, name(call.type)));
+        return fail(
+            Errc::not_supported,
+            fmt::format(
+                "there is no code for {} of {}; build with CCL_NCCL_TYPES=all, or name NVIDIA's "
+                "library with CCL_NCCL_FALLBACK",
+                Op::name, name(call.type)));
       }
     });
   }
@@ -336,10 +353,17 @@ class Made : public Operations {
 }  // namespace
 
 Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm) {
-  CCL_TRY(const bool deterministic, wants_one_order(comm));
-  auto made = std::make_unique<Made>(comm, deterministic);
+  const auto library = real_nccl();
+  if (!library) log_warn(LogPart::init, "{}", library.error().what);
+  CCL_TRY(const auto common, common_settings(comm, library && *library != nullptr));
+  auto made = std::make_unique<Made>(comm, common.one_order);
   CCL_CHECK(made->get<SendRecv>());
-  return tuned(std::move(made), comm);
+  std::shared_ptr<RealRank> real;
+  if (common.fallback) {
+    CCL_TRY(real, RealRank::create(comm, **library));
+  }
+  CCL_TRY(auto operations, tuned(std::move(made), comm));
+  return with_fallback(std::move(operations), std::move(real));
 }
 
 }  // namespace ccl::detail::nccl

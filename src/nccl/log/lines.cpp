@@ -12,7 +12,7 @@
 
 #include "base/log_style.hpp"
 #include "base/text.hpp"
-#include "nccl/abi/abi.hpp"
+#include "nccl/abi/types.hpp"
 #include "nccl/device/devices.hpp"
 
 namespace ccl::detail::nccl {
@@ -29,18 +29,6 @@ const char* function_of(Kind kind) {
       "AllReduce", "ReduceScatter", "Reduce",  "AllGather", "Broadcast",
       "AlltoAll",  "Gather",        "Scatter", "Send",      "Recv"};
   return names[std::size_t(kind)];
-}
-
-int number_of(DataType type) {
-  using enum DataType;
-  constexpr std::array types{int8,    uint8,   int32,   uint32,   int64,       uint64,
-                             float16, float32, float64, bfloat16, float8_e4m3, float8_e5m2};
-  return int(std::ranges::find(types, type) - types.begin());
-}
-
-int number_of(const RedOp& op) {
-  constexpr std::array<std::string_view, ncclNumOps> names{"sum", "prod", "max", "min", "avg"};
-  return int(std::ranges::find(names, op.name()) - names.begin());
 }
 
 class Chosen final : public Operations {
@@ -88,8 +76,8 @@ void LoggedRank::log_call(const Call& call, std::uint64_t number) const {
   const std::string text = fmt::format(
       "{}: opCount {:x} sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} "
       "[nranks={}] stream {}",
-      function_of(call.kind), number, call.send, call.recv, call.count, number_of(call.type),
-      reduces ? number_of(call.op) : 0, call.root, handle, ranks,
+      function_of(call.kind), number, call.send, call.recv, call.count, int(nccl_type(call.type)),
+      reduces ? int(nccl_op(call.op.name())) : 0, call.root, handle, ranks,
       static_cast<const void*>(call.stream));
   log_as_nccl(LogLevel::info, LogPart::coll, text);
 }
