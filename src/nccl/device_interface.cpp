@@ -202,7 +202,15 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* prop
   });
 }
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* wants, void* made) {
-  return of_comm(comm, &RealNccl::DevCommCreate, "ncclDevCommCreate", device_code, wants, made);
+  return answer_in_group([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto real, real_of(comm));
+    if (real == nullptr) return absent(device_code);
+    CCL_TRY(auto member, member_of(comm));
+    return Group::of_this_thread().submit(std::move(member), [=] {  // waits for the other ranks
+      return real->call(real->library().DevCommCreate, "ncclDevCommCreate", real->comm(), wants,
+                        made);
+    });
+  });
 }
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void* made) {
   return of_comm(comm, &RealNccl::DevCommDestroy, "ncclDevCommDestroy", device_code, made);

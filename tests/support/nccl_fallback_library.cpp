@@ -13,31 +13,35 @@
 
 namespace {
 
-struct Meeting {
-  explicit Meeting(int ranks) : all{ranks}, send(std::size_t(ranks)), scale(std::size_t(ranks)) {}
+struct Rendezvous {
+  explicit Rendezvous(int ranks)
+      : all{ranks}, send(std::size_t(ranks)), scale(std::size_t(ranks)) {}
   std::barrier<> all;
   std::vector<const double*> send;
   std::vector<double> scale;  // of each rank's values
 };
 std::mutex mutex;
-std::map<std::string, std::shared_ptr<Meeting>> meetings;  // by id
-std::map<std::string, int> counts;                         // of calls
-std::map<int, double> scalars;                             // by number of the reduction
+std::map<std::string, std::shared_ptr<Rendezvous>> all_rendezvous;  // by id
+std::map<std::string, int> counts;                                  // of calls
+std::map<int, double> scalars;                                      // by number of the reduction
+
+constexpr int collective = 7;  // a request of a device communicator that waits for all ranks
 
 int count(const char* what, int more = 1) {
   const std::lock_guard lock{mutex};
   return counts[what] += more;
 }
 
-/// Reduces `n` values from `first` on, of which this rank gets the result if it `takes` it.
+/// Reduces `n` values from `first` on, of which this rank gets the result if it `receives` it.
 ncclResult_t reduce(ncclComm_t comm, const void* send, void* recv, std::size_t first, std::size_t n,
-                    ncclDataType_t type, int op, bool takes);
+                    ncclDataType_t type, int op, bool receives);
 
 }  // namespace
 
 struct ncclComm {
   int rank, ranks;
-  std::shared_ptr<Meeting> meeting;
+  std::shared_ptr<Rendezvous> rendezvous;
+  int asked = 0;
 };
 struct ncclWindow_vidmem {
   char* memory;
@@ -45,10 +49,10 @@ struct ncclWindow_vidmem {
 
 namespace {
 ncclResult_t reduce(ncclComm_t comm, const void* send, void* recv, std::size_t first, std::size_t n,
-                    ncclDataType_t type, int op, bool takes) {
+                    ncclDataType_t type, int op, bool receives) {
   count("reduction");
   if (type != ncclFloat64) return ncclInvalidArgument;
-  Meeting& all = *comm->meeting;
+  Rendezvous& all = *comm->rendezvous;
   const auto me = std::size_t(comm->rank);
   {
     const std::lock_guard lock{mutex};
@@ -64,7 +68,7 @@ ncclResult_t reduce(ncclComm_t comm, const void* send, void* recv, std::size_t f
     }
   }
   all.all.arrive_and_wait();
-  if (takes) std::memcpy(recv, result.data(), n * sizeof(double));
+  if (receives) std::memcpy(recv, result.data(), n * sizeof(double));
   return ncclSuccess;
 }
 }  // namespace
@@ -87,14 +91,25 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memcpy(id->internal, text.data(), text.size());
   return ncclSuccess;
 }
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  const char* const fails = std::getenv("FAKE_NCCL_FAILS");
-  if (fails != nullptr && std::atoi(fails) == rank) return ncclSystemError;
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (config->size != 40 || config->blocking != 0) return ncclInvalidArgument;
   const std::lock_guard lock{mutex};
-  auto& meeting = meetings[id.internal];
-  if (meeting == nullptr) meeting = std::make_shared<Meeting>(ranks);
-  *comm = new ncclComm{rank, ranks, meeting};
+  auto& rendezvous = all_rendezvous[id.internal];
+  if (rendezvous == nullptr) rendezvous = std::make_shared<Rendezvous>(ranks);
+  *comm = new ncclComm{rank, ranks, rendezvous};
   ++counts["communicators"];
+  return ncclInProgress;
+}
+// FAKE_NCCL_FAILS and FAKE_NCCL_HANGS name the rank whose creation does so.
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const auto is = [&](const char* variable) {
+    const char* const rank = std::getenv(variable);
+    return rank != nullptr && std::atoi(rank) == comm->rank;
+  };
+  *state = is("FAKE_NCCL_FAILS")                         ? ncclSystemError
+           : is("FAKE_NCCL_HANGS") || comm->asked++ == 0 ? ncclInProgress
+                                                         : ncclSuccess;
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -164,6 +179,7 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* prop
 }
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* wants, void* made) {
   if (wants == nullptr) return ncclInvalidArgument;
+  if (*static_cast<const int*>(wants) == collective) comm->rendezvous->all.arrive_and_wait();
   *static_cast<int*>(made) = 100 + comm->rank;
   return ncclSuccess;
 }

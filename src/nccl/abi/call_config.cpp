@@ -61,7 +61,7 @@ ChannelBounds blocks_of(const ncclCollConfig_t& all) {
   ChannelBounds bounds;
   if (all.minCTAs >= 1) bounds.least = all.minCTAs;
   if (all.maxCTAs >= 1) bounds.most = all.maxCTAs;
-  if (!bounds.most && all.CTAPolicy != unset) bounds.most = most_blocks_by(all.CTAPolicy);
+  if (!bounds.most && all.CTAPolicy != unset) bounds.most = max_blocks_by(all.CTAPolicy);
   return bounds;
 }
 

@@ -162,7 +162,7 @@ Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* 
   take(all.minCTAs, "MIN_CTAS", wanted.min_channels);
   take(all.maxCTAs, "MAX_CTAS", wanted.max_channels);
   if (all.CTAPolicy != unset && !wanted.max_channels && !setting_given("MAX_CTAS")) {
-    wanted.max_channels = most_blocks_by(all.CTAPolicy);
+    wanted.max_channels = max_blocks_by(all.CTAPolicy);
     if (wanted.max_channels) {
       wanted.max_channels = std::max(*wanted.max_channels, wanted.min_channels.value_or(1));
     }

@@ -33,7 +33,7 @@ void copy_known(Config& all, const Config& given) {
 }
 
 /// Returns the most blocks of a launch by NCCL's policy; nothing if it does not limit them.
-inline std::optional<int> most_blocks_by(int policy) {
+inline std::optional<int> max_blocks_by(int policy) {
   constexpr int efficient_blocks = default_max_blocks / 2;
   if ((policy & NCCL_CTA_POLICY_EFFICIENCY) != 0) return efficient_blocks;
   return {};

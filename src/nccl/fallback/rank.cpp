@@ -6,8 +6,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "base/fork_mutex.hpp"
@@ -74,7 +77,7 @@ class WithFallback final : public Operations {
 Result<std::shared_ptr<RealRank>> RealRank::create(const Communicator& comm,
                                                    const RealNccl& library) {
   CommState& state = *Access::state(comm);
-  std::shared_ptr<RealRank> made{new RealRank{library, comm.device()}};
+  std::shared_ptr<RealRank> made{new RealRank{library, comm}};
   std::vector<RealPart> all(std::size_t(comm.ranks()));
   RealPart& mine = all[std::size_t(comm.rank())];
   mine.version = library.version;
@@ -95,11 +98,7 @@ Result<std::shared_ptr<RealRank>> RealRank::create(const Communicator& comm,
   if (done) done = check_versions(all);
   done = agree("the id of NCCL's communicator");
   if (done) {
-    const OnDevice here{made->device_};
-    ncclComm_t real = nullptr;
-    done = library.check(library.CommInitRank(&real, comm.ranks(), all[0].id, comm.rank()),
-                         "ncclCommInitRank", nullptr);
-    made->comm_ = real;
+    done = made->join(all[0].id);
     done = agree("NCCL's communicator");
   }
   if (done) return made;
@@ -107,6 +106,48 @@ Result<std::shared_ptr<RealRank>> RealRank::create(const Communicator& comm,
   CCL_CHECK(comm.status());
   log_warn(LogPart::init, "no rank of the communicator falls back to NCCL: {}", done.error().what);
   return std::shared_ptr<RealRank>{};
+}
+
+RealRank::RealRank(const RealNccl& library, const Communicator& beside)
+    : library_{library},
+      beside_{beside},
+      device_{beside.device()},
+      limit_s_{Access::state(beside)->limits.timeout_s} {}
+
+// Not blocking, so that no wait is longer than ccl's. Any version since 2.17 takes this structure.
+Result<void> RealRank::join(const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.size = offsetof(ncclConfig_t, splitShare);
+  config.version = 21700;
+  config.blocking = 0;
+  const OnDevice here{device_};
+  ncclComm_t real = nullptr;
+  const auto begun =
+      library_.CommInitRankConfig(&real, beside_.ranks(), id, beside_.rank(), &config);
+  comm_ = real;
+  // Half of the time in which the other ranks wait for this one's result.
+  const double limit_s = Access::state(beside_)->limits.init_timeout_s / 2;
+  return finish(begun, "ncclCommInitRankConfig", limit_s);
+}
+
+Result<void> RealRank::finish(ncclResult_t code, const char* name, double limit_s) const {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  for (;;) {
+    const ncclComm_t comm = comm_;
+    if (code != ncclInProgress) return library_.check(code, name, comm);
+    if (comm == nullptr) return fail(Errc::aborted, fmt::format("{} was aborted", name));
+    if (limit_s > 0 && Clock::now() - begin > std::chrono::duration<double>(limit_s)) {
+      return fail(Errc::timed_out,
+                  fmt::format("{} of the NCCL that CCL_NCCL_FALLBACK names has not ended in {} s; "
+                              "its own log may say why (NCCL_DEBUG=INFO)",
+                              name, limit_s));
+    }
+    CCL_CHECK(beside_.status());
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    const auto asked = library_.CommGetAsyncError(comm, &code);
+    if (asked != ncclSuccess) code = asked;
+  }
 }
 
 RealRank::~RealRank() {
@@ -117,7 +158,9 @@ void RealRank::end_by(ncclResult_t (*how)(ncclComm_t)) {
   const ncclComm_t comm = comm_.exchange(nullptr);
   if (comm == nullptr) return;
   const OnDevice here{device_};
-  if (auto ended = library_.check(how(comm), "the end of its communicator", nullptr); !ended) {
+  const auto code = how(comm);  // which NCCL may finish behind the call
+  if (code == ncclInProgress) return;
+  if (auto ended = library_.check(code, "the end of a communicator", nullptr); !ended) {
     log_warn(LogPart::init, "{}", ended.error().what);
   }
 }

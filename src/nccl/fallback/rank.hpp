@@ -34,7 +34,7 @@ class RealRank {
     if (function == nullptr) return lacks(name);
     CCL_CHECK(check_may_wait());
     const OnDevice here{device_};
-    return library_.check(function(args...), name, comm_);
+    return finish(function(args...), name, limit_s_);
   }
   /// Runs a reduction.
   Result<void> reduce(const Call& call) const;
@@ -44,12 +44,18 @@ class RealRank {
   void abort();
 
  private:
-  RealRank(const RealNccl& library, int device) : library_{library}, device_{device} {}
+  RealRank(const RealNccl& library, const Communicator& beside);
+  /// Waits until a call is done: at most `limit_s` seconds (0: no limit), and no longer than ccl's
+  /// communicator is well.
+  Result<void> finish(ncclResult_t code, const char* name, double limit_s) const;
+  Result<void> join(const ncclUniqueId& id);
   void end_by(ncclResult_t (*how)(ncclComm_t));
   Result<void> lacks(const char* name) const;
 
   const RealNccl& library_;
+  const Communicator beside_;
   const int device_;
+  const double limit_s_;                   // of a call
   std::atomic<ncclComm_t> comm_{nullptr};  // null: it has ended
 };
 

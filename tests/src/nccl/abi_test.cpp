@@ -681,14 +681,15 @@ TEST_CASE("lines that tools look for in NCCL's log are there") {
   const std::string text{std::istreambuf_iterator<char>{file}, {}};
   ::unlink(path.c_str());
   INFO(text);
-  const auto has = [&](const char* line) { return std::regex_search(text, std::regex{line}); };
+  const auto contains = [&](const char* line) { return std::regex_search(text, std::regex{line}); };
   const char* const of_rank =
       ":[0-9]+:[0-9]+ .-1. NCCL INFO ncclCommInitRankConfig comm 0x[0-9a-f]+ rank 0 nranks [0-9]+ "
       "cudaDev -1 nvmlDev -1 busId 0 commId 0x[0-9a-f]+ - Init (START|COMPLETE)";
-  CHECK(has(of_rank));
+  CHECK(contains(of_rank));
   CHECK(
       has("NCCL INFO AllReduce: opCount 0 sendbuff 0x[0-9a-f]+ recvbuff 0x[0-9a-f]+ count 1 "
           "datatype 7 op 2 root 0 comm 0x[0-9a-f]+ .nranks=[0-9]+. stream "));
-  CHECK(has("NCCL INFO AllReduce: 4 Bytes -> Algo [A-Z0-9]+ proto [A-Z0-9]+ channel.Lo..Hi.=.0.."));
-  CHECK(has("NCCL INFO comm 0x[0-9a-f]+ rank 0 nranks .* - Destroy COMPLETE"));
+  CHECK(contains(
+      "NCCL INFO AllReduce: 4 Bytes -> Algo [A-Z0-9]+ proto [A-Z0-9]+ channel.Lo..Hi.=.0.."));
+  CHECK(contains("NCCL INFO comm 0x[0-9a-f]+ rank 0 nranks .* - Destroy COMPLETE"));
 }
