@@ -14,6 +14,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/io/line_queue.hpp"
+#include "base/log_style.hpp"
 #include "base/made_once.hpp"
 #include "base/text.hpp"
 #include "base/thread.hpp"
@@ -220,17 +221,38 @@ std::string_view part_name(LogPart part) {
   return "ALL";
 }
 
-void write_line(LogLevel level, LogPart part, std::string_view text) {
+/// Function that returns the thread's device; set if lines begin as those of NCCL.
+std::atomic<int (*)()> device_of_nccl{nullptr};
+
+/// Beginning of a line. `whose` is empty in texts of NCCL, which name their rank themselves.
+std::string begin_line(LogLevel level, std::string_view host, std::string_view whose) {
+  const std::string_view name = level_names[size_t(level)];
+  const auto device = device_of_nccl.load(std::memory_order_acquire);
+  if (device == nullptr) {
+    std::string line = fmt::format("{}:{} ", host, ::getpid());
+    if (thread_rank >= 0) line += fmt::format("rank {} ", thread_rank);
+    return line + fmt::format("{} {}", name, whose);
+  }
+  if (level == LogLevel::version && whose.empty()) return {};
+  return fmt::format("{}:{}:{} [{}] NCCL {} {}", host.substr(0, host.find('.')), ::getpid(),
+                     ::gettid(), device(), name, whose);
+}
+
+void write_line(LogLevel level, std::string_view whose, std::string_view text) {
   static constinit detail::MadeOnce<const std::string> known;
   const std::string& host =
       known.get([] { return std::make_unique<const std::string>(detail::host_name()); });
-  std::string line = fmt::format("{}:{} ", host, ::getpid());
-  if (thread_rank >= 0) line += fmt::format("rank {} ", thread_rank);
-  line += fmt::format("{} {} ", level_names[size_t(level)], part_name(part));
+  std::string line = begin_line(level, host, whose);
   for (const char c : text) line += c == '\n' ? ' ' : c;  // one event, one line
+  if (!whose.empty() && thread_rank >= 0 && device_of_nccl.load(std::memory_order_relaxed)) {
+    line += fmt::format(" (rank {})", thread_rank);
+  }
   line += '\n';
   // One write: lines of other processes cannot interleave.
-  put_line(state(), line, fmt::format("{}:{} WARN INIT ", host, ::getpid()));
+  put_line(state(), line, begin_line(LogLevel::warn, host, "INIT "));
+}
+void write_line(LogLevel level, LogPart part, std::string_view text) {
+  write_line(level, fmt::format("{} ", part_name(part)), text);
 }
 
 }  // namespace
@@ -261,6 +283,15 @@ void detail::log_formatted(LogLevel level, LogPart part, fmt::string_view text,
   if (!detail::completes([&] { write_line(level, part, fmt::vformat(text, args)); })) {
     lose_log_line();
   }
+}
+
+void detail::use_nccl_log_style(int (*device)()) noexcept {
+  device_of_nccl.store(device, std::memory_order_release);
+}
+
+void detail::log_as_nccl(LogLevel level, LogPart part, std::string_view text) noexcept {
+  if (!log_enabled(level, part)) return;
+  if (!detail::completes([&] { write_line(level, "", text); })) lose_log_line();
 }
 
 void lose_log_line() noexcept {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/call_bounds.hpp"
 #include "base/made_once.hpp"
 #include "comm/observe/call_counters.hpp"
 #include "comm/state.hpp"
@@ -102,6 +103,7 @@ Result<Plans> with_channels(const Communicator& comm, const Result<Plans>& plans
     } else if (!state.device.gpu) {  // on a GPU the settings limit blocks: see `Launch::on_device`
       plan.channels = std::min(plan.channels, state.limits.bounds.most.value_or(plan.channels));
       plan.channels = std::max(plan.channels, state.limits.bounds.least.value_or(plan.channels));
+      plan.channels = CallBounds::within(plan.channels);
     }
     CCL_CHECK(check_plan(comm, plan));
   }

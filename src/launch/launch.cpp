@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/call_bounds.hpp"
 #include "base/exceptions.hpp"
 #include "comm/lane_checks.hpp"
 #include "comm/observe/failure_dump.hpp"
@@ -190,8 +191,9 @@ Result<void> Launch::on_device(Stream stream, std::shared_ptr<void> keep) {
   if (order.is_capturing() && state.observers.recorder()) {
     state.observers.recorder()->keep(call_.info().ticket);
   }
-  target_ = {state.identity.config().device, stream.cuda(), state.device.max_blocks,
-             state.device.order->share(), connections().plan().channel_bytes};
+  target_ = {state.identity.config().device, stream.cuda(),
+             CallBounds::at_most(state.device.max_blocks), state.device.order->share(),
+             connections().plan().channel_bytes};
   return {};
 }
 

@@ -1,6 +1,7 @@
 // NCCL's collectives, messages and groups.
 #include "nccl/collectives.hpp"
 
+#include <ccl/comm/log.hpp>
 #include <ccl/element/reduce_op.hpp>
 
 #include <fmt/format.h>
@@ -11,14 +12,13 @@
 
 #include "nccl/abi/call_config.hpp"
 #include "nccl/abi/config.hpp"
+#include "nccl/abi/types.hpp"
 #include "nccl/api.hpp"
 
 namespace ccl::detail::nccl {
 
 Result<DataType> type_of(ncclDataType_t type) {
-  using enum DataType;
-  constexpr std::array types{int8,    uint8,   int32,   uint32,   int64,       uint64,
-                             float16, float32, float64, bfloat16, float8_e4m3, float8_e5m2};
+  constexpr auto& types = nccl_types;
   if (int(type) >= 0 && int(type) < int(types.size())) return types[std::size_t(type)];
   return fail(Errc::invalid_argument,
               fmt::format("there is no type {}; there are 0 to {}", int(type), types.size() - 1));
@@ -30,8 +30,7 @@ namespace {
 constexpr std::size_t max_bytes = std::size_t{1} << 47;
 
 Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
-  constexpr std::array<const char*, ncclNumOps> names{"sum", "prod", "max", "min", "avg"};
-  if (int(op) >= 0 && int(op) < ncclNumOps) return RedOp{names[std::size_t(op)]};
+  if (int(op) >= 0 && int(op) < ncclNumOps) return RedOp{nccl_ops[std::size_t(op)]};
   return member.scaling(int(op) - ncclNumOps, type);
 }
 
@@ -60,6 +59,8 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
     if (op != nullptr) {
       CCL_TRY(call.op, op_of(*member, *op, call.type));
     }
+    const std::uint64_t number = member->count_call();
+    if (log_enabled(LogLevel::info, LogPart::coll)) member->logged().log_call(call, number);
     return Group::of_this_thread().submit(std::move(member), call);
   });
 }

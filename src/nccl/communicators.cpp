@@ -194,24 +194,34 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
     CCL_TRY(const auto member, member_of(comm));
+    const LoggedRank rank = member->logged();
+    rank.log_stage("", "Destroy START");
     // The program may leave at once: nobody can ask for the end of one that does not block.
     const auto held = member->blocking ? nullptr : hold_exit();
     // A communicator that is still being created stays, and can be aborted.
     if (member->created()) CCL_CHECK(take_from(comm));
     if (member->is_revoked()) member->abandon();
     if (!member->created()) return member->end(EndWaits::own_work);
+    const auto end = [rank](Member& whose) -> ccl::Result<void> {
+      CCL_CHECK(whose.end(EndWaits::own_work));
+      rank.log_stage("", "Destroy COMPLETE");
+      return {};
+    };
     if (!member->blocking) {
-      return member->defer([held, member] { return member->end(EndWaits::own_work); });
+      return member->defer([held, member, end] { return end(*member); });
     }
     member->wait_deferred();
-    return member->end(EndWaits::own_work);
+    return end(*member);
   });
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     if (comm == nullptr) return {};
     CCL_TRY(auto member, take_from(comm));
+    const LoggedRank rank = member->logged();
+    rank.log_stage("", "Abort START");
     member->abort();
+    rank.log_stage("", "Abort COMPLETE");
     Group::of_this_thread().release(std::move(member));
     return {};
   });

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/fork_mutex.hpp"
+#include "base/log_style.hpp"
 #include "base/made_once.hpp"
 #include "nccl/api.hpp"
 #include "nccl/device/devices.hpp"
@@ -77,17 +78,8 @@ namespace {
 void log_version(int rank) {
   static std::atomic<bool> logged{false};
   if (rank != 0 || !setting_given("DEBUG") || logged.exchange(true)) return;
-  log(LogLevel::version, LogPart::init, "NCCL version {}.{}.{} by ccl", NCCL_MAJOR, NCCL_MINOR,
-      NCCL_PATCH);
-}
-
-/// The line of NCCL's log that tools look for.
-void log_complete(const Member& whose) {
-  const auto comm = whose.ready();
-  if (!comm) return;
-  log_info(LogPart::init, "comm {} rank {} nranks {} cudaDev {} commId 0x{:x} - Init COMPLETE",
-           static_cast<const void*>(&whose), comm->rank(), comm->ranks(), comm->device(),
-           std::hash<std::string>{}(whose.family()));
+  log_as_nccl(LogLevel::version, LogPart::init,
+              fmt::format("NCCL version {}.{}.{} by ccl", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH));
 }
 
 }  // namespace
@@ -98,7 +90,7 @@ Result<void> bring_up(Member& whose, const std::function<Result<Communicator>()>
 }
 
 Result<void> complete(Member& whose) {
-  log_complete(whose);
+  whose.logged().log_stage("ncclCommInitRankConfig", "Init COMPLETE");
   return whose.config.early_signals ? whose.make_signals() : Result<void>{};
 }
 
@@ -123,6 +115,10 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
       device, wanted, is_fixed ? family_of(*fixed, rank) : ids.front().to_string());
   *comm = new_handle(member);
   Member& whose = *member;
+  LoggedRank starts = whose.logged();
+  starts.rank = rank;
+  starts.ranks = ranks;
+  starts.log_stage("ncclCommInitRankConfig", "Init START");
   wanted.blocking = false;  // the member waits
   return Group::of_this_thread().submit(std::move(member), [=, &whose] {
     return bring_up(whose, [&]() -> Result<Communicator> {

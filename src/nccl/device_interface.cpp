@@ -1,5 +1,7 @@
 // Host functions of NCCL's device interface: what ranks are and where their memory is. Kernels
-// cannot use it, so what only they need is refused by name.
+// cannot use it, so what only they need goes to the real NCCL, or is refused by name.
+#include <ccl/detail/runtime/settings.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,21 +12,61 @@
 #include "nccl/abi/config.hpp"
 #include "nccl/abi/device_abi.hpp"
 #include "nccl/api.hpp"
+#include "nccl/fallback/rank.hpp"
 #include "nccl/windows.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
 
-ncclResult_t absent(const char* what) {
-  return answer([&]() -> Result<void> {
-    return fail(Errc::not_supported,
-                fmt::format("ccl does not have {}; ask ncclCommQueryProperties before", what));
-  });
-}
 constexpr const char* device_code = "NCCL's communicators for kernels (ncclDevComm)";
 constexpr const char* multimem = "multicast addresses for kernels (multimem)";
 constexpr const char* gin = "networking from kernels (GIN)";
 constexpr const char* cft = "CFT, which needs Blackwell and CUDA 13.3";
+
+cuda::std::unexpected<Error> absent(const char* what) {
+  return fail(Errc::not_supported,
+              fmt::format("ccl does not have {}; ask ncclCommQueryProperties before, or name a "
+                          "libnccl.so.2 of NVIDIA with CCL_NCCL_FALLBACK on all ranks",
+                          what));
+}
+
+/// Passes a call to the real NCCL, if `rank` is not null. Else it is refused.
+template <class F, class... Args>
+Result<void> by_real(const std::shared_ptr<const RealRank>& rank, F* RealNccl::*function,
+                     const char* name, const char* what, Args... args) {
+  if (rank == nullptr) return absent(what);
+  return rank->call(rank->library().*function, name, args...);
+}
+Result<std::shared_ptr<RealRank>> real_of(ncclComm_t comm) {
+  if (comm == nullptr) return nullptr;
+  CCL_TRY(const auto member, member_of(comm));
+  CCL_CHECK(member->ready());
+  return member->real();
+}
+/// Passes a call whose first argument is a communicator to the real NCCL.
+template <class F, class... Args>
+ncclResult_t of_comm(ncclComm_t comm, F* RealNccl::*function, const char* name, const char* what,
+                     Args... args) {
+  return answer([&]() -> Result<void> {
+    CCL_TRY(const std::shared_ptr<const RealRank> real, real_of(comm));
+    return by_real(real, function, name, what, real == nullptr ? nullptr : real->comm(), args...);
+  });
+}
+/// Passes a call whose first argument is a window to the NCCL that made it.
+template <class F, class... Args>
+ncclResult_t of_window(ncclWindow_t window, F* RealNccl::*function, const char* name,
+                       const char* what, Args... args) {
+  return answer([&] { return by_real(maker_of(window), function, name, what, window, args...); });
+}
+/// Passes a call that names no communicator to the library, if there is one.
+template <class F, class... Args>
+ncclResult_t of_library(F* RealNccl::*function, const char* name, Args... args) {
+  return answer([&]() -> Result<void> {
+    CCL_TRY(const RealNccl* const library, real_nccl());
+    if (library == nullptr || library->*function == nullptr) return absent(gin);
+    return library->check((library->*function)(args...), name, nullptr);
+  });
+}
 
 /// Ranks of this host, if those of every host are as many and numbered one after the other.
 int local_ranks(const Communicator& comm) {
@@ -39,11 +81,19 @@ int local_ranks(const Communicator& comm) {
   return count;
 }
 
-ncclTeam_t team(ncclComm_t comm, ncclTeam_t (*of)(const Communicator&)) {
+/// Team of the real NCCL, if the communicator has one that knows `by`, or else of ccl.
+ncclTeam_t team(ncclComm_t comm, ncclTeam_t (*of)(const Communicator&),
+                ncclTeam_t (*RealNccl::*by)(ncclComm_t) = nullptr) {
   ncclTeam_t made{};
   (void)answer([&]() -> Result<void> {
     CCL_TRY(const auto member, member_of(comm));
     CCL_TRY(const auto ready, member->ready());
+    const auto real = member->real();
+    if (by != nullptr && real != nullptr && real->library().*by != nullptr) {
+      made = (real->library().*by)(real->comm());
+      return {};
+    }
+    if (of == nullptr) return absent(cft);
     made = of(ready);
     return {};
   });
@@ -87,10 +137,13 @@ Result<void> query(ncclComm_t comm, ncclCommProperties_t* properties) {
     return fail(Errc::invalid_usage,
                 "props was not begun with NCCL_COMM_PROPERTIES_INITIALIZER; begin it so");
   }
-  if (properties->version > NCCL_VERSION_CODE) {
-    return fail(Errc::invalid_usage,
-                fmt::format("props is of version {}, and this library has NCCL's interface {}",
-                            properties->version, NCCL_VERSION_CODE));
+  CCL_TRY(const bool checks, setting_flag("ENABLE_VERSION_CHECK"));
+  if (checks && properties->version > NCCL_VERSION_CODE) {
+    return fail(
+        Errc::invalid_usage,
+        fmt::format("props is of version {}, and this library has NCCL's interface {}; build "
+                    "the program for that, or set NCCL_ENABLE_VERSION_CHECK=0",
+                    properties->version, NCCL_VERSION_CODE));
   }
   CCL_TRY(const auto member, member_of(comm));
   CCL_TRY(const auto ready, member->ready());
@@ -101,9 +154,13 @@ Result<void> query(ncclComm_t comm, ncclCommProperties_t* properties) {
   return {};
 }
 
-/// Address of a rank's part of a window.
-ncclResult_t pointer(ncclWindow_t window, std::size_t offset, int rank, void** at) {
+/// Address of a rank's part of a window. `by` and `name` are the function of the program.
+ncclResult_t pointer(ncclWindow_t window, std::size_t offset, int rank, void** at,
+                     decltype(&ncclGetPeerDevicePointer) RealNccl::*by, const char* name) {
   return answer([&]() -> Result<void> {
+    if (const auto maker = maker_of(window)) {
+      return maker->call(maker->library().*by, name, window, offset, rank, at);
+    }
     CCL_CHECK(check_given(at, "outPtr"));
     *at = nullptr;
     CCL_TRY(const auto registered, window_of(window));
@@ -135,31 +192,51 @@ Result<void> check_counts(int first, int second) {
 using namespace ccl::detail::nccl;
 
 ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* properties) {
-  return answer([&] { return query(comm, properties); });
+  return answer([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto real, real_of(comm));
+    if (real == nullptr || real->library().CommQueryProperties == nullptr) {
+      return query(comm, properties);
+    }
+    return real->call(real->library().CommQueryProperties, "ncclCommQueryProperties", real->comm(),
+                      properties);
+  });
 }
-ncclResult_t ncclDevCommCreate(ncclComm_t, const void*, void*) {
-  return absent(device_code);
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* wants, void* made) {
+  return answer_in_group([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto real, real_of(comm));
+    if (real == nullptr) return absent(device_code);
+    CCL_TRY(auto member, member_of(comm));
+    return Group::of_this_thread().submit(std::move(member), [=] {  // waits for the other ranks
+      return real->call(real->library().DevCommCreate, "ncclDevCommCreate", real->comm(), wants,
+                        made);
+    });
+  });
 }
-ncclResult_t ncclDevCommDestroy(ncclComm_t, const void*) {
-  return absent(device_code);
+ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void* made) {
+  return of_comm(comm, &RealNccl::DevCommDestroy, "ncclDevCommDestroy", device_code, made);
 }
 
 ncclTeam_t ncclTeamWorld(ncclComm_t comm) {
   return team(comm, world);
 }
 ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
-  return team(comm, local);
+  return team(comm, local, &RealNccl::TeamLsa);
 }
 ncclTeam_t ncclTeamRail(ncclComm_t comm) {
-  return team(comm, rail);
+  return team(comm, rail, &RealNccl::TeamRail);
 }
-ncclTeam_t ncclTeamCft(ncclComm_t, ncclCftTeamMode_t) {
-  (void)absent(cft);
-  return {};
+ncclTeam_t ncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode) {
+  ncclTeam_t made{};
+  (void)answer([&]() -> ccl::Result<void> {
+    CCL_TRY(const auto real, real_of(comm));
+    if (real == nullptr || real->library().TeamCft == nullptr) return absent(cft);
+    made = real->library().TeamCft(real->comm(), mode);
+    return {};
+  });
+  return made;
 }
-ncclTeam_t ncclTeamCftMultimem(ncclComm_t) {
-  (void)absent(cft);
-  return {};
+ncclTeam_t ncclTeamCftMultimem(ncclComm_t comm) {
+  return team(comm, nullptr, &RealNccl::TeamCftMultimem);
 }
 int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t of, int rank) {
   return number_in(of, rank, ncclTeamWorld(comm).rank);
@@ -168,29 +245,39 @@ int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t of, int rank) {
   return number_in(of, rank, ncclTeamLsa(comm).rank);
 }
 
-// A window lies within one host, so its ranks are those of its LSA team.
+// A window of ccl lies within one host, so its ranks are those of its LSA team.
 ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, std::size_t offset, int rank, void** at) {
-  return pointer(window, offset, rank, at);
+  return pointer(window, offset, rank, at, &RealNccl::GetLsaDevicePointer,
+                 "ncclGetLsaDevicePointer");
 }
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, std::size_t offset, int rank,
                                       void** at) {
-  return pointer(window, offset, rank, at);
+  return pointer(window, offset, rank, at, &RealNccl::GetPeerDevicePointer,
+                 "ncclGetPeerDevicePointer");
 }
-ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t, std::size_t, void**) {
-  return absent(multimem);
+ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, std::size_t offset, void** at) {
+  return of_window(window, &RealNccl::GetLsaMultimemDevicePointer,
+                   "ncclGetLsaMultimemDevicePointer", multimem, offset, at);
 }
-ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t, std::size_t, ncclMultimemHandle_t, void**) {
-  return absent(multimem);
+ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, std::size_t offset,
+                                          ncclMultimemHandle_t handle, void** at) {
+  return of_window(window, &RealNccl::GetMultimemDevicePointer, "ncclGetMultimemDevicePointer",
+                   multimem, offset, handle, at);
 }
-ncclResult_t ncclGetMultimemDeviceLeInfo(ncclWindow_t, std::size_t, ncclCftLeId_t*, std::size_t*) {
-  return absent(cft);
+ncclResult_t ncclGetMultimemDeviceLeInfo(ncclWindow_t window, std::size_t offset, ncclCftLeId_t* id,
+                                         std::size_t* at) {
+  return of_window(window, &RealNccl::GetMultimemDeviceLeInfo, "ncclGetMultimemDeviceLeInfo", cft,
+                   offset, id, at);
 }
-ncclResult_t ncclGetCftDeviceLeInfo(ncclWindow_t, std::size_t, int, ncclTeam_t, ncclCftLeId_t*,
-                                    std::size_t*) {
-  return absent(cft);
+ncclResult_t ncclGetCftDeviceLeInfo(ncclWindow_t window, std::size_t offset, int rank,
+                                    ncclTeam_t of, ncclCftLeId_t* id, std::size_t* at) {
+  return of_window(window, &RealNccl::GetCftDeviceLeInfo, "ncclGetCftDeviceLeInfo", cft, offset,
+                   rank, of, id, at);
 }
-ncclResult_t ncclGetPeerDeviceLeInfo(ncclWindow_t, std::size_t, int, ncclCftLeId_t*, std::size_t*) {
-  return absent(cft);
+ncclResult_t ncclGetPeerDeviceLeInfo(ncclWindow_t window, std::size_t offset, int rank,
+                                     ncclCftLeId_t* id, std::size_t* at) {
+  return of_window(window, &RealNccl::GetPeerDeviceLeInfo, "ncclGetPeerDeviceLeInfo", cft, offset,
+                   rank, id, at);
 }
 
 ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t of, int count,
@@ -218,16 +305,20 @@ ncclResult_t ncclLLA2ACreateRequirement(int blocks, int slots, ncclLLA2AHandle_t
                    &handle->bufHandle);
   });
 }
-ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t, ncclTeam_t, int, void*,
-                                             ncclDevResourceRequirements_t*) {
-  return absent(gin);
+ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t of, int count,
+                                             void* handle, ncclDevResourceRequirements_t* wants) {
+  return of_comm(comm, &RealNccl::GinBarrierCreateRequirement, "ncclGinBarrierCreateRequirement",
+                 gin, of, count, handle, wants);
 }
-ncclResult_t ncclGinOutboxCreateRequirement(int, int, void*, ncclDevResourceRequirements_t*) {
-  return absent(gin);
+ncclResult_t ncclGinOutboxCreateRequirement(int blocks, int size_log2, void* handle,
+                                            ncclDevResourceRequirements_t* wants) {
+  return of_library(&RealNccl::GinOutboxCreateRequirement, "ncclGinOutboxCreateRequirement", blocks,
+                    size_log2, handle, wants);
 }
-ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam_t, int, int, void*,
-                                              ncclDevResourceRequirements_t*) {
-  return absent(gin);
+ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam_t of, int blocks, int size_log2,
+                                              void* handle, ncclDevResourceRequirements_t* wants) {
+  return of_library(&RealNccl::GinInboxA2ACreateRequirement, "ncclGinInboxA2ACreateRequirement", of,
+                    blocks, size_log2, handle, wants);
 }
 
 CCL_NCCL_ALSO_P(ncclCommQueryProperties);

@@ -55,26 +55,29 @@ ncclResult_t tell(const Result<void>& result) noexcept {
 
 using namespace ccl::detail::nccl;
 
+// The first words are those that programs look for.
 const char* ncclGetErrorString(ncclResult_t code) {
   switch (code) {
     case ncclSuccess:
       return "no error";
     case ncclUnhandledCudaError:
-      return "a CUDA call failed (ncclGetLastError says more)";
+      return "unhandled cuda error: a CUDA call failed (ncclGetLastError says more)";
     case ncclSystemError:
-      return "a call of the system or of the network failed (ncclGetLastError says more)";
+      return "unhandled system error: a call of the system or of the network failed "
+             "(ncclGetLastError says more)";
     case ncclInternalError:
-      return "an error inside of ccl";
+      return "internal error: an error inside of ccl";
     case ncclInvalidArgument:
-      return "an argument cannot be so (ncclGetLastError says more)";
+      return "invalid argument: an argument cannot be so (ncclGetLastError says more)";
     case ncclInvalidUsage:
-      return "a call that does not go here, or that ccl does not have (ncclGetLastError says more)";
+      return "invalid usage: a call that does not go here, or that ccl does not have "
+             "(ncclGetLastError says more)";
     case ncclRemoteError:
-      return "another rank failed, was lost or aborted (ncclGetLastError says more)";
+      return "remote error: another rank failed, was lost or aborted (ncclGetLastError says more)";
     case ncclInProgress:
-      return "it is not done yet";
+      return "in progress: it is not done yet";
     case ncclTimeout:
-      return "it took longer than its limit (ncclGetLastError says more)";
+      return "timeout: it took longer than its limit (ncclGetLastError says more)";
     default:
       return "no result of NCCL's";
   }

@@ -15,6 +15,7 @@
 #include "base/thread.hpp"
 #include "comm/state.hpp"
 #include "nccl/errors.hpp"
+#include "nccl/fallback/rank.hpp"
 #include "nccl/plug_in/profiler.hpp"
 
 /// Target of NCCL's handle. Handles are small and never freed, so a late use is detected.
@@ -67,9 +68,14 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
       return fail(std::move(operations).error());
     }
     std::unique_ptr<Operations> around;
-    if (operations) around = profiled(*std::move(operations), comm, family_, config.name);
+    std::shared_ptr<RealRank> real;
+    if (operations) {
+      real = (*operations)->real();
+      around = log_choices(profiled(*std::move(operations), comm, family_, config.name));
+    }
     const std::lock_guard lock{mutex_};
     operations_ = std::move(around);
+    real_ = std::move(real);
     return {};
   };
   Result<void> done = without_exceptions([&]() -> Result<void> {
@@ -154,6 +160,22 @@ void Member::run_deferred() {
   }
   deferring_ = false;
   deferred_ended_.notify_all();
+}
+
+LoggedRank Member::logged() const {
+  LoggedRank mine{.handle = handle_, .device = device};
+  const std::lock_guard lock{mutex_};
+  mine.id = std::hash<std::string>{}(family_);
+  if (!comm_) return mine;
+  mine.rank = comm_->rank();
+  mine.ranks = comm_->ranks();
+  if (created_) mine.bus_id = comm_->peer(mine.rank).bus_id;
+  return mine;
+}
+
+std::shared_ptr<RealRank> Member::real() const {
+  const std::lock_guard lock{mutex_};
+  return real_;
 }
 
 bool Member::is_busy() const {
@@ -257,6 +279,7 @@ Result<void> Member::end(EndWaits waits) {
   CCL_TRY(Communicator comm, ready());
   prepare_end(family_);
   if (!leave()) return {};
+  if (const auto fallback = real()) fallback->end();
   auto ending = Ending::start(comm, shared_from_this());
   if (ending) {
     auto ended = leave_family(family_, *ending, waits);
@@ -276,6 +299,7 @@ void Member::abort() {
     comm = comm_;
   }
   if (comm) comm->abort(abort_called);
+  if (const auto fallback = real()) fallback->abort();
   abandon();
 }
 
@@ -427,6 +451,7 @@ std::string Member::next_family(const std::string& how) {
 ncclComm_t new_handle(std::shared_ptr<Member> member) {
   const std::lock_guard lock{handles().mutex};
   ncclComm& handle = handles().all.emplace_back();
+  member->handle_ = &handle;
   handle.member = std::move(member);
   return &handle;
 }

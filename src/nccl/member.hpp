@@ -24,6 +24,7 @@
 #include "nccl/abi/rows.hpp"
 #include "nccl/device/signals.hpp"
 #include "nccl/family.hpp"
+#include "nccl/log/lines.hpp"
 
 namespace ccl::detail::nccl {
 
@@ -58,6 +59,12 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Current result of the creation and of the communicator, or the failure of the last deferred
   /// steps.
   Result<void> status() const;
+  /// Description of the rank for the log. A communicator that is not created has no ranks yet.
+  LoggedRank logged() const;
+  /// The communicator of the real NCCL, for what ccl cannot do; null: there is none (yet).
+  std::shared_ptr<RealRank> real() const;
+  /// Number of calls before this one, for the log.
+  std::uint64_t count_call() { return calls_made_.fetch_add(1, std::memory_order_relaxed); }
 
   /// Runs the step later, in the order of these calls, on a thread that ends when none is left.
   /// Its failure is `status` until the next one is deferred.
@@ -134,12 +141,16 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<void> check_scaling(int at) const;  // needs the mutex, too
   bool leave();
 
-  std::string family_;  // constant once it is created
+  friend ncclComm_t new_handle(std::shared_ptr<Member> member);
+  const void* handle_ = nullptr;  // the program's, for the log
+  std::string family_;            // constant once it is created
   std::optional<UniqueId> grow_id_;
+  std::atomic<std::uint64_t> calls_made_{0};
   std::mutex calls_;                        // one at a time
   mutable std::mutex mutex_;                // guards the members below
   std::optional<Communicator> comm_;        // set before it is ready
   std::unique_ptr<Operations> operations_;  // null if the communicator failed earlier
+  std::shared_ptr<RealRank> real_;
   std::unique_ptr<RowCalls> rows_;          // null before the first call
   std::optional<Result<void>> created_;
   bool left_ = false, aborted_ = false, revoked_ = false, suspended_ = false;

@@ -8,6 +8,7 @@
 #include "nccl/api.hpp"
 #include "nccl/collectives.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/fallback/rank.hpp"
 #include "nccl/windows.hpp"
 
 namespace ccl::detail::nccl {
@@ -81,6 +82,12 @@ ncclResult_t ncclPutSignal(const void* send, std::size_t count, ncclDataType_t t
                            unsigned flags, ncclComm_t comm, cudaStream_t stream) {
   return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
+    if (const auto real = member->real()) {
+      return Group::of_this_thread().submit(std::move(member), [=] {
+        return real->call(real->library().PutSignal, "ncclPutSignal", send, count, type, peer,
+                          window, offset, signal, context, flags, real->comm(), stream);
+      });
+    }
     CCL_CHECK(check_flags(flags));
     const SignalPlace place{peer, signal, context};
     CCL_TRY(const auto put, put_of(send, count, type, peer, window, offset));
@@ -95,6 +102,12 @@ ncclResult_t ncclSignal(int peer, int signal, int context, unsigned flags, ncclC
                         cudaStream_t stream) {
   return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
+    if (const auto real = member->real()) {
+      return Group::of_this_thread().submit(std::move(member), [=] {
+        return real->call(real->library().Signal, "ncclSignal", peer, signal, context, flags,
+                          real->comm(), stream);
+      });
+    }
     CCL_CHECK(check_flags(flags));
     const SignalPlace place{peer, signal, context};
     CCL_CHECK(check_now(*member, place));
@@ -106,7 +119,13 @@ ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t* given, ncclComm_t c
                             cudaStream_t stream) {
   return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
-    CCL_TRY(const auto waits, waits_of(given, count));
+    CCL_TRY(auto waits, waits_of(given, count));
+    if (const auto real = member->real()) {
+      return Group::of_this_thread().submit(std::move(member), [=]() mutable {
+        return real->call(real->library().WaitSignal, "ncclWaitSignal", int(waits.size()),
+                          waits.data(), real->comm(), stream);
+      });
+    }
     for (const auto& one : waits) {
       CCL_CHECK(check_now(*member, {one.peer, one.sigIdx, one.ctx}));
     }

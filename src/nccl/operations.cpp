@@ -12,11 +12,14 @@
 #include <tuple>
 #include <vector>
 
+#include "base/call_bounds.hpp"
 #include "choose/only_selected.hpp"
 #include "comm/peer_waits.hpp"
-#include "nccl/abi/determinism.hpp"
+#include "nccl/abi/common_settings.hpp"
+#include "nccl/abi/config.hpp"
 #include "nccl/contents.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/fallback/rank.hpp"
 #include "nccl/plug_in/tuner.hpp"
 #include "nccl/reduce.hpp"
 
@@ -26,6 +29,11 @@ namespace {
 template <class T, class... Ts>
 constexpr bool listed(ccl::Types<Ts...>) {
   return (std::is_same_v<T, Ts> || ...);
+}
+
+template <class... Fs>
+bool named(ccl::Reductions<Fs...>, std::string_view name) {
+  return ((name == Fs::name) || ...);
 }
 
 /// Logs once for a process that a result is left to chance, as NCCL leaves it.
@@ -67,7 +75,8 @@ struct Kept {
 
 class Made : public Operations {
  public:
-  Made(const Communicator& comm, bool deterministic) : comm_{comm}, deterministic_{deterministic} {}
+  Made(const Communicator& comm, bool deterministic)
+      : comm_{comm}, deterministic_{deterministic}, on_gpu_{comm.peer(comm.rank()).device >= 0} {}
 
   template <class Op, class Algo = Auto>
   Result<const Collective<Op, Algo>*> get() {
@@ -81,12 +90,22 @@ class Made : public Operations {
   }
 
   Result<void> run(const Call& call) override {
+    const CallBounds within{bounds_of(call)};
     CCL_CHECK(run_plain(call));
     if (call.options == nullptr || call.options->started == nullptr) return {};
     return record(call.options->started, call.stream);
   }
 
+  bool has_code(const Call& call) const override {
+    const bool reduces = call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter ||
+                         call.kind == Kind::reduce;
+    if (!reduces) return true;
+    return named(Reductions{}, call.op.name()) &&
+           with_type(call.type, []<class T>(TypeTag<T>) { return listed<T>(Types{}); });
+  }
+
   Result<Choice> choice(const Call& call) override {
+    const CallBounds within{bounds_of(call)};
     switch (call.kind) {
       case Kind::all_reduce:
         return choice_of_reduction<AllReduce>(call);
@@ -190,21 +209,43 @@ class Made : public Operations {
     return Collective<Op>::predict(comm_, call.count * size_of(call.type) * times);
   }
 
+  /// Bounds of the call. On GPUs they count for its launch, where only the upper one has an effect.
+  ChannelBounds bounds_of(const Call& call) const {
+    if (call.options == nullptr) return {};
+    const ChannelBounds& bounds = call.options->blocks;
+    if (on_gpu_ && bounds.least) {
+      log_without_effect("the call's config", "minCTAs",
+                         "the blocks of a launch on a GPU follow from its size");
+    }
+    return bounds;
+  }
+  /// Name of the operation that the call selects; empty: that of all calls. Channels of CPU ranks
+  /// are created with their operation.
+  std::string selection_of(const Call& call) const {
+    if (call.options == nullptr) return {};
+    const auto& [least, most] = call.options->blocks;
+    if (on_gpu_ || (!least && !most)) return call.options->algorithms;
+    return fmt::format("{} on {} to {}", call.options->algorithms, least.value_or(0),
+                       most.value_or(0));
+  }
+
   /// The operation that the call selects.
   template <class Op, class Algo = Auto>
   Result<const Collective<Op, Algo>*> selected(const Call& call) {
     const CallOptions* const options = call.options.get();
-    if (options == nullptr || options->algorithms.empty()) return get<Op, Algo>();
+    const std::string selection = selection_of(call);
+    if (selection.empty()) return get<Op, Algo>();
     auto& all = std::get<Kept<Op, Algo>>(made_).selected;
-    auto known = all.find(options->algorithms);
+    auto known = all.find(selection);
     if (known == all.end()) {
       CCL_CHECK(check_may_wait());
       const OnlySelected only{options->algorithms};
       auto made = Collective<Op, Algo>::create(comm_);
+      if (!made && options->algorithms.empty()) return fail(std::move(made).error());
       if (!made && (options->must_select || !may_run_by_any(made.error()))) {
         return no_selection(std::move(made).error(), options->algorithms);
       }
-      known = all.try_emplace(options->algorithms).first;
+      known = all.try_emplace(selection).first;
       if (made) {
         known->second.emplace(*std::move(made));
       } else {
@@ -255,9 +296,12 @@ class Made : public Operations {
       if constexpr (listed<T>(Types{})) {
         return nccl::reduce<Op, Algo, T>(*one, call);
       } else {
-        return fail(Errc::not_supported,
-                    fmt::format("there is no code for {} of {}; build with CCL_NCCL_TYPES=all",
-                                Op::name, name(call.type)));
+        return fail(
+            Errc::not_supported,
+            fmt::format(
+                "there is no code for {} of {}; build with CCL_NCCL_TYPES=all, or name NVIDIA's "
+                "library with CCL_NCCL_FALLBACK",
+                Op::name, name(call.type)));
       }
     });
   }
@@ -299,7 +343,7 @@ class Made : public Operations {
   using OneOfEach = std::tuple<Kept<Ops, Auto>..., Kept<AllReduce, Deterministic>,
                                Kept<ReduceScatter, Deterministic>, Kept<Reduce, Deterministic>>;
   Communicator comm_;
-  bool deterministic_;
+  bool deterministic_, on_gpu_;
   int looks_left_ = 64;  // groups of messages whose buffers are compared
   OneOfEach<AllReduce, ReduceScatter, Reduce, AllGather, Broadcast, AllToAll, Gather, Scatter,
             SendRecv>
@@ -309,10 +353,17 @@ class Made : public Operations {
 }  // namespace
 
 Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm) {
-  CCL_TRY(const bool deterministic, wants_one_order(comm));
-  auto made = std::make_unique<Made>(comm, deterministic);
+  const auto library = real_nccl();
+  if (!library) log_warn(LogPart::init, "{}", library.error().what);
+  CCL_TRY(const auto common, common_settings(comm, library && *library != nullptr));
+  auto made = std::make_unique<Made>(comm, common.one_order);
   CCL_CHECK(made->get<SendRecv>());
-  return tuned(std::move(made), comm);
+  std::shared_ptr<RealRank> real;
+  if (common.fallback) {
+    CCL_TRY(real, RealRank::create(comm, **library));
+  }
+  CCL_TRY(auto operations, tuned(std::move(made), comm));
+  return with_fallback(std::move(operations), std::move(real));
 }
 
 }  // namespace ccl::detail::nccl

@@ -12,6 +12,7 @@
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
 #include "nccl/api.hpp"
+#include "nccl/fallback/rank.hpp"
 
 /// Target of NCCL's window. Handles are small and never freed, so a late use is detected.
 struct ncclWindow_vidmem {
@@ -66,10 +67,18 @@ Result<void> check_flags(int flags) {
                           flags));
 }
 
-/// Registers on all ranks. As in NCCL, the window is null where ranks cannot address each other's
+/// Registers on all ranks, with the real NCCL if there is one: only its windows are for kernels.
+/// As in NCCL, the window is null where ranks cannot address each other's
 /// memory, and the program goes on without.
-Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWindow_t* made) {
+Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWindow_t* made,
+                         int flags) {
   CCL_TRY(const auto comm, whose.ready());
+  if (const auto real = whose.real()) {
+    CCL_CHECK(real->call(real->library().CommWindowRegister, "ncclCommWindowRegister", real->comm(),
+                         memory, bytes, made, flags));
+    if (*made != nullptr) keep_window(real, *made);
+    return {};
+  }
   auto window = Window::create(comm, memory, Index(bytes));
   auto signals = window ? whose.make_signals() : Result<void>{};
   if (window && signals) {
@@ -117,14 +126,14 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
     CCL_CHECK(check_given(made, "win"));
     *made = nullptr;
     CCL_TRY(auto member, member_of(comm));
-    CCL_CHECK(check_flags(flags));
+    if (member->real() == nullptr) CCL_CHECK(check_flags(flags));
     if (bytes > std::size_t(std::numeric_limits<ccl::Index>::max())) {
       return ccl::fail(ccl::Errc::invalid_argument,
                        fmt::format("{} bytes are more than memory has", bytes));
     }
     Member& whose = *member;
     return Group::of_this_thread().submit(
-        std::move(member), [=, &whose] { return register_on(whose, memory, bytes, made); });
+        std::move(member), [=, &whose] { return register_on(whose, memory, bytes, made, flags); });
   });
 }
 
@@ -132,6 +141,13 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
   return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
     if (window == nullptr) return {};
+    if (const auto maker = maker_of(window)) {
+      return Group::of_this_thread().submit(std::move(member), [maker, window] {
+        forget_window(window);
+        return maker->call(maker->library().CommWindowDeregister, "ncclCommWindowDeregister",
+                           maker->comm(), window);
+      });
+    }
     CCL_TRY(const auto registered, take_from(*member, window));
     // Ends with this step, without the other ranks: their mappings of this memory are their own.
     return Group::of_this_thread().submit_launch(
@@ -144,6 +160,10 @@ ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void** memo
     CCL_CHECK(check_given(memory, "outUserPtr"));
     *memory = nullptr;
     CCL_TRY(const auto member, member_of(comm));
+    if (const auto maker = maker_of(window)) {
+      return maker->call(maker->library().WinGetUserPtr, "ncclWinGetUserPtr", maker->comm(), window,
+                         memory);
+    }
     CCL_TRY(const auto registered, window_of(window));
     *memory = registered->memory;
     return {};

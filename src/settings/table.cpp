@@ -62,6 +62,9 @@ constexpr std::array table{
     Setting{"DUMP_DIR", text, "", false,
             "folder in which each rank writes its flight record when its communicator fails, and "
             "on the signal of CCL_REPORT_SIGNAL; empty: none"},
+    Setting{"ENABLE_VERSION_CHECK", flag, "1", nccl,
+            "0: libnccl.so.2 answers ncclCommQueryProperties also for programs that were built for "
+            "a later version of NCCL"},
     Setting{"ENCRYPTION", word, "OFF", false,
             "protection of messages between ranks and of TCP data, the same on all ranks: "
             "integrity: what is altered, repeated or left out on the way ends the connection; "
@@ -163,6 +166,10 @@ constexpr std::array table{
     Setting{"MNNVL_UUID", integer, "-1", nccl,
             "the NVLink domain over several hosts that a GPU counts to; -1: as NVML says", -1, any},
     Setting{"MULTI_RANK_GPU_ENABLE", flag, "0", nccl, "1: several ranks may share one GPU"},
+    Setting{"NCCL_FALLBACK", text, "", false,
+            "in libnccl.so.2, path of NVIDIA's libnccl.so.2, which does what ccl cannot do: "
+            "reductions without code, windows and what kernels need; each communicator has one of "
+            "it beside its own if all ranks name it"},
     Setting{"NCCL_LIBRARY", text, "", false,
             "the libnccl.so.2 that the Python package and ccl_run load; by default the one in the "
             "package"},

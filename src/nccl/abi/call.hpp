@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/base/selection.hpp>
 #include <ccl/element/data_type.hpp>
 #include <ccl/element/red_op.hpp>
 #include <ccl/types/word.hpp>
@@ -30,6 +31,7 @@ struct CallOptions {
   std::string algorithms;   // prefixes of names such as RING_LL, or ^ and such a list; empty: all
   bool must_select = true;  // a list that leaves nothing is an error, else it is left out
   bool deterministic = false;
+  ChannelBounds blocks{};          // of a launch on a GPU, or channels on CPU ranks
   std::uint64_t profiler_tag = 0;  // for a profiler plug-in
   cudaEvent_t started = nullptr;   // recorded behind the call
 };

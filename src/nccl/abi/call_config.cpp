@@ -42,16 +42,27 @@ Result<ncclCollConfig_t> whole(const ncclCollConfig_t& given) {
 }
 
 void log_unused(const ncclCollConfig_t& all) {
-  constexpr const char* own_plan = "ccl chooses the blocks of a launch by its size";
+  constexpr const char* no_multicast = "host operations do not use NVLink multicast unless named";
+  constexpr const char* no_copies = "ccl chooses copy engines by the cost of a call";
   constexpr const char* no_clusters = "ccl launches no thread block clusters";
   const auto log = [](bool set, const char* member, const char* why) {
     if (set) log_without_effect("the call's config", member, why);
   };
-  log(all.minCTAs != unset, "minCTAs", own_plan);
-  log(all.maxCTAs != unset, "maxCTAs", own_plan);
-  log(all.nvlsCTAs != unset, "nvlsCTAs", own_plan);
+  log(all.minCTAs != unset && all.minCTAs < 1, "minCTAs", "it is less than 1");
+  log(all.maxCTAs != unset && all.maxCTAs < 1, "maxCTAs", "it is less than 1");
+  log(all.nvlsCTAs != unset, "nvlsCTAs", no_multicast);
   log(all.cgaClusterSize != unset, "cgaClusterSize", no_clusters);
-  log(all.CTAPolicy != unset, "CTAPolicy", own_plan);
+  log(all.CTAPolicy != unset && (all.CTAPolicy & NCCL_CTA_POLICY_ZERO) != 0,
+      "CTAPolicy NCCL_CTA_POLICY_ZERO", no_copies);
+}
+
+/// Bounds on the blocks of the call. As in NCCL, a number below 1 is no error.
+ChannelBounds blocks_of(const ncclCollConfig_t& all) {
+  ChannelBounds bounds;
+  if (all.minCTAs >= 1) bounds.least = all.minCTAs;
+  if (all.maxCTAs >= 1) bounds.most = all.maxCTAs;
+  if (!bounds.most && all.CTAPolicy != unset) bounds.most = max_blocks_by(all.CTAPolicy);
+  return bounds;
 }
 
 /// Reads ccl's own options. Those of other vendors are theirs.
@@ -80,6 +91,7 @@ Result<void> read_call_config(const ncclCollConfig_t* given, Call& call) {
   CCL_CHECK(read_own(all.ext, *options));
   if (all.algSelection != nullptr) options->algorithms = upper(all.algSelection);
   options->must_select = all.forceAlgSelection == 1;
+  options->blocks = blocks_of(all);
   options->started = all.launchCompletionEvent;
   options->profiler_tag = all.userProfilerTag;
   log_unused(all);

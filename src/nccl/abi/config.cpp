@@ -42,7 +42,7 @@ constexpr Member members[] = {
     {"trafficClass", &ncclConfig_t::trafficClass, INT_MIN, any,
      "NCCL_IB_TC sets the class of all connections", 22600},
     {"collnetEnable", &ncclConfig_t::collnetEnable, 0, 1, "NCCL_ALGO names CollNet"},
-    {"CTAPolicy", &ncclConfig_t::CTAPolicy, 0, 3, own_plan},
+    {"CTAPolicy", &ncclConfig_t::CTAPolicy, 0, 3},
     {"shrinkShare", &ncclConfig_t::shrinkShare, 0, 1, no_sharing},
     {"nvlsCTAs", &ncclConfig_t::nvlsCTAs, 1, any, no_multicast},
     {"nChannelsPerNetPeer", &ncclConfig_t::nChannelsPerNetPeer, 1, 64,
@@ -113,6 +113,10 @@ void log_unused(const ncclConfig_t& all) {
       log_without_effect("config", one.name, one.without_effect);
     }
   }
+  if (all.CTAPolicy != unset && (all.CTAPolicy & NCCL_CTA_POLICY_ZERO) != 0) {
+    log_without_effect("config", "CTAPolicy NCCL_CTA_POLICY_ZERO",
+                       "ccl chooses copy engines by the cost of a call");
+  }
   if (all.netName != nullptr) {
     log_without_effect("config", "netName", "NCCL_NET names the network of the process");
   }
@@ -157,6 +161,12 @@ Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* 
   if (fixed < 0) take(all.blocking, nullptr, blocking);
   take(all.minCTAs, "MIN_CTAS", wanted.min_channels);
   take(all.maxCTAs, "MAX_CTAS", wanted.max_channels);
+  if (all.CTAPolicy != unset && !wanted.max_channels && !setting_given("MAX_CTAS")) {
+    wanted.max_channels = max_blocks_by(all.CTAPolicy);
+    if (wanted.max_channels) {
+      wanted.max_channels = std::max(*wanted.max_channels, wanted.min_channels.value_or(1));
+    }
+  }
   take(all.numRmaCtx, nullptr, wanted.signal_contexts);
   take(all.numRmaSig, nullptr, wanted.signals);
   take(all.rmaEagerInit, nullptr, early);

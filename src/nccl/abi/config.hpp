@@ -1,10 +1,12 @@
 #pragma once
 
 #include <ccl/comm/config.hpp>
+#include <ccl/detail/runtime/plans.hpp>
 #include <ccl/types/result.hpp>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "nccl/abi/abi.hpp"
 
@@ -28,6 +30,13 @@ template <class Config>
 void copy_known(Config& all, const Config& given) {
   constexpr std::size_t unit = alignof(Config);
   std::memcpy(&all, &given, std::min(given.size, sizeof all) / unit * unit);
+}
+
+/// Returns the most blocks of a launch by NCCL's policy; nothing if it does not limit them.
+inline std::optional<int> max_blocks_by(int policy) {
+  constexpr int efficient_blocks = default_max_blocks / 2;
+  if ((policy & NCCL_CTA_POLICY_EFFICIENCY) != 0) return efficient_blocks;
+  return {};
 }
 
 /// Logs once for a process that a member of a configuration is set and has no effect.

@@ -10,6 +10,8 @@
 
 namespace ccl::detail::nccl {
 
+class RealRank;
+
 /// Collectives of one communicator. Each is created at its first call, which all ranks make.
 /// Messages go between any two ranks, so their composition is created at once.
 class Operations {
@@ -18,6 +20,10 @@ class Operations {
   static Result<std::unique_ptr<Operations>> create(const Communicator& comm);
   virtual ~Operations() = default;
   virtual Result<void> run(const Call& call) = 0;
+  /// True if this library has code for the call's type and reduction. Equal on all ranks.
+  virtual bool has_code(const Call&) const { return true; }
+  /// The rank's communicator of the real NCCL; null: there is none.
+  virtual std::shared_ptr<RealRank> real() const { return nullptr; }
   /// Returns what a call runs, which is not a message. Creates it if need be, as `run` does.
   virtual Result<Choice> choice(const Call& call) = 0;
   /// Predicted time of a call in us. Not collective, and runs nothing.

@@ -39,6 +39,8 @@ class OnDevice {
 Result<void> check_cuda(cudaError_t code, const char* what);
 /// Work queued on `later` from now on runs after the work already queued on `earlier`.
 Result<void> put_after(cudaStream_t later, cudaStream_t earlier);
+/// True if work on the stream goes into a graph now.
+bool is_capturing(cudaStream_t stream);
 /// Records an event of the program behind the stream's work.
 Result<void> record(cudaEvent_t event, cudaStream_t stream);
 /// Copies on the stream, within this rank's memory; CPU ranks copy at once.

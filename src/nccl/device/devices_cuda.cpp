@@ -39,6 +39,12 @@ Result<void> put_after(cudaStream_t later, cudaStream_t earlier) {
   (void)cudaEventDestroy(event);  // exists until it has happened
   return done;
 }
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  // The call fails for the default stream while another one is captured.
+  if (!check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing")) return false;
+  return status == cudaStreamCaptureStatusActive;
+}
 Result<void> record(cudaEvent_t event, cudaStream_t stream) {
   return check_cuda(cudaEventRecord(event, stream), "cudaEventRecord of launchCompletionEvent");
 }

@@ -15,6 +15,9 @@ Result<void> set_device(int) {
 Result<void> put_after(cudaStream_t, cudaStream_t) {
   return {};  // calls block
 }
+bool is_capturing(cudaStream_t) {
+  return false;
+}
 Result<void> record(cudaEvent_t, cudaStream_t) {
   return {};
 }

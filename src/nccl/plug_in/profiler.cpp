@@ -15,6 +15,7 @@
 #include "base/profiler_mask.hpp"
 #include "base/text.hpp"
 #include "comm/state.hpp"
+#include "nccl/device/devices.hpp"
 #include "nccl/plug_in/abi.hpp"
 #include "nccl/plug_in/library.hpp"
 
@@ -140,8 +141,9 @@ class Profiled final : public Operations {
     }
     // First of all, because it may create what the call runs.
     CCL_TRY(const Choice choice, inner_->choice(call));
-    const Event group = begin_group();
-    const Event api = begin_api(call, group);
+    const bool captured = is_capturing(call.stream);
+    const Event group = begin_group(captured);
+    const Event api = begin_api(call, group, captured);
     const Event runs = begin_collective(call, choice, api, group);
     const Event launch = begin_launch(call, api);
     return timed({&runs, 1}, [&] { return inner_->run(call); });
@@ -152,10 +154,11 @@ class Profiled final : public Operations {
 
   Result<void> exchange(std::span<const Call> messages) override {
     if (!wants(of_messages | event_group_api)) return inner_->exchange(messages);
-    const Event group = begin_group();
+    const bool captured = is_capturing(messages.front().stream);  // where all of them run
+    const Event group = begin_group(captured);
     std::vector<Event> apis, runs;
     for (const Call& one : messages) {
-      apis.push_back(begin_api(one, group));
+      apis.push_back(begin_api(one, group, captured));
       runs.push_back(begin_message(one, apis.back(), group));
     }
     const Event launch = begin_launch(messages.front(), apis.front());
@@ -163,21 +166,25 @@ class Profiled final : public Operations {
   }
 
  private:
-  Event begin_group() {
+  Event begin_group(bool captured) {
     EventDescription what = profile_->description(event_group_api, nullptr);
-    what.group_api = {false, 1};
+    what.group_api = {captured, 1};
     Event group{*profile_, what};
     group.record(state_group_start_api_stop);
     group.record(state_group_end_api_start);
     return group;
   }
 
-  Event begin_api(const Call& call, const Event& group) {
+  Event begin_api(const Call& call, const Event& group, bool captured) {
     const auto count = std::size_t(call.count);
     if (call.is_message()) {
       EventDescription what = profile_->description(event_p2p_api, group.handle());
-      what.p2p_api = {
-          function_name(call.kind), count, type_name(call.type), call.stream, false, tag_of(call)};
+      what.p2p_api = {function_name(call.kind),
+                      count,
+                      type_name(call.type),
+                      call.stream,
+                      captured,
+                      tag_of(call)};
       return {*profile_, what};
     }
     EventDescription what = profile_->description(event_coll_api, group.handle());
@@ -186,7 +193,7 @@ class Profiled final : public Operations {
                      type_name(call.type),
                      call.root,
                      call.stream,
-                     false,
+                     captured,
                      tag_of(call)};
     return {*profile_, what};
   }

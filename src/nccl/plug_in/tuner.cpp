@@ -138,6 +138,7 @@ class Tuned final : public Operations {
     CCL_TRY(const Call chosen, with_choice(call));
     return inner_->choice(chosen);
   }
+  bool has_code(const Call& call) const override { return inner_->has_code(call); }
   Result<double> predict(const Call& call) const override { return inner_->predict(call); }
   Result<void> exchange(std::span<const Call> messages) override {
     return inner_->exchange(messages);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "nccl/abi/device_abi.hpp"
+#include "support/environment.hpp"
 #include "support/nccl_ranks.hpp"
 
 using namespace ccl::test;
@@ -47,6 +48,12 @@ TEST_CASE("properties of a communicator, for callers of any version") {
   newer.version = 29999;
   CHECK(ncclCommQueryProperties(all[0], &newer) == ncclInvalidUsage);
   CHECK(last_error_has("29999"));
+  CHECK(last_error_has("NCCL_ENABLE_VERSION_CHECK=0"));
+  {
+    const Environment unchecked{"NCCL_ENABLE_VERSION_CHECK", "0"};
+    CHECK(ncclCommQueryProperties(all[0], &newer) == ncclSuccess);
+    CHECK(newer.nRanks == 3);
+  }
   CHECK(ncclCommQueryProperties(all[0], nullptr) == ncclInvalidArgument);
 }
 

@@ -1,8 +1,10 @@
 // Configurations of one call, and the switch for protected connections.
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "nccl/abi/own_abi.hpp"
 #include "support/environment.hpp"
 #include "support/nccl_ranks.hpp"
 #include <sys/wait.h>
@@ -97,6 +99,38 @@ TEST_CASE("a call selects algorithms by name") {
   config.forceAlgSelection = 0;
   CHECK(sums(all, &config) == right);
   CHECK(sums(all, nullptr) == right);
+}
+
+TEST_CASE("blocks of a call are bounded, on CPU ranks by channels of its own") {
+  NcclRanks all{ranks};
+  std::vector<float> in(100000, 1), out(in.size() * ranks);
+  ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+  long long before = 0, after = 0;
+  const auto bytes_of = [&](long long& bytes) {
+    bytes = 0;
+    REQUIRE(cclCommMemoryUsed(all[0], &bytes) == ncclSuccess);
+    return bytes;
+  };
+  const auto sum = [&] {
+    REQUIRE(all.group([&](int r, ncclComm_t comm) {
+      return ncclAllReduceConfig(in.data(), out.data() + in.size() * std::size_t(r), in.size(),
+                                 ncclFloat, ncclSum, comm, nullptr, &config);
+    }) == ncclSuccess);
+    CHECK(std::ranges::all_of(out, [](float one) { return one == ranks; }));
+    before = after;
+    return bytes_of(after) - before;
+  };
+  bytes_of(after);
+  config.algSelection = "RING_SIMPLE";
+  sum();
+  config.maxCTAs = 1;
+  const auto one = sum();
+  CHECK(one > 0);
+  CHECK(sum() == 0);  // the channels are there
+  config.minCTAs = config.maxCTAs = 3;
+  CHECK(sum() == 3 * one);
+  config.maxCTAs = -5;  // which NCCL lets pass
+  sum();
 }
 
 TEST_CASE("configurations of calls that NCCL refuses, which do not spoil the group") {

@@ -37,7 +37,7 @@ torch.cuda.set_device(device)
 # PyTorch also loads its own libnccl; it calls the one that was loaded first.
 describe = ctypes.CDLL(None).ncclGetErrorString
 describe.restype = ctypes.c_char_p
-assert describe(3) == b"an error inside of ccl", "PyTorch does not call ccl's libnccl"
+assert describe(3) == b"internal error: an error inside of ccl", "PyTorch does not call ccl's libnccl"
 dist.init_process_group("nccl", device_id=device if os.environ.get("EAGER") else None)
 cases = wrong = 0
 

@@ -41,6 +41,21 @@ TEST_CASE("a configuration of NCCL limits the blocks of a launch") {
   CHECK(read_config(&given).error().code == Errc::invalid_argument);
 }
 
+TEST_CASE("NCCL's policy for few blocks limits them, where nothing else does") {
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  given.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+  const auto few = read_config(&given)->max_channels;
+  REQUIRE(few);
+  given.CTAPolicy = NCCL_CTA_POLICY_DEFAULT;
+  CHECK_FALSE(read_config(&given)->max_channels);
+  given.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO;
+  CHECK(read_config(&given)->max_channels == few);
+  given.minCTAs = *few + 4;  // which counts before
+  CHECK(read_config(&given)->max_channels == *few + 4);
+  given.maxCTAs = *few + 8;
+  CHECK(read_config(&given)->max_channels == *few + 8);
+}
+
 TEST_CASE("a configuration may be shorter or longer than this library's") {
   ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
   given.blocking = 0;

@@ -47,6 +47,10 @@ cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
 cudaError_t cudaEventDestroy(cudaEvent_t) {
   return called();
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream == nullptr ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
+  return called();
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
   return called();
 }
@@ -79,6 +83,16 @@ TEST_CASE("a failed call of the CUDA runtime is reported and leaves no error beh
     CHECK(!put_after(nullptr, nullptr));
     CHECK(last == cudaSuccess);
   }
+}
+
+TEST_CASE("a stream is captured if its work goes into a graph") {
+  const auto captured = reinterpret_cast<cudaStream_t>(8);
+  fails = cudaSuccess;
+  CHECK_FALSE(is_capturing(nullptr));
+  CHECK(is_capturing(captured));
+  fails = cudaErrorStreamCaptureImplicit;
+  CHECK_FALSE(is_capturing(captured));
+  CHECK(last == cudaSuccess);
 }
 
 TEST_CASE("an error that the program has left stays through calls that succeed") {

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <ccl/comm/log.hpp>
+
+#include <string_view>
+
+namespace ccl::detail {
+
+/// From now on the lines of this library's log begin as those of NCCL, for tools that read them:
+/// "host:pid:thread [device] NCCL INFO text". Texts of ccl begin with their subject, and end with
+/// the rank in parentheses. `device` returns the thread's device; -1: there is none.
+void use_nccl_log_style(int (*device)()) noexcept;
+
+/// Writes a line whose text is one of NCCL's, without subject and rank.
+void log_as_nccl(LogLevel level, LogPart part, std::string_view text) noexcept;
+
+}  // namespace ccl::detail

@@ -1,0 +1,71 @@
+#include "nccl/abi/common_settings.hpp"
+
+#include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/settings.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "comm/rank_results.hpp"
+#include "comm/state.hpp"
+
+namespace ccl::detail::nccl {
+namespace {
+
+/// What the ranks exchange.
+struct Part {
+  std::int16_t one_order = 0;  // 2: the setting cannot be
+  std::int16_t fallback = 0;
+};
+
+/// Returns the first rank whose value differs from that of rank 0; -1: there is none.
+int first_other(const std::vector<Part>& all, std::int16_t Part::*value) {
+  const auto other =
+      std::ranges::find_if(all, [&](const Part& one) { return one.*value != all[0].*value; });
+  return other == all.end() ? -1 : int(other - all.begin());
+}
+
+}  // namespace
+
+Result<CommonSettings> common_settings(const Communicator& comm, bool has_fallback) {
+  const auto wanted = setting_flag("DETERMINISTIC");
+  if (comm.ranks() == 1) {
+    CCL_TRY(const bool one_order, wanted);
+    return CommonSettings{one_order, has_fallback};
+  }
+  constexpr std::int16_t bad = 2;  // a setting that cannot be must not leave the others waiting
+  CommState& state = *Access::state(comm);
+  std::vector<Part> all(std::size_t(comm.ranks()));
+  all[std::size_t(comm.rank())] = {wanted ? std::int16_t(*wanted) : bad,
+                                   std::int16_t(has_fallback)};
+  const auto lock = state.rendezvous.lock();
+  CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+      all.data(), Index{sizeof(Part)}, {}, {"CCL_DETERMINISTIC"})));
+  if (const int rank = first_other(all, &Part::one_order); rank >= 0) {
+    Error error{Errc::mismatch,
+                fmt::format("CCL_DETERMINISTIC is {} on rank 0 and {} on rank {}; set it alike on "
+                            "all ranks",
+                            all[0].one_order, all[std::size_t(rank)].one_order, rank)};
+    error.peer = rank;
+    const Result<void> mine = fail(wanted ? std::move(error) : wanted.error());
+    // No rank ends its communicator before all know the difference.
+    (void)all_agree(state, "CCL_DETERMINISTIC", mine);
+    return fail(mine.error());
+  }
+  CCL_TRY(const bool one_order, wanted);
+  const int rank = first_other(all, &Part::fallback);
+  if (rank < 0) return CommonSettings{one_order, has_fallback};
+  if (comm.rank() == 0) {
+    log_warn(LogPart::init,
+             "no rank of the communicator falls back to NCCL (CCL_NCCL_FALLBACK names one on rank "
+             "{}, and none that can be loaded on rank {}); set it alike on all ranks",
+             has_fallback ? 0 : rank, has_fallback ? rank : 0);
+  }
+  return CommonSettings{one_order, false};
+}
+
+}  // namespace ccl::detail::nccl

@@ -1,0 +1,242 @@
+#include "nccl/fallback/rank.hpp"
+
+#include <ccl/comm/log.hpp>
+#include <ccl/element/reduce_op.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/fork_mutex.hpp"
+#include "base/made_once.hpp"
+#include "comm/rank_results.hpp"
+#include "comm/state.hpp"
+#include "nccl/abi/types.hpp"
+#include "nccl/device/devices.hpp"
+
+namespace ccl::detail::nccl {
+namespace {
+
+/// What a rank sends to the others before the creation.
+struct RealPart {
+  int version = 0;
+  ncclUniqueId id{};  // of rank 0
+};
+
+Result<void> check_versions(const std::vector<RealPart>& all) {
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].version == all[0].version) continue;
+    return fail(Errc::mismatch,
+                fmt::format("CCL_NCCL_FALLBACK names NCCL {} on rank 0 and {} on rank {}",
+                            all[0].version, all[r].version, r));
+  }
+  return {};
+}
+
+struct Windows {
+  std::map<ncclWindow_t, std::weak_ptr<const RealRank>> all;
+  ForkMutex mutex{[this] { renew(all); }};
+};
+Windows& windows() {
+  static constinit MadeOnce<Windows> all;
+  return all.get();
+}
+
+class WithFallback final : public Operations {
+ public:
+  WithFallback(std::unique_ptr<Operations> inner, std::shared_ptr<RealRank> real)
+      : inner_{std::move(inner)}, real_{std::move(real)} {}
+  Result<void> run(const Call& call) override {
+    return inner_->has_code(call) ? inner_->run(call) : real_->reduce(call);
+  }
+  Result<Choice> choice(const Call& call) override {
+    if (inner_->has_code(call)) return inner_->choice(call);
+    Choice choice;
+    choice.composition = "NCCL/NCCL";
+    return choice;
+  }
+  Result<double> predict(const Call& call) const override { return inner_->predict(call); }
+  Result<void> exchange(std::span<const Call> messages) override {
+    return inner_->exchange(messages);
+  }
+  std::shared_ptr<RealRank> real() const override { return real_; }
+
+ private:
+  const std::unique_ptr<Operations> inner_;
+  const std::shared_ptr<RealRank> real_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<RealRank>> RealRank::create(const Communicator& comm,
+                                                   const RealNccl& library) {
+  CommState& state = *Access::state(comm);
+  std::shared_ptr<RealRank> made{new RealRank{library, comm}};
+  std::vector<RealPart> all(std::size_t(comm.ranks()));
+  RealPart& mine = all[std::size_t(comm.rank())];
+  mine.version = library.version;
+  Result<void> done;
+  if (comm.rank() == 0) {
+    done = library.check(library.GetUniqueId(&mine.id), "ncclGetUniqueId", nullptr);
+  }
+  const auto agree = [&](const char* on) -> Result<void> {
+    if (comm.ranks() == 1) return done;
+    const auto lock = state.rendezvous.lock();
+    return all_agree(state, on, done);
+  };
+  if (comm.ranks() > 1) {
+    const auto lock = state.rendezvous.lock();
+    CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+        all.data(), Index{sizeof(RealPart)}, {}, {"CCL_NCCL_FALLBACK"})));
+  }
+  if (done) done = check_versions(all);
+  done = agree("the id of NCCL's communicator");
+  if (done) {
+    done = made->join(all[0].id);
+    done = agree("NCCL's communicator");
+  }
+  if (done) return made;
+  made->abort();
+  CCL_CHECK(comm.status());
+  log_warn(LogPart::init, "no rank of the communicator falls back to NCCL: {}", done.error().what);
+  return std::shared_ptr<RealRank>{};
+}
+
+RealRank::RealRank(const RealNccl& library, const Communicator& beside)
+    : library_{library},
+      beside_{beside},
+      device_{beside.device()},
+      limit_s_{Access::state(beside)->limits.timeout_s} {}
+
+// Not blocking, so that no wait is longer than ccl's. Any version since 2.17 takes this structure.
+Result<void> RealRank::join(const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.size = offsetof(ncclConfig_t, splitShare);
+  config.version = 21700;
+  config.blocking = 0;
+  const OnDevice here{device_};
+  ncclComm_t real = nullptr;
+  const auto begun =
+      library_.CommInitRankConfig(&real, beside_.ranks(), id, beside_.rank(), &config);
+  comm_ = real;
+  // Half of the time in which the other ranks wait for this one's result.
+  const double limit_s = Access::state(beside_)->limits.init_timeout_s / 2;
+  return finish(begun, "ncclCommInitRankConfig", limit_s);
+}
+
+Result<void> RealRank::finish(ncclResult_t code, const char* name, double limit_s) const {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  for (;;) {
+    const ncclComm_t comm = comm_;
+    if (code != ncclInProgress) return library_.check(code, name, comm);
+    if (comm == nullptr) return fail(Errc::aborted, fmt::format("{} was aborted", name));
+    if (limit_s > 0 && Clock::now() - begin > std::chrono::duration<double>(limit_s)) {
+      return fail(Errc::timed_out,
+                  fmt::format("{} of the NCCL that CCL_NCCL_FALLBACK names has not ended in {} s; "
+                              "its own log may say why (NCCL_DEBUG=INFO)",
+                              name, limit_s));
+    }
+    CCL_CHECK(beside_.status());
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    const auto asked = library_.CommGetAsyncError(comm, &code);
+    if (asked != ncclSuccess) code = asked;
+  }
+}
+
+RealRank::~RealRank() {
+  abort();
+}
+
+void RealRank::end_by(ncclResult_t (*how)(ncclComm_t)) {
+  const ncclComm_t comm = comm_.exchange(nullptr);
+  if (comm == nullptr) return;
+  const OnDevice here{device_};
+  const auto code = how(comm);  // which NCCL may finish behind the call
+  if (code == ncclInProgress) return;
+  if (auto ended = library_.check(code, "the end of a communicator", nullptr); !ended) {
+    log_warn(LogPart::init, "{}", ended.error().what);
+  }
+}
+void RealRank::end() {
+  end_by(library_.CommDestroy);
+}
+void RealRank::abort() {
+  end_by(library_.CommAbort);
+}
+
+Result<void> RealRank::lacks(const char* name) const {
+  return fail(Errc::not_supported,
+              fmt::format("neither ccl nor the NCCL {} that CCL_NCCL_FALLBACK names has {}; name a "
+                          "later one",
+                          library_.version, name));
+}
+
+Result<void> RealRank::reduce(const Call& call) const {
+  const ncclComm_t comm = comm_;
+  const auto type = nccl_type(call.type);
+  ncclRedOp_t op = nccl_op(call.op.name());
+  bool made_op = false;
+  if (op == ncclNumOps) {
+    const auto scaled = call.op.as<PreMulSum>();
+    if (!scaled) return fail(Errc::internal, "a reduction without its scalar");
+    CCL_CHECK(with_type(call.type, [&]<class T>(TypeTag<T>) -> Result<void> {
+      T value{};
+      if (!scaled->in_memory())
+        value = T(scaled->value<std::conditional_t<std::is_integral_v<T>, T, double>>());
+      void* const at = scaled->in_memory() ? const_cast<void*>(scaled->address()) : &value;
+      return this->call(library_.RedOpCreatePreMulSum, "ncclRedOpCreatePreMulSum", &op, at, type,
+                        scaled->in_memory() ? ncclScalarDevice : ncclScalarHostImmediate, comm);
+    }));
+    made_op = true;
+  }
+  const auto count = std::size_t(call.count);
+  Result<void> done;
+  switch (call.kind) {
+    case Kind::all_reduce:
+      done = this->call(library_.AllReduce, "ncclAllReduce", call.send, call.recv, count, type, op,
+                        comm, call.stream);
+      break;
+    case Kind::reduce_scatter:
+      done = this->call(library_.ReduceScatter, "ncclReduceScatter", call.send, call.recv, count,
+                        type, op, comm, call.stream);
+      break;
+    default:
+      done = this->call(library_.Reduce, "ncclReduce", call.send, call.recv, count, type, op,
+                        call.root, comm, call.stream);
+  }
+  if (made_op) (void)library_.RedOpDestroy(op, comm);  // the call has what it needs of it
+  return done;
+}
+
+std::shared_ptr<const RealRank> maker_of(ncclWindow_t window) {
+  const std::lock_guard lock{windows().mutex};
+  const auto found = windows().all.find(window);
+  if (found == windows().all.end()) return nullptr;
+  auto rank = found->second.lock();
+  if (rank != nullptr && rank->comm() != nullptr) return rank;
+  windows().all.erase(found);  // ended with its communicator
+  return nullptr;
+}
+void keep_window(const std::shared_ptr<const RealRank>& rank, ncclWindow_t window) {
+  const std::lock_guard lock{windows().mutex};
+  windows().all[window] = rank;
+}
+void forget_window(ncclWindow_t window) {
+  const std::lock_guard lock{windows().mutex};
+  windows().all.erase(window);
+}
+
+std::unique_ptr<Operations> with_fallback(std::unique_ptr<Operations> operations,
+                                          std::shared_ptr<RealRank> real) {
+  if (real == nullptr) return operations;
+  return std::make_unique<WithFallback>(std::move(operations), std::move(real));
+}
+
+}  // namespace ccl::detail::nccl

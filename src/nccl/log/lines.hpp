@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "nccl/abi/operations.hpp"
+
+namespace ccl::detail::nccl {
+
+// Lines of NCCL's log that people and tools look for. Their fields are NCCL's.
+
+/// Rank of a communicator in the log. `handle` is the program's.
+struct LoggedRank {
+  const void* handle = nullptr;
+  int rank = 0, ranks = 0, device = -1;
+  std::int64_t bus_id = -1;
+  std::uint64_t id = 0;  // equal on all ranks
+
+  /// Logs a stage of the rank, such as "Init COMPLETE". `what` is the function; empty: none.
+  void log_stage(const char* what, const char* stage) const;
+  /// Logs a call and its arguments (COLL). `number` counts the communicator's calls.
+  void log_call(const Call& call, std::uint64_t number) const;
+};
+
+/// Returns `operations`, each collective of which logs what it runs by, if that is logged (TUNING).
+std::unique_ptr<Operations> log_choices(std::unique_ptr<Operations> operations);
+
+}  // namespace ccl::detail::nccl

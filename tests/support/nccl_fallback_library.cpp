@@ -1,0 +1,198 @@
+// Library in place of the NCCL that CCL_NCCL_FALLBACK names: sums and products of doubles in CPU
+// memory, for ranks of one process, and windows that are plain memory.
+#include <barrier>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "nccl/abi/device_abi.hpp"
+
+namespace {
+
+struct Rendezvous {
+  explicit Rendezvous(int ranks)
+      : all{ranks}, send(std::size_t(ranks)), scale(std::size_t(ranks)) {}
+  std::barrier<> all;
+  std::vector<const double*> send;
+  std::vector<double> scale;  // of each rank's values
+};
+std::mutex mutex;
+std::map<std::string, std::shared_ptr<Rendezvous>> all_rendezvous;  // by id
+std::map<std::string, int> counts;                                  // of calls
+std::map<int, double> scalars;                                      // by number of the reduction
+
+constexpr int collective = 7;  // a request of a device communicator that waits for all ranks
+
+int count(const char* what, int more = 1) {
+  const std::lock_guard lock{mutex};
+  return counts[what] += more;
+}
+
+/// Reduces `n` values from `first` on, of which this rank gets the result if it `receives` it.
+ncclResult_t reduce(ncclComm_t comm, const void* send, void* recv, std::size_t first, std::size_t n,
+                    ncclDataType_t type, int op, bool receives);
+
+}  // namespace
+
+struct ncclComm {
+  int rank, ranks;
+  std::shared_ptr<Rendezvous> rendezvous;
+  int asked = 0;
+};
+struct ncclWindow_vidmem {
+  char* memory;
+};
+
+namespace {
+ncclResult_t reduce(ncclComm_t comm, const void* send, void* recv, std::size_t first, std::size_t n,
+                    ncclDataType_t type, int op, bool receives) {
+  count("reduction");
+  if (type != ncclFloat64) return ncclInvalidArgument;
+  Rendezvous& all = *comm->rendezvous;
+  const auto me = std::size_t(comm->rank);
+  {
+    const std::lock_guard lock{mutex};
+    all.send[me] = static_cast<const double*>(send);
+    all.scale[me] = op < ncclNumOps ? 1 : scalars[op];
+  }
+  all.all.arrive_and_wait();
+  std::vector<double> result(n, op == ncclProd ? 1 : 0);
+  for (std::size_t r = 0; r < all.send.size(); ++r) {
+    for (std::size_t i = 0; i < n; ++i) {
+      const double value = all.send[r][first + i] * all.scale[r];
+      op == ncclProd ? result[i] *= value : result[i] += value;
+    }
+  }
+  all.all.arrive_and_wait();
+  if (receives) std::memcpy(recv, result.data(), n * sizeof(double));
+  return ncclSuccess;
+}
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+int fake_nccl_count(const char* what) {
+  return count(what, 0);
+}
+ncclResult_t ncclGetVersion(int* version) {
+  *version = 22903;
+  return ncclSuccess;
+}
+const char* ncclGetLastError(ncclComm_t) {
+  return "as the test wishes";
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  std::memset(id, 0, sizeof *id);
+  const std::string text = std::to_string(count("id"));
+  std::memcpy(id->internal, text.data(), text.size());
+  return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (config->size != 40 || config->blocking != 0) return ncclInvalidArgument;
+  const std::lock_guard lock{mutex};
+  auto& rendezvous = all_rendezvous[id.internal];
+  if (rendezvous == nullptr) rendezvous = std::make_shared<Rendezvous>(ranks);
+  *comm = new ncclComm{rank, ranks, rendezvous};
+  ++counts["communicators"];
+  return ncclInProgress;
+}
+// FAKE_NCCL_FAILS and FAKE_NCCL_HANGS name the rank whose creation does so.
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const auto is = [&](const char* variable) {
+    const char* const rank = std::getenv(variable);
+    return rank != nullptr && std::atoi(rank) == comm->rank;
+  };
+  *state = is("FAKE_NCCL_FAILS")                         ? ncclSystemError
+           : is("FAKE_NCCL_HANGS") || comm->asked++ == 0 ? ncclInProgress
+                                                         : ncclSuccess;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  count("communicators", -1);
+  delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  return ncclCommDestroy(comm);
+}
+ncclResult_t ncclAllReduce(const void* send, void* recv, std::size_t n, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+  return reduce(comm, send, recv, 0, n, type, op, true);
+}
+ncclResult_t ncclReduceScatter(const void* send, void* recv, std::size_t n, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+  return reduce(comm, send, recv, n * std::size_t(comm->rank), n, type, op, true);
+}
+ncclResult_t ncclReduce(const void* send, void* recv, std::size_t n, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t) {
+  return reduce(comm, send, recv, 0, n, type, op, comm->rank == root);
+}
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t,
+                                      ncclScalarResidence_t, ncclComm_t) {
+  const std::lock_guard lock{mutex};
+  const int made = ncclNumOps + ++counts["reductions made"];
+  std::memcpy(&scalars[made], scalar, sizeof(double));
+  *op = ncclRedOp_t(made);
+  return ncclSuccess;
+}
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t, ncclComm_t) {
+  count("reductions ended");
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t, void* memory, std::size_t, ncclWindow_t* window,
+                                    int) {
+  count("windows");
+  *window = new ncclWindow_vidmem{static_cast<char*>(memory)};
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t window) {
+  count("windows", -1);
+  delete window;
+  return ncclSuccess;
+}
+ncclResult_t ncclWinGetUserPtr(ncclComm_t, ncclWindow_t window, void** memory) {
+  *memory = window->memory;
+  return ncclSuccess;
+}
+ncclResult_t ncclPutSignal(const void*, std::size_t, ncclDataType_t, int, ncclWindow_t, std::size_t,
+                           int, int, unsigned, ncclComm_t, cudaStream_t) {
+  count("puts");
+  return ncclSuccess;
+}
+ncclResult_t ncclSignal(int, int, int, unsigned, ncclComm_t, cudaStream_t) {
+  count("signals");
+  return ncclSuccess;
+}
+ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t* waits, ncclComm_t, cudaStream_t) {
+  for (int i = 0; i < n; ++i) count("waits", waits[i].opCnt);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* properties) {
+  properties->deviceApiSupport = true;
+  properties->nRanks = comm->ranks;
+  return ncclSuccess;
+}
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* wants, void* made) {
+  if (wants == nullptr) return ncclInvalidArgument;
+  if (*static_cast<const int*>(wants) == collective) comm->rendezvous->all.arrive_and_wait();
+  *static_cast<int*>(made) = 100 + comm->rank;
+  return ncclSuccess;
+}
+ncclResult_t ncclDevCommDestroy(ncclComm_t, const void*) {
+  count("device communicators ended");
+  return ncclSuccess;
+}
+ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
+  return {comm->ranks, comm->rank, 17};
+}
+ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, std::size_t offset, int rank, void** at) {
+  *at = window->memory + offset + rank;
+  return ncclSuccess;
+}
+}
+#pragma GCC visibility pop
