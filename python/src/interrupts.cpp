@@ -58,7 +58,7 @@ bool raises_keyboard_interrupt() {
 }
 
 /// Call of the main thread, and the thread that looks for signals while it lasts.
-class Watch {
+class SignalLook {
  public:
   void begin(const Communicator& comm) {
     const std::lock_guard lock{mutex_};
@@ -120,15 +120,15 @@ class Watch {
   bool started_ = false, idle_ = false;
 };
 
-Watch* the_watch = nullptr;  // never destroyed: its thread runs on
+SignalLook* the_watch = nullptr;  // never destroyed: its thread runs on
 
 /// A child has no copy of the thread, and its main thread is the one that forked.
 void renew_in_child() {
-  the_watch = new Watch;
+  the_watch = new SignalLook;
 }
-Watch& watch() {
+SignalLook& watch() {
   static const bool once = [] {
-    the_watch = new Watch;
+    the_watch = new SignalLook;
     ::pthread_atfork(nullptr, nullptr, renew_in_child);
     return true;
   }();

@@ -39,6 +39,8 @@ struct WaitRecord {
   Word ticket = 0;  // of the operation, as in `AbortWatch`
 };
 
+struct PhaseLog;
+
 /// Limits of the waits of lanes. Lives in memory that lanes and the host share.
 struct AbortWatch {
   const Word* stop = nullptr;           // not 0: stop (see `Status`)
@@ -46,6 +48,7 @@ struct AbortWatch {
   Word deadline_ns = 0;                 // of one wait without progress; 0: no limit
   WaitRecord* waits = nullptr;          // null: not kept
   Word ticket = 0;                      // of the operation, in the flight recorder
+  PhaseLog* phases = nullptr;           // null: lanes note no times
 };
 
 /// Ends every spin loop that its peers do not end. After the first failure a launch runs to its end
