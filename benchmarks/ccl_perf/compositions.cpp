@@ -51,13 +51,22 @@ Result<detail::TuningCase> Compositions::tuning_case() {
   return by->chooser.tuning_case();
 }
 
-Result<const Runner*> Compositions::get(const Choice& choice) {
-  const auto key = choice.name();
-  if (const auto found = made_.find(key); found != made_.end()) return found->second.get();
+double Compositions::volume(const Choice& choice) const {
   for (const Entry& entry : all_entries()) {
     if (entry.op != options_.op || entry.algo != choice.algo || entry.proto != choice.proto) {
       continue;
     }
+    const auto terms = entry.facts().facts.cost_terms;
+    return terms == nullptr ? 0 : terms(comm_.ranks()).volume;
+  }
+  return 0;
+}
+
+Result<const Runner*> Compositions::get_of(const std::string& op, const Choice& choice) {
+  const auto key = op + " " + choice.name();
+  if (const auto found = made_.find(key); found != made_.end()) return found->second.get();
+  for (const Entry& entry : all_entries()) {
+    if (entry.op != op || entry.algo != choice.algo || entry.proto != choice.proto) continue;
     CCL_TRY(auto runner, entry.make(comm_, {}));
     if (options_.plan_given()) {
       Plan plan = runner->plan();
@@ -74,7 +83,7 @@ Result<const Runner*> Compositions::get(const Choice& choice) {
   }
   return fail(
       Errc::invalid_argument,
-      fmt::format("{} does not run on {} (see `supports` in its header)", options_.op, key));
+      fmt::format("{} does not run on {} (see `supports` in its header)", op, choice.name()));
 }
 
 }  // namespace ccl::perf

@@ -15,7 +15,11 @@ class Compositions {
   /// Keeps references: both must outlive this object.
   Compositions(const Communicator& comm, const Options& options) : comm_{comm}, options_{options} {}
 
-  Result<const Runner*> get(const Choice& choice);
+  Result<const Runner*> get(const Choice& choice) { return get_of(options_.op, choice); }
+  /// Returns a composition of another operation, with the plan of the options.
+  Result<const Runner*> get_of(const std::string& op, const Choice& choice);
+  /// Returns how many messages cross the busiest direction of a rank, by the cost model.
+  double volume(const Choice& choice) const;
   /// Resolves open parts of the choice as `Collective<Op>` does. Collective at its first call.
   Result<Choice> resolve(const Choice& choice, Index bytes, DataType type, RedOp redop);
   /// Returns the case under which a table of measurements holds this communicator. Collective at

@@ -179,6 +179,7 @@ void take_host(const Options& options, int rank, int ranks) {
 
 int launch(const Options& options, const Body& body) {
   if (!options.transport.empty()) ::setenv("CCL_TRANSPORT", options.transport.c_str(), 1);
+  if (options.explain) ::setenv("CCL_TRACE_PHASES", "1", 1);
   switch (options.launch) {
     case Launch::processes:
       return fork_ranks(options, body);

@@ -6,14 +6,15 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <numeric>
 #include <set>
 
 #include "cases.hpp"
 #include "compositions.hpp"
+#include "explain.hpp"
 #include "listing.hpp"
 #include "report.hpp"
 #include "rival.hpp"
+#include "sideband.hpp"
 #include "tune.hpp"
 #include "verify.hpp"
 
@@ -33,50 +34,6 @@ class Buffer {
 
  private:
   std::byte* data_;
-};
-
-/// Composition of its own by which ranks exchange their measurements.
-class Sideband {
- public:
-  static Result<Sideband> create(const Communicator& comm) {
-    for (const Entry& entry : all_entries()) {
-      // CCL_ALGO and CCL_PROTO, which can exclude any all-gather, do not affect this entry.
-      if (entry.op != "all_to_all" || entry.proto != "Simple") continue;
-      Plan plan;
-      plan.slot_bytes = 4096;
-      CCL_TRY(auto runner, entry.make(comm, plan));
-      return Sideband{std::move(runner), comm.ranks()};
-    }
-    return fail(Errc::internal, "no composition to compare measurements with");
-  }
-  /// Returns the values of all ranks, by rank.
-  Result<std::vector<double>> gather(double mine) const {
-    std::vector<double> all(std::size_t(ranks_), 0.0), copies(std::size_t(ranks_), mine);
-    Call call;
-    call.type = DataType::float64;
-    call.send = reinterpret_cast<const std::byte*>(copies.data());
-    call.recv = reinterpret_cast<std::byte*>(all.data());
-    call.count = 1;
-    CCL_CHECK(runner_->run(call));
-    return all;
-  }
-  Result<double> mean(double mine) const {
-    CCL_TRY(const auto all, gather(mine));
-    return std::accumulate(all.begin(), all.end(), 0.0) / ranks_;
-  }
-  Result<double> most(double mine) const {
-    CCL_TRY(const auto all, gather(mine));
-    return *std::max_element(all.begin(), all.end());
-  }
-  Result<void> meet() const {
-    CCL_CHECK(gather(0));
-    return {};
-  }
-
- private:
-  Sideband(std::unique_ptr<Runner> runner, int ranks) : runner_{std::move(runner)}, ranks_{ranks} {}
-  std::unique_ptr<Runner> runner_;
-  int ranks_;
 };
 
 /// Returns the seconds of one call, as the mean of `n` calls in a row.
@@ -108,6 +65,15 @@ class Bench {
     return fail(Errc::out_of_memory,
                 fmt::format("rank {} has no memory for two buffers of {} bytes; give a smaller -e",
                             comm_.rank(), bytes_));
+  }
+
+  /// Times the phases of calls like those of `row`, with the data that its last call left.
+  Result<Explained> explain(Compositions& compositions, const Choice& choice,
+                            const Row& row) const {
+    Call call = make_call(row.shape, row.type, row.redop);
+    call.send = send_.data();
+    call.recv = recv_.data();
+    return perf::explain(comm_, options_, sideband_, compositions, choice, call, row.shape.bytes);
   }
 
   Result<Row> row(const Runner& runner, Row row, const std::function<void(int)>& progress) {
@@ -246,7 +212,15 @@ Result<int> measure(const Communicator& comm, const Options& options) {
                             fmt::format("{} B, {}, {}, round {} of {}", row.shape.bytes, name(type),
                                         row.composition, round + 1, options.rounds));
           };
-          CCL_TRY(const Row measured, bench.row(*runner, row, progress));
+          CCL_TRY(Row measured, bench.row(*runner, row, progress));
+          if (options.explain) {
+            const auto explained = bench.explain(compositions, choice, row);
+            if (!explained && explained.error().code != Errc::not_supported) {
+              return fail(explained.error());
+            }
+            if (explained) measured.explained = *explained;
+            if (!explained) report.finding(explained.error().what);
+          }
           report.add(measured);
           has_wrong = has_wrong || measured.wrong > 0;
           ++done;

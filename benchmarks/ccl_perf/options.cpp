@@ -294,6 +294,8 @@ Options parse_options(int argc, char** argv) {
       "--inplace", options.in_place,
       "send and receive buffers are one memory, as far as the collective may have them so");
   app.add_flag("--windows", options.windows, "GPUs: ccl's buffers are registered windows");
+  app.add_flag("--explain", options.explain,
+               "CPU ranks: where the time of each size goes, beside the limit of the link");
   app.add_option("--json", options.json, "file for the results");
   app.add_option("--tune", options.tune,
                  "measure all compositions, and write the table that CCL_TUNE_FILE names");
@@ -381,6 +383,9 @@ Options parse_options(int argc, char** argv) {
   refuse_unused(options, threads);
   options.device = resolve_device(options, device, threads);
   if (options.device == Device::cuda) {
+    if (options.explain) {
+      refuse("--explain times CPU ranks; add --device cpu, or compose Traced in a program");
+    }
     if (options.launch == Launch::environment) options.launch = Launch::processes;
     if (compare == "mpi") refuse("--compare mpi times CPU ranks; add --device cpu");
   } else {

@@ -176,6 +176,7 @@ void Report::add(const Row& row) {
              number(8, 3, row.alg_gbs()), number(8, 3, row.bus_gbs()),
              row.wrong < 0 || !timed ? "n/a" : std::to_string(row.wrong), row.composition,
              rival_columns(row));
+  if (row.explained) fmt::print("# {:>10} {}\n", "", row.explained->text());
   std::fflush(stdout);
 }
 
@@ -300,6 +301,13 @@ bool Report::finish() {
                              {"chunk_steps", row.plan.chunk_steps}}},
                            {"iterations", row.iterations},
                            {"rounds", options_.rounds}};
+    if (row.explained) {
+      const Explained& of = *row.explained;
+      line["explained"] = {{"launch_us", of.launch_us},       {"before_us", of.before_us},
+                           {"first_hop_us", of.first_hop_us}, {"steady_us", of.steady_us},
+                           {"tail_us", of.tail_us},           {"link_first_us", of.link_first_us},
+                           {"link_gbs", of.link_gbs},         {"steady_gbs", of.steady_gbs}};
+    }
     if (row.ctas != 0) line["max_ctas"] = row.ctas;
     if (row.time_us > 0) {
       line["time_us"] = row.time_us;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "explained.hpp"
 #include "options.hpp"
 #include "verify.hpp"
 
@@ -31,6 +33,8 @@ struct Row {
   double time_us = 0, min_us = 0;           // median and minimum of the rounds
   double rival_us = 0, rival_least_us = 0;  // 0: not measured
   Index wrong = -1;                         // elements on all ranks; -1: not checked
+
+  std::optional<Explained> explained{};
 
   // Measurements on GPUs, from which the times above are computed.
   Times own{};

@@ -41,6 +41,7 @@
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/sentinel.hpp>
 #include <ccl/proto/simple.hpp>
+#include <ccl/traced.hpp>
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>

@@ -73,7 +73,8 @@ class Communicator(Calls):
 
     All ranks create it, and make the same calls on it in the same order. Its calls release the
     interpreter's lock while they wait. A call from another thread, such as `abort`, is then
-    possible; a signal handler of Python, such as that of Ctrl-C, runs only after the call.
+    possible. Ctrl-C in a call of the main thread aborts the communicator and raises
+    KeyboardInterrupt; another handler of the signal runs after the call.
 
     Arrays are those of NumPy, anything with the buffer protocol, ``__dlpack__`` (PyTorch, JAX) or
     ``__cuda_array_interface__`` (CuPy, Numba). They must be contiguous. Element types are int8 to

@@ -12,6 +12,7 @@ from typing import Any, Iterator, Sequence
 
 from . import _core, _errors, nccl
 from ._cuda import on_device
+from ._interrupt import blocking
 
 # Numbers of NCCL's interface for those of _core.types.
 _TYPES = {
@@ -202,8 +203,12 @@ class GpuCore:
         ctypes.memmove(ctypes.byref(id), ids[0], 128)
         made = _Pointer()
         options = _Options.of(given)
-        with on_device(device):
-            _call("cclCommInitRank", ctypes.byref(made), ranks, id, rank, ctypes.byref(options))
+
+        def init() -> None:
+            with on_device(device):
+                _call("cclCommInitRank", ctypes.byref(made), ranks, id, rank, ctypes.byref(options))
+
+        blocking(init)  # there is nothing yet to abort
         return cls(made.value, device, given)
 
     def _number(self, name: str) -> int:
@@ -244,28 +249,35 @@ class GpuCore:
     def split(self, color: int, key: int, options: dict[str, Any]) -> GpuCore | None:
         _check_options(options, self._given)
         made = _Pointer()
-        with on_device(self._device):
-            _call("ncclCommSplit", self._comm(), color, key, ctypes.byref(made), None)
+        self._blocking("ncclCommSplit", self._comm(), color, key, ctypes.byref(made), None)
         return GpuCore(made.value, self._device, options) if made.value else None
 
     def shrink(self, excluded: list[int], abort_parent: bool, options: dict[str, Any]) -> GpuCore:
         _check_options(options, self._given)
         made = _Pointer()
         ranks = (_Int * len(excluded))(*excluded)
-        with on_device(self._device):
-            _call("ncclCommShrink", self._comm(), ranks, len(excluded), ctypes.byref(made), None,
-                  int(abort_parent))  # fmt: skip
+        self._blocking("ncclCommShrink", self._comm(), ranks, len(excluded), ctypes.byref(made), None,
+                       int(abort_parent))  # fmt: skip
         return GpuCore(made.value, self._device, options)
 
     def barrier(self) -> None:
-        _call("cclCommBarrier", self._comm())
+        self._blocking("cclCommBarrier", self._comm())
 
     def finalize(self) -> None:
         handle = self._comm()
+        self._blocking("ncclCommFinalize", handle)
         with on_device(self._device):  # also in a thread that has no context yet
-            _call("ncclCommFinalize", handle)
             _call("ncclCommDestroy", handle)
         self._handle = None
+
+    def _blocking(self, name: str, *arguments: Any) -> None:
+        """Makes a call that waits for other ranks. Ctrl-C ends it, and the communicator's calls."""
+
+        def call() -> None:
+            with on_device(self._device):
+                _call(name, *arguments)
+
+        blocking(call, lambda: self.abort("Ctrl-C interrupted a call (KeyboardInterrupt)"))
 
     def abort(self, why: str) -> None:
         if self._handle is not None:

@@ -4,14 +4,18 @@
 #include <ccl/comm/stream.hpp>
 #include <ccl/version.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <concepts>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "collectives.hpp"
+#include "interrupts.hpp"
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -45,6 +49,77 @@ auto released(F&& f) {
   }();
   if (!result) raise(result.error());
   if constexpr (!std::is_same_v<decltype(result), Result<void>>) return std::move(*result);
+}
+
+/// Runs the handlers of signals that have come, and throws what they raise.
+void run_signal_handlers() {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+/// Calls `f` as `released` does. Ctrl-C ends the communicator's calls, and raises
+/// KeyboardInterrupt.
+template <class F>
+auto interruptible(const Communicator& comm, F&& f) {
+  run_signal_handlers();
+  auto result = [&] {
+    const nb::gil_scoped_release unlocked;
+    const Interruptible watched{comm};
+    return f();
+  }();
+  if (!result) {
+    run_signal_handlers();  // the interrupt, and not the error that it has caused
+    raise(result.error());
+  }
+  if constexpr (!std::is_same_v<decltype(result), Result<void>>) return std::move(*result);
+}
+
+/// Begins a creation, without the GIL.
+template <class F>
+Result<Communicator> begun(F&& f) {
+  const nb::gil_scoped_release unlocked;
+  return f();
+}
+
+/// Waits for a creation that runs in the background. Ctrl-C ends it, and raises KeyboardInterrupt.
+Communicator created(Result<Communicator> begun) {
+  if (!begun) raise(begun.error());
+  if (is_main_thread()) {
+    for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, interrupt_period)) {
+      const auto status = begun->status();
+      if (status || status.error().code != Errc::in_progress) break;
+      if (PyErr_CheckSignals() != 0) {
+        const nb::gil_scoped_release unlocked;
+        begun->abort("Ctrl-C interrupted the creation (KeyboardInterrupt)");
+        break;
+      }
+      const nb::gil_scoped_release unlocked;
+      std::this_thread::sleep_for(pause);
+    }
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  }
+  released([&] { return begun->wait(); });
+  return std::move(*begun);
+}
+
+/// Waits for a stream, in pieces between which handlers of signals run.
+void synchronize(HostStream& stream, double limit_s) {
+  using Seconds = std::chrono::duration<double>;
+  const double piece_s = Seconds{interrupt_period}.count();
+  for (double waited_s = 0;; waited_s += piece_s) {
+    const bool last = !is_main_thread() || (limit_s > 0 && limit_s - waited_s <= piece_s);
+    const double now_s = last ? limit_s - waited_s : piece_s;
+    Result<void> done = [&] {
+      const nb::gil_scoped_release unlocked;
+      return stream.synchronize(now_s);
+    }();
+    if (done) return;
+    Error error = std::move(done).error();
+    // An error of a call has its rank.
+    const bool late = error.code == Errc::timed_out && error.rank < 0;
+    if (late && last) error.what += " (" + std::to_string(limit_s) + " s in all)";
+    if (!late || last) raise(error);
+    run_signal_handlers();
+  }
 }
 
 /// Options of a communicator as Python gives them; see `Config`.
@@ -131,7 +206,9 @@ Result<void> wait_for(const Core& core) {
 Made create(const std::vector<nb::bytes>& given, int rank, int ranks, const Options& options) {
   std::vector<UniqueId> ids;
   for (const nb::bytes& id : given) ids.push_back(id_of(id));
-  return made(released([&] { return Communicator::create(ids, rank, ranks, options.config()); }));
+  Config config = options.config();
+  config.blocking = false;
+  return made(created(begun([&] { return Communicator::create(ids, rank, ranks, config); })));
 }
 std::vector<Made> create_all(int ranks, const Options& options) {
   std::vector<Made> all;
@@ -158,7 +235,9 @@ void bind_communicator(nb::module_& m) {
       .def_static(
           "from_env",
           [](const Options& options) {
-            return made(released([&] { return Communicator::from_env(options.config()); }));
+            Config config = options.config();
+            config.blocking = false;
+            return made(created(begun([&] { return Communicator::from_env(config); })));
           },
           "options"_a)
       .def_prop_ro("rank", [](const Core& c) { return c->comm().rank(); })
@@ -170,7 +249,8 @@ void bind_communicator(nb::module_& m) {
       .def(
           "split",
           [](const Core& c, int color, int key, const Options& options) -> Made {
-            auto part = released([&] { return c->comm().split(color, key, options.config()); });
+            auto part = interruptible(
+                c->comm(), [&] { return c->comm().split(color, key, options.config()); });
             return part ? made(std::move(*part)) : nullptr;
           },
           "color"_a, "key"_a, "options"_a)
@@ -179,12 +259,13 @@ void bind_communicator(nb::module_& m) {
           [](const Core& c, const std::vector<int>& excluded, bool abort_parent,
              const Options& options) {
             const Shrink parent = abort_parent ? Shrink::abort_parent : Shrink::keep_parent;
-            return made(
-                released([&] { return c->comm().shrink(excluded, parent, options.config()); }));
+            return made(interruptible(
+                c->comm(), [&] { return c->comm().shrink(excluded, parent, options.config()); }));
           },
           "excluded"_a, "abort_parent"_a, "options"_a)
-      .def("barrier", [](const Core& c) { released([&] { return wait_for(c); }); })
-      .def("finalize", [](const Core& c) { released([&] { return c->comm().finalize(); }); })
+      .def("barrier", [](const Core& c) { interruptible(c->comm(), [&] { return wait_for(c); }); })
+      .def("finalize",
+           [](const Core& c) { interruptible(c->comm(), [&] { return c->comm().finalize(); }); })
       .def("status", [](const Core& c) { released([&] { return c->comm().status(); }); })
       .def("report",
            [](const Core& c) {
@@ -209,7 +290,7 @@ template <class F>
 auto reducing(F run) {
   return [run](Core& c, Address send, Address recv, Index count, int type, const std::string& op,
                int root, const Queue* stream) {
-    released([&] {
+    interruptible(c->comm(), [&] {
       return run(
           *c, Call{sent(send), received(recv), count, DataType(type), op, root, stream_of(stream)});
     });
@@ -219,7 +300,7 @@ template <class F>
 auto moving(F run) {
   return [run](Core& c, Address send, Address recv, Index count, int type, int root,
                const Queue* stream) {
-    released([&] {
+    interruptible(c->comm(), [&] {
       return run(*c, Move{sent(send), received(recv), count, DataType(type), stream_of(stream)},
                  root);
     });
@@ -248,7 +329,7 @@ void bind_collectives(nb::object& core) {
       "all_to_all_v",
       [](Core& c, Address send, const Counts& send_counts, const Counts& send_offsets, Address recv,
          const Counts& recv_counts, const Counts& recv_offsets, int type, const Queue* stream) {
-        released([&] {
+        interruptible(c->comm(), [&] {
           return c->all_to_all_v({sent(send), received(recv), 0, DataType(type), stream_of(stream)},
                                  send_counts, send_offsets, recv_counts, recv_offsets);
         });
@@ -263,7 +344,7 @@ void bind_collectives(nb::object& core) {
         for (const auto& [sends, at, count, type, peer] : given) {
           all.push_back({sends, received(at), count, DataType(type), peer});
         }
-        released([&] { return c->messages(all, stream_of(stream)); });
+        interruptible(c->comm(), [&] { return c->messages(all, stream_of(stream)); });
       },
       "messages"_a, "stream"_a.none());
 }
@@ -335,10 +416,7 @@ NB_MODULE(_core, m) {
   nb::class_<Queue>(m, "HostStream")
       .def(nb::init<>())
       .def(
-          "synchronize",
-          [](const Queue& queue, double limit_s) {
-            released([&] { return queue->synchronize(limit_s); });
-          },
+          "synchronize", [](const Queue& queue, double limit_s) { synchronize(*queue, limit_s); },
           "limit_s"_a);
   m.def("create_unique_id", [] { return bytes_of(released([] { return create_unique_id(); })); });
   m.def(

@@ -143,6 +143,11 @@ Report Communicator::stall() const {
   return report ? *report : Report{};
 }
 
+FlightRecord Communicator::flight_record() const {
+  if (!state_->was_up()) return {};
+  return detail::flight_record(*state_);
+}
+
 Result<void> Communicator::dump(const std::string& folder) const {
   return detail::without_exceptions([&]() -> Result<void> {
     const bool none = state_->identity.ranks() == 0;  // the handle was moved from

@@ -129,17 +129,19 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
   bury();
-  const Result<Plans> wanted = with_channels(comm, plans);
+  Result<Plans> wanted = with_channels(comm, plans);
   const int ranks = comm.ranks();
   if (!wanted && ranks == 1) return fail(state.annotate(wanted.error()));
   auto connections = left_alone_by_forks(new Connections{comm, transport_table, std::move(name)});
   connections->number_ = state.rendezvous.next_composition();
   connections->needs_ = needs;
+  connections->calls_.watch = watch_of(state, connections->calls_);
   if (wanted) connections->plan_ = wanted->by_medium[0];
   CCL_TRY(connections->connects_on_demand_, setting_flag("RUNTIME_CONNECT"));
   if (ranks > 1) {
     if (state.device.gpu)
       connections->device_ = std::make_shared<DeviceState>(DeviceState{GpuArena{state.device.gpu}});
+    if (auto done = connections->note_phases(); wanted && !done) wanted = fail(done.error());
     CCL_TRY(const AgreedPlan agreed, agree_on_plan(comm, wanted,
                                                    {connections->name_, transport_table,
                                                     std::max(1, std::min(fan, ranks - 1)),
@@ -151,7 +153,6 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
     look_for_room(state);
   }
   connections->place_channels();
-  connections->calls_.watch = watch_of(state, connections->calls_);
   if (ranks == 1) return connections;
   state.observers.add(connections.get());
   return connections;

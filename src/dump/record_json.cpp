@@ -47,6 +47,18 @@ Json steps_json(const WireSteps& of) {
           {"proxied", of.proxied}};
 }
 
+Json phases_json(const LanePhases& of) {
+  return {{"number", of.number},
+          {"composition", of.composition},
+          {"call", of.call},
+          {"channel", of.channel},
+          {"begun_ns", of.begun_ns},
+          {"ready_ns", of.ready_ns},
+          {"first_data_ns", of.first_data_ns},
+          {"last_data_ns", of.last_data_ns},
+          {"ended_ns", of.ended_ns}};
+}
+
 /// Reads the members of an object. Keeps the first thing that is wrong.
 class Reader {
  public:
@@ -139,6 +151,18 @@ void read_steps(Reader& reader, const Json& from, WireSteps& steps) {
   reader.take(from, "proxied", steps.proxied);
 }
 
+void read_phases(Reader& reader, const Json& from, LanePhases& of) {
+  reader.take(from, "number", of.number);
+  reader.take(from, "composition", of.composition);
+  reader.take(from, "call", of.call);
+  reader.take(from, "channel", of.channel);
+  reader.take(from, "begun_ns", of.begun_ns);
+  reader.take(from, "ready_ns", of.ready_ns);
+  reader.take(from, "first_data_ns", of.first_data_ns);
+  reader.take(from, "last_data_ns", of.last_data_ns);
+  reader.take(from, "ended_ns", of.ended_ns);
+}
+
 FlightRecord read(const Json& from, std::string& wrong) {
   Reader reader{wrong};
   FlightRecord record;
@@ -170,6 +194,10 @@ FlightRecord read(const Json& from, std::string& wrong) {
   reader.take(from, "elsewhere_pid", status.elsewhere.peer_pid);
   reader.take_all(from, "operations", status.operations, read_operation);
   reader.take_all(from, "steps", status.steps, read_steps);
+  // Files of version 0.1.0 have no phases.
+  if (from.is_object() && from.contains("phases")) {
+    reader.take_all(from, "phases", record.phases, read_phases);
+  }
   if (!wrong.empty()) return record;
   const auto is_rank = [&](int rank) { return rank >= -1 && rank < record.ranks; };
   bool valid = record.ranks > 0 && record.ranks <= max_ranks && status.rank >= 0 &&
@@ -206,6 +234,8 @@ nlohmann::ordered_json detail::record_json(const FlightRecord& record) {
   for (const Operation& op : status.operations) operations.push_back(operation_json(op));
   Json& steps = out["steps"] = Json::array();
   for (const WireSteps& of : status.steps) steps.push_back(steps_json(of));
+  Json& phases = out["phases"] = Json::array();
+  for (const LanePhases& of : record.phases) phases.push_back(phases_json(of));
   return out;
 }
 

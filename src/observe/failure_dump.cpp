@@ -13,6 +13,7 @@
 #include "base/exceptions.hpp"
 #include "base/thread.hpp"
 #include "comm/observe/comm_events.hpp"
+#include "comm/observe/lane_phases.hpp"
 #include "comm/observe/ticker_list.hpp"
 #include "comm/state.hpp"
 #include "dump/flight_dump.hpp"
@@ -79,6 +80,7 @@ FlightRecord flight_record(CommState& state) {
   record.ranks = state.identity.ranks();
   if (auto well = state.status.result(); !well) record.failure = well.error().message();
   record.status = state.observers.status(Observers::all_operations);
+  record.phases = lane_phases(state);
   make_ascii(record.name);
   make_ascii(record.failure);
   make_ascii(record.status.host);

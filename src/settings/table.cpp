@@ -280,6 +280,10 @@ constexpr std::array table{
     Setting{"TOPO_DUMP_FILE", text, "", nccl, "XML file to which the topology found is written"},
     Setting{"TOPO_FILE", text, "", nccl,
             "XML file with a topology, in NCCL's schema; %h becomes the host's name"},
+    Setting{
+        "TRACE_PHASES", flag, "0", false,
+        "1: CPU ranks note when the phases of calls over wires begin, for `ccl_report --trace`; "
+        "kernels note them where a program composes `Traced`"},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
     Setting{"TUNER_PLUGIN", text, "", nccl,

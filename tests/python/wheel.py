@@ -141,7 +141,8 @@ def main():
         return
     python = install(wheel, given.work / "venv", wheels)
     # Not the repository's folder, in which the package would be found uncompiled.
-    for test in ("test_package.py", "test_ranks.py", "test_page.py", "test_examples.py"):
+    for test in ("test_package.py", "test_ranks.py", "test_interrupt.py", "test_ras.py",
+                 "test_page.py", "test_examples.py"):  # fmt: skip
         print(step(test, python, "-I", "-X", "faulthandler", FOLDER / "run_test.py", test), end="")
 
 

@@ -131,6 +131,23 @@ std::string text_of(const ccl::Operation& op) {
   return text + fmt::format(": {}", ccl::name(op.state));
 }
 
+/// Returns a line on the phases of the operation's first channel, or nothing.
+std::string phases_text(const Row& row, const ccl::Operation& op) {
+  for (const Phases& phases : row.phases) {
+    if (phases.of.channel != 0 || phases.of.call != op.call ||
+        phases.of.composition != op.composition) {
+      continue;
+    }
+    return fmt::format(
+        "\nwaits for the launch before {:.3f} us, for the first data {:.3f} us, moves data {:.3f} "
+        "us, "
+        "then {:.3f} us",
+        phases.ready_us - phases.begun_us, phases.first_data_us - phases.ready_us,
+        phases.last_data_us - phases.first_data_us, phases.ended_us - phases.last_data_us);
+  }
+  return {};
+}
+
 /// JSON in a script: no text of a record ends the script.
 std::string in_script(const Json& data) {
   std::string text = data.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -145,7 +162,7 @@ std::string page_of(const std::vector<Row>& rows, const std::string& text) {
   for (const Row& row : rows) {
     Json slices = Json::array();
     for (const Slice& slice : row.slices) {
-      slices.push_back({{"text", text_of(slice.operation)},
+      slices.push_back({{"text", text_of(slice.operation) + phases_text(row, slice.operation)},
                         {"queued", slice.queued_us},
                         {"started", slice.operation.started_ns == 0 ? -1 : slice.started_us},
                         {"ended", slice.ended_us},

@@ -7,6 +7,11 @@
 namespace report {
 namespace {
 
+/// Time since `base`. Since 1970, a double would be exact to 128 ns only.
+double since(ccl::Word base, ccl::Word ns) {
+  return double(static_cast<long long>(ns - base));
+}
+
 using Ends = std::map<std::pair<std::string, ccl::Word>, ccl::Word>;  // by communicator and number
 
 /// Ends of the collectives that a host has completed, by its first rank.
@@ -39,20 +44,61 @@ std::map<std::string, double> shifts(const Records& records) {
     for (const auto& [which, end] : mine) {
       const auto first = ends.begin()->second.find(which);
       if (first == ends.begin()->second.end()) continue;
-      differences.push_back(double(end) - double(first->second));
+      differences.push_back(since(first->second, end));
     }
     shift[host] = median(std::move(differences));
   }
   return shift;
 }
 
+/// Earliest call of all records; 0: there is none.
+ccl::Word first_call(const Records& records) {
+  ccl::Word first = 0;
+  for (const auto& [communicator, ranks] : records) {
+    for (const ccl::FlightRecord& of : ranks) {
+      for (const ccl::Operation& op : of.status.operations) {
+        if (first == 0 || op.queued_ns < first) first = op.queued_ns;
+      }
+    }
+  }
+  return first;
+}
+
+/// Times of a channel in ns. Each is at least the one before.
+Phases phases_of(const ccl::LanePhases& of, ccl::Word base) {
+  Phases phases;
+  phases.of = of;
+  phases.begun_us = since(base, of.begun_ns);
+  phases.ready_us = std::max(phases.begun_us, since(base, of.ready_ns));
+  phases.first_data_us = std::max(phases.ready_us, since(base, of.first_data_ns));
+  phases.last_data_us = std::max(phases.first_data_us, since(base, of.last_data_ns));
+  phases.ended_us = std::max(phases.last_data_us, since(base, of.ended_ns));
+  return phases;
+}
+/// Calls `change` with each time of a row.
+template <class F>
+void for_times(Row& row, F change) {
+  for (Slice& slice : row.slices) {
+    change(slice.queued_us);
+    change(slice.ended_us);
+    if (slice.operation.started_ns != 0) change(slice.started_us);
+  }
+  for (Phases& of : row.phases) {
+    for (double* time :
+         {&of.begun_us, &of.ready_us, &of.first_data_us, &of.last_data_us, &of.ended_us}) {
+      change(*time);
+    }
+  }
+}
+
 /// Row of a record, with times in ns as the host has them.
-Row row_of(const ccl::FlightRecord& of) {
-  Row row{of.communicator, of.name, of.status.host, of.status.rank, of.status.pid, {}};
+Row row_of(const ccl::FlightRecord& of, ccl::Word base) {
+  Row row{of.communicator, of.name, of.status.host, of.status.rank, of.status.pid, {}, {}};
+  for (const ccl::LanePhases& phases : of.phases) row.phases.push_back(phases_of(phases, base));
   for (const ccl::Operation& op : of.status.operations) {
-    Slice slice{op, double(op.queued_ns), -1, double(op.ended_ns)};
-    if (op.started_ns != 0) slice.started_us = double(op.started_ns);
-    if (op.ended_ns == 0) slice.ended_us = double(of.status.now_ns);
+    Slice slice{op, since(base, op.queued_ns), -1, since(base, op.ended_ns)};
+    if (op.started_ns != 0) slice.started_us = since(base, op.started_ns);
+    if (op.ended_ns == 0) slice.ended_us = since(base, of.status.now_ns);
     row.slices.push_back(slice);
   }
   return row;
@@ -62,28 +108,21 @@ Row row_of(const ccl::FlightRecord& of) {
 
 std::vector<Row> timeline_of(const Records& records) {
   const auto shift = shifts(records);
+  const ccl::Word base = first_call(records);
   std::vector<Row> rows;
   double first = std::numeric_limits<double>::max();
   for (const auto& [communicator, ranks] : records) {
     for (const ccl::FlightRecord& of : ranks) {
-      Row row = row_of(of);
+      Row row = row_of(of, base);
       const auto known = shift.find(row.host);
       const double by = known == shift.end() ? 0 : known->second;
-      for (Slice& slice : row.slices) {
-        slice.queued_us -= by;
-        slice.ended_us -= by;
-        if (slice.started_us >= 0) slice.started_us -= by;
-        first = std::min(first, slice.queued_us);
-      }
+      for_times(row, [by](double& time) { time -= by; });
+      for (const Slice& slice : row.slices) first = std::min(first, slice.queued_us);
       rows.push_back(std::move(row));
     }
   }
   for (Row& row : rows) {
-    for (Slice& slice : row.slices) {
-      slice.queued_us = (slice.queued_us - first) / 1e3;
-      slice.ended_us = (slice.ended_us - first) / 1e3;
-      if (slice.operation.started_ns != 0) slice.started_us = (slice.started_us - first) / 1e3;
-    }
+    for_times(row, [first](double& time) { time = (time - first) / 1e3; });
   }
   std::ranges::stable_sort(rows, {}, [](const Row& row) { return row.rank; });
   return rows;

@@ -18,11 +18,19 @@ struct Slice {
   double ended_us = 0;     ///< end, or the time of the record if it has not ended
 };
 
+/// Phases of an operation on one channel. Times are us since the first operation of the timeline.
+/// Those that were not reached are the begin of the phase before.
+struct Phases {
+  ccl::LanePhases of;
+  double begun_us = 0, ready_us = 0, first_data_us = 0, last_data_us = 0, ended_us = 0;
+};
+
 /// Operations of a rank of one communicator, in the order of the calls.
 struct Row {
   std::string communicator, name, host;
   int rank = 0, pid = 0;
   std::vector<Slice> slices;
+  std::vector<Phases> phases;
 };
 
 /// Operations of all records on one time line. The clock of each host is shifted by the median

@@ -37,6 +37,29 @@ Json named(const char* what, const Row& row, int thread, const std::string& name
       {"ph", "M"}, {"name", what}, {"pid", row.rank}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
+constexpr int channels_from = 1 << 16;  // thread numbers below are those of communicators
+constexpr int max_channels = 64;
+
+/// Adds the phases of the lanes: a thread for each channel of the communicator.
+void add_phases(Json& events, const Row& row, int thread, const std::string& name) {
+  std::set<int> named_channels;
+  for (const Phases& of : row.phases) {
+    const int channel = std::clamp(of.of.channel, 0, max_channels - 1);
+    const int at = channels_from + thread * max_channels + channel;
+    if (named_channels.insert(channel).second) {
+      events.push_back(named("thread_name", row, at, fmt::format("{}, channel {}", name, channel)));
+    }
+    const Json all{{"number", of.of.number}, {"call", of.of.call}, {"channel", of.of.channel}};
+    const auto add = [&](const char* phase, double from_us, double to_us) {
+      if (to_us > from_us) events.push_back(event(row, at, phase, from_us, to_us, all));
+    };
+    add("waits for the launch before", of.begun_us, of.ready_us);
+    add("waits for the first data", of.ready_us, of.first_data_us);
+    add("moves data", of.first_data_us, of.last_data_us);
+    add("after the last data", of.last_data_us, of.ended_us);
+  }
+}
+
 }  // namespace
 
 std::string trace_of(const std::vector<Row>& rows) {
@@ -53,6 +76,7 @@ std::string trace_of(const std::vector<Row>& rows) {
     const std::string name = row.name.empty() ? row.communicator : row.name;
     events.push_back(named("thread_name", row, thread, name));
     events.push_back(named("thread_name", row, thread + 1, name + ", queued"));
+    add_phases(events, row, thread, name);
     for (const Slice& slice : row.slices) {
       const bool begun = slice.operation.started_ns != 0;
       const double waits_to = begun ? slice.started_us : slice.ended_us;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/comm/config.hpp>
+#include <ccl/comm/flight_record.hpp>
 #include <ccl/comm/report.hpp>
 #include <ccl/comm/unique_id.hpp>
 #include <ccl/detail/base/handle.hpp>
@@ -106,6 +107,9 @@ class Communicator {
   /// (CCL_REPORT_STALL). It is empty if there is none, if the operation goes on, or if another rank
   /// has logged it. Asks no rank. Any thread may call it at any time.
   Report stall() const;
+  /// Returns the operations that this rank remembers, as `dump` writes them. Not collective. Any
+  /// thread may call it at any time. It is empty during creation and in a forked child.
+  FlightRecord flight_record() const;
   /// Writes the operations that this rank remembers to an existing folder, as two files:
   /// - `ccl_<id>_rank_<rank>`, which PyTorch's `torchfrtrace` reads, without groups of sends and
   ///   receives;

@@ -5,8 +5,23 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ccl {
+
+/// Times at which the phases of an operation began on one channel, of lanes that note them: see
+/// `Traced` and CCL_TRACE_PHASES. Nanoseconds since 1970, as in `Operation`. 0: not reached.
+struct LanePhases {
+  Word number = 0;       ///< `Operation::number`
+  int composition = -1;  ///< `Operation::composition`
+  Word call = 0;         ///< `Operation::call`
+  int channel = 0;
+  Word begun_ns = 0;       ///< the lanes run
+  Word ready_ns = 0;       ///< the launch before has ended
+  Word first_data_ns = 0;  ///< the first data that came is used
+  Word last_data_ns = 0;   ///< the last data that came is used
+  Word ended_ns = 0;
+};
 
 /// Operations that one rank of a communicator remembers, as `Communicator::dump` writes them.
 struct FlightRecord {
@@ -16,6 +31,8 @@ struct FlightRecord {
   int ranks = 0;        ///< size of the communicator
   std::string failure;  ///< message of the error that ended it; empty: it has not failed
   RankStatus status;    ///< with all operations of the flight recorder
+  /// Oldest first, of the latest 64 launches of each composition whose lanes note times.
+  std::vector<LanePhases> phases;
 };
 
 /// Returns the record in a file that `Communicator::dump` wrote as JSON. `Errc::invalid_argument`:

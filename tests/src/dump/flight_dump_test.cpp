@@ -61,6 +61,7 @@ FlightRecord record() {
   status.network_bytes = 77;
   status.proxy_stuck_s = 1.5;
   status.elsewhere = {"operation 3", "node2", 9};
+  out.phases = {{3, 0, 3, 1, 100, 110, 150, 900, 910}, {4, 0, 4, 0, 920, 0, 0, 0, 930}};
   return out;
 }
 
@@ -86,6 +87,11 @@ TEST_CASE("a record is read as it was written") {
   CHECK((read->status.steps[1].sends && read->status.steps[1].filled == 40));
   CHECK((read->status.steps[0].proxied && read->status.steps[1].composition == 1));
   CHECK((read->status.network_bytes == 77 && read->status.proxy_stuck_s == 1.5));
+  REQUIRE(read->phases.size() == 2);
+  const LanePhases& phases = read->phases[0];
+  CHECK((phases.number == 3 && phases.composition == 0 && phases.call == 3 && phases.channel == 1));
+  CHECK((phases.begun_ns == 100 && phases.ready_ns == 110 && phases.first_data_ns == 150));
+  CHECK((phases.last_data_ns == 900 && phases.ended_ns == 910));
   CHECK((read->status.elsewhere.text == "operation 3" && read->status.elsewhere.peer_pid == 9));
 }
 
@@ -95,6 +101,10 @@ TEST_CASE("what is no record of ccl is refused, with the member that is wrong") 
     if (read || read.error().code != Errc::invalid_argument) return std::string{};
     return read.error().what;
   };
+  Json older = Json::parse(json_of(record()));
+  older["ccl"].erase("phases");  // a file of version 0.1.0
+  REQUIRE(read_flight_record(older.dump()));
+  CHECK(read_flight_record(older.dump())->phases.empty());
   CHECK(mentions(refused(""), "no JSON object"));
   CHECK(mentions(refused("[1]"), "no JSON object"));
   CHECK(mentions(refused("{}"), "\"ccl\""));
@@ -114,6 +124,7 @@ TEST_CASE("what is no record of ccl is refused, with the member that is wrong") 
   CHECK(mentions(with("/waits_peer", 9), "none of 4"));
   CHECK(mentions(with("/steps/0/peer", 4), "none of 4"));
   CHECK(mentions(with("/steps/0/sends", 1), "\"sends\""));
+  CHECK(mentions(with("/phases/0/channel", "x"), "\"channel\""));
   CHECK(mentions(with("/operations", 1), "\"operations\""));
   CHECK(mentions(with("/operations/1", 1), "\"number\""));
   CHECK(mentions(with("/operations/1/state", "asleep"), "\"state\""));

@@ -45,6 +45,8 @@ struct WaitRecord {
   Word ticket = 0;  // of the operation, as in `AbortWatch`
 };
 
+struct PhaseLog;
+
 /// Limits of the waits of lanes. Lives in memory that lanes and the host share.
 struct AbortWatch {
   const Word* stop = nullptr;           // not 0: stop (see `Status`)
@@ -52,6 +54,7 @@ struct AbortWatch {
   Word deadline_ns = 0;                 // of one wait without progress; 0: no limit
   WaitRecord* waits = nullptr;          // null: not kept
   Word ticket = 0;                      // of the operation, in the flight recorder
+  PhaseLog* phases = nullptr;           // null: lanes note no times
 };
 
 /// Reports what lanes have found in calls or data. The host reads it as a failure of the lanes.

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/runtime/call_info.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
 #include <ccl/detail/runtime/proxy_helper.hpp>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -19,6 +21,7 @@ struct CallState {
   CallInfo latest;                    // the call that runs, or the latest one
   LaneFailure lane_failure;           // first failure of CPU lanes
   WaitRecord waits;                   // waits of CPU lanes
+  std::unique_ptr<PhaseLog> phases;   // of CPU lanes; null: they note none
   AbortWatch watch;                   // status and failure words that lanes poll
   std::optional<ProxyHelper> helper;  // while CPU lanes run over proxied wires
 };

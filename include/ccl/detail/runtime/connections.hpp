@@ -33,13 +33,20 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
 
 /// Requirements of a composition's protocol on its wires.
 struct WireNeeds {
-  int line_bytes = 0;       // bytes that every edge must write at once
-  bool polls_slots = true;  // see `Edge`
-  bool exchanges = false;   // messages with any ranks
+  int line_bytes = 0;         // bytes that every edge must write at once
+  bool polls_slots = true;    // see `Edge`
+  bool exchanges = false;     // messages with any ranks
+  bool notes_phases = false;  // see `Traced`
   template <class Proto>
   static constexpr WireNeeds of() {
     return {Proto::line_bytes, Proto::carries_flags};
   }
+};
+
+/// Times that the lanes of a channel have noted.
+struct ChannelPhases {
+  int channel = 0;
+  PhaseTimes times;
 };
 
 /// Rank at the other end of a wire, and the wire's channel.
@@ -101,6 +108,8 @@ class Connections : public std::enable_shared_from_this<Connections> {
   const CallState& calls() const { return calls_; }
   /// Returns the step counters of all wires, for diagnosis. Any thread.
   std::vector<WireSteps> steps() const;
+  /// Returns what lanes have noted of their latest launches, by their clock. Any thread.
+  std::vector<ChannelPhases> phases() const;
 
  private:
   friend class OnDemandConnect;
@@ -110,6 +119,8 @@ class Connections : public std::enable_shared_from_this<Connections> {
   void place_channels();
   /// Sets the tables of CPU lanes to the rows.
   void point_to_rows();
+  /// Gives lanes the memory to note the phases of launches, if that is wanted.
+  Result<void> note_phases();
   /// Channels of an edge, and its use in each.
   struct ChannelUses;
   Edge edge_of(int sender, int receiver, const ChannelUses& channels) const;

@@ -122,6 +122,27 @@ class WireContext {
   mutable cuda::std::conditional_t<contiguous, Landings, NoLandings> landings_;
 };
 
+/// Notes the begin and the end of a channel of CPU lanes.
+template <class Group, bool cpu = Group::width == 1>
+class TimedRun {
+ public:
+  CCL_HD TimedRun(const AbortWatch& watch, int channel)
+      : notes_{PhaseLog::place(watch.phases, watch.ticket, channel)} {
+    notes_.begin(watch.ticket);
+  }
+  TimedRun(const TimedRun&) = delete;
+  TimedRun& operator=(const TimedRun&) = delete;
+  CCL_HD ~TimedRun() { notes_.end(); }
+
+ private:
+  PhaseNotes<typename Group::Memory> notes_;
+};
+template <class Group>
+class TimedRun<Group, false> {
+ public:
+  CCL_HD TimedRun(const AbortWatch&, int) {}
+};
+
 /// Body of one launch over wires: one group works on one channel. `Proxied`: see `WirePrims`.
 template <class Op, class Algo, class Proto, int Align, class R, bool Proxied = true>
 struct WireBody {
@@ -135,6 +156,7 @@ struct WireBody {
 
   template <LaneGroup Group>
   CCL_HD void operator()(Group group, int channel) const {
+    const TimedRun<Group> timed{work.watch, channel};
     WireContext<Op, Group, Proto, R, Align, Work, Proxied> context{group, work, channel};
     if constexpr (WireFormat<Group, Proto, R, Align>::contiguous && lands_ahead<Algo>) {
       context.template list_landings<Algo>();
@@ -149,6 +171,7 @@ struct OnDemandBody {
   const OnDemandWork& work;
   template <LaneGroup Group>
   CCL_HD void operator()(Group group, int channel) const {
+    const TimedRun<Group> timed{work.watch, channel};
     WireContext<Op, Group, Proto, Bytes, 1, OnDemandWork> context{group, work, channel};
     Algo::run(Op{}, context);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/peers.hpp>
+#include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/wire/ends.hpp>
 #include <ccl/detail/wire/format.hpp>
 #include <ccl/detail/wire/landings.hpp>
@@ -42,6 +43,7 @@ class WirePrims {
         reduction_{work.reduction},
         ends_{{work.slice_steps}, {}, {}},
         plain_{work.in + row_, work.out + row_, work.column_of, ends_, landings},
+        notes_{PhaseLog::place(work.watch.phases, work.watch.ticket, channel)},
         spin_{work.watch} {
     group_.sync();  // every lane sees the counts that lane 0 left after earlier primitives
     CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
@@ -58,6 +60,7 @@ class WirePrims {
     Memory::await_previous();  // what was read until here is constant; counts and data change
     if constexpr (reduces<R>) reduction_.load_here();
     ends_.template load_counts<Memory>();
+    notes_.ready();
   }
   WirePrims(const WirePrims&) = delete;
   WirePrims& operator=(const WirePrims&) = delete;
@@ -66,6 +69,7 @@ class WirePrims {
     if constexpr (contiguous) plain_.drain(spin_);
     group_.sync();  // every lane has read the counts, even in a launch without a step
     if (group_.rank() == 0 && !spin_.failed()) ends_.template store_counts<Memory>();
+    notes_.merge();
   }
 
   /// Makes `data`, the user's buffer of one message, the place of all later parts.
@@ -188,6 +192,7 @@ class WirePrims {
         mover.move(step, part.in + at, part.out + at, n, ready);
       }
       close(step, n);
+      if (step.recv) notes_.received();
     }
   }
 
@@ -224,6 +229,7 @@ class WirePrims {
   WireEnds<MaxIn, MaxOut> ends_;
   Plain plain_;
   bool lacks_wire_ = false;  // of one CPU lane
+  LaneNotes<Group> notes_;
   SpinWait<Memory> spin_;
 };
 

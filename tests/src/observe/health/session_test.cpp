@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <vector>
 
 #include "base/profiler_mask.hpp"
 #include "support/catch.hpp"
@@ -49,6 +50,62 @@ TEST_CASE("the exchange of NCCL's client, byte for byte") {
   CHECK_FALSE(session.done());
   CHECK(take(session) == "{}\n");
   CHECK(session.done());  // the end of the file is the end of the answer
+}
+
+TEST_CASE("exchanges of NCCL 2.30.7's client, as a relay has recorded them") {
+  // A line of the client, and what it must get before it sends the next one.
+  struct Line {
+    const char *sent, *answer;
+  };
+  struct Recorded {
+    const char* arguments;
+    std::vector<Line> lines;
+    Kind kind;
+    Format format;
+    unsigned monitored;  // groups
+  };
+  const Line hello{"CLIENT PROTOCOL 2\n", "SERVER PROTOCOL 2\n"};
+  const Line json{"SET FORMAT json\n", "OK\n"};
+  const std::vector<Recorded> all{
+      {"", {hello, {"STATUS\n", ""}}, Kind::status, Format::text, 0},
+      {"-v", {hello, {"VERBOSE STATUS\n", ""}}, Kind::verbose_status, Format::text, 0},
+      {"-f json -t 8",
+       {hello, {"TIMEOUT 8\n", "OK\n"}, json, {"STATUS\n", ""}},
+       Kind::status,
+       Format::json,
+       0},
+      {"-t 0 -v",
+       {hello, {"TIMEOUT 0\n", "OK\n"}, {"VERBOSE STATUS\n", ""}},
+       Kind::verbose_status,
+       Format::text,
+       0},
+      {"--monitor=all", {hello, {"MONITOR all\n", "OK\n"}}, {}, Format::text, lifecycle | trace},
+      {"-m -f json", {hello, json, {"MONITOR\n", "OK\n"}}, {}, Format::json, lifecycle},
+  };
+  for (const Recorded& one : all) {
+    INFO("ncclras " << one.arguments);
+    Session session;
+    for (const Line& line : one.lines) {
+      session.receive(line.sent);
+      CHECK(take(session) == line.answer);
+    }
+    CHECK(session.monitored() == one.monitored);
+    CHECK(session.format() == one.format);
+    CHECK_FALSE(session.done());
+    if (one.monitored != 0) {
+      session.event("an event");
+      CHECK(take(session) == "an event\n");
+      session.end_of_input();  // Ctrl-C
+      CHECK(session.done());
+      continue;
+    }
+    REQUIRE(session.request());
+    CHECK(session.request()->kind == one.kind);
+    CHECK(session.request()->format == one.format);
+    answer(session, "the state\n");
+    CHECK(take(session) == "the state\n");
+    CHECK(session.done());
+  }
 }
 
 TEST_CASE("commands may come together, in pieces, in any case and with carriage returns") {

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <ccl/algo/traits.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/wire/compiled_lanes.hpp>
+#include <ccl/detail/wire/traced_steps.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+namespace ccl {
+namespace detail {
+template <class Algo>
+inline constexpr auto traced_name = [] {
+  constexpr std::string_view before = "Traced<", name = Algo::name;
+  std::array<char, before.size() + name.size() + 2> all{};
+  before.copy(all.data(), before.size());
+  name.copy(all.data() + before.size(), name.size());
+  all[before.size() + name.size()] = '>';
+  return all;
+}();
+
+/// Part of `Traced` that runs in kernels, with the wires of a launch.
+template <class Algo>
+struct TracedRun {
+  template <class Op, LaneGroup Group, class Proto, class R, int Align, bool Proxied>
+  CCL_HD static void run(Op op,
+                         WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>& context) {
+    using Context = WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>;
+    const AbortWatch& watch = context.work().watch;
+    PhaseLog* const log = context.group().rank() == 0 ? watch.phases : nullptr;
+    PhaseNotes<typename Group::Memory> notes{PhaseLog::place(log, watch.ticket, context.channel())};
+    notes.begin(watch.ticket);
+    TracedContext<Context, Group> traced{context, notes};
+    Algo::run(op, traced);
+    notes.write();
+    notes.end();
+  }
+};
+}  // namespace detail
+
+/// Algorithm over wires whose lanes note when their phases begin: the launch, the end of the launch
+/// before, the first data, the last data, the end. `Communicator::flight_record` and files of
+/// `Communicator::dump` have the times. It takes the place of `Algo` in a composition:
+///
+///     using Sums = ccl::Collective<ccl::AllReduce, ccl::Traced<ccl::Ring>, ccl::LL>;
+///
+/// Kernels of compositions without it have no code for times. CPU ranks run the lanes of `Algo`,
+/// which note times in any composition over wires with CCL_TRACE_PHASES=1. All ranks must compose
+/// the same.
+template <class Algo>
+struct Traced : Algo {
+  static_assert(
+      !OverPeers<Algo> && !requires { Algo::serves_pairs; },
+      "ccl: Traced takes algorithms over wires that run collectives, such as Ring and Tree");
+  static constexpr bool notes_phases = true;
+  static constexpr const char* name = detail::traced_name<Algo>.data();  ///< "Traced<Ring>"
+  using OnCpus = detail::on_cpu_lanes<Algo>;
+  using OnGpus = Traced<detail::on_gpu_lanes<Algo>>;
+
+  template <class Op, class Context>
+  CCL_HD static constexpr void run(Op op, Context& context) {
+    using Run = detail::TracedRun<Algo>;
+    if constexpr (requires { Run::run(op, context); }) {
+      Run::run(op, context);
+    } else {
+      Algo::run(op, context);
+    }
+  }
+};
+
+}  // namespace ccl

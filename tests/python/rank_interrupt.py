@@ -1,0 +1,145 @@
+"""One rank of four that gets Ctrl-C in a blocking call. The argument names the call."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+
+import ccl
+
+LIMIT_S = 3.0  # for an interrupted call to end, on a loaded machine; usually it takes 0.3 s
+
+
+def interrupt(call, after=0.5):
+    """Interrupts `call` after some time, and returns how long it then took to end."""
+    sent = []
+
+    def send():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(after, send)
+    timer.start()
+    try:
+        call()
+    except KeyboardInterrupt:
+        took = time.monotonic() - sent[0]
+        assert took < LIMIT_S, f"the interrupt took {took:.1f} s"
+        return took
+    raise AssertionError("no KeyboardInterrupt")
+
+
+CALLS = {
+    "all_reduce": lambda comm: comm.all_reduce(np.ones(10)),
+    "recv": lambda comm: comm.recv(np.empty(1), 3),
+    "barrier": lambda comm: comm.barrier(),
+    "finalize": lambda comm: comm.finalize(),
+    "split": lambda comm: comm.split(0),
+    "all_to_all": lambda comm: comm.all_to_all(np.ones((4, 2))),
+}
+
+
+def others_learn(comm, call):
+    """Ranks that were not interrupted get an error that says why; rank 3 makes no call."""
+    try:
+        if comm.rank == 3:
+            while True:
+                comm.check_status()
+                time.sleep(0.05)
+        call(comm)
+    except ccl.AbortedError as error:
+        assert "Ctrl-C" in str(error), str(error)
+        return
+    raise AssertionError("no AbortedError")
+
+
+def in_call(name):
+    comm = ccl.Communicator.from_env(init_timeout=30)
+    comm.all_reduce(np.ones(10))
+    comm.all_to_all(np.ones((4, 2)))
+    if comm.rank == 0:
+        took = interrupt(lambda: CALLS[name](comm))
+        print(f"{name}: {took:.2f} s")
+    else:
+        others_learn(comm, CALLS[name])
+
+
+def in_creation():
+    """Rank 3 never comes."""
+    took = interrupt(lambda: ccl.Communicator.from_env(init_timeout=60))
+    print(f"creation: {took:.2f} s")
+
+
+def in_stream():
+    """A stream's call stays queued, and the communicator goes on."""
+    comm = ccl.Communicator.from_env(init_timeout=30)
+    data = np.ones(10)
+    comm.all_reduce(data)
+    stream = ccl.Stream()
+    out = comm.all_reduce(data, stream=stream) if comm.rank == 0 else None
+    if comm.rank == 0:
+        interrupt(stream.synchronize)
+        try:
+            stream.synchronize(timeout=0.3)
+        except TimeoutError:
+            pass
+        else:
+            raise AssertionError("no TimeoutError")
+        open(os.environ["GO"], "w").close()
+        stream.synchronize()
+    else:
+        while not os.path.exists(os.environ["GO"]):
+            time.sleep(0.02)
+        out = comm.all_reduce(data)
+    assert (out == comm.ranks).all()
+    comm.finalize()
+
+
+def own_handler():
+    """A handler of the program runs after the call, which goes on."""
+    ran = []
+    signal.signal(signal.SIGINT, lambda *_: ran.append(time.monotonic()))
+    comm = ccl.Communicator.from_env(init_timeout=30)
+    comm.all_reduce(np.ones(10))
+    if comm.rank == 0:
+        threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+    elif comm.rank == 3:
+        time.sleep(1.5)
+    assert (comm.all_reduce(np.ones(10)) == comm.ranks).all()
+    assert comm.rank != 0 or len(ran) == 1
+    comm.finalize()
+
+
+def many_calls():
+    """Calls that do not block cost no look for signals, and an interrupt between them is Python's."""
+    comm = ccl.Communicator.from_env(init_timeout=30)
+    data = np.ones(10)
+    if comm.rank == 0:
+
+        def calls():
+            while True:
+                comm.all_reduce(data)
+
+        print(f"between calls: {interrupt(calls, 0.3):.2f} s")
+        comm.abort("the test is over")
+        return
+    try:
+        while True:
+            comm.all_reduce(data)
+    except ccl.AbortedError:
+        pass
+
+
+def main():
+    case = sys.argv[1]
+    if case in CALLS:
+        in_call(case)
+    else:
+        globals()[case]()
+
+
+if __name__ == "__main__":
+    main()

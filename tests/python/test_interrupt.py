@@ -1,0 +1,50 @@
+"""Ctrl-C in blocking calls raises KeyboardInterrupt, and ends the calls of all ranks."""
+
+import os
+import signal
+import tempfile
+import threading
+import time
+import unittest
+
+import launch
+from ccl._interrupt import blocking
+
+
+class Interrupt(unittest.TestCase):
+    def test_calls_of_a_communicator(self):
+        for call in ("all_reduce", "recv", "barrier", "finalize", "split", "all_to_all"):
+            with self.subTest(call):
+                print(launch.run("rank_interrupt.py", 4, call)[0], end="")
+
+    def test_a_creation(self):
+        results = launch.wait(launch.start("rank_interrupt.py", 4, "in_creation", skip=(3,)))
+        self.assertEqual([code for code, _ in results], [0, 0, 0], results)
+
+    def test_a_stream(self):
+        with tempfile.TemporaryDirectory() as folder:
+            launch.run("rank_interrupt.py", 4, "in_stream", environment={"GO": f"{folder}/go"})
+
+    def test_a_handler_of_the_program(self):
+        launch.run("rank_interrupt.py", 4, "own_handler")
+
+    def test_calls_of_the_gpu_library(self):
+        """They run beside the main thread, which a signal reaches."""
+        self.assertEqual(blocking(lambda: 7), 7)
+        with self.assertRaisesRegex(ValueError, "no"):
+            blocking(lambda: (_ for _ in ()).throw(ValueError("no")))
+        ended = threading.Event()
+        timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+        timer.start()
+        begin = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            blocking(lambda: ended.wait(60), ended.set)
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertTrue(ended.is_set())
+
+    def test_between_calls(self):
+        launch.run("rank_interrupt.py", 4, "many_calls")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

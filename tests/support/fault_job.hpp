@@ -1,0 +1,250 @@
+#pragma once
+
+// Jobs of four processes in which one fault is injected, and the line or the error that names it.
+#include <ccl/ccl.hpp>
+#include <ccl/comm/log.hpp>
+#include <ccl/transport/socket.hpp>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/error_matchers.hpp"
+#include "support/processes.hpp"
+
+namespace ccl::test::faults {
+
+constexpr int ranks = 4;
+constexpr int victim = 2;
+constexpr Index count = 1000;
+constexpr double give_up_s = 120;  // of a line that must come; it comes after some seconds
+
+/// What the processes of a job share with the test.
+struct Board {
+  UniqueId id;
+  std::atomic<int> fired{0};        // ranks at which the fault has happened
+  std::atomic<double> fired_at{0};  // seconds
+  std::atomic<bool> over{false};
+  std::atomic<int> ended_well{0}, ended_badly{0};
+  std::atomic<int> peer{-1}, code{0};  // of the first error
+  std::atomic<double> failed_at{0};
+  std::atomic<int> stalls{0};  // ranks whose `stall` has the cause
+  std::atomic<int> stall_cause{0}, stall_behind{-1};
+};
+
+inline double now_s() {
+  return seconds(Clock::now().time_since_epoch());
+}
+inline void fires(Board& board) {
+  board.fired_at = now_s();
+  ++board.fired;
+}
+inline void wait_for_the_end(const Board& board) {
+  (void)wait_until([&] { return board.over.load(); }, give_up_s + 60);
+}
+
+/// Handles of one rank, and compositions that all faults use.
+template <class Transport>
+struct Calls {
+  using Sums = Collective<AllReduce, Ring, Simple, Transport>;
+  using LLSums = Collective<AllReduce, Ring, LL, Transport>;
+  using Copies = Collective<Broadcast, Ring, Simple, Transport>;
+  using Messages = Collective<SendRecv, Pairwise, Simple, Transport>;
+  Communicator comm;
+  Board& board;
+  Sums sums;
+  LLSums ll_sums;
+  Copies copies;
+  Messages messages;
+  std::vector<float> x = std::vector<float>(400'000, 1.f), y = std::vector<float>(400'000);
+  std::vector<double> dx = std::vector<double>(400'000, 1.), dy = std::vector<double>(400'000);
+
+  static Result<std::unique_ptr<Calls>> create(const Communicator& comm, Board& board) {
+    CCL_TRY(auto sums, Sums::create(comm));
+    CCL_TRY(auto ll_sums, LLSums::create(comm));
+    CCL_TRY(auto copies, Copies::create(comm));
+    CCL_TRY(auto messages, Messages::create(comm));
+    return std::unique_ptr<Calls>{new Calls{comm, board, std::move(sums), std::move(ll_sums),
+                                            std::move(copies), std::move(messages)}};
+  }
+  Result<void> sum(Index n = count) { return sums(x.data(), y.data(), n); }
+  bool is_victim() const { return comm.rank() == victim; }
+};
+using Shm = Calls<DefaultTransport>;
+using Tcp = Calls<SocketTransport>;
+
+/// One fault: what each rank does after three all-reduces that go well.
+template <class C>
+using Body = std::function<Result<void>(C&)>;
+
+struct Expected {
+  Cause cause;
+  int behind = victim;
+  const char* text = "";  // a part of the line
+  double limit_s = 0;     // CCL_REPORT_STALL; 0: the default
+};
+
+struct Job {
+  Shared<Board> board;
+  std::vector<pid_t> pids;
+  std::string file = fmt::format("/tmp/ccl-watch-{}.log", getpid());
+  std::string text() const {
+    std::ifstream in{file};
+    return {std::istreambuf_iterator<char>{in}, {}};
+  }
+  /// Lines of the watchdog.
+  std::vector<std::string> lines() const {
+    std::vector<std::string> found;
+    std::ifstream in{file};
+    for (std::string line; std::getline(in, line);) {
+      if (mentions(line, "no progress for") && mentions(line, " WARN ")) found.push_back(line);
+    }
+    return found;
+  }
+  ~Job() {
+    board->over = true;
+    for (const pid_t pid : pids) {
+      kill(pid, SIGKILL);
+      kill(pid, SIGCONT);
+    }
+    (void)reap(pids, 20);
+    unlink(file.c_str());
+  }
+};
+
+template <class C>
+Result<void> run_rank(Board& board, int rank, const Body<C>& body) {
+  Config config;
+  config.device = Config::cpu;
+  config.name = "job";
+  CCL_TRY(const auto comm, Communicator::create(board.id, rank, ranks, config));
+  CCL_TRY(const auto calls, C::create(comm, board));
+  for (int n = 0; n < 3; ++n) CCL_CHECK(calls->sum());
+  CCL_CHECK(body(*calls));
+  wait_for_the_end(board);
+  return {};
+}
+
+/// Shows what `Communicator::stall` returns while `body` waits.
+inline void look_at_stall(const Communicator& comm, Board& board) {
+  bool seen = false;
+  while (!board.over) {
+    const Report report = comm.stall();
+    if (!seen && report.behind >= 0) {
+      seen = true;
+      board.stall_cause = int(report.cause);
+      board.stall_behind = report.behind;
+      ++board.stalls;
+    }
+    sleep_s(0.05);
+  }
+}
+
+template <class C>
+void start(Job& job, double limit_s, const Body<C>& body, const char* level = "WARN") {
+  job.board->id = create_unique_id().value();
+  unlink(job.file.c_str());
+  for (int r = 0; r < ranks; ++r) {
+    job.pids.push_back(start_process([&, r] {
+      setenv("CCL_DEBUG_FILE", job.file.c_str(), 1);
+      setenv("CCL_DEBUG", level, 1);
+      // By default, TCP gives a silent link up after 4 s, about when the watchdog writes its line.
+      setenv("CCL_BOOTSTRAP_KEEPALIVE", "100", 1);
+      if (limit_s > 0) setenv("CCL_REPORT_STALL", fmt::format("{}", limit_s).c_str(), 1);
+      log_reload();
+      std::thread looks;
+      const Body<C> watched = [&](C& calls) -> Result<void> {
+        looks = std::thread{[comm = calls.comm, &job] { look_at_stall(comm, *job.board); }};
+        return body(calls);
+      };
+      const auto done = run_rank<C>(*job.board, r, watched);
+      if (!done && r != victim && job.board->failed_at == 0) {
+        job.board->failed_at = now_s();
+        job.board->peer = done.error().peer;
+        job.board->code = int(done.error().code);
+      }
+      ++(done ? job.board->ended_well : job.board->ended_badly);
+      if (looks.joinable()) looks.join();
+      return 0;
+    }));
+  }
+}
+
+/// Row of the table: what was named, and after which time.
+struct Named {
+  std::string fault, cause;
+  bool right = false;  // exactly one line, or an error, with the right rank and cause
+  double took_s = 0;
+};
+/// Rows of all faults that this program has played.
+inline std::vector<Named>& table() {
+  static std::vector<Named> rows;
+  return rows;
+}
+inline void add_row(const char* fault, int behind, std::string cause, bool right, double took_s) {
+  std::printf("| %s | %d | %s | %.1f |%s\n", fault, behind, cause.c_str(), took_s,
+              right ? "" : " WRONG");
+  table().push_back({fault, std::move(cause), right, took_s});
+}
+
+/// Plays one fault, and checks that the watchdog names it.
+template <class C>
+void play(const char* fault, const Expected& expected, const Body<C>& body) {
+  INFO(fault);
+  Job job;
+  start<C>(job, expected.limit_s, body);
+  REQUIRE(wait_until([&] { return job.board->fired > 0; }, give_up_s));
+  // On a loaded machine, a rank can be late before the fault.
+  const std::size_t before = job.lines().size();
+  const bool said = wait_until([&] { return job.lines().size() > before; }, give_up_s);
+  const double took_s = now_s() - job.board->fired_at;
+  (void)wait_until([&] { return job.board->stalls > 0; }, 10);
+  sleep_s(1.5);  // for lines that must not come
+  INFO(job.text());
+  REQUIRE(said);
+  auto lines = job.lines();
+  lines.erase(lines.begin(), lines.begin() + std::ptrdiff_t(before));
+  bool right = lines.size() == 1;
+  for (const std::string& line : lines) {
+    const std::string rank = fmt::format("rank {} ", expected.behind);
+    right = right &&
+            mentions(line, fmt::format("[{}, communicator job", name(expected.cause)).c_str()) &&
+            mentions(line, expected.text) && (expected.behind < 0 || mentions(line, rank.c_str()));
+  }
+  if (before == 0 && expected.behind >= 0) {
+    right = right && job.board->stalls == 1 && job.board->stall_cause == int(expected.cause) &&
+            job.board->stall_behind == expected.behind;
+  }
+  CHECK(right);
+  add_row(fault, expected.behind, std::string{name(expected.cause)}, right, took_s);
+}
+
+/// Plays one fault that is an error of all other ranks at once, without a line of the watchdog.
+template <class C>
+void fails(const char* fault, Errc code, const Body<C>& body) {
+  INFO(fault);
+  Job job;
+  start<C>(job, 0, body);
+  REQUIRE(wait_until([&] { return job.board->ended_badly >= ranks - 1; }, give_up_s));
+  INFO(job.text());
+  REQUIRE(job.board->fired == 1);
+  INFO("error " << name(Errc(job.board->code.load())) << " of rank " << job.board->peer);
+  const bool right =
+      job.board->peer == victim && job.board->code == int(code) && job.lines().empty();
+  CHECK(right);
+  add_row(fault, job.board->peer, fmt::format("Errc::{}", name(code)), right,
+          job.board->failed_at - job.board->fired_at);
+}
+
+}  // namespace ccl::test::faults
