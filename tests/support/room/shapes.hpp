@@ -3,6 +3,7 @@
 // Machines for tests, of the shapes of real ones, as topology files in NCCL's schema.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct Shape {
   const char* cpu;    // attributes
   const char* speed;  // of PCIe
   std::vector<Switch> switches;
-  int cores = 8;  // of a NUMA node
+  int cores = 8;                // of a NUMA node
+  std::vector<int> absent = {};  // NICs that the host has not, though others of the room do
 };
 
 constexpr auto intel = R"(arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143")";
@@ -43,6 +45,13 @@ inline Shape ndv4() {
   for (int n = 0; n < 4; ++n) {
     shape.switches.push_back({numa[n], {2 * n, 2 * n + 1}, {2 * n, 2 * n + 1}});
   }
+  return shape;
+}
+
+/// 8 GPUs and 4 NICs of 100 Gbit/s: a switch for two GPUs and a NIC, as p4d.24xlarge.
+inline Shape p4d() {
+  Shape shape{"p4d", 8, 4, 80, 12, 100000, intel, "8.0 GT/s PCIe", {}};
+  for (int n = 0; n < 4; ++n) shape.switches.push_back({n / 2, {2 * n, 2 * n + 1}, {n}});
   return shape;
 }
 
@@ -99,6 +108,7 @@ std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
             bus_id(g), pci, g, shape.sm, g, shape.nvlinks);
       }
       for (const int nic : s.nics) {
+        if (std::count(shape.absent.begin(), shape.absent.end(), nic) > 0) continue;
         text += fmt::format(
             R"(<pci busid="fe{:02x}:01:00.0" class="0x020700" {}><nic><net name="{}" dev="{}" )"
             R"(speed="{}" port="1" guid="0x{:x}" maxconn="131072" gdr="1"/></nic></pci>)",
