@@ -1,5 +1,5 @@
-// Jobs of hosts that are played in one process: NICs beside those that NCCL uses, hosts that differ,
-// and all operations of a job.
+// Jobs of hosts that are played in one process: NICs beside those that NCCL uses, hosts that
+// differ, and all operations of a job.
 #define CCL_PLAYED_WARP 2  // lanes of a warp
 #include "support/played/played_gpus.hpp"
 // Kernels come before other headers of ccl.
@@ -61,12 +61,11 @@ TEST_CASE("bytes between hosts go by the NICs of NCCL's channels, as much by eac
     if (!ranks[0]) FAIL(ranks[0].error().message());
     const int rings = ranks[0]->ring_count(), nics = answer.shape.nics;
     CHECK(rings == int(answer.rings.size()));
-    check_parts(moved_by(hosts, "AllReduce by rings",
-                         [&] {
-                           played::all_reduces<Ring, Simple, Ways>(ranks, rings * 8192,
-                                                                   small(rings), 1);
-                         }),
-                parts_of(answer.rings, nics));
+    check_parts(
+        moved_by(
+            hosts, "AllReduce by rings",
+            [&] { played::all_reduces<Ring, Simple, Ways>(ranks, rings * 8192, small(rings), 1); }),
+        parts_of(answer.rings, nics));
     check_parts(moved_by(hosts, "AllReduce by trees",
                          [&] {
                            played::all_reduces<Tree, Simple, Ways>(ranks, rings * 4096,

@@ -23,7 +23,7 @@ struct Shape {
   const char* cpu;    // attributes
   const char* speed;  // of PCIe
   std::vector<Switch> switches;
-  int cores = 8;                // of a NUMA node
+  int cores = 8;                 // of a NUMA node
   std::vector<int> absent = {};  // NICs that the host has not, though others of the room do
 };
 
