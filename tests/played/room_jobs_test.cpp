@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/state.hpp"
 #include "support/room/nccl_answers.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
@@ -49,6 +50,24 @@ void check_parts(const std::vector<room::Traffic>& moved, const std::vector<doub
       CHECK(part < parts[n] * (1 + evenly));
     }
   }
+}
+
+/// Hosts of the shape, each in the NVLink domain "1:clique"; -1: in none.
+std::vector<room::Shape> in_cliques(room::Shape shape, const std::vector<int>& cliques) {
+  std::vector<room::Shape> shapes;
+  for (const int clique : cliques) {
+    shape.fabric = clique < 0 ? "" : fmt::format("1:{}", clique);
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+int machines_of(const played::Ranks& ranks) {
+  return detail::Access::state(*ranks[0])->identity.arrangement().machine_count();
+}
+std::uint64_t sent(const std::vector<room::Traffic>& moved) {
+  std::uint64_t all = 0;
+  for (const room::Traffic& nic : moved) all += nic.sent;
+  return all;
 }
 }  // namespace
 
@@ -109,4 +128,52 @@ TEST_CASE("a ring of GPUs on 2 and 4 hosts sums lines of 128 bytes over RDMA alo
     played::all_reduces<Ring, LL128, IbTransport>(ranks, 5000, small(2), 3);
   });
   for (int h = 0; h < count; ++h) CHECK(!room::busy(moved, h, 8).empty());
+}
+
+TEST_CASE("rings and trees leave an NVLink domain of two hosts once, by NICs of both") {
+  constexpr int gpus = 4, calls = 2;
+  const auto run = [&](const std::vector<int>& cliques, int machines, const char* what) {
+    INFO(what);
+    room::Room hosts{in_cliques(room::dgx(), cliques), std::vector<int>(cliques.size(), gpus)};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    CHECK(machines_of(ranks) == machines);
+    const int rings = ranks[0]->ring_count();
+    const auto by_rings = moved_by(hosts, what, [&] {
+      played::all_reduces<Ring, Simple, Ways>(ranks, 8 * 4096, small(rings), calls);
+    });
+    played::all_reduces<Tree, Simple, Ways>(ranks, 8 * 4096, small(2 * rings), calls);
+    played::all_gathers<Ring, Simple, Ways>(ranks, 1000, small(rings), calls);
+    played::broadcasts<Tree, Simple, Ways>(ranks, 1000, 5, small(2 * rings), calls);
+    played::all_to_alls<Pairwise, Simple, Ways>(ranks, 1000, small(2), calls);
+    if (machines > 1) CHECK(room::unevenness(by_rings, 8) < evenly);
+    return by_rings;
+  };
+  const auto apart = run({-1, -1, -1, -1}, 4, "four hosts");
+  const auto joined = run({0, 0, 1, 1}, 2, "two domains of two hosts");
+  CHECK(2 * sent(joined) == sent(apart));
+  const auto mixed = run({-1, 0, 0, -1}, 3, "a domain between two hosts");
+  CHECK(4 * sent(mixed) == 3 * sent(apart));
+  CHECK(sent(run({0, 0}, 1, "one domain")) == 0);
+}
+
+TEST_CASE("hosts are no domain where settings or the driver keep GPUs from sharing memory") {
+  const auto machines = [] {
+    room::Room hosts{in_cliques(room::dgx(), {0, 0}), {2, 2}};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    return machines_of(ranks);
+  };
+  CHECK(machines() == 1);
+  for (const char* const off : {"CCL_MNNVL_ENABLE", "CCL_CUMEM_ENABLE"}) {
+    const Environment none{off, "0"};
+    CHECK(machines() == 2);
+  }
+  {
+    const Environment none{"CCL_TRANSPORT", "^p2p"};
+    CHECK(machines() == 2);
+  }
+  fake::gpus().fabric = false;
+  CHECK(machines() == 2);
+  fake::gpus().fabric = true;
 }

@@ -37,7 +37,7 @@ class Room {
         folder_{own_folder()},
         environment_{{{"CCL_TOPO_FILE", (folder_ / "%h.xml").string()},
                       {"CCL_IB_MERGE_NICS", "0"},  // devices that are on no bus are not one NIC
-                      {"CCL_MNNVL_ENABLE", "0"},
+                      {"CCL_MNNVL_UUID", "-1"},    // cliques are those of the files
                       {"CCL_P2P_CHECK", "0"},
                       {"CCL_NET", "IB"}}} {
     for (std::size_t h = 0; h < gpus.size(); ++h) {

@@ -24,6 +24,7 @@ struct Shape {
   const char* speed;  // of PCIe
   std::vector<Switch> switches;
   int cores = 8;                 // of a NUMA node
+  std::string fabric = {};       // NVLink domain of its GPUs over several hosts: "cluster:clique"
   std::vector<int> absent = {};  // NICs that the host has not, though others of the room do
 };
 
@@ -90,6 +91,8 @@ inline std::string nic_name(int host, int nic) {
 template <class BusId>
 std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
   const std::string pci = fmt::format(R"(link_speed="{}" link_width="16")", shape.speed);
+  const std::string fabric =
+      shape.fabric.empty() ? "" : fmt::format(R"( fabric="{}")", shape.fabric);
   int numas = 0;
   for (const Switch& s : shape.switches) numas = std::max(numas, s.numa + 1);
   std::string text = R"(<system version="1">)";
@@ -103,9 +106,9 @@ std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
       for (const int g : s.gpus) {
         if (g >= gpus) continue;
         text += fmt::format(
-            R"(<pci busid="{}" class="0x030200" {}><gpu dev="{}" sm="{}" rank="{}" gdr="1">)"
+            R"(<pci busid="{}" class="0x030200" {}><gpu dev="{}" sm="{}" rank="{}" gdr="1"{}>)"
             R"(<nvlink target="fffffff:ffff:ff" count="{}" tclass="0x068000"/></gpu></pci>)",
-            bus_id(g), pci, g, shape.sm, g, shape.nvlinks);
+            bus_id(g), pci, g, shape.sm, g, fabric, shape.nvlinks);
       }
       for (const int nic : s.nics) {
         if (std::count(shape.absent.begin(), shape.absent.end(), nic) > 0) continue;
