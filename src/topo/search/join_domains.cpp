@@ -1,6 +1,7 @@
 #include "topo/search/join_domains.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 namespace ccl::topo {
@@ -8,14 +9,16 @@ namespace {
 
 using Hosts = std::vector<const Machine*>;
 
-/// Number of channels of a domain: those whose bandwidth between machines the NVLinks of a GPU
-/// carry, at least those of a host. If a host's channels come in pairs (`JoinOptions::cross_nic`),
-/// so do these.
+/// Number of channels of a domain: enough to fill the NVLinks of a GPU, which all of them cross, at
+/// least those of a host. If a host's channels come in pairs (`JoinOptions::cross_nic`), so do
+/// these.
 std::size_t channel_count(std::size_t of_host, std::size_t hosts, float gpu_bw, float bw_inter) {
   std::size_t count = of_host;
-  if (gpu_bw > 0 && bw_inter > 0) count = std::max(count, std::size_t(gpu_bw / bw_inter));
-  count = std::min({count, of_host * hosts, std::size_t{MachineShare::max_channels}});
-  return std::max<std::size_t>(of_host % 2 == 0 ? count / 2 * 2 : count, 1);
+  if (gpu_bw > 0 && bw_inter > 0) {
+    count = std::max(count, std::size_t(std::ceil(gpu_bw / bw_inter)));
+  }
+  if (of_host % 2 == 0) count += count % 2;
+  return std::min({count, of_host * hosts, std::size_t{MachineShare::max_channels}});
 }
 
 /// One channel of a domain: that of number `channel` of each host, from the host `first` on. A ring

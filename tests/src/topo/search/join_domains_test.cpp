@@ -155,9 +155,9 @@ TEST_CASE("a domain alone is one machine of GPUs that are alike, of one ring") {
   CHECK(made->tree(0, -1, 0).far == 0);
 }
 
-TEST_CASE("a domain has no more channels than the links of a GPU carry") {
+TEST_CASE("a domain has channels enough for the links of a GPU, and no more") {
   auto hosts = hosts_of({5, 5, 5, 5}, 4, 4);
-  for (Machine& host : hosts) host.gpu_bw = 320;
+  for (Machine& host : hosts) host.gpu_bw = 280;
   CHECK(topo::join_domains(hosts)[0].ring.count() == 6);
   for (Machine& host : hosts) host.gpu_bw = 60;  // and no fewer than a host has
   CHECK(topo::join_domains(hosts)[0].ring.count() == 4);
