@@ -30,6 +30,7 @@
 #include "net/crypto/sha256.hpp"
 #include "net/root.hpp"
 #include "settings/report.hpp"
+#include "topo/discover/fabric_in_file.hpp"
 #include "topo/graph/p2p_path.hpp"
 
 namespace ccl {
@@ -131,7 +132,7 @@ Result<void> answer_reports(CommState& state) {
 Result<void> exchange_peer_info(CommState& state) {
   CCL_TRY(auto mine, local_peer_info(state.identity.rank(), state.identity.config().device));
   if (state.identity.config().device >= 0) {
-    CCL_CHECK(describe_device(mine));
+    CCL_CHECK(describe_device(mine, topo::fabric_in_file));
     CCL_TRY(state.device.gpu, Gpu::open(state.identity.config().device));
     state.device.order = std::make_unique<GpuOrder>(state.device.gpu);
     state.status.copy_to(&state.device.gpu->watched().stop);

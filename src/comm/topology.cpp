@@ -1,5 +1,7 @@
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
+#include <ccl/transport/any_of.hpp>
+#include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,6 +19,8 @@
 #include "comm/state.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/driver.hpp"
+#include "gpu/memory.hpp"
+#include "topo/graph/p2p_path.hpp"
 #include "topo/search/place_ranks.hpp"
 
 namespace ccl::detail {
@@ -118,6 +122,21 @@ Result<std::uint64_t> reached_gpus(const CommState& state) {
   return reached;
 }
 
+/// The NVLink domain in which this rank shares memory of its GPU with ranks of other hosts; 0:
+/// there are none, the settings forbid it, or the driver does (IMEX).
+std::uint64_t reached_domain(const CommState& state) {
+  const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
+  bool any = false;
+  for (const PeerInfo& peer : state.identity.peers()) {
+    if (peer.host_hash == me.host_hash || !same_fabric(peer, me)) continue;
+    any = true;
+    if (!P2pTransport::can_connect(me, peer) || !P2pTransport::can_connect(peer, me)) return 0;
+  }
+  if (!any || !state.device.gpu || !may_choose(P2pTransport::name)) return 0;
+  const auto memory = GpuMemory::allocate(state.device.gpu, 1);
+  return memory && (*memory)->name().handles == 2 ? me.fabric : 0;
+}
+
 /// Report of this rank on its GPU. A rank whose driver fails still takes part in the all-gather.
 topo::GpuReport own_report(const CommState& state) {
   const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
@@ -158,7 +177,10 @@ Result<void> arrange_ranks(CommState& state) {
   auto machine = look();
   // A rank that fails still takes part in the all-gather, because the others wait for it.
   std::vector<topo::MachineShare> all(static_cast<std::size_t>(ranks));
-  if (machine) all[std::size_t(rank)] = topo::share_of(*machine, rank);
+  if (machine) {
+    machine->fabric = reached_domain(state);
+    all[std::size_t(rank)] = topo::share_of(*machine, rank);
+  }
   if (ranks > 1) {
     CCL_CHECK(bootstrap->all_gather(all.data(), Index{sizeof(topo::MachineShare)}));
     CCL_CHECK(check_gathered(state, all, [ranks](const topo::MachineShare& of, int) {

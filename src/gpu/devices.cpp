@@ -42,20 +42,21 @@ cuda::std::uint64_t fnv_hash(std::string_view text) {
 }
 }  // namespace
 
-Result<cuda::std::uint64_t> fabric_domain(const std::string& of_nvml) {
+Result<cuda::std::uint64_t> fabric_domain(const std::string& answer) {
   CCL_TRY(const Index enabled, setting_integer("MNNVL_ENABLE"));
   CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
   CCL_TRY(const Index uuid, setting_integer("MNNVL_UUID"));
   CCL_TRY(const Index clique, setting_integer("MNNVL_CLIQUE_ID"));
-  const std::size_t colon = std::min(of_nvml.find(':'), of_nvml.size());
-  std::string cluster = of_nvml.substr(0, colon), part = of_nvml.substr(colon);
+  const std::size_t colon = std::min(answer.find(':'), answer.size());
+  std::string cluster = answer.substr(0, colon), part = answer.substr(colon);
   if (uuid >= 0) cluster = fmt::format("{}", uuid);
   if (clique >= 0) part = fmt::format(":{}", clique);
   if (enabled == 0 || !handles || cluster.empty()) return cuda::std::uint64_t{0};
   return fnv_hash(cluster + part) | 1;
 }
 
-Result<void> describe_device(PeerInfo& info) {
+Result<void> describe_device(PeerInfo& info,
+                             Result<std::string> (*fabric_in_file)(cuda::std::int64_t bus_id)) {
   CCL_TRY(const CudaDriver* const cuda, cuda_driver());
   CUdevice device;
   CCL_CHECK(cuda_check(
@@ -75,7 +76,9 @@ Result<void> describe_device(PeerInfo& info) {
   (void)cuda->device_get_attribute(&fabric, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
                                    device);
   if (fabric != 0) {
-    CCL_TRY(info.fabric, fabric_domain(topo::nvml_fabric(bus_id_text(info.bus_id))));
+    CCL_TRY(std::string answer, fabric_in_file(info.bus_id));
+    if (answer.empty()) answer = topo::nvml_fabric(bus_id_text(info.bus_id));
+    CCL_TRY(info.fabric, fabric_domain(answer));
   }
   return {};
 }

@@ -134,11 +134,6 @@ std::string run_job(Board& board, int roots) {
   const auto reached = [&](Step step) {
     raise_to(board.at[step], seconds(Clock::now() - began));
     raise_to(board.mib[step], mib_of_process());
-    if (step == all_to_all_done && ::getenv("DUMP_SMAPS") &&
-        std::atomic_ref<int>(*(int*)board.said[0]).fetch_add(1) == 3) {
-      std::ifstream in{"/proc/self/smaps"};
-      std::ofstream{"/tmp/wt/scale-smaps.txt"} << in.rdbuf();
-    }
   };
   std::vector<pid_t> pids;
   for (int r = 0; r < ranks; ++r) {

@@ -39,6 +39,7 @@ struct TracePrims {
   bool from_output = false;
   constexpr void own_is_output() { from_output = true; }
   constexpr void lend() {}
+  constexpr void lend_on() {}
   constexpr void note(int does, const Part& part) {
     if (part.count == 0) return;
     Event e;

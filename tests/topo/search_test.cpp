@@ -11,6 +11,7 @@
 #include "support/catch.hpp"
 #include "support/graph_of.hpp"
 #include "support/machines.hpp"
+#include "support/room/nccl_answers.hpp"
 #include "support/room/shapes.hpp"
 
 namespace topo = ccl::topo;
@@ -110,13 +111,13 @@ namespace {
 struct FoundRings {
   topo::Graph graph;
   topo::Paths paths;
-  topo::ChannelGraph ring;
+  topo::ChannelPlan plan;
 
   FoundRings(const ccl::test::room::Shape& shape, const topo::PathRules& rules, int cross_nic)
       : graph{graph_of(ccl::test::room::topology(
             shape, 0, shape.gpus, [](int gpu) { return fmt::format("{:02x}:00.0", 16 + gpu); }))},
         paths{topo::compute_paths(graph, rules)},
-        ring{topo::search_all(graph, paths, 2 * shape.gpus, cross_nic).ring} {}
+        plan{topo::search_all(graph, paths, 2 * shape.gpus, cross_nic)} {}
   int net(int dev) const {
     for (const int n : graph.of(NodeType::net)) {
       if (graph.nodes[n].net.dev == dev) return n;
@@ -126,7 +127,7 @@ struct FoundRings {
   /// The farthest way by which a channel enters or leaves the host.
   PathType farthest(bool enters) const {
     PathType worst = PathType::loc;
-    for (const topo::ChannelOrder& order : ring.channels) {
+    for (const topo::ChannelOrder& order : plan.ring.channels) {
       const topo::Path& path =
           enters ? paths.at(net(order.net_in), graph.gpu_of_rank(order.ranks.front()))
                  : paths.at(graph.gpu_of_rank(order.ranks.back()), net(order.net_out));
@@ -150,15 +151,39 @@ TEST_CASE("each channel enters and leaves a host by a NIC near its GPU, or by th
       rules.pxn = pxn;
       const FoundRings found{shape, rules, 2};
       std::cout << fmt::format("{:5} {:6}: {} x {:g} GB/s, in by {}, out by {}, cross_nic {}\n",
-                               shape.name, pxn ? "PXN" : "no PXN", found.ring.count(),
-                               found.ring.bw_inter, topo::name(found.farthest(true)),
-                               topo::name(found.farthest(false)), found.ring.cross_nic);
-      CHECK(topo::check(found.ring, found.graph, found.paths) == "");
+                               shape.name, pxn ? "PXN" : "no PXN", found.plan.ring.count(),
+                               found.plan.ring.bw_inter, topo::name(found.farthest(true)),
+                               topo::name(found.farthest(false)), found.plan.ring.cross_nic);
+      CHECK(topo::check(found.plan.ring, found.graph, found.paths) == "");
       CHECK(found.farthest(true) <= PathType::pxb);
       CHECK(found.farthest(false) <= (pxn ? PathType::pxn : PathType::pxb));
       // The NICs are full at least to nine tenths.
-      CHECK(float(found.ring.count()) * found.ring.bw_inter >=
+      CHECK(float(found.plan.ring.count()) * found.plan.ring.bw_inter >=
             0.9F * float(shape.nics) * float(shape.nic_mbps) / 8000);
+    }
+  }
+}
+
+TEST_CASE("channels between hosts use the NICs that those of NCCL do, at their speed") {
+  for (const auto& answer : ccl::test::room::nccl_answers()) {
+    for (const bool pxn : {true, false}) {
+      INFO(answer.shape.name << (pxn ? ", PXN" : ", no PXN"));
+      topo::PathRules rules;
+      rules.pxn = pxn;
+      const FoundRings found{answer.shape, rules, 2};
+      const auto compare = [&](const topo::ChannelGraph& ours,
+                               const std::vector<ccl::test::room::NcclChannel>& theirs) {
+        CHECK(ours.bw_inter == answer.bw_inter);
+        REQUIRE(ours.channels.size() == theirs.size());
+        for (std::size_t c = 0; c < theirs.size(); ++c) {
+          INFO("channel " << c);
+          CHECK(ours.channels[c].net_in == theirs[c].nic);
+          CHECK(ours.channels[c].net_out == theirs[c].nic);
+          if (answer.same_orders) CHECK(ours.channels[c].ranks == theirs[c].gpus);
+        }
+      };
+      compare(found.plan.ring, answer.rings);
+      compare(found.plan.tree, answer.trees);
     }
   }
 }

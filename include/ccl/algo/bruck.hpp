@@ -25,6 +25,9 @@ struct Bruck {
     return rounds;
   }
   static constexpr int wires = 2;  ///< wires of a rank that one channel uses at once
+  /// True: peers may write parts to their places as soon as a call has begun. A rank reads only its
+  /// own share there, and shares that have arrived.
+  static constexpr bool lands_ahead = true;
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllGather>;
   template <class Op>

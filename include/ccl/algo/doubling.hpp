@@ -23,6 +23,9 @@ struct Doubling {
   /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int ranks) { return ranks - 1; }
   static constexpr int wires = 2;  ///< wires of a rank that one channel uses at once
+  /// True: peers may write parts to their places as soon as a call has begun. A share arrives once,
+  /// and the result of an all-reduce after the partner has this rank's data.
+  static constexpr bool lands_ahead = true;
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllReduce, AllGather>;
   template <class Op>
@@ -113,6 +116,7 @@ struct Doubling {
       if (place >= paired) {
         const int inner = at.rank_at(place - paired);
         auto outer = context.template prims<1, 1>({inner}, {inner});
+        outer.lend();
         outer.copy_send(mine);
         for (int n = 0; n < 2 * paired; ++n) {
           const int of = held(place - paired, n, 1, paired);

@@ -30,6 +30,11 @@ struct Pat {
     return both_ways < ranks - 1 ? both_ways : ranks - 1;
   }
   static constexpr int wires = 3;  ///< wires of a rank that one channel uses at once
+  /// True: peers may write parts to their places as soon as a call has begun. A share arrives once.
+  static constexpr bool lands_ahead = true;
+  /// True: ranks send on without a wait for the receivers of the shares before, which may wait for
+  /// them.
+  static constexpr bool lends_to_end = true;
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllGather, ReduceScatter, Broadcast, Reduce>;
   template <class Op>
@@ -76,6 +81,7 @@ struct Pat {
         auto prims = context.template prims<1, 2>(
             {peer(at, n, position.up)},
             {peer(at, n, position.down[0]), peer(at, n, position.down[1])});
+        prims.lend_on();
         if (n == 0) {
           prims.copy_send(share);
         } else if (position.is_leaf()) {
@@ -100,6 +106,7 @@ struct Pat {
         auto prims = context.template prims<2, 1>(
             {peer(at, n, position.down[0]), peer(at, n, position.down[1])},
             {peer(at, n, position.up)});
+        prims.lend_on();
         if (n == 0) {
           prims.recv_reduce_copy(share);
         } else if (position.is_leaf()) {
@@ -119,6 +126,7 @@ struct Pat {
     const TreePosition position = detail::binary_tree(n, at.ranks);
     auto prims = context.template prims<1, 2>(
         {peer(at, n, position.up)}, {peer(at, n, position.down[0]), peer(at, n, position.down[1])});
+    prims.lend();
     for (auto chunks = context.chunks(1); chunks.next();) {
       if (n == 0) {
         prims.copy_send(chunks.all());
@@ -138,6 +146,7 @@ struct Pat {
     const TreePosition position = detail::binary_tree(n, at.ranks);
     auto prims = context.template prims<2, 1>(
         {peer(at, n, position.down[0]), peer(at, n, position.down[1])}, {peer(at, n, position.up)});
+    prims.lend();
     for (auto chunks = context.chunks(1); chunks.next();) {
       if (n == 0) {
         prims.recv_reduce_copy(chunks.all());

@@ -21,6 +21,9 @@ struct Tree {
   static constexpr int max_wires(int) { return 2 * TreePosition::arity; }
   static constexpr int wires =
       2 * (TreePosition::arity + 1);  // wires of a rank that one channel uses at once
+  /// True: peers may write parts to their places as soon as a call has begun. A result comes down
+  /// after the rank's own data has gone up.
+  static constexpr bool lands_ahead = true;
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllReduce, Broadcast, Reduce>;
   static constexpr bool one_tree = false;  ///< true: all channels of an all-reduce share one tree
@@ -72,11 +75,14 @@ struct Tree {
       // The turning point is one step, so the sum stays in registers.
       auto turn = context.template prims<3, 3>({at.down[0], at.down[1], at.down[2]},
                                                {at.down[0], at.down[1], at.down[2]});
+      turn.lend();
       while (ahead.next()) turn.recv_reduce_copy_send(ahead.all());
       return;
     }
     auto up = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {at.up});
     auto down = context.template prims<1, 3>({at.up}, {at.down[0], at.down[1], at.down[2]});
+    up.lend();
+    down.lend();
     auto behind = ahead;
     const int most = lead(at, context);
     for (int under_way = 0;;) {
@@ -104,6 +110,7 @@ struct Tree {
     const auto at = context.tree();
     auto chunks = context.chunks(1);
     auto prims = context.template prims<1, 3>({at.up}, {at.down[0], at.down[1], at.down[2]});
+    prims.lend();
     while (chunks.next()) {
       if (at.is_root()) {
         prims.copy_send(chunks.all());
@@ -120,6 +127,7 @@ struct Tree {
     const auto at = context.tree();
     auto chunks = context.chunks(1);
     auto prims = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {at.up});
+    prims.lend();
     while (chunks.next()) {
       if (at.is_root()) {
         prims.recv_reduce_copy(chunks.all());

@@ -27,6 +27,8 @@ struct Machine {
   bool even = true;        ///< true: all pairs are alike, so trees inside may have any shape
   float gpu_bw = 0;        ///< GB/s of the links of a GPU to the others; 0: unknown, or no GPUs
   bool nvlink = false;     ///< true: all GPUs reach each other by NVLink, to which `gpu_bw` belongs
+  /// NVLink domain of all its GPUs, by which they reach those of other hosts; 0: none.
+  std::uint64_t fabric = 0;
 };
 
 /// Part of a `Machine` that one rank publishes. All ranks of a machine hold the same `Machine`, and
@@ -41,6 +43,7 @@ struct MachineShare {
   int tree_pattern = 0, cross_nic = 0;
   int even = 1, nvlink = 0;
   float gpu_bw = 0;
+  std::uint64_t fabric = 0;  ///< NVLink domain in which the rank shares memory with other hosts
   /// Entries of each order at this rank's index in its machine.
   std::array<int, max_channels> ring{}, tree{};
   /// Device numbers of the NETs of each order; -1: none. All ranks of a machine publish the same.
@@ -82,8 +85,9 @@ class Arrangement {
   Arrangement() = default;
   /// Returns the arrangement of one machine with its ranks in order.
   static Arrangement in_order(int ranks);
-  /// Returns the arrangement of `ranks` ranks on these machines.
-  static Result<Arrangement> of(std::vector<Machine> machines, int ranks);
+  /// Returns the arrangement of `ranks` ranks on these hosts. Hosts of one NVLink domain
+  /// (`Machine::fabric`) are one machine.
+  static Result<Arrangement> of(std::vector<Machine> hosts, int ranks);
 
   /// Returns the number of different rings; further channels repeat them.
   int ring_count() const { return static_cast<int>(rings_.size()); }
@@ -104,7 +108,7 @@ class Arrangement {
   /// swapped.
   TreePosition tree(int rank, int root, int channel) const;
   /// Decides which NIC an end of an edge between machines uses. Returns the device number of the
-  /// NET on the machine of `end.rank`, or -1 if the topology knows none. The runtime, `explain` and
+  /// NET on the host of `end.rank`, or -1 if the topology knows none. The runtime, `explain` and
   /// the simulator ask this function.
   /// - Ring and tree: the NIC that the search gave to the channel.
   /// - Pairs, and other edges: the NICs of the receiver's rail if the sender may use them (see
@@ -133,11 +137,15 @@ class Arrangement {
   int ring_net(const NetEnd& end) const;
   int tree_net(const NetEnd& end) const;
   int pair_net(const NetEnd& end) const;
+  const std::vector<Machine>& hosts() const { return hosts_.empty() ? machines_ : hosts_; }
+  int host_of(int rank) const { return host_of_.empty() ? machine_of_[rank] : host_of_[rank]; }
   int place_of(int rank) const;
   void add_inside(TreePosition& position, const Order& order, int rank, int head, bool twin) const;
 
   std::vector<Machine> machines_;
   std::vector<int> machine_of_;
+  std::vector<Machine> hosts_;  // empty: `machines_`
+  std::vector<int> host_of_;    // empty: `machine_of_`
   std::vector<std::vector<int>> rings_;
   std::vector<Order> orders_;  // orders of the trees
   Pattern tree_pattern_ = Pattern::tree;

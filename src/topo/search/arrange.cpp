@@ -6,6 +6,8 @@
 #include <limits>
 #include <map>
 
+#include "topo/search/join_domains.hpp"
+
 namespace ccl::topo {
 namespace {
 
@@ -92,6 +94,7 @@ MachineShare share_of(const Machine& machine, int rank) {
   share.even = machine.even ? 1 : 0;
   share.gpu_bw = machine.gpu_bw;
   share.nvlink = machine.nvlink ? 1 : 0;
+  share.fabric = machine.fabric;
   const auto place = static_cast<std::size_t>(
       std::lower_bound(machine.ranks.begin(), machine.ranks.end(), rank) - machine.ranks.begin());
   for (int c = 0; c < share.ring_count; ++c) share.ring[c] = machine.ring.channels[c].ranks[place];
@@ -135,6 +138,8 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
     machine.even = first.even != 0;
     machine.gpu_bw = first.gpu_bw;
     machine.nvlink = first.nvlink != 0;
+    const auto in_one = [&](int r) { return all[r].fabric == first.fabric; };
+    if (std::all_of(ranks.begin(), ranks.end(), in_one)) machine.fabric = first.fabric;
     bool agreed = lowest == ranks.front();
     const auto fits = [](int count) { return count > 0 && count <= MachineShare::max_channels; };
     for (const int r : ranks) {
@@ -164,7 +169,9 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
           "hidden from some?); they stay in the order of ranks",
           ranks.front());
       auto nets = std::move(machine.nets), rails = std::move(machine.rails);
+      const std::uint64_t fabric = machine.fabric;
       machine = in_rank_order(ranks);
+      machine.fabric = fabric;
       machine.nets = std::move(nets);
       machine.gpu_bw = first.gpu_bw;
       machine.nvlink = first.nvlink != 0;
@@ -181,11 +188,29 @@ Arrangement Arrangement::in_order(int ranks) {
   return *of({in_rank_order(std::move(all))}, ranks);
 }
 
-Result<Arrangement> Arrangement::of(std::vector<Machine> machines, int ranks) {
-  if (machines.empty()) {
+namespace {
+/// Index of the machine of each rank; -1: on none.
+std::vector<int> machine_of_ranks(const std::vector<Machine>& machines, int ranks) {
+  std::vector<int> of(static_cast<std::size_t>(ranks), -1);
+  for (std::size_t m = 0; m < machines.size(); ++m) {
+    for (const int r : machines[m].ranks) {
+      if (r >= 0 && r < ranks) of[r] = static_cast<int>(m);
+    }
+  }
+  return of;
+}
+}  // namespace
+
+Result<Arrangement> Arrangement::of(std::vector<Machine> hosts, int ranks) {
+  if (hosts.empty()) {
     return fail(Errc::invalid_argument, "no machines to arrange (0 ranks); give at least one");
   }
   Arrangement made;
+  std::vector<Machine> machines = join_domains(hosts);
+  if (machines.size() < hosts.size()) {
+    made.host_of_ = machine_of_ranks(hosts, ranks);
+    made.hosts_ = std::move(hosts);
+  }
   made.tree_pattern_ = machines[0].tree.pattern;  // simpler ones have larger numbers
   std::size_t ring_count = MachineShare::max_channels, tree_count = ring_count;
   int cross_nic = 0;
@@ -213,12 +238,7 @@ Result<Arrangement> Arrangement::of(std::vector<Machine> machines, int ranks) {
   joined.rings.resize(ring_count);
   made.rings_ = std::move(joined.rings);
 
-  made.machine_of_.assign(static_cast<std::size_t>(ranks), -1);
-  for (std::size_t m = 0; m < machines.size(); ++m) {
-    for (const int r : machines[m].ranks) {
-      if (r >= 0 && r < ranks) made.machine_of_[r] = static_cast<int>(m);
-    }
-  }
+  made.machine_of_ = machine_of_ranks(machines, ranks);
   if (std::count(made.machine_of_.begin(), made.machine_of_.end(), -1) != 0) {
     return fail(Errc::mismatch, "some ranks are on no machine; gather what all of them tell");
   }

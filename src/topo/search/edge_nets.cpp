@@ -15,7 +15,7 @@ int Arrangement::net(const NetEnd& end) const {
 
 const std::vector<int>& Arrangement::nets_of(int rank) const {
   static const std::vector<int> none;
-  const Machine& machine = machines_[machine_of_[rank]];
+  const Machine& machine = hosts()[host_of(rank)];
   const auto place = static_cast<std::size_t>(place_of(rank));
   return place < machine.nets.size() ? machine.nets[place] : none;
 }
@@ -32,7 +32,7 @@ double Arrangement::between_gbs() const {
 
 int Arrangement::max_nets() const {
   std::size_t most = 0;
-  for (const Machine& machine : machines_) {
+  for (const Machine& machine : hosts()) {
     for (const auto& nets : machine.nets) most = std::max(most, nets.size());
   }
   return static_cast<int>(most);
@@ -69,15 +69,15 @@ int Arrangement::tree_net(const NetEnd& end) const {
 }
 
 int Arrangement::place_of(int rank) const {
-  const std::vector<int>& ranks = machines_[machine_of_[rank]].ranks;
+  const std::vector<int>& ranks = hosts()[host_of(rank)].ranks;
   return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
 /// Ranks of one place on two machines take the same turn, so that they use NICs of one rail, and
 /// GPUs that share NICs begin at different ones.
 int Arrangement::pair_net(const NetEnd& end) const {
-  const int m = machine_of_[end.rank], there = machine_of_[end.peer];
-  const Machine& machine = machines_[m];
+  const int m = host_of(end.rank), there = host_of(end.peer);
+  const Machine& machine = hosts()[m];
   const int place = place_of(end.rank), theirs = place_of(end.peer);
   const auto turn_of = [&](const std::vector<int>& nets) {
     if (nets.empty()) return -1;

@@ -58,3 +58,21 @@ TEST_CASE("what a rank that gave up has left passes for data nowhere") {
   CHECK_FALSE(passes_for_a_row<LL>());
   CHECK_FALSE(passes_for_a_row<LL128>());
 }
+
+TEST_CASE("a wait after a failure of its launch ends with its first poll") {
+  detail::LaneFailure failure;
+  detail::AbortWatch watch;
+  Word stop = 0;
+  watch.stop = &stop;
+  watch.lane_failure = &failure;
+  const auto first_poll_ends = [&] {
+    detail::SpinWait<detail::HostMemory> wait{watch};
+    return wait.ends(1, 0);
+  };
+  CHECK(!first_poll_ends());
+  failure.peer = 3;
+  CHECK(first_poll_ends());
+  failure.peer = 0;
+  stop = stopped;
+  CHECK(first_poll_ends());
+}

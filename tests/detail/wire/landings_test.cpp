@@ -24,25 +24,26 @@ struct Context {
   Index slice_capacity() const { return 100; }
 };
 
-template <class Op>
-Landings listed(const Context& of) {
-  Landings all;
-  all.list([&](auto add) {
-    detail::LandingContext<Context, decltype(add)> context{of, add};
-    Ring::run(Op{}, context);
-  });
-  return all;
-}
-std::vector<std::pair<Index, int>> slices(Landings& all) {
-  std::vector<std::pair<Index, int>> out;
+using Slices = std::vector<std::pair<Index, int>>;
+Slices slices(Landings& all) {
+  Slices out;
   for (; all.at(0) != nullptr; all.advance()) out.emplace_back(all.at(0)->out, all.at(0)->count);
   return out;
+}
+
+/// The slices that a ring receives; none if no slice has a place.
+template <class Op>
+Slices listed(const Context& of) {
+  detail::LandingTable table;
+  detail::LandingContext<Context> context{of, table};
+  Ring::run(Op{}, context);
+  Landings* const all = table.of(of.ring().prev());
+  return all != nullptr ? slices(*all) : Slices{};
 }
 struct Silent {};
 struct Refuses {
   static constexpr bool lands_ahead = false;
 };
-using Slices = std::vector<std::pair<Index, int>>;
 
 }  // namespace
 
@@ -50,9 +51,7 @@ TEST_CASE("a list gives the next slices and those ahead, and begins once") {
   Landings all;
   CHECK(!all.any());
   CHECK(all.at(0) == nullptr);
-  all.list([](auto add) {
-    for (int n = 1; n < 4; ++n) add(Landings::Slice{10 * n, n});
-  });
+  for (int n = 1; n < 4; ++n) CHECK(all.add({10 * n, n}));
   CHECK(all.any());
   CHECK(all.begin());
   CHECK(!all.begin());
@@ -66,27 +65,45 @@ TEST_CASE("a list gives the next slices and those ahead, and begins once") {
 
 TEST_CASE("a ring lists what it reduces without a place, and what it only stores with one") {
   // Two rounds: shares of 200 elements, then of 50.
-  Landings all = listed<AllReduce>({1, 750});
   // Partial sums of the share before this rank's and of its own; then the finished shares.
-  CHECK(slices(all) == Slices{{400, 0},
-                              {500, 0},
-                              {200, 0},
-                              {300, 0},
-                              {0, 100},
-                              {100, 100},
-                              {400, 100},
-                              {500, 100},
-                              {700, 0},
-                              {650, 0},
-                              {600, 50},
-                              {700, 50}});
+  CHECK(listed<AllReduce>({1, 750}) == Slices{{400, 0},
+                                              {500, 0},
+                                              {200, 0},
+                                              {300, 0},
+                                              {0, 100},
+                                              {100, 100},
+                                              {400, 100},
+                                              {500, 100},
+                                              {700, 0},
+                                              {650, 0},
+                                              {600, 50},
+                                              {700, 50}});
 }
 
 TEST_CASE("a chain's last rank stores all, and its root receives nothing") {
-  Landings last = listed<Broadcast>({2, 250});
-  CHECK(slices(last) == Slices{{0, 100}, {100, 100}, {200, 50}});
-  CHECK(!listed<Broadcast>({0, 250}).any());
-  CHECK(!listed<Reduce>({0, 250}).any());  // reduces all that it receives
+  CHECK(listed<Broadcast>({2, 250}) == Slices{{0, 100}, {100, 100}, {200, 50}});
+  CHECK(listed<Broadcast>({0, 250}).empty());
+  CHECK(listed<Reduce>({0, 250}).empty());  // reduces all that it receives
+}
+
+TEST_CASE("each peer has a list of its own, and has none if its steps add up several peers") {
+  detail::LandingTable table;
+  detail::LandingPrims<1> one{table, {{4}}, 100}, other{table, {{7}}, 100};
+  one.recv({0, 0, 150});
+  other.recv_copy_send({0, 500, 60});
+  one.recv_reduce_send({0, 0, 30});
+  REQUIRE(table.of(4) != nullptr);
+  REQUIRE(table.of(7) != nullptr);
+  CHECK(table.of(5) == nullptr);
+  CHECK(slices(*table.of(4)) == Slices{{0, 100}, {100, 50}, {0, 0}});
+  CHECK(slices(*table.of(7)) == Slices{{500, 60}});
+  detail::LandingPrims<2> both{table, {{7, -1}}, 100};
+  both.recv_reduce_copy({0, 0, 100});
+  CHECK(table.of(7) == nullptr);
+  CHECK(table.of(4) != nullptr);
+  detail::LandingPrims<1> sums{table, {{9}}, 100};
+  sums.recv_reduce_copy({0, 0, 100});
+  CHECK(table.of(9) == nullptr);  // no slice has a place
 }
 
 TEST_CASE("only algorithms that say so land ahead") {

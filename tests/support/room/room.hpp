@@ -30,11 +30,14 @@ class Room {
       : Room{shape, std::vector<int>(std::size_t(hosts), shape.gpus)} {}
   /// `gpus`: those of each host, the first of the shape.
   Room(const Shape& shape, const std::vector<int>& gpus)
-      : shape_{shape},
+      : Room{std::vector<Shape>(gpus.size(), shape), gpus} {}
+  /// Hosts that differ. All shapes have the same `nics`, some of which may be absent.
+  Room(const std::vector<Shape>& shapes, const std::vector<int>& gpus)
+      : shape_{shapes.front()},
         folder_{own_folder()},
         environment_{{{"CCL_TOPO_FILE", (folder_ / "%h.xml").string()},
                       {"CCL_IB_MERGE_NICS", "0"},  // devices that are on no bus are not one NIC
-                      {"CCL_MNNVL_ENABLE", "0"},
+                      {"CCL_MNNVL_UUID", "-1"},    // cliques are those of the files
                       {"CCL_P2P_CHECK", "0"},
                       {"CCL_NET", "IB"}}} {
     for (std::size_t h = 0; h < gpus.size(); ++h) {
@@ -47,7 +50,7 @@ class Room {
     for (std::size_t h = 0; h < gpus.size(); first += gpus[h++]) {
       for (int n = 0; n < shape_.nics; ++n) names.push_back(nic_name(int(h), n));
       std::ofstream{folder_ / fmt::format("played-{}.xml", h)}
-          << topology(shape_, int(h), gpus[h], [&](int g) { return bus_id(first + g); });
+          << topology(shapes[h], int(h), gpus[h], [&](int g) { return bus_id(first + g); });
     }
     verbs_ = std::make_unique<FakeVerbs>(names);
   }

@@ -3,6 +3,7 @@
 // Machines for tests, of the shapes of real ones, as topology files in NCCL's schema.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,9 @@ struct Shape {
   const char* cpu;    // attributes
   const char* speed;  // of PCIe
   std::vector<Switch> switches;
-  int cores = 8;  // of a NUMA node
+  int cores = 8;                 // of a NUMA node
+  std::string fabric = {};       // NVLink domain of its GPUs over several hosts: "cluster:clique"
+  std::vector<int> absent = {};  // NICs that the host has not, though others of the room do
 };
 
 constexpr auto intel = R"(arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143")";
@@ -43,6 +46,13 @@ inline Shape ndv4() {
   for (int n = 0; n < 4; ++n) {
     shape.switches.push_back({numa[n], {2 * n, 2 * n + 1}, {2 * n, 2 * n + 1}});
   }
+  return shape;
+}
+
+/// 8 GPUs and 4 NICs of 100 Gbit/s: a switch for two GPUs and a NIC, as p4d.24xlarge.
+inline Shape p4d() {
+  Shape shape{"p4d", 8, 4, 80, 12, 100000, intel, "8.0 GT/s PCIe", {}};
+  for (int n = 0; n < 4; ++n) shape.switches.push_back({n / 2, {2 * n, 2 * n + 1}, {n}});
   return shape;
 }
 
@@ -81,6 +91,8 @@ inline std::string nic_name(int host, int nic) {
 template <class BusId>
 std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
   const std::string pci = fmt::format(R"(link_speed="{}" link_width="16")", shape.speed);
+  const std::string fabric =
+      shape.fabric.empty() ? "" : fmt::format(R"( fabric="{}")", shape.fabric);
   int numas = 0;
   for (const Switch& s : shape.switches) numas = std::max(numas, s.numa + 1);
   std::string text = R"(<system version="1">)";
@@ -94,11 +106,12 @@ std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
       for (const int g : s.gpus) {
         if (g >= gpus) continue;
         text += fmt::format(
-            R"(<pci busid="{}" class="0x030200" {}><gpu dev="{}" sm="{}" rank="{}" gdr="1">)"
+            R"(<pci busid="{}" class="0x030200" {}><gpu dev="{}" sm="{}" rank="{}" gdr="1"{}>)"
             R"(<nvlink target="fffffff:ffff:ff" count="{}" tclass="0x068000"/></gpu></pci>)",
-            bus_id(g), pci, g, shape.sm, g, shape.nvlinks);
+            bus_id(g), pci, g, shape.sm, g, fabric, shape.nvlinks);
       }
       for (const int nic : s.nics) {
+        if (std::count(shape.absent.begin(), shape.absent.end(), nic) > 0) continue;
         text += fmt::format(
             R"(<pci busid="fe{:02x}:01:00.0" class="0x020700" {}><nic><net name="{}" dev="{}" )"
             R"(speed="{}" port="1" guid="0x{:x}" maxconn="131072" gdr="1"/></nic></pci>)",

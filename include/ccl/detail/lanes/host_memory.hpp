@@ -76,6 +76,7 @@ struct HostMemory {
     own.last = cpu_ticks();
   }
   static constexpr unsigned check_every = 256;
+  static constexpr bool pause_sleeps = true;
   static void await_previous() {}  // a launch begins when the one before has ended
   static Word now_ns() { return steady_ns(); }
 

@@ -71,7 +71,8 @@ CCL_HD void report_check(const AbortWatch& watch, LaneFailure::Why why, int peer
 
 /// Ends every spin loop that its peers do not end. After the first failure a launch runs to its end
 /// without further waits. Each failed poll calls `Memory::pause()`; every `check_every`-th also
-/// reads the status word and the clock.
+/// reads the status word and the clock. Where a pause may sleep (`pause_sleeps`), the first poll
+/// looks for an earlier failure: an algorithm may have many waits left, each with a `SpinWait`.
 template <class Memory>
 class SpinWait {
  public:
@@ -92,6 +93,9 @@ class SpinWait {
   /// Counts a failed poll of data or credit of `peer`. True if the wait has failed. A lane that
   /// does not know the late peer passes -1, and other lanes check the deadline.
   CCL_HD bool ends(int peer, Word step) {
+    if constexpr (requires { Memory::pause_sleeps; }) {
+      if (polls_ == 0 && launch_failed(watch_)) since_ = never, failed_ = true;
+    }
     if (!failed()) Memory::pause();
     if (++polls_ % Memory::check_every == 0) {
       since_ = look(watch_, since_, peer, step);
@@ -118,6 +122,11 @@ class SpinWait {
   static constexpr Word never = ~Word{0};  // failed
   static constexpr int tick_bits = 20;     // 2^20 ns: about 1 ms
 
+  /// True if a lane of this launch has failed, or the communicator is stopped.
+  static bool launch_failed(const AbortWatch& watch) {
+    if (watch.stop != nullptr && Memory::load_relaxed(watch.stop) != 0) return true;
+    return watch.lane_failure != nullptr && Memory::load_relaxed(&watch.lane_failure->peer) != 0;
+  }
   /// Returns the next value of `since_`. Not inlined: in every wait, its state made LL128's ring
   /// spill registers, and it runs once in many polls.
   CCL_HD_APART static Word look(const AbortWatch& watch, Word since, int peer, Word step) {

@@ -123,6 +123,7 @@ struct SimPrims {
   int element_bytes;
 
   void lend() {}
+  void lend_on() {}
   void own_is_output() {}
   void send(const Part& p) { note(false, true, p); }
   void copy_send(const Part& p) { note(false, true, p); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/transport/registered_memory.hpp>
 #include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/wire/exchange_steps.hpp>
 #include <ccl/detail/wire/landings.hpp>
@@ -68,7 +69,7 @@ class WireContext {
       return Prims<most, most>{group_, work_, channel_, widened<most>(ins), widened<most>(outs)};
     } else if constexpr (contiguous) {
       return Prims<In, Out>{group_, work_, channel_,
-                            ins,    outs,  landings_.any() ? &landings_ : nullptr};
+                            ins,    outs,  In == 1 ? landings_.of(ins.rank[0]) : nullptr};
     } else {
       return Prims<In, Out>{group_, work_, channel_, ins, outs};
     }
@@ -79,10 +80,30 @@ class WireContext {
     const Index slice_bytes = slice_capacity() * Index{sizeof(typename R::Type)};
     if (work_.slice_steps != 1 || slice_bytes < ZeroCopy::min_bytes) return;  // as `PlainSlices`
     if (!work_.proxied || find_registered(work_.output, 1) == nullptr) return;
-    landings_.list([this](auto add) {
-      LandingContext<WireContext, decltype(add)> context{*this, add};
-      Algo::run(Op{}, context);
+    LandingContext<WireContext> context{*this, landings_};
+    Algo::run(Op{}, context);
+  }
+  /// Waits until the proxies have read what primitives lent (`lend_on`). After a failure, revokes
+  /// the memory of all wires of the channel. One CPU lane, at the end of the call.
+  void await_lent() {
+    if (!work_.proxied) return;
+    SpinWait<typename Group::Memory> spin{work_.watch};
+    const auto each = [&](const Wire* wires, auto visit) {
+      for (int peer = 0; peer < work_.ranks; ++peer) {
+        const Wire& wire = wires[work_.row(channel_) + work_.column(peer)];
+        if (wire.zero_copy != nullptr) visit(peer, wire);
+      }
+    };
+    each(work_.out, [&](int peer, const Wire& wire) {
+      const Word lent = wire.zero_copy->lent();
+      while (!spin.failed() && Group::Memory::load_credit(wire.drained) < lent) {
+        (void)spin.ends(peer, lent);
+      }
     });
+    if (!spin.failed()) return;
+    const auto revoke = [](int, const Wire& wire) { wire.zero_copy->revoke(); };
+    each(work_.out, revoke);
+    each(work_.in, revoke);
   }
   CCL_HD Exchange<Group, Proto, R, Align, Work> exchange() const {
     return {group_, work_, channel_, server_};
@@ -119,7 +140,7 @@ class WireContext {
   Group group_;
   const Work& work_;
   int channel_, server_;
-  mutable cuda::std::conditional_t<contiguous, Landings, NoLandings> landings_;
+  cuda::std::conditional_t<contiguous, LandingTable, NoLandings> landings_;
 };
 
 /// Notes the begin and the end of a channel of CPU lanes.
@@ -162,6 +183,9 @@ struct WireBody {
       context.template list_landings<Algo>();
     }
     Algo::run(Op{}, context);
+    if constexpr (WireFormat<Group, Proto, R, Align>::contiguous && lends_to_end<Algo>) {
+      context.await_lent();
+    }
   }
 };
 

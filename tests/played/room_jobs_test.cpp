@@ -1,0 +1,180 @@
+// Jobs of hosts that are played in one process: NICs beside those that NCCL uses, hosts that
+// differ, and all operations of a job.
+#define CCL_PLAYED_WARP 2  // lanes of a warp
+#include "support/played/played_gpus.hpp"
+// Kernels come before other headers of ccl.
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/collective.cuh>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "support/room/nccl_answers.hpp"
+#include "support/room/room.hpp"
+#include "support/room/traffic.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+using room::moved_by;
+using room::small;
+using room::Ways;
+
+namespace {
+constexpr double evenly = 0.05;
+
+/// The part of a host's channels between hosts that NCCL gives each of its NICs.
+std::vector<double> parts_of(const std::vector<room::NcclChannel>& channels, int nics) {
+  std::vector<double> parts(std::size_t(nics), 0.0);
+  for (const auto& channel : channels) {
+    parts[std::size_t(channel.nic)] += 1 / double(channels.size());
+  }
+  return parts;
+}
+
+/// Each NIC of each host has moved its part of the host's bytes.
+void check_parts(const std::vector<room::Traffic>& moved, const std::vector<double>& parts) {
+  for (std::size_t first = 0; first < moved.size(); first += parts.size()) {
+    double all = 0;
+    for (std::size_t n = 0; n < parts.size(); ++n) {
+      all += double(moved[first + n].sent + moved[first + n].received);
+    }
+    REQUIRE(all > 0);
+    for (std::size_t n = 0; n < parts.size(); ++n) {
+      INFO("host " << first / parts.size() << ", NIC " << n);
+      const double part = double(moved[first + n].sent + moved[first + n].received) / all;
+      CHECK(part > parts[n] * (1 - evenly));
+      CHECK(part < parts[n] * (1 + evenly));
+    }
+  }
+}
+
+/// Hosts of the shape, each in the NVLink domain "1:clique"; -1: in none.
+std::vector<room::Shape> in_cliques(room::Shape shape, const std::vector<int>& cliques) {
+  std::vector<room::Shape> shapes;
+  for (const int clique : cliques) {
+    shape.fabric = clique < 0 ? "" : fmt::format("1:{}", clique);
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+int machines_of(const played::Ranks& ranks) {
+  return detail::Access::state(*ranks[0])->identity.arrangement().machine_count();
+}
+std::uint64_t sent(const std::vector<room::Traffic>& moved) {
+  std::uint64_t all = 0;
+  for (const room::Traffic& nic : moved) all += nic.sent;
+  return all;
+}
+}  // namespace
+
+TEST_CASE("bytes between hosts go by the NICs of NCCL's channels, as much by each as there") {
+  const int count = GENERATE(2, 4);
+  for (const room::NcclAnswer& answer : room::nccl_answers()) {
+    INFO(answer.shape.name << ", " << count << " hosts");
+    room::Room hosts{answer.shape, count};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    const int rings = ranks[0]->ring_count(), nics = answer.shape.nics;
+    CHECK(rings == int(answer.rings.size()));
+    check_parts(
+        moved_by(
+            hosts, "AllReduce by rings",
+            [&] { played::all_reduces<Ring, Simple, Ways>(ranks, rings * 8192, small(rings), 1); }),
+        parts_of(answer.rings, nics));
+    check_parts(moved_by(hosts, "AllReduce by trees",
+                         [&] {
+                           played::all_reduces<Tree, Simple, Ways>(ranks, rings * 4096,
+                                                                   small(2 * rings), 1);
+                         }),
+                parts_of(answer.trees, nics));
+  }
+}
+
+TEST_CASE("all operations are right between hosts of 8 and 4 GPUs, of which one lacks a NIC") {
+  room::Shape whole = room::dgx(), part = whole;
+  part.absent = {2};  // GPU 2 of the second host has none at its switch
+  room::Room hosts{std::vector{whole, part}, {8, 4}};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  const int rings = ranks[0]->ring_count(), last = int(ranks.size()) - 1;
+  const auto moved = moved_by(hosts, "all operations", [&] {
+    played::all_reduces<Ring, Simple, Ways>(ranks, 5000, small(rings), 2);
+    played::all_reduces<Tree, Simple, Ways>(ranks, 5000, small(2 * rings), 2);
+    played::all_gathers<Ring, Simple, Ways>(ranks, 1000, small(rings), 2);
+    played::reduce_scatters<Ring, Simple, Ways>(ranks, 1000, small(rings), 2);
+    played::broadcasts<Ring, Simple, Ways>(ranks, 1000, last, small(rings), 2);
+    played::reduces<Tree, Simple, Ways>(ranks, 1000, last, small(2 * rings), 2);
+    played::all_to_alls<Pairwise, Simple, Ways>(ranks, 1000, small(2), 2);
+    played::all_to_all_vs<Pairwise, Simple, Ways>(ranks, small(2), 2);
+    played::gathers<Pairwise, Simple, Ways>(ranks, 1000, last, small(2), 2);
+    played::scatters<Pairwise, Simple, Ways>(ranks, 1000, last, small(2), 2);
+    played::send_recvs<Pairwise, Simple, Ways>(ranks, 1000, small(2), 2, 4);
+  });
+  const std::set<int> of_part = room::busy(moved, 1, whole.nics);
+  CHECK(of_part == std::set{0, 1, 3});
+  CHECK(room::busy(moved, 0, whole.nics).size() == 8);
+}
+
+TEST_CASE("a ring of GPUs on 2 and 4 hosts sums lines of 128 bytes over RDMA alone") {
+  const int count = GENERATE(2, 4);
+  room::Room hosts{room::dgx(), std::vector<int>(std::size_t(count), 1)};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  const auto moved = moved_by(hosts, "AllReduce", [&] {
+    played::all_reduces<Ring, LL128, IbTransport>(ranks, 5000, small(2), 3);
+  });
+  for (int h = 0; h < count; ++h) CHECK(!room::busy(moved, h, 8).empty());
+}
+
+TEST_CASE("rings and trees leave an NVLink domain of two hosts once, by NICs of both") {
+  constexpr int gpus = 2, calls = 2;
+  const auto run = [&](const std::vector<int>& cliques, int machines, const char* what) {
+    INFO(what);
+    room::Room hosts{in_cliques(room::dgx(), cliques), std::vector<int>(cliques.size(), gpus)};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    CHECK(machines_of(ranks) == machines);
+    const int rings = ranks[0]->ring_count();
+    const auto by_rings = moved_by(hosts, what, [&] {
+      played::all_reduces<Ring, Simple, Ways>(ranks, 8 * 4096, small(rings), calls);
+    });
+    played::all_reduces<Tree, Simple, Ways>(ranks, 8 * 4096, small(2 * rings), calls);
+    played::all_gathers<Ring, Simple, Ways>(ranks, 1000, small(rings), calls);
+    played::broadcasts<Tree, Simple, Ways>(ranks, 1000, int(ranks.size()) - 1, small(2 * rings),
+                                           calls);
+    played::all_to_alls<Pairwise, Simple, Ways>(ranks, 1000, small(2), calls);
+    if (machines > 1) CHECK(room::unevenness(by_rings, 8) < evenly);
+    return by_rings;
+  };
+  const auto apart = run({-1, -1, -1, -1}, 4, "four hosts");
+  const auto joined = run({0, 0, 1, 1}, 2, "two domains of two hosts");
+  CHECK(2 * sent(joined) == sent(apart));
+  const auto mixed = run({-1, 0, 0, -1}, 3, "a domain between two hosts");
+  CHECK(4 * sent(mixed) == 3 * sent(apart));
+  CHECK(sent(run({0, 0}, 1, "one domain")) == 0);
+}
+
+TEST_CASE("hosts are no domain where settings or the driver keep GPUs from sharing memory") {
+  const auto machines = [] {
+    room::Room hosts{in_cliques(room::dgx(), {0, 0}), {2, 2}};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    return machines_of(ranks);
+  };
+  CHECK(machines() == 1);
+  for (const char* const off : {"CCL_MNNVL_ENABLE", "CCL_CUMEM_ENABLE"}) {
+    const Environment none{off, "0"};
+    CHECK(machines() == 2);
+  }
+  {
+    const Environment none{"CCL_TRANSPORT", "^p2p"};
+    CHECK(machines() == 2);
+  }
+  fake::gpus().fabric = false;
+  CHECK(machines() == 2);
+  fake::gpus().fabric = true;
+}
