@@ -1,4 +1,5 @@
 // expect: ccl: what Auto (the default) stands for is in <ccl/auto.hpp>; include that or <ccl/ccl.hpp>
+// without precompiled headers
 #include <ccl/collective.hpp>
 
 ccl::Result<void> use(const ccl::Communicator& comm, float* data) {

@@ -12,6 +12,11 @@ from pathlib import Path
 
 import pages
 
+try:
+    from re import _parser as regex_parser
+except ImportError:  # before Python 3.11
+    import sre_parse as regex_parser
+
 FOLDERS = ("include", "src", "tests", "examples", "benchmarks", "docs", "cmake", "tools", "python", ".github")
 CPP = (".hpp", ".cuh", ".cpp", ".cu", ".hpp.in", ".cpp.in")
 HASH = (".py", ".sh", ".cmake", ".txt", ".yml", ".yaml")
@@ -67,6 +72,30 @@ def parts(path, text):
     return "", ""
 
 
+def needed(tree):
+    """Texts of which each match of a parsed regex contains one; empty if there are none.
+
+    Looking for a text is far quicker than running a regex, and most files have none of them."""
+    choices, run = [], ""
+    for kind, value in [*tree, (None, None)]:
+        if kind is regex_parser.LITERAL:
+            run += chr(value)
+            continue
+        if run:
+            choices.append([run])
+        run, inner = "", []
+        if kind is regex_parser.SUBPATTERN:
+            inner = needed(value[3])
+        elif kind is regex_parser.MAX_REPEAT and value[0] > 0:
+            inner = needed(value[2])
+        elif kind is regex_parser.BRANCH:
+            each = [needed(branch) for branch in value[1]]
+            inner = [text for texts in each for text in texts] if all(each) else []
+        if inner:
+            choices.append(inner)
+    return max(choices, key=lambda texts: min(map(len, texts)), default=[])
+
+
 def entries(path):
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -84,8 +113,17 @@ def entries(path):
                 f"cmake/banned_words.txt:{number}: not SCOPE  REGEX  REPLACEMENT  [in PATHS]"
             )
         paths = re.compile(where[2]) if where else re.compile("")
+        regex = re.compile(columns[1])
+        any_case = regex.flags & re.IGNORECASE
         found.append(
-            (columns[0], re.compile(columns[1]), columns[2], paths, bool(where and where[1]))
+            (
+                columns[0],
+                regex,
+                [] if any_case else needed(regex_parser.parse(columns[1])),
+                columns[2],
+                paths,
+                bool(where and where[1]),
+            )
         )
     return found
 
@@ -102,19 +140,18 @@ def banned(root, only=None):
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         code, prose = parts(path, text)
-        for scope, regex, instead, paths, excludes in words:
+        for scope, regex, some_of, instead, paths, excludes in words:
             if bool(paths.match(name)) == excludes:
                 continue
             if scope == "path":
                 if regex.search(name):
                     problems.append(f"{name}: name of the file; use: {instead}")
                 continue
-            for m in regex.finditer({"all": text, "code": code, "text": prose}[scope]):
-                line = (
-                    text.count("\n", 0, m.start()) + 1
-                    if scope == "all"
-                    else {"code": code, "text": prose}[scope].count("\n", 0, m.start()) + 1
-                )
+            searched = {"all": text, "code": code, "text": prose}[scope]
+            if some_of and not any(part in searched for part in some_of):
+                continue
+            for m in regex.finditer(searched):
+                line = searched.count("\n", 0, m.start()) + 1
                 problems.append(f'{name}:{line}: "{m[0].strip()}"; use: {instead}')
     return problems, len(files)
 
