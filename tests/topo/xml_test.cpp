@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/text.hpp"
 #include "support/catch.hpp"
 #include "support/machines.hpp"
 
@@ -98,6 +99,10 @@ TEST_CASE("errors name file, line and attribute") {
   for (const char* bytes : {"\xff\xfe", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80"}) {
     const std::string name = std::string{"<system>\n<net name=\"a"} + bytes + "\"/></system>";
     CHECK(error_of(name).find("test.xml:2: the value of name is no UTF-8") == 0);
+    const std::string element = std::string{"<system>\n<net"} + bytes + "/></system>";
+    CHECK(error_of(element).find("test.xml:2: the name of an element is no UTF-8") == 0);
+    const std::string attribute = std::string{"<system>\n<net a"} + bytes + "=\"\"/></system>";
+    CHECK(error_of(attribute).find("test.xml:2: the name of an attribute is no UTF-8") == 0);
   }
   CHECK(error_of("<system><net name=\"\u00fc\u540d\U0001f600\"/></system>").find("UTF-8") ==
         std::string::npos);
@@ -216,6 +221,17 @@ TEST_CASE("many NICs are no trouble") {
   const auto loaded = load(text + "</nic></cpu></system>");
   REQUIRE(loaded);
   CHECK(loaded->graph.of(topo::NodeType::net).size() == 61);
+}
+
+TEST_CASE("what a repair and an error quote ends with a whole character") {
+  std::string value = "a";
+  for (int n = 0; n < 60; ++n) value += "\u00e9";
+  const auto loaded =
+      load("<system><cpu numaid=\"0\" arch=\"x86_64\" affinity=\"" + value + "\"/></system>");
+  if (!loaded) FAIL(loaded.error().what);
+  REQUIRE(repaired(*loaded, "is no mask of cores"));
+  for (const topo::Repair& repair : loaded->repairs) CHECK(ccl::detail::is_utf8(repair.what));
+  CHECK(ccl::detail::is_utf8(error_of("<system><cpu numaid=\"" + value + "\"/></system>")));
 }
 
 TEST_CASE("NETs have numbers of their own on all hosts, which ranks can send each other") {
