@@ -133,7 +133,7 @@ TEST_CASE("missing and absurd values are repaired by name") {
         </gpu>
       </pci>
       <pci busid="0000:02:00.0" link_speed="16 GT/s" link_width="16"><gpu dev="1" sm="80"/></pci>
-      <nic><net name="eth0" speed="0"/></nic>
+      <nic><net name="eth0" speed="0"/><net name="eth1"/></nic>
       <surprise/>
     </cpu>
     <pci busid="0000:09:00.0" link_speed="16 GT/s" link_width="8"/>
@@ -144,7 +144,8 @@ TEST_CASE("missing and absurd values are repaired by name") {
   CHECK(repaired(*loaded, "not back"));
   CHECK(repaired(*loaded, "which is no GPU here"));
   CHECK(repaired(*loaded, "no <gpu> has a rank"));
-  CHECK(repaired(*loaded, "without speed"));
+  CHECK(repaired(*loaded, "<net name=\"eth0\"> speed=\"0\": taken as 10 Gbit/s"));
+  CHECK(repaired(*loaded, "<net name=\"eth1\"> without speed: taken as 10 Gbit/s"));
   CHECK(repaired(*loaded, "without dev"));
   CHECK(repaired(*loaded, "<surprise>"));
   CHECK(repaired(*loaded, "outside of any <cpu>"));
@@ -257,6 +258,15 @@ TEST_CASE("NETs have numbers of their own on all hosts, which ranks can send eac
   const topo::ChannelPlan plan = topo::search_all(graph, paths, 4);
   CHECK(topo::check(plan.ring, graph, paths) == "");
   for (const topo::ChannelOrder& order : plan.ring.channels) CHECK(order.net_in != order.net_out);
+}
+
+TEST_CASE("a CPU without arch reads back as one of unknown kind") {
+  const auto loaded = load("<system><cpu numaid=\"0\"/><cpu numaid=\"1\"/></system>");
+  if (!loaded) FAIL(loaded.error().what);
+  const auto again = load(topo::print_xml(topo::to_xml(loaded->graph)));
+  if (!again) FAIL(again.error().what);
+  CHECK(bw(loaded->graph, 0, 1) == topo::gbps::sys_other);
+  CHECK(bw(again->graph, 0, 1) == topo::gbps::sys_other);
 }
 
 TEST_CASE("a hint places what detection found") {
