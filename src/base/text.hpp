@@ -56,6 +56,13 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
+/// The first `most` bytes of a text, or fewer: a character of UTF-8 stays whole.
+inline std::string_view shortened(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) --most;
+  return text.substr(0, most);
+}
+
 /// Text of another process or of the user inside a line: its control characters, and all that is
 /// not ASCII if it is not valid UTF-8, become '?'.
 inline std::string on_one_line(std::string_view text) {

@@ -18,6 +18,7 @@
 #include "comm/part_rules.hpp"
 #include "comm/state.hpp"
 #include "gpu/gpu.hpp"
+#include "settings/report.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -165,7 +166,7 @@ Result<std::string> Chooser::Creator::refusal(const CandidateFacts& one) {
   }
   if (one.relays && no_relays) {
     made.by_setting_ = true;
-    return "CCL_PXN_DISABLE is 1";
+    return variable_of("PXN_DISABLE") + " is 1";
   }
   if (!(made.gpu_ ? one.on_gpus : one.on_cpus)) {
     return made.gpu_ ? "it is for CPUs" : "it is for GPUs";

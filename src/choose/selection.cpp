@@ -8,6 +8,7 @@
 
 #include "base/text.hpp"
 #include "choose/only_selected.hpp"
+#include "settings/report.hpp"
 
 namespace ccl {
 namespace {
@@ -96,10 +97,11 @@ Result<void> detail::may_compose(std::string_view op, std::string_view algo,
     CCL_TRY(const std::string list, detail::setting_text(setting));
     if (!has_choice(op) && !is_named(list, op)) return {};
     if (detail::list_leaves(list, op, name)) return {};
-    return fail(Errc::bad_setting,
-                fmt::format("{} cannot run by {}/{} (CCL_{} is {}, which leaves {} out); add "
-                            "\"{}:{}\" to it or name another composition",
-                            op, algo, proto, setting, list, name, plain(op), name));
+    return fail(
+        Errc::bad_setting,
+        fmt::format("{} cannot run by {}/{} ({} is {}, which leaves {} out); add "
+                    "\"{}:{}\" to it or name another composition",
+                    op, algo, proto, detail::variable_of(setting), list, name, plain(op), name));
   };
   CCL_CHECK(look("ALGO", algo));
   CCL_CHECK(look("PROTO", proto));
@@ -121,10 +123,11 @@ Result<detail::ChannelBounds> detail::channel_bounds(std::optional<int> least,
   const bool outside = bounds.least.value_or(1) < 1 || bounds.most.value_or(1) < 1;
   if (outside || (bounds.least && bounds.most && *bounds.least > *bounds.most)) {
     return fail(Errc::bad_setting,
-                fmt::format("{} to {} channels cannot be (Config::min_channels or CCL_MIN_CTAS, "
-                            "Config::max_channels or CCL_MAX_CTAS); give 1 or more, and the "
+                fmt::format("{} to {} channels cannot be (Config::min_channels or {}, "
+                            "Config::max_channels or {}); give 1 or more, and the "
                             "smaller first",
-                            bounds.least.value_or(1), bounds.most.value_or(4096)));
+                            bounds.least.value_or(1), bounds.most.value_or(4096),
+                            detail::variable_of("MIN_CTAS"), detail::variable_of("MAX_CTAS")));
   }
   return bounds;
 }

@@ -191,7 +191,7 @@ constexpr std::array table{
             "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS 0 1 2 3 4 5"},
     Setting{"NET_GDR_READ", integer, "-1", nccl,
             "1: NICs also read GPU memory to send from it; 0: they only write there; -1: they "
-            "read from sm_80 on, or if the GPU has NVLink",
+            "read from sm_80 on, or if the GPU has NVLink or is alone on its host",
             -1, 1},
     Setting{"NET_MERGE_LEVEL", word, "PORT", nccl,
             "how far apart NICs may be that the topology takes as one (at most 4): LOC none, PORT "

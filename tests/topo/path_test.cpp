@@ -187,6 +187,21 @@ TEST_CASE("PXN sends through the GPU next to the NIC, GDR needs both ends") {
                   .allowed);
 }
 
+TEST_CASE("before sm_80, NICs read the memory of GPUs without PCIe traffic among each other") {
+  topo::PathRules rules;
+  rules.gdr_level = PathType::sys;
+  const auto reads = [&](const std::string& gpus) {
+    const topo::Graph graph = graph_of(machine(cpu(gpus + nic("80", 0), 0)));
+    return topo::check_gdr(graph, topo::compute_paths(graph), rules, by_bus(graph, "1"),
+                           graph.of(NodeType::net)[0], true)
+        .allowed;
+  };
+  CHECK(reads(gpu("1", 0, "", 70)));  // as NCCL, which takes a GPU alone for one with NVLink
+  CHECK_FALSE(reads(gpu("1", 0, "", 70) + gpu("2", 1, "", 70)));
+  CHECK(reads(gpu("1", 0, nvlink("2", 2), 70) + gpu("2", 1, nvlink("1", 2), 70)));
+  CHECK(reads(gpu("1", 0) + gpu("2", 1)));
+}
+
 TEST_CASE("GPUs share the NICs of their locality as the policy says") {
   std::string below;
   for (int g = 0; g < 2; ++g) below += gpu(std::to_string(g + 1), g);

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/text.hpp"
 #include "support/catch.hpp"
 #include "support/machines.hpp"
 
@@ -98,6 +99,10 @@ TEST_CASE("errors name file, line and attribute") {
   for (const char* bytes : {"\xff\xfe", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80"}) {
     const std::string name = std::string{"<system>\n<net name=\"a"} + bytes + "\"/></system>";
     CHECK(error_of(name).find("test.xml:2: the value of name is no UTF-8") == 0);
+    const std::string element = std::string{"<system>\n<net"} + bytes + "/></system>";
+    CHECK(error_of(element).find("test.xml:2: the name of an element is no UTF-8") == 0);
+    const std::string attribute = std::string{"<system>\n<net a"} + bytes + "=\"\"/></system>";
+    CHECK(error_of(attribute).find("test.xml:2: the name of an attribute is no UTF-8") == 0);
   }
   CHECK(error_of("<system><net name=\"\u00fc\u540d\U0001f600\"/></system>").find("UTF-8") ==
         std::string::npos);
@@ -128,7 +133,7 @@ TEST_CASE("missing and absurd values are repaired by name") {
         </gpu>
       </pci>
       <pci busid="0000:02:00.0" link_speed="16 GT/s" link_width="16"><gpu dev="1" sm="80"/></pci>
-      <nic><net name="eth0" speed="0"/></nic>
+      <nic><net name="eth0" speed="0"/><net name="eth1"/></nic>
       <surprise/>
     </cpu>
     <pci busid="0000:09:00.0" link_speed="16 GT/s" link_width="8"/>
@@ -139,7 +144,8 @@ TEST_CASE("missing and absurd values are repaired by name") {
   CHECK(repaired(*loaded, "not back"));
   CHECK(repaired(*loaded, "which is no GPU here"));
   CHECK(repaired(*loaded, "no <gpu> has a rank"));
-  CHECK(repaired(*loaded, "without speed"));
+  CHECK(repaired(*loaded, "<net name=\"eth0\"> speed=\"0\": taken as 10 Gbit/s"));
+  CHECK(repaired(*loaded, "<net name=\"eth1\"> without speed: taken as 10 Gbit/s"));
   CHECK(repaired(*loaded, "without dev"));
   CHECK(repaired(*loaded, "<surprise>"));
   CHECK(repaired(*loaded, "outside of any <cpu>"));
@@ -218,6 +224,17 @@ TEST_CASE("many NICs are no trouble") {
   CHECK(loaded->graph.of(topo::NodeType::net).size() == 61);
 }
 
+TEST_CASE("what a repair and an error quote ends with a whole character") {
+  std::string value = "a";
+  for (int n = 0; n < 60; ++n) value += "\u00e9";
+  const auto loaded =
+      load("<system><cpu numaid=\"0\" arch=\"x86_64\" affinity=\"" + value + "\"/></system>");
+  if (!loaded) FAIL(loaded.error().what);
+  REQUIRE(repaired(*loaded, "is no mask of cores"));
+  for (const topo::Repair& repair : loaded->repairs) CHECK(ccl::detail::is_utf8(repair.what));
+  CHECK(ccl::detail::is_utf8(error_of("<system><cpu numaid=\"" + value + "\"/></system>")));
+}
+
 TEST_CASE("NETs have numbers of their own on all hosts, which ranks can send each other") {
   const auto host = [](int number) {
     const std::string n = std::to_string(number);
@@ -241,6 +258,15 @@ TEST_CASE("NETs have numbers of their own on all hosts, which ranks can send eac
   const topo::ChannelPlan plan = topo::search_all(graph, paths, 4);
   CHECK(topo::check(plan.ring, graph, paths) == "");
   for (const topo::ChannelOrder& order : plan.ring.channels) CHECK(order.net_in != order.net_out);
+}
+
+TEST_CASE("a CPU without arch reads back as one of unknown kind") {
+  const auto loaded = load("<system><cpu numaid=\"0\"/><cpu numaid=\"1\"/></system>");
+  if (!loaded) FAIL(loaded.error().what);
+  const auto again = load(topo::print_xml(topo::to_xml(loaded->graph)));
+  if (!again) FAIL(again.error().what);
+  CHECK(bw(loaded->graph, 0, 1) == topo::gbps::sys_other);
+  CHECK(bw(again->graph, 0, 1) == topo::gbps::sys_other);
 }
 
 TEST_CASE("a hint places what detection found") {

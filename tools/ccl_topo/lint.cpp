@@ -30,7 +30,7 @@ ccl::Result<void> lint(const LintOptions& options) {
     for (const topo::Finding& finding : findings) {
       all.push_back({{"problem", finding.problem}, {"advice", finding.advice}});
     }
-    fmt::print("{}\n", all.dump(1));
+    fmt::print("{}\n", all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
     return {};
   }
   for (const topo::Finding& finding : findings) {

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
 #include "tool.hpp"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   CLI::App app{"What ccl sees of a machine and makes of it", "ccl_topo"};
   app.require_subcommand(1);
   const std::vector<tool::Command> commands{
@@ -44,4 +47,15 @@ int main(int argc, char** argv) {
     return 1;
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {  // such as bad_alloc
+    fmt::print(stderr, "ccl_topo: {}\n", error.what());
+    return 1;
+  }
 }

@@ -23,17 +23,30 @@ void Source::add_options(CLI::App& command) {
   command.add_flag("--no-p2p", no_p2p, "as with P2P disabled");
 }
 
-ccl::Result<Machine> look_at(const Source& source) {
+namespace {
+
+/// Reads the machine and lays the hint over it. Both are checked alone first, so that an error
+/// names the file of its line.
+ccl::Result<topo::XmlFile> read(const Source& source) {
   topo::XmlFile file;
   if (source.xml.empty()) {
     CCL_TRY(file, timed(source, "detection", [] { return topo::discover(); }));
   } else {
     CCL_TRY(file, topo::read_xml(source.xml));
   }
-  if (!source.hint.empty()) {
-    CCL_TRY(const topo::XmlFile hint, topo::read_xml(source.hint));
-    file.root = topo::merge(file.root, hint.root);
-  }
+  if (source.hint.empty()) return file;
+  CCL_CHECK(topo::to_graph(file));
+  CCL_TRY(const topo::XmlFile hint, topo::read_xml(source.hint));
+  CCL_CHECK(topo::to_graph(hint));
+  file.root = topo::merge(file.root, hint.root);
+  file.name += " with " + source.hint;
+  return file;
+}
+
+}  // namespace
+
+ccl::Result<Machine> look_at(const Source& source) {
+  CCL_TRY(topo::XmlFile file, read(source));
   if (source.fabric) {
     file.root = topo::join_hosts(
         std::vector<topo::Element>(static_cast<std::size_t>(source.nodes), file.root));
@@ -41,16 +54,16 @@ ccl::Result<Machine> look_at(const Source& source) {
   Machine machine;
   CCL_TRY(machine.loaded, topo::to_graph(file));
   if (const auto& repairs = machine.loaded.repairs;
-      !source.xml.empty() && !source.lists_repairs && !repairs.empty()) {
-    fmt::print(stderr, "{}:{}: {}{}; `ccl_topo lint` says what to do\n", source.xml,
-               repairs[0].line, repairs[0].what,
+      !(source.xml.empty() && source.hint.empty()) && !source.lists_repairs && !repairs.empty()) {
+    fmt::print(stderr, "{}:{}: {}{}; `ccl_topo lint` says what to do\n", file.name, repairs[0].line,
+               repairs[0].what,
                repairs.size() == 1 ? "" : fmt::format(", and {} more such", repairs.size() - 1));
   }
   if (machine.graph().nodes.empty() && !source.lists_repairs) {
     return ccl::fail(ccl::Errc::invalid_argument,
                      fmt::format("{} has no <cpu>, and no <gpu> or <nic> in its place; `ccl_topo "
                                  "lint` lists what was left out",
-                                 source.xml));
+                                 file.name));
   }
   CCL_TRY(topo::FuseRules fusion, topo::configured_fusion());
   if (!source.merge.empty()) static_cast<void>(topo::parse(source.merge, fusion.level));

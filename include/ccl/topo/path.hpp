@@ -30,7 +30,7 @@ struct PathRules {
   bool nvb_disabled = false;          ///< true: P2P never goes through a GPU
   bool shm_disabled = false;          ///< true: peers without P2P use the network
   std::optional<PathType> gdr_level;  ///< worst path for GPU direct RDMA; unset: P2C
-  std::optional<bool> gdr_read;       ///< unset: from sm_80 on, or with NVLink
+  std::optional<bool> gdr_read;       ///< unset: from sm_80 on, with NVLink, or alone
   bool pxn = true;                    ///< true: sends go through a GPU that is closer to the NIC
   bool pxn_c2c = true;                ///< true: also if that GPU has a P2C path to the NIC
 };

@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "base/text.hpp"
+#include "settings/report.hpp"
 
 namespace ccl::topo {
 namespace {
@@ -243,10 +244,10 @@ Result<std::vector<std::vector<std::pair<std::string, int>>>> parse_groups(std::
                          (error != std::errc() || port < 1 || end != number.data() + number.size());
       if (wrong || colon == 0) {
         return fail(Errc::bad_setting,
-                    fmt::format("CCL_NET_FORCE_MERGE={} does not fit (\"{}\" names no NIC); it "
+                    fmt::format("{}={} does not fit (\"{}\" names no NIC); it "
                                 "takes groups parted by semicolons, each a list of names, with or "
                                 "without :port, parted by commas",
-                                text, word));
+                                ccl::detail::variable_of("NET_FORCE_MERGE"), text, word));
       }
       group.emplace_back(std::string(word.substr(0, colon)), port);
     }

@@ -67,7 +67,9 @@ GdrAnswer check_gdr(const Graph& graph, const Paths& paths, const PathRules& rul
   if (read) {
     const bool nvlink = std::any_of(g.out.begin(), g.out.end(),
                                     [&](int l) { return graph.links[l].type == LinkType::nvl; });
-    if (rules.gdr_read ? !*rules.gdr_read : (g.gpu.sm < 80 && !nvlink)) {
+    // A GPU alone has no P2P traffic, as far as its communicator knows.
+    const bool alone = graph.of(NodeType::gpu).size() == 1;
+    if (rules.gdr_read ? !*rules.gdr_read : (g.gpu.sm < 80 && !nvlink && !alone)) {
       answer.why = rules.gdr_read ? "reading is switched off"
                                   : "reading is slow before sm_80 when PCIe carries P2P traffic";
       return answer;

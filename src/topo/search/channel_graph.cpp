@@ -86,7 +86,7 @@ auto refuse(const XmlFile& file, const Element& element, std::string_view attrib
   return fail(Errc::invalid_argument,
               fmt::format("{}:{}: <{}> {}=\"{}\" is refused ({}); correct it or search anew",
                           file.name, element.line, element.name, attribute,
-                          value == nullptr ? "" : value->substr(0, 80), why));
+                          value == nullptr ? "" : ccl::detail::shortened(*value, 80), why));
 }
 
 Result<float> number(const XmlFile& file, const Element& element, std::string_view attribute,

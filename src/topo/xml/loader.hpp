@@ -57,7 +57,7 @@ class Loader {
     return fail(
         Errc::invalid_argument,
         fmt::format("{}:{}: <{}> {}=\"{}\" is refused ({}); correct it or leave it out", file_.name,
-                    element.line, element.name, attribute, value.substr(0, 80), why));
+                    element.line, element.name, attribute, ccl::detail::shortened(value, 80), why));
   }
 
   Result<int> integer(const Element& element, std::string_view attribute, int fallback,

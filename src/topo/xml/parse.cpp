@@ -46,12 +46,14 @@ Result<Element> copy(const pugi::xml_node& node, const Lines& lines, const std::
                     "check the file",
                     file, element.line, element.name, depth));
   }
+  const auto bad = [&](const std::string& what) {
+    return fail(Errc::invalid_argument, fmt::format("{}:{}: {} is no UTF-8; save the file in UTF-8",
+                                                    file, element.line, what));
+  };
+  if (!is_utf8(element.name)) return bad("the name of an element");
   for (const pugi::xml_attribute& attribute : node.attributes()) {
-    if (!is_utf8(attribute.value())) {
-      return fail(Errc::invalid_argument,
-                  fmt::format("{}:{}: the value of {} is no UTF-8; save the file in UTF-8", file,
-                              element.line, is_utf8(attribute.name()) ? attribute.name() : "?"));
-    }
+    if (!is_utf8(attribute.name())) return bad("the name of an attribute");
+    if (!is_utf8(attribute.value())) return bad(fmt::format("the value of {}", attribute.name()));
     element.attributes.emplace_back(attribute.name(), attribute.value());
   }
   for (const pugi::xml_node& child : node.children()) {

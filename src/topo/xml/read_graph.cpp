@@ -92,7 +92,7 @@ Result<int> Loader::add_cpu(const Element& element) {
   node.cpu.affinity = text(element, "affinity");
   if (node.cpu.affinity.find_first_not_of("0123456789abcdefABCDEFx,") != std::string::npos) {
     repair(element.line, fmt::format("<cpu> affinity=\"{}\" is no mask of cores: left out",
-                                     node.cpu.affinity.substr(0, 80)));
+                                     ccl::detail::shortened(node.cpu.affinity, 80)));
     node.cpu.affinity.clear();
   }
   node.cpu.arch_name = text(element, "arch");

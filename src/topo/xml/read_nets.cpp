@@ -77,8 +77,10 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
     CCL_TRY(int mbps, integer(child, "speed", 0, -1, 2000000000));
     if (mbps <= 0) {
       mbps = 10000;
-      repair(child.line,
-             fmt::format("<net name=\"{}\"> without speed: taken as 10 Gbit/s", node.net.name));
+      const std::string given = text(child, "speed");
+      repair(child.line, fmt::format("<net name=\"{}\"> {}: taken as 10 Gbit/s", node.net.name,
+                                     given.empty() ? std::string("without speed")
+                                                   : fmt::format("speed=\"{}\"", given)));
     }
     node.net.bw = static_cast<float>(mbps) / 8000.0F;
     CCL_TRY(node.net.port, integer(child, "port", 0, -1, 1 << 24));

@@ -33,6 +33,15 @@ class Writer {
     for (const auto& [key, value] : attributes) element.set(key, value);
   }
 
+  /// Name that reads back as the same kind of CPU, also if the file had none.
+  static std::string arch(const Node::Cpu& cpu) {
+    if (!cpu.arch_name.empty()) return cpu.arch_name;
+    return cpu.arch == CpuArch::x86     ? "x86_64"
+           : cpu.arch == CpuArch::power ? "ppc64"
+           : cpu.arch == CpuArch::arm   ? "arm64"
+                                        : "other";
+  }
+
   Element element(int n) const {
     const Node& node = graph_.nodes[n];
     Element out;
@@ -41,7 +50,7 @@ class Writer {
       set_known(out, "host_hash", node.cpu.host_hash);
       out.set("numaid", node.id == 0xffffffffffffffLL ? "-1" : std::to_string(node.id));
       set_known(out, "affinity", node.cpu.affinity);
-      out.set("arch", node.cpu.arch_name.empty() ? "x86_64" : node.cpu.arch_name);
+      out.set("arch", arch(node.cpu));
       set_known(out, "vendor", node.cpu.vendor_name);
       out.set("familyid", std::to_string(node.cpu.family));
       out.set("modelid", std::to_string(node.cpu.model));

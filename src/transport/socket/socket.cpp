@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
+#include <vector>
 
 #include "base/field_check.hpp"
 #include "net/address.hpp"
@@ -15,6 +17,20 @@
 
 namespace ccl {
 namespace detail {
+namespace {
+
+/// True if a name of `EdgeNics`, such as "eth0" or "eth0+eth1", contains the interface.
+bool contains(std::string_view nic, std::string_view interface) {
+  while (!nic.empty()) {
+    const std::string_view part = nic.substr(0, nic.find('+'));
+    if (part.substr(0, part.find(':')) == interface) return true;
+    nic.remove_prefix(std::min(part.size() + 1, nic.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
 Result<void> SocketLink::prepare() {
   CCL_TRY(nics, net::data_interfaces(max_listeners, context.reached_at));
   choose_listeners();
@@ -33,17 +49,19 @@ Result<void> SocketLink::prepare() {
 }
 
 /// The first stream of a channel has all small steps: it takes the interface that the topology
-/// chooses, if that is one of those in use.
+/// chooses, if that is one of those in use. Channels of interfaces that count as one NIC take
+/// turns.
 void SocketLink::choose_listeners() {
   near.fill(any_listener);
+  std::vector<std::size_t> turns(edge.nics.names.size());
   for (std::size_t c = 0; c < near.size() && c < edge.nics.of_wire.size(); ++c) {
     if (edge.nics.of_wire[c] < 0) continue;
-    const std::string& name = edge.nics.names[std::size_t(edge.nics.of_wire[c])];
-    const auto is_near = [&](const net::Interface& nic) {
-      return nic.name == name.substr(0, name.find(':'));
-    };
-    const auto found = std::find_if(nics.begin(), nics.end(), is_near);
-    if (found != nics.end()) near[c] = std::uint8_t(found - nics.begin());
+    const auto nic = std::size_t(edge.nics.of_wire[c]);
+    std::vector<std::uint8_t> parts;
+    for (std::size_t n = 0; n < nics.size(); ++n) {
+      if (contains(edge.nics.names[nic], nics[n].name)) parts.push_back(std::uint8_t(n));
+    }
+    if (!parts.empty()) near[c] = parts[turns[nic]++ % parts.size()];
   }
 }
 

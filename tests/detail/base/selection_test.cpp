@@ -77,7 +77,7 @@ TEST_CASE("a composition that CCL_ALGO or CCL_PROTO excludes is refused with the
     CHECK(plan_of<Sums>());
     const Error error = error_of(plan_of<SumsLL>());
     CHECK(error.code == Errc::bad_setting);
-    CHECK(error.what.find("CCL_PROTO is ^LL,LL128, which leaves LL out") != error.what.npos);
+    CHECK(error.what.find("NCCL_PROTO is ^LL,LL128, which leaves LL out") != error.what.npos);
   }
   const Environment env{"CCL_ALGO", "allgather:ring"};
   CHECK(plan_of<Sums>());

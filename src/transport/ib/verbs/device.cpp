@@ -16,6 +16,7 @@
 #include "base/fork_mutex.hpp"
 #include "base/io/os_error.hpp"
 #include "base/made_once.hpp"
+#include "settings/report.hpp"
 #include "transport/ib/verbs/port_choice.hpp"
 #include <dirent.h>
 #include <fcntl.h>
@@ -272,7 +273,8 @@ class PortSearch {
       found_.why = problems_;
     } else if (!any_taken_) {
       found_.absence = IbAbsence::not_chosen;
-      found_.why = fmt::format("CCL_IB_HCA={} takes none of its ports", settings_.hca);
+      found_.why =
+          fmt::format("{}={} takes none of its ports", variable_of("IB_HCA"), settings_.hca);
     }
     return std::move(found_);
   }
@@ -326,7 +328,7 @@ class PortSearch {
 
 Result<IbPorts> find_ib_ports() {
   CCL_TRY(const bool disabled, setting_flag("IB_DISABLE"));
-  if (disabled) return absent(IbAbsence::disabled, "CCL_IB_DISABLE is 1");
+  if (disabled) return absent(IbAbsence::disabled, variable_of("IB_DISABLE") + " is 1");
   CCL_TRY(const PortSettings settings, PortSettings::read());
   if (!verbs_are_replaced() && ::access("/sys/class/infiniband", F_OK) != 0) {
     return absent(IbAbsence::no_device, "there is no RDMA device");

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "settings/report.hpp"
 #include <arpa/inet.h>
 
 namespace ccl::detail {
@@ -34,9 +35,9 @@ struct Range {
   static Result<Range> parse(const std::string& text) {
     const auto bad = [&](const char* why) {
       return fail(Errc::bad_setting,
-                  fmt::format("CCL_IB_ADDR_RANGE={} does not fit ({}); it takes an address and a "
+                  fmt::format("{}={} does not fit ({}); it takes an address and a "
                               "prefix length, such as 10.1.0.0/16",
-                              text, why));
+                              variable_of("IB_ADDR_RANGE"), text, why));
     };
     const std::size_t slash = text.find('/');
     if (slash == text.npos) return bad("there is no /");
@@ -107,9 +108,9 @@ Result<HcaList> HcaList::parse(std::string_view text) {
       const auto [at, code] = std::from_chars(number.data(), end, entry.port);
       if (code != std::errc{} || at != end || entry.port < 1 || entry.port > 255) {
         return fail(Errc::bad_setting,
-                    fmt::format("CCL_IB_HCA={} does not fit ({} is no port); it takes names, each "
+                    fmt::format("{}={} does not fit ({} is no port); it takes names, each "
                                 "with or without :port, parted by commas, after ^ or = or both",
-                                text, number));
+                                variable_of("IB_HCA"), text, number));
       }
     }
     list.entries_.push_back(std::move(entry));
@@ -143,8 +144,9 @@ Result<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> table, const Gid
     for (const ibv_gid_entry& entry : table) {
       if (int(entry.gid_index) == wish.index && is_set(entry.gid)) return entry;
     }
-    return fail(Errc::bad_setting, fmt::format("CCL_IB_GID_INDEX={} is not in use (there are {})",
-                                               wish.index, listed(table)));
+    return fail(Errc::bad_setting,
+                fmt::format("{}={} is not in use (there are {})", variable_of("IB_GID_INDEX"),
+                            wish.index, listed(table)));
   }
   Range range;
   if (!wish.range.empty()) {
@@ -161,9 +163,9 @@ Result<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> table, const Gid
   }
   if (best != nullptr) return *best;
   return fail(Errc::no_transport,
-              fmt::format("no GID fits (CCL_IB_ADDR_RANGE is '{}', there are {}); give the port an "
+              fmt::format("no GID fits ({} is '{}', there are {}); give the port an "
                           "address, or widen the range",
-                          wish.range, listed(table)));
+                          variable_of("IB_ADDR_RANGE"), wish.range, listed(table)));
 }
 
 std::string gid_text(const ibv_gid& gid) {

@@ -103,3 +103,12 @@ TEST_CASE("each channel's small steps take the interface that the topology chose
     CHECK(sender.listener_of(stream) % 3 == (2 + stream) % 3);
   }
 }
+
+TEST_CASE("channels of interfaces that count as one NIC take these in turn") {
+  detail::SocketLink link;
+  for (const char* const name : {"eth0", "eth1", "eth10", "eth2"}) link.nics.push_back({name, {}});
+  link.edge.nics = {{"eth2", "eth1+eth2", "eth7+eth8"}, {1, 0, 1, 1, 2}};
+  link.choose_listeners();
+  CHECK(std::vector(link.near.begin(), link.near.begin() + 5) ==
+        std::vector<std::uint8_t>{1, 3, 3, 1, link.near.back()});
+}

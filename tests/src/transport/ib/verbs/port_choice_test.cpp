@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "support/catch.hpp"
+#include "support/environment.hpp"
 #include <arpa/inet.h>
 
 using namespace ccl;
@@ -101,5 +102,7 @@ TEST_CASE("what cannot be chosen is refused, with what there is") {
   for (const char* bad : {"10.1.0.0", "10.1.0.0/33", "10.1.0.0/", "ten/8", "::1/129"}) {
     CHECK(error({-1, 2, false, bad}).code == Errc::bad_setting);
   }
+  const ccl::test::Environment theirs{"NCCL_IB_GID_INDEX", "9"};
+  CHECK(error({9, 2, false, ""}).what.starts_with("NCCL_IB_GID_INDEX=9 is not in use"));
   CHECK(choose_gid({}, {}).error().what.find("there are none") != std::string::npos);
 }
