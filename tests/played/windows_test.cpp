@@ -212,6 +212,28 @@ TEST_CASE("receive buffers in different windows are an error of all that names b
   check_names(problems, "at offset 0 of window 2", "at offset 0 of window 3");
 }
 
+TEST_CASE("a rank that names copies into windows without one ends the wait of the others") {
+  played::install(2, 4);
+  const auto problems = gather_apart<Gathers<WindowCopies>>({first}, {plain, behind});
+  CHECK(mentions(problems[0], "that is in no window"));
+  CHECK(mentions(problems[1], "rank 0 is in no window where that of rank 1 is at offset 64000"));
+}
+
+TEST_CASE("copies into windows without one are an error of all that leaves them well") {
+  played::install(2, 4);
+  auto comms = played::create_ranks(2);
+  played::on_each(comms, [](const played::Rank& rank) -> std::string {
+    const auto made = Gathers<WindowCopies>::create(rank.comm);
+    Places memory{rank};
+    for (int turn = 0; turn < 2; ++turn) {
+      const std::string refused = gather(*made, memory, plain);
+      if (!mentions(refused, "invalid_argument")) return "not refused: " + refused;
+      if (const auto wrong = gather(*made, memory, first); !wrong.empty()) return wrong;
+    }
+    return {};
+  });
+}
+
 TEST_CASE("Auto: ranks whose buffers are in no window name themselves to those that wait") {
   played::install(2, 4);
   const Table table{2};
