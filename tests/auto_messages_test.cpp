@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -160,6 +161,31 @@ TEST_CASE("Auto: where calls are checked, one candidate does for all messages") 
     return expect(out.back() == 1 - rank, "send_recv");
   });
   ::unsetenv("CCL_CHECK");
+}
+
+TEST_CASE("Auto: ranks of which some compare calls are told that, and no difference of programs") {
+  const Table table{2};
+  const auto id = create_unique_id();
+  REQUIRE(id);
+  std::vector<std::string> said(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      Config config;
+      config.device = Config::cpu;
+      config.tune_file = table.path();
+      config.check = rank == 1;
+      const auto comm = Communicator::create(*id, rank, 2, config);
+      if (!comm) return;
+      const auto refused = Two<SendRecv>::create(*comm);
+      said[std::size_t(rank)] = refused ? "created" : refused.error().what;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const std::string& what : said) {
+    INFO(what);
+    CHECK(what.find("(CCL_CHECK or Config::check differs)") != std::string::npos);
+  }
 }
 
 TEST_CASE("Auto: a table for other ranks gives a warning") {

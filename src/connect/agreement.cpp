@@ -103,15 +103,8 @@ void fit_slots(const CommState& state, const Plans& plans, int fan, CreationInpu
 Result<void> compare_ranks(CommState& state, const std::vector<CreationInputs>& all) {
   const int me = state.identity.rank();
   const CreationInputs& mine = all[std::size_t(me)];
-  for (int r = 0; r < state.identity.ranks(); ++r) {
-    if (std::string_view{all[r].name} == mine.name) continue;
-    return state.rendezvous.disagree(
-        fmt::format("rank {} creates {} where rank {} creates {} (all ranks must create the same "
-                    "compositions in the same order)",
-                    r, all[r].name, me, mine.name),
-        r);
-  }
-  // A rank that compares calls would wait without end for a rank that does not.
+  // A rank that compares calls would wait without end for a rank that does not. Comes first,
+  // because `Auto` creates other candidates where it compares.
   for (int r = 0; r < state.identity.ranks(); ++r) {
     if (all[r].checks == mine.checks) continue;
     return state.rendezvous.disagree(
@@ -119,6 +112,14 @@ Result<void> compare_ranks(CommState& state, const std::vector<CreationInputs>& 
                     "differs); set it alike on all ranks",
                     r, all[r].checks ? "compares" : "does not compare", me,
                     mine.checks ? "does" : "does not"),
+        r);
+  }
+  for (int r = 0; r < state.identity.ranks(); ++r) {
+    if (std::string_view{all[r].name} == mine.name) continue;
+    return state.rendezvous.disagree(
+        fmt::format("rank {} creates {} where rank {} creates {} (all ranks must create the same "
+                    "compositions in the same order)",
+                    r, all[r].name, me, mine.name),
         r);
   }
   return {};

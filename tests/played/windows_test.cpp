@@ -171,6 +171,35 @@ TEST_CASE("a receive buffer in a window on some ranks only is an error of all th
   check_names(problems, "in no window", "at offset 0 of window");
 }
 
+TEST_CASE("messages to a window that a receiver does not expect there are an error of both ends") {
+  played::install(2, 4);
+  const test::Environment limit{"CCL_TIMEOUT", "30"};
+  for (const bool apart : {false, true}) {
+    auto comms = played::create_ranks(2);
+    const auto problems = played::problems_on(comms, [&](const played::Rank& rank) -> std::string {
+      const auto made =
+          Collective<SendRecv, CopyEngine, Simple, P2pTransport>::create(rank.comm, plan);
+      if (!made) return made.error().message();
+      Places memory{rank};
+      std::vector<Buffer> buffers{first, plain, behind};
+      if (apart) buffers.push_back(rank.rank == 0 ? first : plain);
+      const int peer = 1 - rank.rank;
+      std::vector<float> in(std::size_t(count), float(rank.rank + 1));
+      for (const Buffer buffer : buffers) {
+        float* const out = memory.at(buffer);
+        const auto done = (*made)(in.data(), count, peer, out, count, peer, rank.stream);
+        rank.synchronize();
+        if (!done) return done.error().message();
+        if (const auto well = rank.comm.status(); !well) return well.error().message();
+        if (out[0] != float(peer + 1) || out[count - 1] != float(peer + 1)) return "wrong data";
+      }
+      return {};
+    });
+    if (apart) check_names(problems, "in no window", "at offset 0 of window");
+    if (!apart) CHECK(problems == std::vector<std::string>(2));
+  }
+}
+
 TEST_CASE("receive buffers at different offsets are an error of all that names both") {
   played::install(2, 4);
   const auto problems = gather_apart<Gathers<WindowCopies>>({behind, first}, {first, behind});
@@ -181,6 +210,28 @@ TEST_CASE("receive buffers in different windows are an error of all that names b
   played::install(2, 4);
   const auto problems = gather_apart<Gathers<CopyEngine>>({second, plain}, {first, second});
   check_names(problems, "at offset 0 of window 2", "at offset 0 of window 3");
+}
+
+TEST_CASE("a rank that names copies into windows without one ends the wait of the others") {
+  played::install(2, 4);
+  const auto problems = gather_apart<Gathers<WindowCopies>>({first}, {plain, behind});
+  CHECK(mentions(problems[0], "that is in no window"));
+  CHECK(mentions(problems[1], "rank 0 is in no window where that of rank 1 is at offset 64000"));
+}
+
+TEST_CASE("copies into windows without one are an error of all that leaves them well") {
+  played::install(2, 4);
+  auto comms = played::create_ranks(2);
+  played::on_each(comms, [](const played::Rank& rank) -> std::string {
+    const auto made = Gathers<WindowCopies>::create(rank.comm);
+    Places memory{rank};
+    for (int turn = 0; turn < 2; ++turn) {
+      const std::string refused = gather(*made, memory, plain);
+      if (!mentions(refused, "invalid_argument")) return "not refused: " + refused;
+      if (const auto wrong = gather(*made, memory, first); !wrong.empty()) return wrong;
+    }
+    return {};
+  });
 }
 
 TEST_CASE("Auto: ranks whose buffers are in no window name themselves to those that wait") {
@@ -194,7 +245,7 @@ TEST_CASE("Auto: ranks whose buffers are in no window name themselves to those t
 TEST_CASE("Auto: a rank that has dropped its handle of a window names itself to the others") {
   played::install(2, 4);
   const Table table{2};
-  const test::Environment measured{"CCL_TUNE_FILE", table.path()};
+  const test::Environment measured{"CCL_TUNE_FILE", table.path()}, limit{"CCL_TIMEOUT", "30"};
   auto comms = played::create_ranks(2);
   const auto problems = played::problems_on(comms, [](const played::Rank& rank) -> std::string {
     const auto made = Chosen::create(rank.comm);

@@ -169,6 +169,42 @@ std::optional<Message> window_buffer(const MessageTable& table, int ranks) {
   return recv;
 }
 
+/// Counts a call of all ranks that this rank makes by another composition, or not at all, because
+/// its receive buffer is in no window. Informs ranks whose buffers are, which would wait for this
+/// rank's copies: they fail with `Errc::mismatch`. Costs a kernel of one warp, and nothing without
+/// windows.
+template <class Algo>
+Result<void> pass_by_copies(const std::shared_ptr<Connections>& owner, CallInfo info,
+                            Stream stream) {
+  Connections& connections = *owner;
+  bool reports = StreamCopies{connections}.may_be_in_windows();
+  if constexpr (!SignalsByStream<Algo>) {
+    register_kernels<CopyKernels<Algo>>();
+    reports = reports && CopyKernels<Algo>::sync != nullptr;
+  }
+  if (!reports) {
+    connections.calls().count.fetch_add(1, std::memory_order_relaxed);
+    return {};
+  }
+  info.place = WindowPlaceWord::in_no_window;
+  const auto tell = [&](CopySequence<Algo>& go) {
+    go.compare_places(info.place, connections.calls().latest.call);
+    go.tell_outside();
+  };
+  return launch_copies<Algo>(owner, info, stream, Launch::Lock{connections.calls().mutex}, nullptr,
+                             tell);
+}
+
+/// Refuses a buffer that is in no window, for an algorithm that needs one.
+template <class Op, class Algo>
+Result<void> refuse_outside(const std::shared_ptr<Connections>& owner, const CallInfo& info,
+                            const void* recv, Stream stream) {
+  if constexpr (!is_one_of<Op, SendRecv>) {  // whose calls have no number of all ranks
+    CCL_CHECK(pass_by_copies<Algo>(owner, info, stream));
+  }
+  return fail(not_in_window(*owner, recv));
+}
+
 template <class Op, class Algo>
 Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const CallInfo& info,
                                 const MessageTable& table, Stream stream) {
@@ -201,7 +237,10 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
   if (recv.bytes > 0) window = StreamCopies{connections}.in_window(recv.data, recv.bytes);
   std::shared_ptr<void> keep;
   if constexpr (!Algo::stages) {
-    if (recv.bytes > 0 && !window) return fail(not_in_window(connections, recv.data));
+    if (recv.bytes > 0 && !window) {
+      lock.unlock();
+      return refuse_outside<Op, Algo>(owner, info, recv.data, stream);
+    }
     if (recv.bytes == 0) return check_ready(connections.comm());
   }
   if (!window && CopySequence<Algo>::place_bytes(connections) < 1) {
@@ -223,31 +262,6 @@ Result<void> exchange_by_copies(const std::shared_ptr<Connections>& owner, const
     exchange_in_window<Op>(go, table, window);
   };
   return launch_copies<Algo>(owner, placed, stream, std::move(lock), keep, lay_out, &table);
-}
-
-/// Counts a call of all ranks that this rank makes by another composition, because its receive
-/// buffer is in no window. Tells ranks whose buffers are, which would wait for this rank's copies:
-/// they fail with `Errc::mismatch`. Costs a kernel of one warp, and nothing without windows.
-template <class Algo>
-Result<void> pass_by_copies(const std::shared_ptr<Connections>& owner, CallInfo info,
-                            Stream stream) {
-  Connections& connections = *owner;
-  bool reports = StreamCopies{connections}.may_be_in_windows();
-  if constexpr (!SignalsByStream<Algo>) {
-    register_kernels<CopyKernels<Algo>>();
-    reports = reports && CopyKernels<Algo>::sync != nullptr;
-  }
-  if (!reports) {
-    connections.calls().count.fetch_add(1, std::memory_order_relaxed);
-    return {};
-  }
-  info.place = WindowPlaceWord::in_no_window;
-  const auto tell = [&](CopySequence<Algo>& go) {
-    go.compare_places(info.place, connections.calls().latest.call);
-    go.tell_outside();
-  };
-  return launch_copies<Algo>(owner, info, stream, Launch::Lock{connections.calls().mutex}, nullptr,
-                             tell);
 }
 
 }  // namespace ccl::detail
