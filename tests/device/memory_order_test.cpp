@@ -121,8 +121,8 @@ struct Ranks {
     std::memset(scratch, 0, sizeof scratch);
     gates = {};
     stop = 0;
-    lines().clear();
-    counts().clear();
+  }
+  Ranks() {
     detail::TeamData data;
     data.ranks = ranks;
     data.blocks = needs.blocks;
