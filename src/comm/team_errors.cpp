@@ -54,6 +54,12 @@ std::string text_of(const LaneFailure& found) {
           "a kernel has Tiles for at most {} ranks (its team has {}); give Tiles that many as "
           "MaxRanks",
           limit, given);
+    case LaneFailure::not_near:
+      return fmt::format(
+          "a kernel takes a Team, and {} of its ranks are on other hosts (it addresses {} of "
+          "them); "
+          "let it take a NetworkTeam, of DeviceComm::network_team()",
+          given, limit);
     default:
       return fmt::format(
           "a kernel passes a tile that begins {} bytes after a multiple of {} (lanes move whole "

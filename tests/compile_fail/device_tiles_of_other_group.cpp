@@ -1,4 +1,4 @@
-// expect: ccl: Tiles take the TeamSession of their own group
+// expect: ccl: Tiles take the TeamSession of their own group and kind of team
 #include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/device/tiles.hpp>
 

@@ -121,8 +121,8 @@ struct Ranks {
     std::memset(scratch, 0, sizeof scratch);
     gates = {};
     stop = 0;
-    lines().clear();
-    counts().clear();
+  }
+  Ranks() {
     detail::TeamData data;
     data.ranks = ranks;
     data.blocks = needs.blocks;
@@ -183,7 +183,7 @@ const Packet sent[2] = {{{value_of(0, 0, 0), value_of(0, 0, 1)}},
                         {{value_of(0, 0, 2), value_of(0, 0, 3)}}};
 
 /// How rank 1 waits for a signal.
-enum class Wait { wait, wait_all, test };
+enum class Wait { wait, wait_all, test, word };
 
 /// Rank 0 puts packets to rank 1 and signals.
 template <int Width, Promises P = Promises{}, Wait How = Wait::wait>
@@ -193,7 +193,13 @@ long put() {
       1,
       [](auto group, const Team& team, int, int) {
         TeamSession session{group, team, 0, 1};
+        Word* const word = team.data().signal(1, 0, 0);  // any word that both address
+        if (team.rank() == 0 && How == Wait::word) {
+          session.put(1, 0, sent, 2);
+          return session.set_word(word, 1);
+        }
         if (team.rank() == 0) return session.put_signal(1, 0, sent, 2, 1);
+        if (How == Wait::word) session.wait_word(word, 1);
         if (How == Wait::wait) session.wait(0, 1);
         if (How == Wait::wait_all) session.wait_all(1);
         while (How == Wait::test && !session.test(0, 1)) ModelMemory<P>::pause();
@@ -393,6 +399,13 @@ TEST_CASE("no execution of a test or a wait for all ranks shows old data") {
   CHECK(waits > 2);
 }
 
+TEST_CASE("no execution of a wait for a word shows old data") {
+  const long one = put<1, Promises{}, Wait::word>(), two = put<2, Promises{}, Wait::word>();
+  WARN("executions: " << one << " with one lane, " << two << " with two");
+  CHECK(one > 1);
+  CHECK(two > one);
+}
+
 TEST_CASE("no execution of a count of blocks shows old data") {
   const long one = count<1>(), two = count<2>();
   WARN("executions: " << one << " with one lane, " << two << " with two");
@@ -446,6 +459,9 @@ TEST_CASE("the model catches an order of the interface that is left out") {
   CHECK(flaw([] { put<1, no_acquire, Wait::test>(); }) != "");
   CHECK(flaw([] { put<1, no_acquire, Wait::wait_all>(); }) != "");
   CHECK(flaw([] { put<2, no_sync, Wait::test>(); }) != "");
+  CHECK(flaw([] { put<1, no_release, Wait::word>(); }) != "");
+  CHECK(flaw([] { put<1, no_acquire, Wait::word>(); }) != "");
+  CHECK(flaw([] { put<2, no_sync, Wait::word>(); }) != "");
   CHECK(flaw([] { count<1, no_count_release>(); }) != "");
   CHECK(flaw([] { count<1, no_count_acquire>(); }) != "");
   CHECK(flaw([] { count<2, no_sync>(); }) != "");

@@ -14,11 +14,12 @@ namespace {
 
 constexpr int lanes = 128, blocks = 2, programs = 300, replays = 100, rounds = 500;
 using Lanes = BlockLanes<lanes>;
-using Program = DeviceProgram<Lanes, max_unrolled_ranks, LL>;
+using Program = DeviceProgram<Lanes, max_unrolled_ranks, LL, NetworkTeam>;
 using Sums = Collective<AllReduce, Ring, LL, DefaultTransport>;
 
 __global__ void __launch_bounds__(lanes)
-    run_program(const __grid_constant__ Team team, ProgramMemory* memory, Word seed, Word* wrong) {
+    run_program(const __grid_constant__ NetworkTeam team, ProgramMemory* memory, Word seed,
+                Word* wrong) {
   const int block = int(blockIdx.x);
   Program program{Lanes{}, team, block, int(gridDim.x), memory[block]};
   const long found = program.play(seed);
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(lanes)
 }
 
 /// A word goes from rank 0 to rank 1 and back. The others watch.
-__global__ void ping_pong(const __grid_constant__ Team team, Word* wrong) {
+__global__ void ping_pong(const __grid_constant__ NetworkTeam team, Word* wrong) {
   TeamSession session{WarpLanes{}, team, 0, 1};
   const int me = team.rank(), peer = 1 - me;
   if (me > 1) return;
@@ -48,7 +49,7 @@ void play(const Communicator& comm) {
   must(check_launch(device, ping_pong, 1, 32));
   const Sums sums = must(Sums::create(comm));
   int far = 0;
-  for (int p = 0; p < ranks; ++p) far += !device.team().is_near(p);
+  for (int p = 0; p < ranks; ++p) far += !device.network_team().is_near(p);
   cudaStream_t stream;
   MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   Buffer<ProgramMemory> shared{blocks, 0};
@@ -57,7 +58,8 @@ void play(const Communicator& comm) {
   Buffer<float> in{1000, 0}, out{1000, 0};
   in.fill([&](Index i) { return value(comm.rank(), i); }, stream);
   const auto both = [&](Word seed) {
-    run_program<<<blocks, lanes, 0, stream>>>(device.team(), shared.get(), seed, wrong.get());
+    run_program<<<blocks, lanes, 0, stream>>>(device.network_team(), shared.get(), seed,
+                                              wrong.get());
     MUST_CUDA(cudaGetLastError());
     if (seed % 3 == 0) must(sums(in.get(), out.get(), 1000, Sum{}, stream));
   };
@@ -78,7 +80,7 @@ void play(const Communicator& comm) {
   for (int n = 0; n < 2; ++n) {  // the first one warms up
     must(comm.barrier());
     MUST_CUDA(cudaEventRecord(begin, stream));
-    ping_pong<<<1, 32, 0, stream>>>(device.team(), wrong.get());
+    ping_pong<<<1, 32, 0, stream>>>(device.network_team(), wrong.get());
     MUST_CUDA(cudaEventRecord(end, stream));
     MUST_CUDA(cudaEventSynchronize(end));
     MUST_CUDA(cudaEventElapsedTime(&ms, begin, end));

@@ -22,7 +22,7 @@ using namespace ccl::test;
 namespace {
 
 using Solo = detail::SoloLane;
-using Program = DeviceProgram<Solo>;
+using Program = DeviceProgram<Solo, max_unrolled_ranks, LL128, NetworkTeam>;
 using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
 constexpr int blocks = 2;
 
@@ -57,7 +57,7 @@ Answer play_programs(const Communicator& comm, int programs) {
     for (int b = 0; b < blocks; ++b) {
       threads.emplace_back([&, b] {
         ProgramMemory memory;
-        Program program{Solo{}, made.device.team(), b, blocks, memory};
+        Program program{Solo{}, made.device.network_team(), b, blocks, memory};
         found += program.play(Word(unsigned(n)));
       });
     }
@@ -72,7 +72,7 @@ Answer play_programs(const Communicator& comm, int programs) {
   CCL_CHECK(made.device.close());
   CCL_CHECK(made.window.close());
   int far = 0;
-  for (int p = 0; p < ranks; ++p) far += !made.device.team().is_near(p);
+  for (int p = 0; p < ranks; ++p) far += !made.device.network_team().is_near(p);
   return fmt::format("right, {} far", far);
 }
 
@@ -85,7 +85,7 @@ std::vector<std::string> said(int ranks, std::vector<std::string> texts) {
 }
 
 /// Kernel that puts up to several slots to the other rank. Returns what is wrong.
-std::string put_much(const Team& team, Index most) {
+std::string put_much(const NetworkTeam& team, Index most) {
   TeamSession session{Solo{}, team, 0, 1};
   const int me = team.rank(), peer = 1 - me;
   std::vector<Word> words(std::size_t(most) + 1);
@@ -110,7 +110,8 @@ std::string put_much(const Team& team, Index most) {
 Answer put_much_on(const Communicator& comm) {
   constexpr Index most = 5000;  // words
   CCL_TRY(const Made made, Made::create(comm, 2 * most * Index{sizeof(Word)}, {.signals = 1}));
-  if (const auto why = put_much(made.device.team(), most); !why.empty()) return fail(wrong(why));
+  if (const auto why = put_much(made.device.network_team(), most); !why.empty())
+    return fail(wrong(why));
   CCL_CHECK(made.device.status());
   CCL_CHECK(made.device.close());
   return "right";
@@ -120,7 +121,7 @@ Answer put_much_on(const Communicator& comm) {
 Answer wait_for_nobody(const Communicator& comm) {
   CCL_TRY(const Made made, Made::create(comm, 64, {.signals = 1}));
   const auto wait = [&] {
-    TeamSession session{Solo{}, made.device.team(), 0, 1};
+    TeamSession session{Solo{}, made.device.network_team(), 0, 1};
     for (Word n = 1; n <= 500; ++n) session.signal(1, 0, n);
     return session.wait(1, 0);
   };
@@ -182,4 +183,25 @@ TEST_CASE("windows of ranks of several hosts say what they map") {
                CCL_CHECK(near.close());
                return mapped;
              })) == std::vector<std::string>{"mm-", "mm-", "--m"});
+}
+
+TEST_CASE("a kernel for one host is refused on several") {
+  CHECK(said(2, run(
+                    2, [](int r) { on_host(r == 0 ? "a" : "b"); },
+                    [](const Communicator& comm) -> Answer {
+                      CCL_TRY(const Made made, Made::create(comm, 64, {.signals = 1}));
+                      if (comm.rank() == 0) {
+                        TeamSession session{Solo{}, made.device.team(), 0, 1};
+                        if (!session.failed()) return "no failure";
+                      }
+                      auto status = made.device.status();
+                      while (status) {
+                        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+                        status = made.device.status();
+                      }
+                      const bool says =
+                          status.error().what.find("NetworkTeam") != std::string::npos;
+                      return std::string{says ? name(status.error().code) : status.error().what};
+                    },
+                    false)) == std::vector<std::string>{"invalid_usage", "aborted"});
 }

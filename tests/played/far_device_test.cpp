@@ -20,10 +20,10 @@ namespace {
 
 constexpr int lanes = 64, blocks = 2, launches = 12, replays = 6;
 using Lanes = BlockLanes<lanes>;
-using Program = DeviceProgram<Lanes, max_unrolled_ranks, LL>;
+using Program = DeviceProgram<Lanes, max_unrolled_ranks, LL, NetworkTeam>;
 
-__global__ void run_program(const __grid_constant__ Team team, ProgramMemory* memory, Word seed,
-                            Word* wrong) {
+__global__ void run_program(const __grid_constant__ NetworkTeam team, ProgramMemory* memory,
+                            Word seed, Word* wrong) {
   const int block = int(blockIdx.x);
   Program program{Lanes{}, team, block, int(gridDim.x), memory[block]};
   const long found = program.play(seed);
@@ -40,13 +40,13 @@ std::string run_rank(const played::Rank& rank, int far) {
   const auto device = DeviceComm::create(rank.comm, *window, Program::needs(rank.ranks, blocks));
   if (!device) return device.error().message();
   int found = 0;
-  for (int p = 0; p < rank.ranks; ++p) found += !device->team().is_near(p);
+  for (int p = 0; p < rank.ranks; ++p) found += !device->network_team().is_near(p);
   if (found != far) return std::to_string(found) + " far ranks";
   std::vector<ProgramMemory> shared(blocks);
   Word wrong = 0;
   const auto launch = [&](Word seed) {
     return detail::CudaExecutor::launch_kernel(run_program, {blocks, lanes}, nullptr, rank.stream,
-                                               device->team(), shared.data(), seed, &wrong);
+                                               device->network_team(), shared.data(), seed, &wrong);
   };
   for (Word n = 0; n < launches; ++n) {
     if (launch(n) != cudaSuccess) return "a launch failed";
@@ -65,7 +65,8 @@ std::string run_rank(const played::Rank& rank, int far) {
   }
   rank.synchronize();
   if (const auto status = device->status(); !status) return status.error().message();
-  if (*device->team().data().epochs() != launches + 2 * replays) return "a kernel did not run";
+  if (*device->network_team().data().epochs() != launches + 2 * replays)
+    return "a kernel did not run";
   if (wrong != 0) return std::to_string(wrong) + " wrong results";
   return played::failure_of(device->close());
 }

@@ -38,11 +38,11 @@ struct ProgramStep {
 
 /// One block of one rank. The data of a launch depends on its number, too, so that replays of a
 /// graph differ.
-template <class Group, int MaxRanks = max_unrolled_ranks, class Wide = LL128>
+template <class Group, int MaxRanks = max_unrolled_ranks, class Wide = LL128, class TeamType = Team>
 class DeviceProgram {
  public:
-  using Small = Tiles<Group, float, TileShape<2, 7>, LL, MaxRanks>;
-  using Large = Tiles<Group, int, TileShape<9, 8>, Wide, MaxRanks>;
+  using Small = Tiles<Group, float, TileShape<2, 7>, LL, MaxRanks, TeamType>;
+  using Large = Tiles<Group, int, TileShape<9, 8>, Wide, MaxRanks, TeamType>;
   static constexpr int max_calls = 6, max_words = ProgramMemory::words;
 
   static DeviceRequirements needs(int ranks, int blocks) {
@@ -58,7 +58,8 @@ class DeviceProgram {
     return Index{max_calls} * blocks * ranks * max_words * Index{sizeof(Word)};
   }
 
-  CCL_HD DeviceProgram(Group group, const Team& team, int block, int blocks, ProgramMemory& memory)
+  CCL_HD DeviceProgram(Group group, const TeamType& team, int block, int blocks,
+                       ProgramMemory& memory)
       : group_{group}, team_{team}, block_{block}, blocks_{blocks}, memory_{memory} {}
 
   /// Makes one launch. Returns the number of wrong results that this lane has found.
@@ -82,7 +83,7 @@ class DeviceProgram {
   }
 
  private:
-  using Session = TeamSession<Group>;
+  using Session = TeamSession<Group, TeamType>;
   static constexpr bool share_packets = cuda::std::is_same_v<Wide, LL>;  // both kinds of tiles
 
   CCL_HD static Word mix(Word x) {
@@ -133,7 +134,7 @@ class DeviceProgram {
   }
   CCL_HD void take(int peer, const ProgramStep& step, int n) {
     good(session_->wait(peer, id(n)));
-    const Word* const got = team_.window<Word>(me()) + place(peer, n);
+    const Word* const got = team_.template window<Word>(me()) + place(peer, n);
     for (int i = group_.rank(); i < step.words; i += Group::width) {
       good(got[i] == word(peer, me(), n, i));
     }
@@ -211,7 +212,7 @@ class DeviceProgram {
   }
 
   Group group_;
-  const Team& team_;
+  const TeamType& team_;
   Session* session_ = nullptr;
   int block_, blocks_;
   ProgramMemory& memory_;

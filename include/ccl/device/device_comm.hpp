@@ -35,12 +35,15 @@ class DeviceComm {
   /// - `Errc::not_supported`: more than `Team::max_ranks` ranks, or `ll128_bytes` where a path does
   ///   not carry lines of 128 bytes whole.
   ///
-  /// If the window has `WindowReach::near`, calls to ranks of other hosts go through the proxy.
+  /// If the window has `WindowReach::near`, kernels take `network_team()`, and their calls to ranks
+  /// of other hosts go through the proxy.
   static Result<DeviceComm> create(const Communicator& comm, const Window& window,
                                    const DeviceRequirements& needs = {});
 
   /// Returns the argument of kernels on this rank; that of no rank in a moved-from handle.
   const Team& team() const;
+  /// Returns the argument of kernels that also reach ranks of other hosts.
+  const NetworkTeam& network_team() const;
   /// Returns the first failure of the communicator or of a kernel, or success. After a failure the
   /// communicator has failed on all ranks. A kernel's wrong call is `Errc::invalid_usage`.
   Result<void> status() const;

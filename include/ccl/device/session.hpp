@@ -14,7 +14,7 @@ enum class MemoryOrder {
   acq_rel   ///< writes of every lane before the barrier are visible to every lane after it
 };
 
-template <class Group, class T, class Shape, class Proto, int MaxRanks>
+template <class Group, class T, class Shape, class Proto, int MaxRanks, class TeamType>
 class Tiles;
 
 /// Part of one block in a launch of all ranks of a team. The group is the whole block, and all of
@@ -29,7 +29,9 @@ class Tiles;
 /// A wait ends at the deadline of the communicator or with its failure. The session has then
 /// failed: its waits return false at once, and its stores are dropped. `DeviceComm::status` returns
 /// the error.
-template <class Group>
+///
+/// `TeamType`: `Team` or `NetworkTeam`, that of the kernel's argument.
+template <class Group, class TeamType = Team>
 class TeamSession {
   static_assert(
       LaneGroup<Group>,
@@ -53,11 +55,17 @@ class TeamSession {
       misuse(detail::LaneFailure::no_block, rank(), Word(blocks), Word(team_.blocks));
       return;
     }
+    if constexpr (!has_network) {
+      if (team_.far_ranks > 0) {
+        misuse(detail::LaneFailure::not_near, rank(), Word(team_.far_ranks), 0);
+        return;
+      }
+    }
     epoch_ = Memory::load_relaxed(team_.epochs() + block) + 1;
     if (block != 0) return;
     for (int p = group_.rank(); p < ranks(); p += Group::width) {
       // A credit: earlier launches of this rank have ended, so their packets are read.
-      if (p != rank() && !team_.is_far(p)) Memory::store_credit(team_.begun(p, rank()), epoch_);
+      if (p != rank() && !is_far(p)) Memory::store_credit(team_.begun(p, rank()), epoch_);
     }
     set_far_words(team_.layout.begun, epoch_);
   }
@@ -93,7 +101,7 @@ class TeamSession {
                     Word(team_.window_bytes));
     }
     const auto* const bytes = reinterpret_cast<const char*>(from);
-    if (team_.is_far(peer)) return put_far(peer, at * size, bytes, count * size);
+    if (is_far(peer)) return put_far(peer, at * size, bytes, count * size);
     detail::copy_run(group_, team_.window[peer] + at * size, bytes, count * size);
   }
   /// Copies as `put` does, then signals.
@@ -110,7 +118,7 @@ class TeamSession {
   /// signal of this id to this peer. One block at a time signals by an id to a peer.
   CCL_HD void signal(int peer, int id, Word value = 1) {
     if (!is_peer(peer) || !is_signal(id, value)) return;
-    if (team_.is_far(peer)) return set_far_word(peer, team_.signal_row(id), word_of(value));
+    if (is_far(peer)) return set_far_word(peer, team_.signal_row(id), word_of(value));
     group_.sync();  // every lane's writes, then the signal
     if (group_.rank() == 0) Memory::store_release(team_.signal(peer, id, rank()), word_of(value));
   }
@@ -186,12 +194,13 @@ class TeamSession {
   }
 
  private:
-  template <class G, class T, class Shape, class Proto, int MaxRanks>
+  template <class G, class T, class Shape, class Proto, int MaxRanks, class OfTeam>
   friend class Tiles;
+  static constexpr bool has_network = cuda::std::is_same_v<TeamType, NetworkTeam>;
 
   template <class GivenTeam>
   CCL_HD static const detail::TeamData& data_of(const GivenTeam& team) {
-    static_assert(cuda::std::is_same_v<GivenTeam, Team>,
+    static_assert(cuda::std::is_same_v<GivenTeam, TeamType>,
                   "ccl: a session takes a Team; pass DeviceComm::team() to the kernel");
     return team.data();
   }
@@ -265,7 +274,7 @@ class TeamSession {
     const Word want = word_of(++barriers_);
     group_.sync();  // all lanes have arrived, and their writes precede the stores of an order
     for (int p = group_.rank(); p < ranks(); p += Group::width) {
-      if (p == rank() || team_.is_far(p)) continue;
+      if (p == rank() || is_far(p)) continue;
       Word* const at = team_.barrier(p, block_, rank());
       if constexpr (Order == MemoryOrder::relaxed) {
         Memory::store_relaxed(at, want);
@@ -277,6 +286,11 @@ class TeamSession {
     if (failed_) return false;
     return agree(
         await_each<Order>(want, [this](int p) { return team_.barrier(rank(), block_, p); }));
+  }
+  /// True if calls to a rank go through the proxy.
+  CCL_HD bool is_far(int peer) const {
+    if constexpr (has_network) return team_.is_far(peer);
+    return false;
   }
   /// Copies bytes into the window of a far rank, a slot of the queue at a time.
   CCL_HD void put_far(int peer, Index at, const char* from, Index bytes) {
@@ -297,9 +311,9 @@ class TeamSession {
     give_turn(slot, {0, Word(peer), detail::FarHeader::set_word, Word(at), 0, value});
   }
   CCL_HD void set_far_words(Index row, Word value) {
-    if (team_.far_ranks == 0) return;
+    if (!has_network || team_.far_ranks == 0) return;
     for (int p = 0; p < ranks() && !failed_; ++p) {
-      if (team_.is_far(p)) set_far_word(p, row, value);
+      if (is_far(p)) set_far_word(p, row, value);
     }
   }
   CCL_HD detail::FarHeader* take_turn(int peer) {
@@ -339,5 +353,10 @@ class TeamSession {
   bool in_step_ = false;  // `begin_packets` has run
   detail::SpinWait<Memory> spin_wait_;
 };
+
+template <class Group, class GivenTeam>
+TeamSession(Group, const GivenTeam&, int, int) -> TeamSession<Group>;
+template <class Group>
+TeamSession(Group, const NetworkTeam&, int, int) -> TeamSession<Group, NetworkTeam>;
 
 }  // namespace ccl

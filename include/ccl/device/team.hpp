@@ -130,4 +130,12 @@ class Team {
   detail::TeamData data_;
 };
 
+/// Team with ranks of other hosts, to which calls go by the proxy. A kernel that takes it runs on
+/// one host, too. It is a type of its own, because the code for other hosts takes registers.
+class NetworkTeam : public Team {
+ public:
+  NetworkTeam() = default;
+  explicit NetworkTeam(const detail::TeamData& data) : Team{data} {}
+};
+
 }  // namespace ccl

@@ -39,7 +39,8 @@ concept TilePackets = cuda::std::is_same_v<Proto, LL> || cuda::std::is_same_v<Pr
 ///
 /// `MaxRanks`: ranks of the team, at most. Up to 8, a lane holds the tiles of all ranks in
 /// registers. With more, it receives 8 at a time.
-template <class Group, class T, class Shape, class Proto = LL128, int MaxRanks = max_unrolled_ranks>
+template <class Group, class T, class Shape, class Proto = LL128, int MaxRanks = max_unrolled_ranks,
+          class TeamType = Team>
 class Tiles {
   static_assert(LaneGroup<Group>,
                 "ccl: the group of Tiles must be that of its session, a LaneGroup");
@@ -57,7 +58,7 @@ class Tiles {
   using Fragment = typename Lane::Fragment;
 
  public:
-  using Session = TeamSession<Group>;
+  using Session = TeamSession<Group, TeamType>;
   static constexpr int elements = Shape::elements;
 
   /// Returns the bytes of packets for `slots` slots, for `DeviceRequirements`.
@@ -215,7 +216,7 @@ class Tiles {
   template <class GivenSession>
   CCL_HD static Session& session_of(GivenSession& session) {
     static_assert(cuda::std::is_same_v<GivenSession, Session>,
-                  "ccl: Tiles take the TeamSession of their own group");
+                  "ccl: Tiles take the TeamSession of their own group and kind of team");
     return session;
   }
   template <class U>
@@ -286,7 +287,7 @@ class Tiles {
   /// launch, whose packets are in the other half.
   CCL_HD void send(int owner, Index slot, int writer, int piece, const Fragment& f) {
     const Word flag = session_.epoch_ - Word{session_.spin_wait_.failed()};
-    if (session_.team_.is_far(owner)) return send_far(owner, slot, writer, piece, f, flag);
+    if (session_.is_far(owner)) return send_far(owner, slot, writer, piece, f, flag);
     lane_.store(packets(owner, slot, writer, piece), f, flag);
   }
   /// Stores a piece in the queue to a far rank, whose proxy moves it to its place.

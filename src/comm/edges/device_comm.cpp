@@ -45,7 +45,7 @@ struct DeviceCommState {
   std::optional<Window> window{};   // the user's, kept for the kernels
   std::optional<Window> scratch{};  // `TeamLayout`, of every rank
   std::unique_ptr<FarRanks> far{};  // null: none
-  Team team;
+  NetworkTeam team;
   LaneFailure lane_failure;  // of CPU lanes
   WaitRecord waits;          // of CPU lanes
 };
@@ -203,7 +203,7 @@ Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Wi
   }
   if (reach == WindowReach::near) CCL_CHECK(connect_far(state, *made, team));
   team.watch = watch_of(state, *made);
-  made->team = Team{team};
+  made->team = NetworkTeam{team};
   return made;
 }
 
@@ -226,13 +226,17 @@ std::shared_ptr<detail::DeviceCommState> DeviceComm::moved_from() {
     detail::TeamData none;
     none.rank = -1;
     none.ranks = 0;
-    made->team = Team{none};
+    made->team = NetworkTeam{none};
     return made;
   });
   return {std::shared_ptr<void>{}, &state};
 }
 
 const Team& DeviceComm::team() const {
+  return state_->team;
+}
+
+const NetworkTeam& DeviceComm::network_team() const {
   return state_->team;
 }
 

@@ -21,7 +21,7 @@ Error error_of(Why why) {
 
 TEST_CASE("every wrong call of a kernel has a text of its own with both numbers") {
   std::string all;
-  for (Word why = Why::no_block; why <= Why::few_ranks; ++why) {
+  for (Word why = Why::no_block; why <= Why::not_near; ++why) {
     INFO(why);
     REQUIRE(detail::is_of_team(why));
     const Error error = error_of(Why(why));

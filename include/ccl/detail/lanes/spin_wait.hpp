@@ -27,7 +27,8 @@ struct LaneFailure {
     misaligned,      // a tile that is not at a multiple of 16 bytes
     no_value,        // a value of a signal that is not from 1 to 2^32 - 1
     no_blocks,       // a count of other than 1 to all blocks of the launch
-    few_ranks        // `Tiles` that are compiled for fewer ranks than the team has
+    few_ranks,       // `Tiles` that are compiled for fewer ranks than the team has
+    not_near         // a `Team` with ranks of other hosts
   };
   Word peer = 0;  // rank + 1, written last; 0: no failure
   Word step = 0;  // `late`: steps done on that wire
