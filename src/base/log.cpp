@@ -289,6 +289,10 @@ void detail::use_nccl_log_style(int (*device)()) noexcept {
   device_of_nccl.store(device, std::memory_order_release);
 }
 
+bool detail::is_nccl_log_style() noexcept {
+  return device_of_nccl.load(std::memory_order_acquire) != nullptr;
+}
+
 void detail::log_as_nccl(LogLevel level, LogPart part, std::string_view text) noexcept {
   if (!log_enabled(level, part)) return;
   if (!detail::completes([&] { write_line(level, "", text); })) lose_log_line();

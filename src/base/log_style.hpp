@@ -11,6 +11,9 @@ namespace ccl::detail {
 /// the rank in parentheses. `device` returns the thread's device; -1: there is none.
 void use_nccl_log_style(int (*device)()) noexcept;
 
+/// True after `use_nccl_log_style`.
+bool is_nccl_log_style() noexcept;
+
 /// Writes a line whose text is one of NCCL's, without subject and rank.
 void log_as_nccl(LogLevel level, LogPart part, std::string_view text) noexcept;
 

@@ -8,8 +8,11 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/log_style.hpp"
 #include "base/numa.hpp"
 #include "comm/edges/edge_handshake.hpp"
 #include "comm/rank_results.hpp"
@@ -25,6 +28,19 @@ namespace ccl::detail {
 struct Connections::ChannelUses : std::map<int, topo::EdgeUse> {};
 
 namespace {
+/// Line of NCCL's log that names a channel and what carries it. Numbers in brackets are devices.
+std::string channel_line(const Communicator& comm, int channel, int sender, int receiver,
+                         std::string_view transport) {
+  std::string line = fmt::format("Channel {:02}/0 : {}[{}] -> {}[{}] ", channel, sender,
+                                 comm.peer(sender).device, receiver, comm.peer(receiver).device);
+  const char* const end = comm.rank() == sender ? "[send]" : "[receive]";
+  if (transport == "p2p") return line + "via P2P/direct";
+  if (transport == "shm") return line + "via SHM/direct";
+  if (transport == "ib") return line + fmt::format("{} via NET/IB", end);
+  if (transport == "socket") return line + fmt::format("{} via NET/Socket", end);
+  return line + fmt::format("via {}", transport);
+}
+
 /// Checks that the connection has the wires of the edge. The transport may be a program's own.
 Result<void> check_wires(const std::string& name, const Connection& made, const Edge& edge) {
   const auto wrong = [&](std::string what) {
@@ -370,6 +386,12 @@ void Connections::own(Connection connection, int sender, int receiver,
   (proxied ? tables_.proxied : tables_.unproxied) = true;
   log_info(LogPart::init, "{}: {} to {} by {}{}", name_, sender, receiver, connection.transport,
            connection.reads ? ", in read mode" : "");
+  if (is_nccl_log_style() && log_enabled(LogLevel::info, LogPart::init)) {
+    for (const auto& [channel, use] : channels) {
+      log_as_nccl(LogLevel::info, LogPart::init,
+                  channel_line(comm_, channel, sender, receiver, connection.transport));
+    }
+  }
   owners_.push_back(std::move(connection));
 }
 

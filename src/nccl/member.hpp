@@ -151,7 +151,7 @@ class Member : public std::enable_shared_from_this<Member> {
   std::optional<Communicator> comm_;        // set before it is ready
   std::unique_ptr<Operations> operations_;  // null if the communicator failed earlier
   std::shared_ptr<RealRank> real_;
-  std::unique_ptr<RowCalls> rows_;          // null before the first call
+  std::unique_ptr<RowCalls> rows_;  // null before the first call
   std::optional<Result<void>> created_;
   bool left_ = false, aborted_ = false, revoked_ = false, suspended_ = false;
   std::shared_ptr<Signals> signals_;

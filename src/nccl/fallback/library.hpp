@@ -8,20 +8,19 @@
 namespace ccl::detail::nccl {
 
 // Functions that every NCCL has, and those that a later one has.
-#define CCL_NCCL_NEEDED(X)                                                              \
-  X(GetVersion)                                                                         \
-  X(GetLastError)                                                                       \
-  X(GetUniqueId) X(CommInitRankConfig) X(CommGetAsyncError) X(CommDestroy) X(CommAbort) \
-      X(AllReduce) X(ReduceScatter) X(Reduce) X(RedOpCreatePreMulSum) X(RedOpDestroy)
-#define CCL_NCCL_LATER(X)                                                                       \
-  X(CommWindowRegister)                                                                         \
-  X(CommWindowDeregister)                                                                       \
-  X(WinGetUserPtr) X(PutSignal) X(Signal) X(WaitSignal) X(CommQueryProperties) X(DevCommCreate) \
-      X(DevCommDestroy) X(TeamLsa) X(TeamRail) X(TeamCft) X(TeamCftMultimem)                    \
-          X(GetLsaDevicePointer) X(GetPeerDevicePointer) X(GetLsaMultimemDevicePointer)         \
-              X(GetMultimemDevicePointer) X(GetMultimemDeviceLeInfo) X(GetCftDeviceLeInfo)      \
-                  X(GetPeerDeviceLeInfo) X(GinBarrierCreateRequirement)                         \
-                      X(GinOutboxCreateRequirement) X(GinInboxA2ACreateRequirement)
+// clang-format off
+#define CCL_NCCL_NEEDED(X) \
+  X(GetVersion) X(GetLastError) X(GetUniqueId) X(CommInitRankConfig) X(CommGetAsyncError) \
+  X(CommDestroy) X(CommAbort) X(AllReduce) X(ReduceScatter) X(Reduce) X(RedOpCreatePreMulSum) \
+  X(RedOpDestroy)
+#define CCL_NCCL_LATER(X) \
+  X(CommWindowRegister) X(CommWindowDeregister) X(WinGetUserPtr) X(PutSignal) X(Signal) \
+  X(WaitSignal) X(CommQueryProperties) X(DevCommCreate) X(DevCommDestroy) X(TeamLsa) \
+  X(TeamRail) X(TeamCft) X(TeamCftMultimem) X(GetLsaDevicePointer) X(GetPeerDevicePointer) \
+  X(GetLsaMultimemDevicePointer) X(GetMultimemDevicePointer) X(GetMultimemDeviceLeInfo) \
+  X(GetCftDeviceLeInfo) X(GetPeerDeviceLeInfo) X(GinBarrierCreateRequirement) \
+  X(GinOutboxCreateRequirement) X(GinInboxA2ACreateRequirement)
+// clang-format on
 
 /// Functions of the NCCL library that CCL_NCCL_FALLBACK names. Those of later versions are null in
 /// an earlier one.

@@ -287,7 +287,7 @@ TEST_CASE("what is made without a configuration has its parent's") {
   int complete = 0;
   std::ifstream log{path};
   for (std::string line; std::getline(log, line);) {
-    complete += line.find(" nranks 1 cudaDev -1 commId 0x") != line.npos &&
+    complete += line.find(" nranks 1 cudaDev -1 nvmlDev -1 busId 0 commId 0x") != line.npos &&
                 line.ends_with(" - Init COMPLETE");
     const auto at = line.find("communicator "), end = line.find(" of 1 ranks is up");
     if (end != line.npos) names.push_back(line.substr(at + 13, end - at - 13));
@@ -668,7 +668,8 @@ TEST_CASE("lines that tools look for in NCCL's log are there") {
   const std::string path = "/tmp/ccl.lines." + std::to_string(::getpid());
   const ccl::test::Environment log{{{"NCCL_DEBUG", "INFO"},
                                     {"NCCL_DEBUG_SUBSYS", "INIT,COLL,TUNING"},
-                                    {"NCCL_DEBUG_FILE", path}}};
+                                    {"NCCL_DEBUG_FILE", path},
+                                    {"CCL_TRANSPORT", "shm"}}};
   reload_log();
   float data[ranks] = {};
   {
@@ -687,9 +688,10 @@ TEST_CASE("lines that tools look for in NCCL's log are there") {
       "cudaDev -1 nvmlDev -1 busId 0 commId 0x[0-9a-f]+ - Init (START|COMPLETE)";
   CHECK(contains(of_rank));
   CHECK(
-      has("NCCL INFO AllReduce: opCount 0 sendbuff 0x[0-9a-f]+ recvbuff 0x[0-9a-f]+ count 1 "
-          "datatype 7 op 2 root 0 comm 0x[0-9a-f]+ .nranks=[0-9]+. stream "));
+      contains("NCCL INFO AllReduce: opCount 0 sendbuff 0x[0-9a-f]+ recvbuff 0x[0-9a-f]+ count 1 "
+               "datatype 7 op 2 root 0 comm 0x[0-9a-f]+ .nranks=[0-9]+. stream "));
   CHECK(contains(
       "NCCL INFO AllReduce: 4 Bytes -> Algo [A-Z0-9]+ proto [A-Z0-9]+ channel.Lo..Hi.=.0.."));
+  CHECK(contains("NCCL INFO Channel 00/0 : 0.-1. -> 1.-1. via SHM/direct"));
   CHECK(contains("NCCL INFO comm 0x[0-9a-f]+ rank 0 nranks .* - Destroy COMPLETE"));
 }
