@@ -297,17 +297,19 @@ void Chooser::Creator::add_measurements() {
 }
 
 void Chooser::Creator::add_model() {
+  // Rings and trees leave an NVLink domain of several hosts once.
+  const int machines = std::min(made.hosts_, state.identity.arrangement().machine_count());
   for (const CandidateFacts& one : made.facts_) {
     made.rates_.push_back(
         rates_between(made.path_, one.mover, one.packing, made.network_, made.host_));
     made.near_.push_back(rates_inside(made.inner_path_, one.mover, one.packing, made.host_));
     made.far_.push_back(one.inter_node_fraction == nullptr
                             ? 1
-                            : one.inter_node_fraction(state.identity.ranks(), made.hosts_));
+                            : one.inter_node_fraction(state.identity.ranks(), machines));
     CostTerms cost_terms =
         one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.identity.ranks());
-    if (one.inter_node_volume != nullptr && made.hosts_ > 1) {
-      cost_terms.volume = one.inter_node_volume(state.identity.ranks(), made.hosts_);
+    if (one.inter_node_volume != nullptr && machines > 1) {
+      cost_terms.volume = one.inter_node_volume(state.identity.ranks(), machines);
     }
     if (one.packing != Packing::simple || made.hosts_ > 1) cost_terms.volume_of_few_blocks = 0;
     made.cost_terms_.push_back(cost_terms);

@@ -6,8 +6,12 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
+#include <ccl/choose/candidate.hpp>
 #include <ccl/collective.cuh>
+#include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/choose/facts.hpp>
 
+#include <array>
 #include <set>
 #include <string>
 #include <vector>
@@ -156,6 +160,24 @@ TEST_CASE("rings and trees leave an NVLink domain of two hosts once, by NICs of 
   const auto mixed = run({-1, 0, 0, -1}, 3, "a domain between two hosts");
   CHECK(4 * sent(mixed) == 3 * sent(apart));
   CHECK(sent(run({0, 0}, 1, "one domain")) == 0);
+}
+
+TEST_CASE("the hops of a tree between domains are those between as many hosts") {
+  const auto us_of_tree = [](const std::vector<int>& cliques) {
+    room::Room hosts{in_cliques(room::dgx(), cliques), std::vector<int>(cliques.size(), 2)};
+    auto ranks = hosts.create_ranks();
+    if (!ranks[0]) FAIL(ranks[0].error().message());
+    const std::array facts{detail::facts_of<AllReduce, Candidate<Tree, LL>, Ways>()};
+    std::vector<double> us(ranks.size());
+    played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
+      const auto made = detail::Chooser::create(rank.comm, {AllReduce::name, facts, false, true});
+      if (!made) return made.error().message();
+      us[std::size_t(rank.rank)] = made->predict(0, 1024);
+      return {};
+    });
+    return us[0];
+  };
+  CHECK(us_of_tree({0, 0, 1, 1}) < 0.9 * us_of_tree({-1, -1, -1, -1}));
 }
 
 TEST_CASE("hosts are no domain where settings or the driver keep GPUs from sharing memory") {
