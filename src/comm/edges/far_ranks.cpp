@@ -18,12 +18,6 @@
 #include "comm/rank_results.hpp"
 
 namespace ccl::detail {
-namespace {
-
-using Network = AnyOf<IbTransport, SocketTransport>;
-constexpr const char* far_name = "a DeviceComm's network path";
-constexpr int wire_slots = 16, max_messages = 32;  // of a wire; of one turn of the task
-constexpr std::size_t drained_bytes = 128;         // a line of its own, before the slots
 
 /// Both wires between this rank and a peer.
 struct FarPeer {
@@ -31,6 +25,13 @@ struct FarPeer {
   Wire out, in;
   bool said_end = false, has_ended = false;
 };
+
+namespace {
+
+using Network = AnyOf<IbTransport, SocketTransport>;
+constexpr const char* far_name = "a DeviceComm's network path";
+constexpr int wire_slots = 16, max_messages = 32;  // of a wire; of one turn of the task
+constexpr std::size_t drained_bytes = 128;         // a line of its own, before the slots
 
 Word load(const Word* at) {
   return HostMemory::load_acquire(at);
