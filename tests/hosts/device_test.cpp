@@ -199,9 +199,9 @@ TEST_CASE("a kernel for one host is refused on several") {
                         std::this_thread::sleep_for(std::chrono::milliseconds{5});
                         status = made.device.status();
                       }
-                      const bool says =
+                      const bool named =
                           status.error().what.find("NetworkTeam") != std::string::npos;
-                      return std::string{says ? name(status.error().code) : status.error().what};
+                      return std::string{named ? name(status.error().code) : status.error().what};
                     },
                     false)) == std::vector<std::string>{"invalid_usage", "aborted"});
 }

@@ -52,14 +52,11 @@ class TeamSession {
     detail::look_at(team_);
     Memory::await_previous();
     if (blocks < 1 || blocks > team_.blocks || block < 0 || block >= blocks) {
-      misuse(detail::LaneFailure::no_block, rank(), Word(blocks), Word(team_.blocks));
+      // A `Team` with far ranks has no blocks: a check of its own took 10 registers (sm_90).
+      const bool not_near = !has_network && team_.far_ranks > 0;
+      misuse(not_near ? detail::LaneFailure::not_near : detail::LaneFailure::no_block, rank(),
+             Word(not_near ? team_.far_ranks : blocks), Word(team_.blocks));
       return;
-    }
-    if constexpr (!has_network) {
-      if (team_.far_ranks > 0) {
-        misuse(detail::LaneFailure::not_near, rank(), Word(team_.far_ranks), 0);
-        return;
-      }
     }
     epoch_ = Memory::load_relaxed(team_.epochs() + block) + 1;
     if (block != 0) return;

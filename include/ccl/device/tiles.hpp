@@ -343,16 +343,20 @@ class Tiles {
   }
   /// Waits for the piece of `count` ranks from `from` on, without this one.
   CCL_HD All collect_from(int from, int count, Index slot, int piece) {
-    const int skip = rank() >= from && rank() < from + count ? rank() - from : -1;
-    if (count == 1 && skip == 0) return {};
-    const Packet* const first = packets(rank(), slot, from, piece);
     const Index stride = Index{pieces} * Lane::tile_packets;
     if constexpr (wide) {
-      return detail::collect_batch<batch>(lane_, first, stride, session_.epoch_, skip, count,
-                                          session_.spin_wait_, from);
+      const int skip = rank() >= from && rank() < from + count ? rank() - from : -1;
+      if (count == 1 && skip == 0) return {};
+      return detail::collect_batch<batch>(lane_, packets(rank(), slot, from, piece), stride,
+                                          session_.epoch_, skip, count, session_.spin_wait_, from);
     } else {
-      return detail::collect_peers<MaxRanks, fewest>(lane_, first, stride, session_.epoch_, skip,
-                                                     count, session_.spin_wait_);
+      All all{};
+      if (count > 1) {
+        all = detail::collect_peers<MaxRanks, fewest>(lane_, packets(rank(), slot, 0, piece),
+                                                      stride, session_.epoch_, rank(), count,
+                                                      session_.spin_wait_);
+      }
+      return all;
     }
   }
   CCL_HD Fragment pick(int from, int r, const All& all, const Fragment& own) const {

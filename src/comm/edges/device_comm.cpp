@@ -46,6 +46,7 @@ struct DeviceCommState {
   std::optional<Window> scratch{};  // `TeamLayout`, of every rank
   std::unique_ptr<FarRanks> far{};  // null: none
   NetworkTeam team;
+  Team near;                 // without blocks if it has far ranks, so that its kernels fail
   LaneFailure lane_failure;  // of CPU lanes
   WaitRecord waits;          // of CPU lanes
 };
@@ -204,6 +205,8 @@ Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Wi
   if (reach == WindowReach::near) CCL_CHECK(connect_far(state, *made, team));
   team.watch = watch_of(state, *made);
   made->team = NetworkTeam{team};
+  if (team.far_ranks > 0) team.blocks = 0;
+  made->near = Team{team};
   return made;
 }
 
@@ -227,13 +230,14 @@ std::shared_ptr<detail::DeviceCommState> DeviceComm::moved_from() {
     none.rank = -1;
     none.ranks = 0;
     made->team = NetworkTeam{none};
+    made->near = Team{none};
     return made;
   });
   return {std::shared_ptr<void>{}, &state};
 }
 
 const Team& DeviceComm::team() const {
-  return state_->team;
+  return state_->near;
 }
 
 const NetworkTeam& DeviceComm::network_team() const {
