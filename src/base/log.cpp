@@ -21,6 +21,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace ccl {
@@ -36,7 +37,8 @@ struct State {
   std::atomic<std::uint32_t> parts{0};
   std::mutex mutex;  // guards the rest
   int fd = 2;
-  pid_t pid = 0;  // of the process that opened fd
+  struct stat stream {};  // of a standard stream when it was opened
+  pid_t pid = 0;          // of the process that opened fd
   std::string path;
   struct Lines {
     detail::LineQueue queue{};
@@ -115,13 +117,23 @@ std::string expand(std::string_view path) {
   return out;
 }
 
+/// True if a line may be written. A program may close a standard stream later, so that its number
+/// becomes that of a connection. Another file, pipe or terminal is where the program wants it.
+bool may_write(const State& s) {
+  if (s.fd < 0 || s.fd > 2) return s.fd >= 0;
+  struct stat now {};
+  if (::fstat(s.fd, &now) != 0) return false;
+  if (now.st_dev == s.stream.st_dev && now.st_ino == s.stream.st_ino) return true;
+  return S_ISREG(now.st_mode) || S_ISFIFO(now.st_mode) || S_ISCHR(now.st_mode);
+}
+
 // Opens the log file. Needs the mutex. Runs again after a fork if the path names the process.
 void open_file(State& s) {
   s.pid = ::getpid();
   if (s.fd > 2) ::close(s.fd);
   s.fd = s.path == "stdout" ? 1 : 2;
   // A number that is not open now may be given to a file or a connection of the program later.
-  if (::fcntl(s.fd, F_GETFD) < 0) s.fd = -1;
+  if (::fstat(s.fd, &s.stream) != 0) s.fd = -1;
   if (s.path == "stdout" || s.path == "stderr" || s.path.empty()) return;
   const std::string path = expand(s.path);
   int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
@@ -162,8 +174,8 @@ void wait_for_room(int fd) {
 void write_waiting(State& s) {
   std::unique_lock lock{s.mutex};
   for (;;) {
-    s.lines->queue.flush(s.fd);
-    if (s.lines->queue.empty()) break;
+    if (may_write(s)) s.lines->queue.flush(s.fd);
+    if (s.lines->queue.empty() || !may_write(s)) break;
     const int fd = s.fd;
     lock.unlock();
     wait_for_room(fd);
@@ -176,6 +188,7 @@ void write_at_exit(State& s) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(exit_s);
   std::unique_lock lock{s.mutex};
   for (;;) {
+    if (!may_write(s)) return;
     s.lines->queue.flush(s.fd);
     if (s.lines->queue.empty() || std::chrono::steady_clock::now() >= until) return;
     const int fd = s.fd;
@@ -207,7 +220,7 @@ void put_line(State& s, std::string_view line, std::string_view prefix) {
   {
     const std::lock_guard lock{s.mutex};
     if (s.pid != ::getpid() && s.path.find("%p") != s.path.npos) open_file(s);
-    if (s.fd < 0) return;
+    if (!may_write(s)) return;
     s.lines->queue.write(s.fd, line, prefix);
     if (s.lines->queue.empty()) return;
   }

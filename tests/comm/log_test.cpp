@@ -13,6 +13,7 @@
 #include "support/catch.hpp"
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,6 +116,40 @@ TEST_CASE("a program without standard streams gets no log into its files") {
   CHECK(text.find("kept") != text.npos);
   ::unlink(own.c_str());
   ::unlink((own + ".log").c_str());
+}
+
+TEST_CASE("a stream that is closed behind the first line gets no line into a connection") {
+  const std::string own = "/tmp/ccl.closed." + std::to_string(::getpid());
+  const auto child = ::fork();
+  if (child == 0) {
+    const int before = ::open((own + ".1").c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    ::dup2(before, 2);
+    ::setenv("CCL_DEBUG", "INFO", 1);
+    log_reload();
+    log_warn(LogPart::init, "seen");
+    ::close(2);
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) ::_exit(2);
+    if (ends[0] != 2) ::_exit(3);
+    log_warn(LogPart::init, "lost");
+    char byte;
+    const bool quiet = ::recv(ends[1], &byte, 1, 0) < 0;
+    const int after = ::open((own + ".2").c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    ::dup2(after, 2);  // the program's new stream
+    log_warn(LogPart::init, "seen again");
+    ::_exit(quiet ? 0 : 1);
+  }
+  int status = 1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  const auto text_of = [](const std::string& path) {
+    std::ifstream file{path};
+    const std::string text{std::istreambuf_iterator<char>{file}, {}};
+    ::unlink(path.c_str());
+    return text;
+  };
+  CHECK(text_of(own + ".1").ends_with("WARN INIT seen\n"));
+  CHECK(text_of(own + ".2").ends_with("WARN INIT seen again\n"));
 }
 
 TEST_CASE("lines of many threads stay whole") {
