@@ -37,6 +37,7 @@ std::vector<std::string> seeds() {
   std::string_view{"float"}.copy(op.type, sizeof op.type - 1);
   record.status.operations = {op, op};
   record.status.steps = {{0, 1, true, 4, 3, 0, true}};
+  record.phases = {{3, 0, 1, 0, 10, 11, 20, 90, 95}};
   return {json_of(record), R"({"ccl": {"format": "ccl flight record 1"}})"};
 }
 
