@@ -97,7 +97,7 @@ class FakeDevices {
     const std::lock_guard lock{mutex};
     for (const auto& device : devices_) device->sources.clear();
   }
-  /// CPUs on which threads that poll a device may run.
+  /// CPUs on which threads that poll a device may run, as of their first poll.
   std::set<int> cpus_of(int device) {
     const std::lock_guard lock{mutex};
     return devices_[std::size_t(device)]->cpus;

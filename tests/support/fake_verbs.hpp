@@ -269,11 +269,18 @@ class FakeVerbs final : public FakeDevices {
     }
     return 0;
   }
+  /// Notes the CPUs of a thread that polls, once for each device: threads poll all the time, and a
+  /// proxy's thread chooses its CPUs before.
+  static void note_cpus(Device& device) {
+    thread_local std::set<const Device*> known;
+    if (!known.insert(&device).second) return;
+    for (const int cpu : detail::allowed_cpus()) device.cpus.insert(cpu);
+  }
   static int poll_cq(ibv_cq* cq, int most, ibv_wc* to) {
     std::this_thread::sleep_for(std::chrono::milliseconds{the->stall_ms_.exchange(0)});
     const std::lock_guard lock{the->mutex};
     if (the->faults.max_at_once > 0) most = std::min(most, the->faults.max_at_once);
-    for (const int cpu : detail::allowed_cpus()) of(cq->context).device->cpus.insert(cpu);
+    note_cpus(*of(cq->context).device);
     auto& done = reinterpret_cast<Queue*>(cq)->done;
     if (++the->faults.polls == the->faults.fail_poll_at) {
       ++the->faults.failed_polls;
