@@ -1,7 +1,17 @@
 # ccl_share_cores(), called at the end of a directory: each of its tests takes one of the cores that
 # test.sh lets CTest share out. Tests that mostly wait take none, so they run in addition. Without
 # --resource-spec-file for CTest it has no effect.
+# CTest starts tests in the order of their COST. The longest come first, so that at the end no test
+# runs alone while other cores have nothing to do.
 function(ccl_share_cores)
+  set(longest
+    "ccl\\.test\\.ib\\.vm"
+    "ccl\\.python\\.(torch|wheel)"
+    "ccl\\.test\\.(hosts\\.attacks|played\\.room(_simulator)?)"
+    "ccl\\.(docs\\.code|test\\.(collective\\.collective_ll|comm\\.watchdog))"
+    "ccl\\.(consume\\.[a-z_]+|docs\\.words|format)"
+    "ccl\\.test\\.(comm\\.(communicator_faults|lost_process)|detail\\.runtime\\.bootstrap_process)"
+    "ccl\\.test\\.(element\\.types_move|src\\.(observe\\.health\\.limits|transport\\.ib\\.faults))")
   set(waiting
     "comm\\.communicator_faults"
     "detail\\.runtime\\.(bootstrap_(failures|process|shrink(\\.(full|integrity))?)|on_demand)"
@@ -15,6 +25,13 @@ function(ccl_share_cores)
   list(JOIN waiting "|" waiting)
   get_property(tests DIRECTORY PROPERTY TESTS)
   foreach(test IN LISTS tests)
+    set(cost 1000)
+    foreach(regex IN LISTS longest)
+      if(test MATCHES "${regex}$")
+        set_tests_properties(${test} PROPERTIES COST ${cost})
+      endif()
+      math(EXPR cost "${cost} - 100")
+    endforeach()
     if(test MATCHES "ccl\\.test\\.ib\\.vm$")  # a machine with two cores
       set_tests_properties(${test} PROPERTIES RESOURCE_GROUPS cores:2)
     elseif(NOT test MATCHES "ccl\\.test\\.(${waiting})$")
