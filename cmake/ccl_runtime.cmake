@@ -71,6 +71,7 @@ if(CCL_UNITY)  # at most 12 together: sources are small, and their includes are 
   endforeach()
   # This source creates ends of all transports, and must use only their public headers.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/transport/default.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-elseif(CCL_PCH)
+endif()
+if(CCL_PCH)
   target_precompile_headers(ccl_runtime PRIVATE ${ccl_pch})
 endif()
