@@ -13,7 +13,7 @@ function(ccl_share_cores)
     "ccl\\.test\\.(comm\\.(communicator_faults|lost_process)|detail\\.runtime\\.bootstrap_process)"
     "ccl\\.test\\.(element\\.types_move|src\\.(observe\\.health\\.limits|transport\\.ib\\.faults))")
   set(waiting
-    "comm\\.communicator_faults"
+    "comm\\.(communicator_faults|lost_process|watchdog)"
     "detail\\.runtime\\.(bootstrap_(failures|process|shrink(\\.(full|integrity))?)|on_demand)"
     "hosts\\.(attacks|kill|stop|ways)"
     "src\\.base\\.io\\.(file|os_error)"

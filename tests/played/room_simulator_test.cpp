@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -34,6 +35,16 @@ using room::small;
 using room::Ways;
 
 namespace {
+/// Shapes of which two hosts are enough: their NICs are those of another shape, in another order,
+/// or too many for the cores of a test machine.
+bool left_out_of_four_hosts(const room::Shape& shape) {
+#if defined(CCL_TEST_LONG)
+  return shape.nics > 8;
+#else
+  return shape.name != std::string_view{"dgx"} && shape.name != std::string_view{"one-sided"};
+#endif
+}
+
 /// Bytes of each NIC, as [host * nics + nic], that the simulator counts.
 template <class Op, class Algo>
 std::vector<room::Traffic> simulated(const room::Shape& shape, int count, Index bytes,
@@ -68,7 +79,7 @@ TEST_CASE("the simulator moves the bytes by each NIC that hosts which are played
   const int count = GENERATE(2, 4);
   for (const room::Shape& shape :
        {room::dgx(), room::ndv4(), room::p5(), room::two_nics(), room::one_sided()}) {
-    if (count > 2 && shape.nics > 8) continue;
+    if (count > 2 && left_out_of_four_hosts(shape)) continue;
     INFO(shape.name << ", " << count << " hosts");
     room::Room hosts{shape, count};
     auto ranks = hosts.create_ranks();

@@ -272,8 +272,8 @@ class FakeVerbs final : public FakeDevices {
   /// Notes the CPUs of a thread that polls, once for each device: threads poll all the time, and a
   /// proxy's thread chooses its CPUs before.
   static void note_cpus(Device& device) {
-    thread_local std::set<const Device*> noted;
-    if (!noted.insert(&device).second) return;
+    thread_local std::set<const Device*> known;
+    if (!known.insert(&device).second) return;
     for (const int cpu : detail::allowed_cpus()) device.cpus.insert(cpu);
   }
   static int poll_cq(ibv_cq* cq, int most, ibv_wc* to) {
