@@ -60,7 +60,7 @@ TEST_CASE("messages over peers move only if the scratch has room for some of eac
   using Packets = detail::PacketExchange<detail::SoloLane, LL128, 1>;
   for (const int ranks : {2, 3, 8}) {
     for (const bool one_peer : {false, true}) {
-      const int most = detail::Rings::most(ranks, one_peer, 32);
+      const int most = detail::Rings::most(ranks, one_peer, 32, ranks > 2 && !one_peer);
       detail::PeerView peers;
       peers.ranks = ranks;
       bool large = false;

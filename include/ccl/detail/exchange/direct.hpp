@@ -22,6 +22,7 @@ class DirectExchange {
   using Memory = typename Group::Memory;
   using Rings = detail::Rings;
   static constexpr Word all_there = 0xffff'ffffu;  // replaces the count of slots: no slot is filled
+  static constexpr int tracked_tasks = 256;        // of a group; further ones go through slots
 
  public:
   template <class OtherGroup>
@@ -122,6 +123,8 @@ class DirectExchange {
     const int ring = i % partners.rings;
     return {int(partners.rank[(i / partners.rings + ring) % partners.count]), ring};
   }
+  CCL_HD bool is_over(int n) const { return (over_[n / 64] >> n % 64 & 1) != 0; }
+  CCL_HD void set_over(int n) { over_[n / 64] |= Word{1} << n % 64; }
   /// A part to send, and the number of its task in this group.
   struct Part {
     int peer, ring, n;
@@ -134,13 +137,14 @@ class DirectExchange {
     do {
       Part parts[TurnRuns::most - 1];
       int count = 0;
-      for (; t < sends && n < 64 && count < TurnRuns::most - 1; t += work_.channels, ++n) {
+      for (; t < sends && n < tracked_tasks && count < TurnRuns::most - 1;
+           t += work_.channels, ++n) {
         const Task task = task_of(work_.to, t);
         if (message_part(task.peer, task.ring).bytes == 0) continue;
         parts[count++] = {task.peer, task.ring, n};
       }
       if (count == 0 || !send_mapped(parts, count)) return;
-    } while (t < sends && n < 64);
+    } while (t < sends && n < tracked_tasks);
   }
   /// Returns false if the spin wait failed.
   CCL_HD bool send_mapped(const Part* parts, int count) {
@@ -158,7 +162,7 @@ class DirectExchange {
       const Message part = message_part(parts[i].peer, parts[i].ring);
       runs.add(to + (part.data - work_.out[parts[i].peer].data), part.data, part.bytes);
       mapped |= Word{1} << i;
-      over_ |= Word{1} << parts[i].n;
+      set_over(parts[i].n);
     }
     if (runs.count == 0) return true;
     if (own_ring_ < work_.own_rings) {
@@ -195,12 +199,12 @@ class DirectExchange {
   CCL_HD bool run_tasks(int& t, int& n, int end, int sends, Index round) {
     bool left = false;
     for (; t < end; t += work_.channels, ++n) {
-      if (n < 64 && (over_ >> n & 1) != 0) continue;  // a task without work costs about 0.3 us
+      if (n < tracked_tasks && is_over(n)) continue;  // a task without work costs about 0.3 us
       const Task task = t < sends ? task_of(work_.to, t) : task_of(work_.from, t - sends);
       const bool more =
           t < sends ? send(task.peer, task.ring, round, n) : recv(task.peer, task.ring, round);
       if (wait_.failed()) return false;
-      if (!more && n < 64) over_ |= Word{1} << n;
+      if (!more && n < tracked_tasks) set_over(n);
       left |= more;
     }
     return left;
@@ -236,7 +240,7 @@ class DirectExchange {
       // the previous message.
       if (!wait_.credit(mine->remote_buffer, flag, peer)) return false;
       if (!wait_.credit(mine->remote_buffer + 1, flag, peer)) return false;
-      char* const to = work_.table != nullptr && n < 64 ? mapped_at(peer) : nullptr;
+      char* const to = work_.table != nullptr && n < tracked_tasks ? mapped_at(peer) : nullptr;
       if (group_.all(to != nullptr)) {
         const Index offset = part.data - work_.out[peer].data;
         copy_to_peer(to + offset, part.data, part.bytes);
@@ -290,8 +294,8 @@ class DirectExchange {
   const Work& work_;
   int channel_, rank_, ranks_, rings_;
   const Word* state_;
-  int own_ring_ = 0;  // next part of this rank's own message
-  Word over_ = 0;     // bit n: task n of this group, below 64, has no work left
+  int own_ring_ = 0;                    // next part of this rank's own message
+  Word over_[tracked_tasks / 64] = {};  // bit n: task n of this group has no work left
   MailboxWait<Group> wait_;
 };
 

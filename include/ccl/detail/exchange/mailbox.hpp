@@ -146,15 +146,15 @@ CCL_HD Mailbox* mailbox(const PeerView& peers, int owner, int writer) {
 struct Rings {
   static constexpr Index worth_bytes = Index{16} << 10;  // bytes of a message per ring
   static constexpr int slot_count = 4;
-  /// True if each block has one ring of all messages, and sends a piece of each in turn. With more
-  /// blocks than the default limit, and to one peer, each has rings of its own.
+  /// True if each block should have one ring of all messages, and send a piece of each in turn.
+  /// With more blocks than the default limit, and to one peer, each has rings of its own.
   CCL_HD static constexpr bool in_turns(int ranks, bool one_peer, int blocks) {
     return ranks > 2 && !one_peer && blocks <= 32;
   }
   /// Returns the maximum rings of a message, for launches of `blocks` blocks. A message to the only
   /// peer has a ring in each block, as one that takes turns. Other messages share the blocks.
-  CCL_HD static constexpr int most(int ranks, bool one_peer, int blocks) {
-    const int peers = ranks > 2 && !in_turns(ranks, one_peer, blocks) ? ranks - 1 : 1;
+  CCL_HD static constexpr int most(int ranks, bool one_peer, int blocks, bool in_turns = false) {
+    const int peers = ranks > 2 && !in_turns ? ranks - 1 : 1;
     const int n = one_peer ? blocks : int(best_beside_own(ranks, blocks)) / peers;
     return n < 1 ? 1 : n < Mailbox::max_rings ? n : Mailbox::max_rings;
   }

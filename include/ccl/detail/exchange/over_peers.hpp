@@ -93,11 +93,18 @@ class PeerExchangeCall final : public RecordedCall {
   static bool has_one_peer(int ranks) {
     return is_one_of<Op, SendRecv> || (is_one_of<Op, Broadcast> && ranks == 2);
   }
+  /// True on all ranks alike. Without a registry nothing is mapped, so nothing takes turns.
+  static bool in_turns(const Connections& connections) {
+    const int ranks = connections.comm().ranks();
+    return connections.peer_memory().registry_table() != nullptr &&
+           Rings::in_turns(ranks, has_one_peer(ranks), connections.max_blocks());
+  }
   static int max_rings(const Connections& connections) {
     const int ranks = connections.comm().ranks();
-    int rings = Rings::most(ranks, has_one_peer(ranks), connections.max_blocks());
-    if (ranks >
-        max_unrolled_ranks) {  // each slot costs a release, and many ranks divide the scratch
+    const bool turns = in_turns(connections);
+    int rings = Rings::most(ranks, has_one_peer(ranks), connections.max_blocks(), turns);
+    if (turns || ranks > max_unrolled_ranks) {
+      // Each slot costs a release, and many rings and ranks divide the scratch.
       const PeerView& view = connections.peer_memory().view();
       while (rings > 1 && Rings::slot_bytes(view, rings) < Rings::worth_bytes) rings /= 2;
     }

@@ -6,8 +6,7 @@
 namespace ccl::detail {
 
 /// Copies several runs of a list, a piece of each in turn, beginning with run `first`. All lanes.
-/// The first lane sees all of its stores on return, so a `sync` and a release by that lane publish
-/// them.
+/// The first lane sees all of its stores on return, so a `sync` and then a release publish them.
 ///
 /// Blocks that send to several GPUs spread the traffic over them at any time. Among 4 H200, 32
 /// blocks that send 64 MiB to each of 3 peers, and copy as much on the GPU itself, take 587 us in
