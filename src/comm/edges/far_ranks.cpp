@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "comm/edges/edge_handshake.hpp"
+#include "comm/edges/window_state.hpp"
 #include "comm/rank_results.hpp"
 
 namespace ccl::detail {
@@ -86,6 +87,10 @@ class FarRanks::Task final : public ProxyTask {
   void close() {
     const std::lock_guard lock{mutex_};
     closed_ = true;
+  }
+  void leave_window(Word number) {
+    const std::lock_guard lock{mutex_};
+    left_window_ = number;
   }
   /// Asks for `end` messages behind all others.
   void finish() {
@@ -174,6 +179,11 @@ class FarRanks::Task final : public ProxyTask {
       return size >= 0 && size <= FarQueue::payload_bytes && offset >= 0 && offset <= all - size;
     };
     if (header.kind == FarHeader::to_window && fits(bytes, target_.window_bytes)) {
+      WindowMapping open;  // kept for the copy
+      if (left_window_ != 0) {
+        open = window_mapping(state_, left_window_, state_.identity.rank());
+        if (!open.holds) return true;
+      }
       if (gpu_) return copied(gpu_->put(target_.window + offset, payload, std::size_t(bytes)));
       std::memcpy(target_.window + offset, payload, std::size_t(bytes));
       return true;
@@ -223,6 +233,7 @@ class FarRanks::Task final : public ProxyTask {
   Word head_ = 0;  // turns of the queue that are done
   std::atomic<bool> closed_{false};
   bool finishing_ = false;
+  Word left_window_ = 0;  // number of a window that the handle keeps no longer; 0: it does
   Pinned pinned_;
   std::vector<Packet> host_;
   char* memory_ = nullptr;
@@ -294,6 +305,10 @@ FarRanks::~FarRanks() {
   if (task_) task_->close();  // before the wires end
 }
 
+void FarRanks::leave_window(Word number) {
+  if (task_) task_->leave_window(number);
+}
+
 FarQueue FarRanks::queue() const {
   return task_ ? task_->queue() : FarQueue{};
 }
@@ -312,7 +327,9 @@ Result<void> FarRanks::finish() {
                               "ranks",
                               late, limit_s)};
       error.peer = late;
-      return fail(state_->annotate(std::move(error)));
+      error = state_->annotate(std::move(error));
+      state_->rendezvous.fail_all(error);  // this rank will not come to the end of the scratch
+      return fail(std::move(error));
     }
     state_->proxy.wake();
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
