@@ -194,6 +194,7 @@ Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Wi
   if (!memory) return fail(std::move(memory).error());
   const WindowReach reach = WindowState::of(window).reach;
   CCL_TRY(made->scratch, Window::create(comm, *memory, reach));
+  WindowState::hold_no_buffers(*made->scratch);
   made->window = window;
   team.rank = state.identity.rank();
   team.ranks = state.identity.ranks();
