@@ -70,6 +70,7 @@ class FarRanks::Task final : public ProxyTask {
     if (gpu_) {
       const Gpu::Current current{*gpu_};
       CCL_TRY(pinned_, Pinned::take(gpu_->driver(), bytes));
+      CCL_TRY(staging_, Pinned::take(gpu_->driver(), std::size_t(FarQueue::payload_bytes)));
       memory_ = static_cast<char*>(pinned_.at());
       return {};
     }
@@ -184,28 +185,31 @@ class FarRanks::Task final : public ProxyTask {
         open = window_mapping(state_, left_window_, state_.identity.rank());
         if (!open.holds) return true;
       }
-      if (gpu_) return copied(gpu_->put(target_.window + offset, payload, std::size_t(bytes)));
+      if (gpu_) return put(target_.window + offset, payload, std::size_t(bytes));
       std::memcpy(target_.window + offset, payload, std::size_t(bytes));
       return true;
     }
     if (header.kind == FarHeader::to_scratch && fits(bytes, target_.scratch_bytes) &&
         offset % 16 == 0 && bytes % 16 == 0) {
-      if (gpu_) return copied(gpu_->put(target_.scratch + offset, payload, std::size_t(bytes)));
+      if (gpu_) return put(target_.scratch + offset, payload, std::size_t(bytes));
       store_lines(target_.scratch + offset, payload, bytes);
       return true;
     }
     if (header.kind == FarHeader::set_word && fits(sizeof(Word), target_.scratch_bytes) &&
         offset % Index{sizeof(Word)} == 0) {
       char* const at = target_.scratch + offset;
-      if (gpu_) return copied(gpu_->put(at, &header.value, sizeof(Word)));
+      if (gpu_) return put(at, &header.value, sizeof(Word));
       HostMemory::store_release(reinterpret_cast<Word*>(at), header.value);
       return true;
     }
     if (header.kind == FarHeader::end) return peer.has_ended = true;
     return wrong(peer.rank, "it sent a message that no memory of this rank holds");
   }
-  /// Fails the communicator if a copy into the GPU's memory has failed.
-  bool copied(Result<void> done) {
+  /// Copies into the GPU's memory; fails the communicator if that fails. Allocates nothing, which
+  /// could wait for the kernel that waits for this message.
+  bool put(char* to, const void* from, std::size_t bytes) {
+    std::memcpy(staging_.at(), from, bytes);
+    Result<void> done = gpu_->put_pinned(to, staging_.at(), bytes);
     if (!done) state_.status.set(state_.annotate(std::move(done).error()));
     return done.has_value();
   }
@@ -233,8 +237,8 @@ class FarRanks::Task final : public ProxyTask {
   Word head_ = 0;  // turns of the queue that are done
   std::atomic<bool> closed_{false};
   bool finishing_ = false;
-  Word left_window_ = 0;  // number of a window that the handle keeps no longer; 0: it does
-  Pinned pinned_;
+  Word left_window_ = 0;     // number of a window that the handle keeps no longer; 0: it does
+  Pinned pinned_, staging_;  // the queue; a message on its way into the GPU
   std::vector<Packet> host_;
   char* memory_ = nullptr;
 };

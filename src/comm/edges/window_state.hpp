@@ -37,7 +37,7 @@ struct WindowState : std::enable_shared_from_this<WindowState> {
   std::byte* base = nullptr;
   Index bytes = 0;
   WindowReach reach = WindowReach::all;
-  bool counted = false;  // among the open windows of `Observers`
+  bool counted = false;        // among the open windows of `Observers`
   std::vector<std::byte*> at;  // address of each rank's memory in this process
   struct Holds {
     std::vector<GpuBlock> gpu;
