@@ -3,11 +3,13 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
+#include <ccl/checked.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/simulate.hpp>
 #include <ccl/topo/xml.hpp>
+#include <ccl/traced.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -453,6 +455,14 @@ TEST_CASE("simulate: every composition by name, and what it says") {
     CHECK(json["links"].size() == report->links.size());
     CHECK(report->text().find("hottest link") != std::string::npos);
   }
+}
+
+TEST_CASE("simulate: algorithms with checks or times cost what the plain ones do") {
+  const Cluster cluster = machines(1);
+  const auto plain = run<AllReduce, Ring, LL>(cluster, 1 << 20);
+  CHECK(run<AllReduce, Traced<Ring>, LL>(cluster, 1 << 20).us == plain.us);
+  CHECK(run<AllReduce, Checked<Ring>, LL>(cluster, 1 << 20).us == plain.us);
+  CHECK(plain.steps > 0);
 }
 
 TEST_CASE("simulate: what cannot be simulated is a typed error") {

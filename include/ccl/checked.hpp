@@ -41,27 +41,21 @@ inline constexpr auto checked_name = [] {
   return all;
 }();
 
-/// Part of `Checked` that runs with the wires of a launch.
-template <class Algo, bool nans, bool calls>
-struct CheckedRun {
-  template <class Op, LaneGroup Group, class Proto, class R, int Align, bool Proxied>
-  CCL_HD static void run(Op op,
-                         WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>& context) {
-    using Context = WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>;
-    if constexpr (calls && !wires_by_root<Op, Algo>) {  // a call may connect those
-      if (!same_calls<Op, Group, Proto, R, Align, Proxied>(context.group(), context.work(),
-                                                           context.channel())) {
-        return;
-      }
-    }
-    if constexpr (nans && reduces<R> && can_be_nan<typename R::Type>()) {
-      NanCheckedContext<Context, Group, WireWork<R>> checked{context};
-      Algo::run(op, checked);
-    } else {
-      Algo::run(op, context);
-    }
+/// Runs the steps of `Algo` with checks.
+template <class Algo, bool nans, bool calls, class Op, class Context>
+CCL_HD void run_checked(Op op, Context& context) {
+  using Work = cuda::std::remove_cvref_t<decltype(context.work())>;
+  using R = cuda::std::remove_cvref_t<decltype(Work::reduction)>;
+  if constexpr (calls && !wires_by_root<Op, Algo>) {  // a call may connect those
+    if (!same_calls(context)) return;
   }
-};
+  if constexpr (nans && reduces<R> && can_be_nan<typename R::Type>()) {
+    NanCheckedContext<Context> checked{context};
+    Algo::run(op, checked);
+  } else {
+    Algo::run(op, context);
+  }
+}
 template <class Check, class... Checks>
 inline constexpr bool lists_check = sizeof...(Checks) == 0 || (std::same_as<Check, Checks> || ...);
 }  // namespace detail
@@ -90,9 +84,8 @@ struct Checked : Algo {
 
   template <class Op, class Context>
   CCL_HD static constexpr void run(Op op, Context& context) {
-    using Run = detail::CheckedRun<Algo, checks_nans, checks_calls>;
-    if constexpr (requires { Run::run(op, context); }) {
-      Run::run(op, context);
+    if constexpr (detail::has_lanes<Context>) {
+      detail::run_checked<Algo, checks_nans, checks_calls>(op, context);
     } else {
       Algo::run(op, context);
     }

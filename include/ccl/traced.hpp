@@ -21,23 +21,19 @@ inline constexpr auto traced_name = [] {
   return all;
 }();
 
-/// Part of `Traced` that runs in kernels, with the wires of a launch.
-template <class Algo>
-struct TracedRun {
-  template <class Op, LaneGroup Group, class Proto, class R, int Align, bool Proxied>
-  CCL_HD static void run(Op op,
-                         WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>& context) {
-    using Context = WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>;
-    const AbortWatch& watch = context.work().watch;
-    PhaseLog* const log = context.group().rank() == 0 ? watch.phases : nullptr;
-    PhaseNotes<typename Group::Memory> notes{PhaseLog::place(log, watch.ticket, context.channel())};
-    notes.begin(watch.ticket);
-    TracedContext<Context, Group> traced{context, notes};
-    Algo::run(op, traced);
-    notes.write();
-    notes.end();
-  }
-};
+/// Runs the steps of `Algo` in a kernel, with notes.
+template <class Algo, class Op, class Context>
+CCL_HD void run_traced(Op op, const Context& context) {
+  using Notes = PhaseNotes<typename decltype(context.group())::Memory>;
+  const AbortWatch& watch = context.work().watch;
+  PhaseLog* const log = context.group().rank() == 0 ? watch.phases : nullptr;
+  Notes notes{PhaseLog::place(log, watch.ticket, context.channel())};
+  notes.begin(watch.ticket);
+  TracedContext<Context, Notes> traced{context, notes};
+  Algo::run(op, traced);
+  notes.write();
+  notes.end();
+}
 }  // namespace detail
 
 /// Algorithm over wires whose lanes note when their phases begin: the launch, the end of the launch
@@ -48,7 +44,7 @@ struct TracedRun {
 ///
 /// Kernels of compositions without it have no code for times. CPU ranks run the lanes of `Algo`,
 /// which note times in any composition over wires with CCL_TRACE_PHASES=1. All ranks must compose
-/// the same.
+/// the same. `Traced` and `Checked` may hold each other.
 template <class Algo>
 struct Traced : Algo {
   static_assert(
@@ -61,9 +57,8 @@ struct Traced : Algo {
 
   template <class Op, class Context>
   CCL_HD static constexpr void run(Op op, Context& context) {
-    using Run = detail::TracedRun<Algo>;
-    if constexpr (requires { Run::run(op, context); }) {
-      Run::run(op, context);
+    if constexpr (detail::has_lanes<Context>) {
+      detail::run_traced<Algo>(op, context);
     } else {
       Algo::run(op, context);
     }

@@ -42,8 +42,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   FailureWatch failure_watch{*this};
   LevelCache levels;
   Creation creation;
-  // Memory that kernels of peers may use after this rank has dropped its handle. Guarded by the
-  // lock of the windows.
+  // Memory and wires that kernels of peers may use after this rank has dropped its handle. Guarded
+  // by the lock of the windows.
   std::vector<std::shared_ptr<void>> kept_for_peers{};
 
   /// Adds the rank and the host of this communicator to `error`.

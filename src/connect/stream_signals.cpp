@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <new>
 
 #include "base/thread.hpp"
@@ -46,7 +47,8 @@ struct StreamSignals::Board {
   Line moved;
   Line expected;  // value of the flags that it waits for
   Line call;      // number of the call that waits, or 0
-  /// Last call that another composition ran on the writer. Written by its host thread.
+  /// Last call that another composition ran on the writer. Written by its stream, which may be
+  /// calls behind its host thread.
   Line outside[CopySync::max_ranks];
 };
 
@@ -58,6 +60,12 @@ CUdeviceptr StreamSignals::flag(int owner, int kind, int writer) const {
   const std::size_t line = std::size_t(kind * CopySync::max_ranks + writer);
   return reinterpret_cast<CUdeviceptr>(pins_[std::size_t(owner)].on_device() +
                                        line * sizeof(Board::Line));
+}
+
+CUdeviceptr StreamSignals::outside(int owner, int writer) const {
+  return reinterpret_cast<CUdeviceptr>(pins_[std::size_t(owner)].on_device() +
+                                       offsetof(Board, outside) +
+                                       std::size_t(writer) * sizeof(Board::Line));
 }
 
 Result<std::unique_ptr<StreamSignals>> StreamSignals::open(CommState& state, int composition,
@@ -117,14 +125,12 @@ Result<void> StreamSignals::sync(const CopySync& what, CUstream stream) const {
     const auto offset = reinterpret_cast<const std::byte*>(&line) - begin;
     return reinterpret_cast<CUdeviceptr>(pins_[std::size_t(rank_)].on_device() + offset);
   };
-  for (int p = 0; p < ranks_; ++p) {
-    if ((what.outside >> p & 1) == 0) continue;
-    auto* const theirs = reinterpret_cast<Board*>(boards_[std::size_t(p)].base());
-    theirs->outside[rank_].word.store(what.call, std::memory_order_release);
-  }
   // A peer whose buffer has another place sets another value, for which no stream waits.
   const Word value = what.place != 0 ? what.place : 1;
   std::vector<Op> ops;
+  for (int p = 0; p < ranks_; ++p) {
+    if ((what.outside >> p & 1) != 0) ops.push_back(write(outside(p, rank_), what.call));
+  }
   for (int kind = 0; kind < CopySync::kinds; ++kind) {
     for (int p = 0; p < ranks_; ++p) {
       if ((what.post[kind] >> p & 1) != 0) ops.push_back(write(flag(p, kind, rank_), value));

@@ -44,6 +44,7 @@ class StreamSignals {
   explicit StreamSignals(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
   Board& mine() const;
   CUdeviceptr flag(int owner, int kind, int writer) const;
+  CUdeviceptr outside(int owner, int writer) const;
   /// Peer that does not set the value that this rank's stream waits for.
   struct OtherPlace {
     int peer = -1;

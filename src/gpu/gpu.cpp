@@ -81,6 +81,10 @@ Result<void> Gpu::get(void* to, const void* from, std::size_t bytes) const {
   }
   return {};
 }
+Result<void> Gpu::put_pinned(void* to, const void* pinned, std::size_t bytes) const {
+  const Current current{*this};
+  return copies_->copy(to, pinned, bytes);
+}
 Result<void> Gpu::clear(void* at, std::size_t bytes) const {
   const Current current{*this};
   return copies_->clear(at, bytes);

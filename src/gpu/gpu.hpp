@@ -56,6 +56,9 @@ class Gpu {
   /// waiting copies. The GPU's side is memory that its context maps.
   Result<void> put(void* to, const void* from, std::size_t bytes) const;
   Result<void> get(void* to, const void* from, std::size_t bytes) const;
+  /// Copies from pinned memory of the caller. Unlike `put` it allocates nothing, so it may run
+  /// while kernels wait for the data.
+  Result<void> put_pinned(void* to, const void* pinned, std::size_t bytes) const;
   Result<void> clear(void* at, std::size_t bytes) const;
 
  private:

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -137,6 +138,55 @@ Answer wait_for_nobody(const Communicator& comm) {
   }
 }
 
+/// Rank 1 does not close its handle.
+Answer close_alone(const Communicator& comm) {
+  CCL_TRY(const Made made, Made::create(comm, 64, {.signals = 1}));
+  Result<void> status;
+  if (comm.rank() == 0) {
+    status = made.device.close();
+  } else if (!wait_until([&] { return !(status = comm.status()); }, 20)) {
+    return fail(wrong("no failure"));
+  }
+  if (status) return fail(wrong("closed alone"));
+  return fmt::format("{} of rank {}", name(status.error().code), status.error().peer);
+}
+
+/// Rank 0 sends more than the queue holds, and drops its handle at once. Then rank 1 puts to it, to
+/// a window that is open or closed there.
+Answer put_to_dropped(const Communicator& comm, bool open) {
+  constexpr Word signals = 200, value = 4711;
+  CCL_TRY(const auto memory, SharedMemory::allocate(comm, 64));
+  CCL_TRY(auto window, Window::create(comm, memory, WindowReach::near));
+  std::optional<DeviceComm> device;
+  {
+    CCL_TRY(auto made, DeviceComm::create(comm, window, {.signals = 1}));
+    device.emplace(std::move(made));
+  }
+  std::optional<Window> kept{std::move(window)};
+  if (comm.rank() == 0) {
+    TeamSession session{Solo{}, device->network_team(), 0, 1};
+    for (Word n = 1; n <= signals; ++n) session.signal(1, 0, n);
+    if (!open) kept.reset();
+    device.reset();
+  }
+  CCL_CHECK(comm.barrier());
+  const auto* const word = reinterpret_cast<const Word*>(memory.data());
+  if (comm.rank() == 1) {
+    TeamSession session{Solo{}, device->network_team(), 0, 1};
+    if (!session.wait(0, 0, signals)) return fail(wrong("the last signal did not come"));
+    for (int n = 0; n < 100; ++n) session.put_signal(0, 0, &value, 1, 0, Word(unsigned(n)) + 1);
+  } else if (open) {
+    const auto came = [&] { return detail::HostMemory::load_acquire(word) == value; };
+    if (!wait_until(came, 20)) return fail(wrong("the put did not come"));
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    if (*word != 0) return fail(wrong("a put to a closed window"));
+  }
+  CCL_CHECK(comm.barrier());
+  CCL_CHECK(comm.status());
+  return "well";
+}
+
 }  // namespace
 
 TEST_CASE("random programs of kernels are right on one, two and three hosts") {
@@ -166,6 +216,21 @@ TEST_CASE("a rank of another host that does not come is named at the deadline") 
   const auto prepare = [](int r) { on_host(r == 0 ? "a" : "b"); };
   CHECK(said(2, run(2, prepare, wait_for_nobody, false, -1, 0.5)) ==
         std::vector<std::string>{"timed_out of rank 1", "timed_out"});
+}
+
+TEST_CASE("a rank of another host that does not close is named on all ranks at the deadline") {
+  const auto prepare = [](int r) { on_host(r == 0 ? "a" : "b"); };
+  CHECK(said(2, run(2, prepare, close_alone, false, -1, 0.5)) == all(2, "timed_out of rank 1"));
+}
+
+TEST_CASE("a rank that drops its handle without a close still sends and takes messages") {
+  const auto prepare = [](int r) { on_host(r == 0 ? "a" : "b"); };
+  for (const bool open : {true, false}) {
+    INFO("open: " << open);
+    CHECK(said(2, run(2, prepare, [open](const Communicator& comm) {
+                 return put_to_dropped(comm, open);
+               })) == all(2, "well"));
+  }
 }
 
 TEST_CASE("windows of ranks of several hosts say what they map") {

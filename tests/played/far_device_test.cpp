@@ -5,9 +5,12 @@
 #include <ccl/collective.cuh>
 #include <ccl/device.cuh>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
+#include "comm/state.hpp"
+#include "gpu/pinned.hpp"
 #include "support/device_programs.hpp"
 #include "support/environment.hpp"
 #include "support/played/calls.hpp"
@@ -71,7 +74,58 @@ std::string run_rank(const played::Rank& rank, int far) {
   return played::failure_of(device->close());
 }
 
+std::atomic<int> pages{0};  // allocations of pinned memory
+
+/// Counts allocations of pinned memory.
+void count_pages(int devices) {
+  detail::CudaDriver driver = **detail::cuda_driver();
+  static auto* const allocate = driver.mem_host_alloc;
+  driver.mem_host_alloc = [](void** at, std::size_t bytes, unsigned flags) {
+    ++pages;
+    return allocate(at, bytes, flags);
+  };
+  detail::use_cuda_driver(driver, devices);
+}
+
+/// Programs of a rank after which no pinned memory has been allocated, though none is spare.
+std::string run_without_pages(const played::Rank& rank) {
+  constexpr std::size_t page = 16 << 10;
+  const auto memory = SharedMemory::allocate(rank.comm, Program::window_bytes(rank.ranks, blocks));
+  const auto window = Window::create(rank.comm, *memory, WindowReach::near);
+  const auto device = DeviceComm::create(rank.comm, *window, Program::needs(rank.ranks, blocks));
+  if (!device) return device.error().message();
+  std::vector<ProgramMemory> shared(blocks);
+  Word wrong = 0;
+  std::vector<detail::Pinned> held;
+  {
+    const auto& gpu = *detail::Access::state(rank.comm)->device.gpu;
+    const detail::Gpu::Current current{gpu};
+    for (const int before = pages; pages == before;) {
+      held.push_back(*detail::Pinned::take(gpu.driver(), page));
+    }
+  }
+  if (!rank.comm.barrier()) return "no barrier";
+  const int before = pages;
+  if (!rank.comm.barrier()) return "no barrier";
+  for (Word n = 0; n < launches; ++n) {
+    (void)detail::CudaExecutor::launch_kernel(run_program, {blocks, lanes}, nullptr, rank.stream,
+                                              device->network_team(), shared.data(), n, &wrong);
+  }
+  rank.synchronize();
+  if (const auto closed = device->close(); !closed) return closed.error().message();
+  if (wrong != 0) return "wrong results";
+  return pages == before ? "" : std::to_string(pages - before) + " pages";
+}
+
 }  // namespace
+
+TEST_CASE("messages go into the memory of a GPU without an allocation") {
+  const Environment no_domain{"CCL_MNNVL_ENABLE", "0"};
+  played::install(2, 4);
+  count_pages(2);
+  auto comms = played::create_ranks(2, 1);
+  played::on_each(comms, run_without_pages);
+}
 
 TEST_CASE("random programs of kernels are right on GPUs of one host and of several") {
   const Environment no_domain{"CCL_MNNVL_ENABLE", "0"};

@@ -3,13 +3,16 @@
 // Kernels come before other headers of ccl.
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
+#include <ccl/checked.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/traced.hpp>
 #include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "support/played/calls.hpp"
 
@@ -27,8 +30,7 @@ template <class Algo, class Proto>
 void check_phases(int ranks, Index count, int calls) {
   auto comms = played::create_ranks(ranks);
   played::on_each(comms, [&](const played::Rank& rank) -> std::string {
-    const auto sums =
-        Collective<AllReduce, Traced<Algo>, Proto, P2pTransport>::create(rank.comm, small);
+    const auto sums = Collective<AllReduce, Algo, Proto, P2pTransport>::create(rank.comm, small);
     if (!sums) return sums.error().message();
     if (auto wrong = played::all_reduce(rank, *sums, count, calls); !wrong.empty()) return wrong;
     const FlightRecord record = rank.comm.flight_record();
@@ -51,6 +53,25 @@ void check_phases(int ranks, Index count, int calls) {
 
 TEMPLATE_TEST_CASE("kernels of traced compositions note their phases", "", Simple, LL, LL128) {
   played::install(5, multiprocessors);
-  check_phases<Ring, TestType>(2, 20'000, 3);
-  check_phases<Tree, TestType>(5, 1000, 3);
+  check_phases<Traced<Ring>, TestType>(2, 20'000, 3);
+  check_phases<Traced<Tree>, TestType>(5, 1000, 3);
+}
+
+TEMPLATE_TEST_CASE("traced and checked hold each other, and both do their work", "",
+                   Traced<Checked<Ring>>, Checked<Traced<Ring>>) {
+  played::install(2, multiprocessors);
+  check_phases<TestType, LL>(2, 1000, 3);
+  auto comms = played::create_ranks(2);
+  played::on_each(comms, [](const played::Rank& rank) -> std::string {
+    const auto sums = Collective<AllReduce, TestType, LL, P2pTransport>::create(rank.comm, small);
+    if (!sums) return sums.error().message();
+    std::vector<float> in(1000, 1), out(1000);
+    if (rank.rank == 1) in[700] = std::numeric_limits<float>::quiet_NaN();
+    const auto done = (*sums)(in.data(), out.data(), 1000, Sum{}, rank.stream);
+    if (!done) return done.error().message();
+    Result<void> status;
+    if (!wait_until([&] { return !(status = rank.comm.status()); }, 20)) return "no failure";
+    rank.synchronize();
+    return status.error().code == Errc::not_a_number ? "" : status.error().message();
+  });
 }

@@ -270,3 +270,33 @@ TEST_CASE("streams that wait for words find other places, too") {
   check_names(gather_apart<DirectOr<ZeroSmCopies>>({first, plain, behind}, {first, plain}),
               "in no window", "at offset 0 of window");
 }
+
+TEST_CASE("streams that wait find a rank whose buffers are in no window and whose host is ahead") {
+  played::install(2, 4);
+  install_stream_words(2);
+  const Table table{2, "ZeroSmCopies/Simple"};
+  const test::Environment measured{"CCL_TUNE_FILE", table.path()};
+  const test::Environment limit{"CCL_TIMEOUT", "20"};
+  auto comms = played::create_ranks(2);
+  std::atomic<bool> queued{false};
+  const auto problems = played::problems_on(comms, [&](const played::Rank& rank) -> std::string {
+    const auto made = DirectOr<ZeroSmCopies>::create(rank.comm);
+    if (!made) return made.error().message();
+    Places memory{rank};
+    if (auto wrong = gather(*made, memory, first); !wrong.empty()) return wrong;
+    const std::vector<float> in(std::size_t(count), 1);
+    if (rank.rank == 1) {
+      for (int call = 0; call < 3; ++call) {
+        if (!(*made)(in.data(), memory.at(plain), count, rank.stream)) break;
+      }
+      queued = true;
+    } else {
+      (void)wait_until([&] { return queued.load(); }, 0.5);  // not, if a call waits for the stream
+      (void)(*made)(in.data(), memory.at(first), count, rank.stream);
+    }
+    rank.synchronize();
+    const auto status = rank.comm.status();
+    return status ? "no error" : status.error().message();
+  });
+  check_names(problems, "in no window", "at offset 0 of window");
+}

@@ -17,9 +17,10 @@ struct DeviceCommState;
 /// not shared with the communicator's own calls, and does not count against its budget.
 ///
 /// It must outlive this rank's kernels and graphs that use its team. Kernels of peers may still
-/// write to the memory of a rank that drops its last handle without `close`, so that memory stays
-/// until the rank's communicator ends. The communicator's failure, `abort`
-/// and deadline end the waits of these kernels, too.
+/// write to the memory of a rank that drops its last handle without `close`, so that memory and the
+/// wires to ranks of other hosts stay until the rank's communicator ends. Puts of those ranks to a
+/// window that is closed by then are dropped. The communicator's failure, `abort` and deadline end
+/// the waits of these kernels, too.
 ///
 /// Kernels that wait for each other must run at the same time on all ranks:
 /// - The blocks of a launch are resident at once; see `check_launch` of <ccl/device.cuh>.

@@ -30,14 +30,18 @@ struct DeviceCommState {
   ~DeviceCommState() { keep_for_peers(); }
   DeviceCommState(const DeviceCommState&) = delete;
   DeviceCommState& operator=(const DeviceCommState&) = delete;
-  /// Without a `close`, kernels of peers may still write to this rank's memory. It stays as long as
+  /// Without a `close`, kernels of peers may still write to this rank's memory, and messages
+  /// between this rank and far ones may be on their way. The memory and the wires stay as long as
   /// the communicator of this rank.
   void keep_for_peers() {
     if (!scratch) return;
     CommState& state = *Access::state(comm);
+    if (far && window) far->leave_window(WindowState::of(*window).number);
     const auto lock = state.observers.lock_windows();
     if (auto holds = WindowState::of(*scratch).holds) {
-      state.kept_for_peers.push_back(std::move(holds));
+      using Kept = std::pair<std::shared_ptr<WindowState::Holds>, std::unique_ptr<FarRanks>>;
+      state.kept_for_peers.push_back(  // the second, whose target is the first, ends before it
+          std::make_shared<Kept>(std::move(holds), std::move(far)));
     }
   }
 
@@ -191,6 +195,7 @@ Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Wi
   if (!memory) return fail(std::move(memory).error());
   const WindowReach reach = WindowState::of(window).reach;
   CCL_TRY(made->scratch, Window::create(comm, *memory, reach));
+  WindowState::hold_no_buffers(*made->scratch);
   made->window = window;
   team.rank = state.identity.rank();
   team.ranks = state.identity.ranks();

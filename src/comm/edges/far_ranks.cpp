@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "comm/edges/edge_handshake.hpp"
+#include "comm/edges/window_state.hpp"
 #include "comm/rank_results.hpp"
 
 namespace ccl::detail {
@@ -69,6 +70,7 @@ class FarRanks::Task final : public ProxyTask {
     if (gpu_) {
       const Gpu::Current current{*gpu_};
       CCL_TRY(pinned_, Pinned::take(gpu_->driver(), bytes));
+      CCL_TRY(staging_, Pinned::take(gpu_->driver(), std::size_t(FarQueue::payload_bytes)));
       memory_ = static_cast<char*>(pinned_.at());
       return {};
     }
@@ -86,6 +88,10 @@ class FarRanks::Task final : public ProxyTask {
   void close() {
     const std::lock_guard lock{mutex_};
     closed_ = true;
+  }
+  void leave_window(Word number) {
+    const std::lock_guard lock{mutex_};
+    left_window_ = number;
   }
   /// Asks for `end` messages behind all others.
   void finish() {
@@ -174,28 +180,36 @@ class FarRanks::Task final : public ProxyTask {
       return size >= 0 && size <= FarQueue::payload_bytes && offset >= 0 && offset <= all - size;
     };
     if (header.kind == FarHeader::to_window && fits(bytes, target_.window_bytes)) {
-      if (gpu_) return copied(gpu_->put(target_.window + offset, payload, std::size_t(bytes)));
+      WindowMapping open;  // kept for the copy
+      if (left_window_ != 0) {
+        open = window_mapping(state_, left_window_, state_.identity.rank());
+        if (!open.holds) return true;
+      }
+      if (gpu_) return put(target_.window + offset, payload, std::size_t(bytes));
       std::memcpy(target_.window + offset, payload, std::size_t(bytes));
       return true;
     }
     if (header.kind == FarHeader::to_scratch && fits(bytes, target_.scratch_bytes) &&
         offset % 16 == 0 && bytes % 16 == 0) {
-      if (gpu_) return copied(gpu_->put(target_.scratch + offset, payload, std::size_t(bytes)));
+      if (gpu_) return put(target_.scratch + offset, payload, std::size_t(bytes));
       store_lines(target_.scratch + offset, payload, bytes);
       return true;
     }
     if (header.kind == FarHeader::set_word && fits(sizeof(Word), target_.scratch_bytes) &&
         offset % Index{sizeof(Word)} == 0) {
       char* const at = target_.scratch + offset;
-      if (gpu_) return copied(gpu_->put(at, &header.value, sizeof(Word)));
+      if (gpu_) return put(at, &header.value, sizeof(Word));
       HostMemory::store_release(reinterpret_cast<Word*>(at), header.value);
       return true;
     }
     if (header.kind == FarHeader::end) return peer.has_ended = true;
     return wrong(peer.rank, "it sent a message that no memory of this rank holds");
   }
-  /// Fails the communicator if a copy into the GPU's memory has failed.
-  bool copied(Result<void> done) {
+  /// Copies into the GPU's memory; fails the communicator if that fails. Allocates nothing, which
+  /// could wait for the kernel that waits for this message.
+  bool put(char* to, const void* from, std::size_t bytes) {
+    std::memcpy(staging_.at(), from, bytes);
+    Result<void> done = gpu_->put_pinned(to, staging_.at(), bytes);
     if (!done) state_.status.set(state_.annotate(std::move(done).error()));
     return done.has_value();
   }
@@ -223,7 +237,8 @@ class FarRanks::Task final : public ProxyTask {
   Word head_ = 0;  // turns of the queue that are done
   std::atomic<bool> closed_{false};
   bool finishing_ = false;
-  Pinned pinned_;
+  Word left_window_ = 0;     // number of a window that the handle keeps no longer; 0: it does
+  Pinned pinned_, staging_;  // the queue; a message on its way into the GPU
   std::vector<Packet> host_;
   char* memory_ = nullptr;
 };
@@ -294,6 +309,10 @@ FarRanks::~FarRanks() {
   if (task_) task_->close();  // before the wires end
 }
 
+void FarRanks::leave_window(Word number) {
+  if (task_) task_->leave_window(number);
+}
+
 FarQueue FarRanks::queue() const {
   return task_ ? task_->queue() : FarQueue{};
 }
@@ -312,7 +331,9 @@ Result<void> FarRanks::finish() {
                               "ranks",
                               late, limit_s)};
       error.peer = late;
-      return fail(state_->annotate(std::move(error)));
+      error = state_->annotate(std::move(error));
+      state_->rendezvous.fail_all(error);  // this rank will not come to the end of the scratch
+      return fail(std::move(error));
     }
     state_->proxy.wake();
     std::this_thread::sleep_for(std::chrono::milliseconds{1});

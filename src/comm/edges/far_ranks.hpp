@@ -35,6 +35,9 @@ class FarRanks {
   FarRanks(const FarRanks&) = delete;
   FarRanks& operator=(const FarRanks&) = delete;
 
+  /// Drops messages to the window from now on unless that window is open: the program may have
+  /// freed it. Any other message is still delivered, and the queue is still sent.
+  void leave_window(Word number);
   FarQueue queue() const;
   /// Returns when all messages of the kernels of all ranks are delivered. The kernels must have
   /// ended, and all ranks call it.

@@ -280,7 +280,8 @@ Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::
     return fail(state.annotate(std::move(done).error()));
   }
   state.observers.add(made.get());
-  state.observers.count_open_windows(1);
+  made->counted = std::ranges::find(made->at, nullptr) == made->at.end();
+  if (made->counted) state.observers.count_open_windows(1);
   return made;
 }
 
@@ -402,7 +403,7 @@ Result<void> Window::close() const {
           closed.data(), Index{sizeof(Word)}, state.limits.timeout_s,
           {"the end of", detail::window_name})));
     }
-    if (was_open) state.observers.count_open_windows(-1);
+    if (was_open && state_->counted) state.observers.count_open_windows(-1);
     return {};
   });
 }

@@ -16,6 +16,13 @@ const WindowState& WindowState::of(const Window& window) {
   return *window.state_;
 }
 
+void WindowState::hold_no_buffers(const Window& window) {
+  WindowState& state = *window.state_;
+  if (std::exchange(state.counted, false)) {
+    Access::state(state.comm)->observers.count_open_windows(-1);
+  }
+}
+
 bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {
   return bytes > 0 && window_around(*Access::state(comm), data, bytes).base != nullptr;
 }

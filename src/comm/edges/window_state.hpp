@@ -26,6 +26,9 @@ struct WindowState : std::enable_shared_from_this<WindowState> {
   explicit WindowState(Communicator of) : comm{std::move(of)} {}
   ~WindowState();
   static const WindowState& of(const Window& window);
+  /// Says that no call of the communicator has a buffer in this window, which `Observers` then does
+  /// not count. All ranks call it.
+  static void hold_no_buffers(const Window& window);
   WindowState(const WindowState&) = delete;
   WindowState& operator=(const WindowState&) = delete;
 
@@ -34,6 +37,7 @@ struct WindowState : std::enable_shared_from_this<WindowState> {
   std::byte* base = nullptr;
   Index bytes = 0;
   WindowReach reach = WindowReach::all;
+  bool counted = false;        // among the open windows of `Observers`
   std::vector<std::byte*> at;  // address of each rank's memory in this process
   struct Holds {
     std::vector<GpuBlock> gpu;

@@ -56,8 +56,9 @@ class Observers {
   /// The lock must be held while `windows` or the mappings of a window are in use.
   std::unique_lock<std::mutex> lock_windows() { return std::unique_lock{windows_mutex_}; }
   const std::vector<WindowState*>& windows() const { return windows_; }
-  /// Number of windows that all ranks have created and not all have closed. A rank that drops its
-  /// handle still counts the window, so all ranks have the same number.
+  /// Number of windows that all ranks have created and not all have closed, and that may hold
+  /// receive buffers: they reach all ranks, and the program made them. A rank that drops its handle
+  /// still counts the window, so all ranks have the same number.
   int open_windows() const { return open_windows_.load(std::memory_order_relaxed); }
   void count_open_windows(int more) { open_windows_.fetch_add(more, std::memory_order_relaxed); }
 

@@ -242,10 +242,17 @@ TEST_CASE("turns of several blocks come to the proxy whole and in order, over ma
 TEST_CASE("a turn that does not come ends at the deadline and names the rank") {
   World& w = world();
   w.drained = w.stop = 0;
+  std::memset(w.slots, 0, sizeof w.slots);
   w.taken = FarQueue::slot_count;  // all slots are taken, and no proxy drains them
   w.failure = {};
   Word mine = 0;
   const detail::AbortWatch watch{&w.stop, &w.failure, 20'000'000, nullptr, 0};
   CHECK(detail::take_turn(detail::SoloLane{}, w.queue(), &w.taken, &mine, 5, watch) == nullptr);
-  CHECK(w.failure.peer == 6);
+  CHECK(w.failure.peer == 6);  // the block of the oldest turn has not said to whom it goes
+  w.failure = {};
+  FarHeader* const oldest = w.queue().slot(0);
+  oldest->peer = 3;
+  oldest->number = 1;
+  CHECK(detail::take_turn(detail::SoloLane{}, w.queue(), &w.taken, &mine, 5, watch) == nullptr);
+  CHECK(w.failure.peer == 4);
 }

@@ -35,8 +35,18 @@ struct FarQueue {
   }
 };
 
+/// Returns the rank to which the oldest turn goes, which keeps the later ones, or -1 if its block
+/// has not given it.
+template <class Memory>
+CCL_HD int oldest_peer(const FarQueue& queue, Word drained) {
+  const FarHeader* const oldest = queue.slot(drained);
+  if (Memory::load_acquire(&oldest->number) != drained + 1) return -1;
+  return int(Memory::load_relaxed(&oldest->peer));
+}
+
 /// Takes the next turn for a group, whose lanes read it in `mine`. `taken` counts the turns of this
 /// rank. Waits for the proxy to drain the slot; returns null on all lanes if the wait has failed.
+/// The deadline is that of one wait in which no turn is drained, and names the rank of the oldest.
 template <LaneGroup Group>
 CCL_HD_APART FarHeader* take_turn(const Group& group, const FarQueue& queue, Word* taken,
                                   Word* mine, int peer, const AbortWatch& watch) {
@@ -46,9 +56,11 @@ CCL_HD_APART FarHeader* take_turn(const Group& group, const FarQueue& queue, Wor
   if (group.rank() == 0) {
     SpinWait<Memory> spin_wait{watch};
     Word turn = Memory::fetch_add(taken, 1);
-    while (turn != none &&
-           Index(Memory::load_acquire(queue.drained) + Word(queue.slot_count) - 1 - turn) < 0) {
-      if (spin_wait.ends(peer, turn)) turn = none;
+    Word done = Memory::load_acquire(queue.drained), seen = none;
+    for (int late = -1; turn != none && Index(done + Word(queue.slot_count) - 1 - turn) < 0;) {
+      if (late < 0 || done != seen) late = oldest_peer<Memory>(queue, seen = done);
+      if (spin_wait.ends(late < 0 ? peer : late, done)) turn = none;
+      done = Memory::load_acquire(queue.drained);
     }
     Memory::store_relaxed(mine, turn);
   }

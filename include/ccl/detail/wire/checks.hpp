@@ -5,6 +5,7 @@
 #include <ccl/element/element.hpp>
 
 #include <cuda/std/type_traits>
+#include <cuda/std/utility>
 
 namespace ccl::detail {
 
@@ -120,11 +121,13 @@ class NanCheckedPrims {
 };
 
 /// Context of an algorithm whose reductions look for NaN.
-template <class Inner, LaneGroup Group, class Work>
+template <class Inner>
 class NanCheckedContext : public Inner {
+  using Group = decltype(cuda::std::declval<Inner>().group());
+  using Work = cuda::std::remove_cvref_t<decltype(cuda::std::declval<Inner>().work())>;
+
  public:
-  explicit CCL_HD NanCheckedContext(const Inner& inner)
-      : Inner{inner.group(), inner.work(), inner.channel()} {}
+  explicit CCL_HD NanCheckedContext(const Inner& inner) : Inner{inner} {}
   template <int In, int Out>
   CCL_HD auto prims(const Peers<In>& ins, const Peers<Out>& outs) const {
     using Steps = decltype(Inner::template prims<In, Out>(ins, outs));
@@ -135,6 +138,8 @@ class NanCheckedContext : public Inner {
  private:
   mutable bool stopped_ = false;
 };
+template <class Inner>
+inline constexpr bool has_lanes<NanCheckedContext<Inner>> = has_lanes<Inner>;
 
 /// Returns the work of a launch for messages of bytes over the same wires.
 template <class R>
@@ -182,6 +187,12 @@ CCL_HD_APART bool same_calls(Group group, const WireWork<R>& work, int channel) 
     same = group.all(came && equal);
   }
   return same;
+}
+template <class Op, class Group, class Proto, class R, int Align, bool Proxied>
+CCL_HD bool same_calls(
+    const WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>& context) {
+  return same_calls<Op, Group, Proto, R, Align, Proxied>(context.group(), context.work(),
+                                                         context.channel());
 }
 
 }  // namespace ccl::detail

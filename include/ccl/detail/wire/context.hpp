@@ -19,6 +19,10 @@ class WireContext {
  public:
   CCL_HD WireContext(Group group, const Work& work, int channel, int server = 0)
       : group_{group}, work_{work}, channel_{channel}, server_{server} {}
+  /// Begins a context that wraps `other`, without its landings.
+  CCL_HD WireContext(const WireContext& other)
+      : WireContext{other.group_, other.work_, other.channel_, other.server_} {}
+  WireContext& operator=(const WireContext&) = delete;
 
   CCL_HD auto ring() const {
     if constexpr (Group::width > 1) {
@@ -142,6 +146,14 @@ class WireContext {
   int channel_, server_;
   cuda::std::conditional_t<contiguous, LandingTable, NoLandings> landings_;
 };
+
+/// True for contexts of collectives whose steps lanes take, and for contexts that wrap these. False
+/// for contexts that take the place of a launch, such as those of a simulation.
+template <class Context>
+inline constexpr bool has_lanes = false;
+template <class Op, class Group, class Proto, class R, int Align, bool Proxied>
+inline constexpr bool has_lanes<WireContext<Op, Group, Proto, R, Align, WireWork<R>, Proxied>> =
+    true;
 
 /// Notes the begin and the end of a channel of CPU lanes.
 template <class Group, bool cpu = Group::width == 1>

@@ -56,13 +56,10 @@ class TracedPrims {
 };
 
 /// Context of an algorithm whose steps note times.
-template <class Inner, LaneGroup Group>
+template <class Inner, class Notes>
 class TracedContext : public Inner {
-  using Notes = PhaseNotes<typename Group::Memory>;
-
  public:
-  CCL_HD TracedContext(const Inner& inner, Notes& notes)
-      : Inner{inner.group(), inner.work(), inner.channel()}, notes_{notes} {}
+  CCL_HD TracedContext(const Inner& inner, Notes& notes) : Inner{inner}, notes_{notes} {}
   template <int In, int Out>
   CCL_HD auto prims(const Peers<In>& ins, const Peers<Out>& outs) const {
     using Steps = decltype(Inner::template prims<In, Out>(ins, outs));
@@ -72,5 +69,7 @@ class TracedContext : public Inner {
  private:
   Notes& notes_;
 };
+template <class Inner, class Notes>
+inline constexpr bool has_lanes<TracedContext<Inner, Notes>> = has_lanes<Inner>;
 
 }  // namespace ccl::detail

@@ -2,6 +2,7 @@
 #include "comm/edges/window_state.hpp"
 
 #include <ccl/comm/window.hpp>
+#include <ccl/device/device_comm.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -56,6 +57,29 @@ TEST_CASE("a place in a window has its offset, and stays whole after a close") {
     if (!is_whole(place)) return fail(Errc::internal, "the close took the mappings");
     if (place_in_window(state, memory.data(), 1).window) return fail(Errc::internal, "closed");
     return {};
+  });
+  CHECK(said == std::vector<std::string>(2));
+}
+
+TEST_CASE("windows that may hold receive buffers are counted until they are closed") {
+  const auto said = on_ranks([](const Communicator& comm) -> Result<void> {
+    const Observers& observers = Access::state(comm)->observers;
+    const auto is = [&](int wanted) -> Result<void> {
+      const int open = observers.open_windows();
+      return open == wanted ? Result<void>{} : fail(Errc::internal, std::to_string(open));
+    };
+    std::vector<std::byte> memory(100);
+    CCL_TRY(const auto window, Window::create(comm, memory.data(), 100));
+    CCL_CHECK(is(1));
+    {
+      CCL_TRY(const auto dropped, DeviceComm::create(comm, window, {.signals = 1}));
+      CCL_CHECK(is(1));  // not the memory of its signals
+    }
+    CCL_TRY(const auto device, DeviceComm::create(comm, window, {.signals = 1}));
+    CCL_CHECK(device.close());
+    CCL_CHECK(is(1));
+    CCL_CHECK(window.close());
+    return is(0);
   });
   CHECK(said == std::vector<std::string>(2));
 }
