@@ -271,7 +271,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   template <class... Rest>
   static Stream stream_among(const Rest&... rest) {
     Stream found;
-    const auto look = [&](const auto& one) {
+    [[maybe_unused]] const auto look = [&](const auto& one) {
       if constexpr (cuda::std::is_convertible_v<decltype(one), Stream>) found = one;
     };
     (look(rest), ...);

@@ -24,8 +24,8 @@ TEMPLATE_LIST_TEST_CASE("direct: messages of any size, into mapped buffers and t
   constexpr int R = TestType::ranks;
   const bool solo = Group::width == 1;
   // Slots of 128 bytes: messages of many rounds.
-  ExchangeWorld world{R, Index{128} * R * detail::Rings::most(R, false, 128) *
-                             detail::Rings::slot_count / Index{sizeof(Packet)} / 2};
+  ExchangeWorld world{R, Index{128} * R * detail::Mailbox::max_rings * detail::Rings::slot_count /
+                             Index{sizeof(Packet)} / 2};
   std::mt19937 random{5};
   for (int turn = 0; turn < (solo ? 40 : 10); ++turn) {
     const Index most = turn % 5 == 0 ? 300 : turn % 5 == 4 ? 200'000 : 20'000;
@@ -60,7 +60,7 @@ TEST_CASE("messages over peers move only if the scratch has room for some of eac
   using Packets = detail::PacketExchange<detail::SoloLane, LL128, 1>;
   for (const int ranks : {2, 3, 8}) {
     for (const bool one_peer : {false, true}) {
-      const int most = detail::Rings::most(ranks, one_peer, 32, ranks > 2 && !one_peer);
+      const int most = detail::Rings::limit(ranks, one_peer, 32, ranks > 2 && !one_peer).many;
       detail::PeerView peers;
       peers.ranks = ranks;
       bool large = false;
@@ -81,9 +81,10 @@ TEST_CASE("direct: a message's rings are its bytes, each once") {
     for (const Index bytes : {1, 127, 128, 16384, 16385, 1 << 20, 1234567}) {
       char base[1];
       Index next = 0;
-      const int most = detail::Rings::most(ranks, bytes % 2 == 0, 128);
-      for (int ring = 0; ring < most; ++ring) {
-        const detail::Message part = detail::Rings::part({base, bytes}, ring, most);
+      detail::RingLimit limit = detail::Rings::limit(ranks, bytes % 2 == 0, 128, false);
+      limit.few = (limit.few + 1) / 2, limit.long_bytes = 20'000;
+      for (int ring = 0; ring < limit.many; ++ring) {
+        const detail::Message part = detail::Rings::part({base, bytes}, ring, limit);
         if (part.bytes == 0) continue;
         REQUIRE(part.data - base == next);
         next += part.bytes;

@@ -84,7 +84,8 @@ class ExchangeWorld {
         work.state = {states_[r].data(), max_channels};
         work.channels = work.blocks = channels[r];
         work.in_turns = in_turns;
-        work.max_rings = detail::Rings::most(ranks_, one_peer, in_turns ? 32 : 128, in_turns);
+        work.rings = detail::Rings::limit(ranks_, one_peer, in_turns ? 32 : 128, in_turns);
+        work.rings.long_bytes = 10'000;
         work.watch = {&stop, &lane_failure, Word{60} * 1'000'000'000};
         Body::template prepare<Group>(work);
         detail::HostExecutor::run<Group>(channels[r], Body{work});

@@ -41,13 +41,13 @@ class DirectExchange {
   }
   /// Completes the arguments on the host, before a launch.
   static void assign_tiles(Work& work) {
-    work.slot_bytes = Rings::slot_bytes(work.peers, work.max_rings);
+    work.slot_bytes = Rings::slot_bytes(work.peers, work.rings.many);
     take_own(work);
     for (int i = 0; i < work.to.count; ++i) {
-      take(work.to, work.out[work.to.rank[i]].bytes, work.max_rings);
+      take(work.to, work.out[work.to.rank[i]].bytes, work.rings);
     }
     for (int i = 0; i < work.from.count; ++i) {
-      take(work.from, work.in[work.from.rank[i]].bytes, work.max_rings);
+      take(work.from, work.in[work.from.rank[i]].bytes, work.rings);
     }
   }
 
@@ -57,7 +57,6 @@ class DirectExchange {
         channel_{channel},
         rank_{work.peers.rank},
         ranks_{work.peers.ranks},
-        rings_{work.max_rings},
         state_{work.state.copies + channel % work.blocks},
         wait_{group, work.watch} {
     Memory::await_previous();
@@ -98,8 +97,8 @@ class DirectExchange {
   }
 
  private:
-  static void take(Partners& partners, Index bytes, int most) {
-    const int rings = Rings::used(bytes, most);
+  static void take(Partners& partners, Index bytes, const RingLimit& limit) {
+    const int rings = Rings::used(bytes, limit);
     partners.rings = partners.rings < rings ? rings : partners.rings;
   }
   /// Takes this rank, which comes first, from the ranks to send to.
@@ -109,7 +108,7 @@ class DirectExchange {
     if (to.count == 0 || to.rank[0] != work.peers.rank) return;
     const Message &from = work.out[work.peers.rank], &own = work.in[work.peers.rank];
     if (own.data != from.data && own.bytes == from.bytes) {
-      work.own_rings = Rings::used(own.bytes, work.max_rings);
+      work.own_rings = Rings::used(own.bytes, work.rings);
     }
     --to.count;
     for (int i = 0; i < to.count; ++i) to.rank[i] = to.rank[i + 1];
@@ -182,7 +181,7 @@ class DirectExchange {
     return true;
   }
   CCL_HD Message message_part(int peer, int ring) const {
-    return Rings::part(work_.out[peer], ring, rings_);
+    return Rings::part(work_.out[peer], ring, work_.rings);
   }
   /// Returns the place of a peer's receive buffer, which the peer has posted, or null if it is not
   /// mapped.
@@ -213,8 +212,8 @@ class DirectExchange {
   template <class Lanes>
   CCL_HD void copy_own(Lanes lanes) const {
     if (own_ring_ >= work_.own_rings) return;
-    const Message from = Rings::part(work_.out[rank_], own_ring_, rings_);
-    const Message to = Rings::part(work_.in[rank_], own_ring_, rings_);
+    const Message from = Rings::part(work_.out[rank_], own_ring_, work_.rings);
+    const Message to = Rings::part(work_.in[rank_], own_ring_, work_.rings);
     detail::copy_run(lanes, to.data, from.data, from.bytes);
   }
   /// Copies to a peer. Where the copy engine does that, other lanes copy a part of this rank's own
@@ -254,15 +253,16 @@ class DirectExchange {
       if (!wait_.credit(mine->drained + ring, want, peer)) return false;
     }
     const Index left = part.bytes - at;
-    copy_to_peer(Rings::template slot<Most>(work_.peers, rings_, slot, peer, rank_, ring, round),
-                 part.data + at, left < slot ? left : slot);
+    copy_to_peer(
+        Rings::template slot<Most>(work_.peers, work_.rings.many, slot, peer, rank_, ring, round),
+        part.data + at, left < slot ? left : slot);
     group_.sync();
     if (group_.rank() == 0) Memory::store_release(theirs->reported + ring, flag | Word(round + 1));
     return left > slot;
   }
 
   CCL_HD bool recv(int peer, int ring, Index round) {
-    const Message part = Rings::part(work_.in[peer], ring, rings_);
+    const Message part = Rings::part(work_.in[peer], ring, work_.rings);
     const Index slot = work_.slot_bytes, at = round * slot;
     if (at >= part.bytes || peer == rank_) return false;
     const Word flag = high(Most + peer);
@@ -274,7 +274,7 @@ class DirectExchange {
     const Index left = part.bytes - at;
     detail::copy_run(
         group_, part.data + at,
-        Rings::template slot<Most>(work_.peers, rings_, slot, rank_, peer, ring, round),
+        Rings::template slot<Most>(work_.peers, work_.rings.many, slot, rank_, peer, ring, round),
         left < slot ? left : slot);
     group_.sync();  // every lane has read the slot
     if (group_.rank() == 0) {
@@ -292,7 +292,7 @@ class DirectExchange {
 
   Group group_;
   const Work& work_;
-  int channel_, rank_, ranks_, rings_;
+  int channel_, rank_, ranks_;
   const Word* state_;
   int own_ring_ = 0;                    // next part of this rank's own message
   Word over_[tracked_tasks / 64] = {};  // bit n: task n of this group has no work left

@@ -85,15 +85,15 @@ struct PeerExchangeShape {
     Index out = 0, in = 0;
     for (int p = 0; p < work.peers.ranks; ++p) {
       if (p == work.peers.rank) continue;
-      out += Rings::used(work.out[p].bytes, work.max_rings);
-      in += Rings::used(work.in[p].bytes, work.max_rings);
+      out += Rings::used(work.out[p].bytes, work.rings);
+      in += Rings::used(work.in[p].bytes, work.rings);
     }
     Index rings = out > in ? out : in;
     Index most = target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
     const Message& own = work.in[work.peers.rank];
     if (own.bytes > 0 && own.data != work.out[work.peers.rank].data) {
-      most = Rings::best_beside_own(work.peers.ranks, most);
-      const Index copies = Rings::used(own.bytes, work.max_rings);
+      if (!work.in_turns) most = Rings::best_beside_own(work.peers.ranks, most);
+      const Index copies = Rings::used(own.bytes, work.rings);
       rings = rings < copies ? copies : rings;
     }
     work.channels = work.blocks = int(rings < 1 ? 1 : rings < most ? rings : most);

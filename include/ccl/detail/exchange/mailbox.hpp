@@ -55,6 +55,14 @@ struct RemoteBuffer {
   }
 };
 
+/// Maximum rings of a message: of one of `long_bytes` or more, and of a shorter one.
+struct RingLimit {
+  int many = 1, few = 1;
+  Index long_bytes = Index{16} << 20;
+
+  CCL_HD constexpr int of(Index bytes) const { return bytes < long_bytes ? few : many; }
+};
+
 /// Arguments of one launch of an exchange over a peer view: at most one message to each peer and
 /// one from each. Ranks that exchange no messages need not make the same launches.
 ///
@@ -94,7 +102,7 @@ struct BasicPeerExchangeWork {
   Partners to, from;
   int own_rings = 0;            // rings of this rank's message to itself, if it is not in `to`
   WordSet<state_words> counts;  // words of the state that this launch increments
-  int max_rings = 1;            // maximum rings of a message; the same on all ranks
+  RingLimit rings;              // the same on all ranks
   bool in_turns = false;        // see `Rings::in_turns`
   Index slot_bytes = 0;         // bytes of a slot
   Index box_packets = 0;        // packets of a box in each half
@@ -146,32 +154,39 @@ CCL_HD Mailbox* mailbox(const PeerView& peers, int owner, int writer) {
 struct Rings {
   static constexpr Index worth_bytes = Index{16} << 10;  // bytes of a message per ring
   static constexpr int slot_count = 4;
-  /// True if each block should have one ring of all messages, and send a piece of each in turn.
-  /// With more blocks than the default limit, and to one peer, each has rings of its own.
+  /// True if each block should have one ring of all long messages, and send a piece of each in
+  /// turn. With more blocks than the default limit, and to one peer, each has rings of its own.
+  ///
+  /// All-to-alls among 4 H200 on 32 blocks take 638 us in turns for 256 MiB, and 707 otherwise, but
+  /// 56 and 50 us for 16 MiB (docs/validation/performance.md).
   CCL_HD static constexpr bool in_turns(int ranks, bool one_peer, int blocks) {
     return ranks > 2 && !one_peer && blocks <= 32;
   }
-  /// Returns the maximum rings of a message, for launches of `blocks` blocks. A message to the only
-  /// peer has a ring in each block, as one that takes turns. Other messages share the blocks.
-  CCL_HD static constexpr int most(int ranks, bool one_peer, int blocks, bool in_turns = false) {
-    const int peers = ranks > 2 && !in_turns ? ranks - 1 : 1;
-    const int n = one_peer ? blocks : int(best_beside_own(ranks, blocks)) / peers;
-    return n < 1 ? 1 : n < Mailbox::max_rings ? n : Mailbox::max_rings;
+  /// Returns the limit for launches of `blocks` blocks. The messages of a launch to all peers share
+  /// the blocks, a ring in each, unless they take turns. A message to the only peer has all of
+  /// them.
+  CCL_HD static constexpr RingLimit limit(int ranks, bool one_peer, int blocks, bool in_turns) {
+    const int peers = ranks > 2 ? ranks - 1 : 1;
+    const int few = within(one_peer ? blocks : int(best_beside_own(ranks, blocks)) / peers);
+    return {in_turns ? within(blocks) : few, few};
   }
-  /// Returns the number of blocks, of `blocks`, that copy fastest to the only peer beside a copy of
-  /// this rank's own message. Bare copies of 128 MiB to an H200 and back (docs/validation/calls.md)
-  /// take 369 us in 16 blocks, 452 in 24, 424 in 32, 382 in 64.
+  /// Returns the number of blocks, of `blocks`, that copy fastest to peers beside a copy of this
+  /// rank's own message. Bare copies among H200 (docs/validation/calls.md):
+  /// - 128 MiB to a peer and back: 369 us in 16 blocks, 452 in 24, 424 in 32, 382 in 64.
+  /// - 64 MiB to each of 3 peers: 611 us in 24 blocks, 654 in 32, 596 in 128.
   CCL_HD static constexpr Index best_beside_own(int ranks, Index blocks) {
-    return ranks > 2 || blocks < 16 ? blocks : 16;
+    if (ranks < 3) return blocks < 16 ? blocks : 16;
+    return blocks > 24 && blocks <= 32 ? 24 : blocks;
   }
-  CCL_HD static constexpr int used(Index bytes, int most) {
+  CCL_HD static constexpr int used(Index bytes, const RingLimit& limit) {
     const Index n = div_up(bytes, worth_bytes);
+    const int most = limit.of(bytes);
     return n < most ? int(n) : most;
   }
   /// Returns the part of a message that goes through `ring`. All parts except the last are whole
   /// lines.
-  CCL_HD static constexpr Message part(const Message& m, int ring, int most) {
-    const int n = used(m.bytes, most);
+  CCL_HD static constexpr Message part(const Message& m, int ring, const RingLimit& limit) {
+    const int n = used(m.bytes, limit);
     if (ring >= n) return {};
     const Index each = div_up<Index>(m.bytes, Index{128} * n) * 128;
     const Index begin = each * ring;
@@ -190,6 +205,11 @@ struct Rings {
                            int ring, Index chunk) {
     const Index row = (Index{writer} * most + ring) * slot_count + chunk % slot_count;
     return reinterpret_cast<char*>(peers.scratch_of<Most>(owner)) + row * slot_bytes;
+  }
+
+ private:
+  CCL_HD static constexpr int within(int rings) {
+    return rings < 1 ? 1 : rings < Mailbox::max_rings ? rings : Mailbox::max_rings;
   }
 };
 

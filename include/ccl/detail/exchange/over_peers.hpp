@@ -26,25 +26,30 @@ template <class Work>
 class ExchangePieces {
  public:
   /// `most` is the maximum size of a piece in bytes.
-  ExchangePieces(Connections& connections, const MessageTable& table, int max_rings, bool in_turns,
-                 bool opens_registry, Index most)
-      : connections_{connections}, table_{table}, opens_registry_{opens_registry}, most_{most} {
+  ExchangePieces(Connections& connections, const MessageTable& table, const RingLimit& rings,
+                 bool in_turns, bool opens_registry, Index most)
+      : connections_{connections},
+        table_{table},
+        in_turns_{in_turns},
+        opens_registry_{opens_registry},
+        most_{most} {
     places_->resize(2 * table.sends.size());
     work_.peers = connections.peer_memory().view();
     work_.state = connections.peer_memory().epoch();
     work_.table = connections.peer_memory().registry_table();
     work_.watch = connections.calls().watch;
-    work_.max_rings = max_rings;
-    work_.in_turns = in_turns;
+    work_.rings = rings;
   }
   /// Prepares the next launch. Returns false if there is none.
   bool next() {
     bool any = false;
     const int ranks = connections_.comm().ranks();
+    work_.in_turns = false;
     for (int p = 0; p < ranks; ++p) {
       work_.out[p] = piece(table_.sends[p], (*places_)[std::size_t(p)]);
       work_.in[p] = piece(table_.recvs[p], (*places_)[std::size_t(ranks + p)]);
       any |= work_.out[p].bytes > 0 || work_.in[p].bytes > 0;
+      work_.in_turns |= in_turns_ && work_.out[p].bytes >= work_.rings.long_bytes;
       const bool reported = opens_registry_ && p != connections_.comm().rank();
       work_.where[p] =
           reported ? connections_.peer_memory().remote_buffer(work_.in[p].data, work_.in[p].bytes)
@@ -73,7 +78,7 @@ class ExchangePieces {
 
   Connections& connections_;
   const MessageTable& table_;
-  bool opens_registry_;
+  bool in_turns_, opens_registry_;
   Index most_;
   SpareVector<MessagePlace> places_;
   Work work_;
@@ -99,27 +104,29 @@ class PeerExchangeCall final : public RecordedCall {
     return connections.peer_memory().registry_table() != nullptr &&
            Rings::in_turns(ranks, has_one_peer(ranks), connections.max_blocks());
   }
-  static int max_rings(const Connections& connections) {
+  static RingLimit rings(const Connections& connections) {
     const int ranks = connections.comm().ranks();
     const bool turns = in_turns(connections);
-    int rings = Rings::most(ranks, has_one_peer(ranks), connections.max_blocks(), turns);
+    RingLimit limit = Rings::limit(ranks, has_one_peer(ranks), connections.max_blocks(), turns);
     if (turns || ranks > max_unrolled_ranks) {
       // Each slot costs a release, and many rings and ranks divide the scratch.
       const PeerView& view = connections.peer_memory().view();
-      while (rings > 1 && Rings::slot_bytes(view, rings) < Rings::worth_bytes) rings /= 2;
+      while (limit.many > 1 && Rings::slot_bytes(view, limit.many) < Rings::worth_bytes) {
+        limit.many /= 2;
+      }
+      limit.few = min_of(limit.few, limit.many);
     }
-    return rings;
+    return limit;
   }
   template <class W = Work>
   static ExchangePieces<W> pieces(Connections& connections, const MessageTable& table) {
-    const int ranks = connections.comm().ranks(), rings = max_rings(connections);
-    const bool in_turns = Rings::in_turns(ranks, has_one_peer(ranks), connections.max_blocks());
+    const RingLimit limit = rings(connections);
     return {connections,
             table,
-            rings,
-            in_turns,
+            limit,
+            in_turns(connections),
             StoresPlainly<Algo>,
-            Kernels::max_bytes(connections.peer_memory().view(), rings)};
+            Kernels::max_bytes(connections.peer_memory().view(), limit.many)};
   }
   /// Takes the whole composition or nothing, because a launch counts one message of each list.
   Index wants() const override { return is_one_small_launch() ? capacity() : 0; }
@@ -145,7 +152,7 @@ class PeerExchangeCall final : public RecordedCall {
     if (Kernels::launch == nullptr) return false;
     if (connections().comm().ranks() > max_unrolled_ranks) return false;
     const Index most =
-        Kernels::max_bytes(connections().peer_memory().view(), max_rings(connections()));
+        Kernels::max_bytes(connections().peer_memory().view(), rings(connections()).many);
     bool any = false;
     for (const auto* side : {&table_.sends, &table_.recvs}) {
       Index bytes = 0;
@@ -198,7 +205,7 @@ Result<void> exchange_over_peers(const std::shared_ptr<Connections>& owner, cons
   if (ranks == 1) return exchange_alone_on_device(connections, table, stream);
   using Kernels = PeerExchangeKernels<Algo, Proto>;
   if (Kernels::launch == nullptr) return fail(no_device_code(connections));
-  if (Kernels::max_bytes(connections.peer_memory().view(), Call::max_rings(connections)) < 1) {
+  if (Kernels::max_bytes(connections.peer_memory().view(), Call::rings(connections).many) < 1) {
     return fail(scratch_too_small(connections));
   }
   CCL_TRY(Launch && launch, Launch::begin_on_device(owner, info, stream));
