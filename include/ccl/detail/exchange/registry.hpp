@@ -20,7 +20,7 @@ struct PeerExchangeKernels {
   static inline int (*launch)(const PeerExchangeWork&, const DeviceTarget&) = nullptr;
   static inline int (*launch_wide)(const WidePeerExchangeWork&, const DeviceTarget&) = nullptr;
   /// Returns the maximum bytes of one message in a launch. 0 if the scratch is too small.
-  /// `max_rings` is that of `PeerExchangeWork`.
+  /// `max_rings` is the `many` of a `RingLimit`.
   static inline Index (*max_bytes)(const PeerView&, int max_rings) = nullptr;
   static inline int (*load)(int device) = nullptr;
 };

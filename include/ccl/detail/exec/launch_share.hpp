@@ -22,7 +22,7 @@ struct LaunchShare {
     return early;
   }
   /// Counts a launch of `blocks` blocks that begins when all launches before it have ended.
-  void take_alone(int blocks) { held = blocks; }
+  void take_alone(int count) { held = count; }
 };
 
 }  // namespace ccl::detail
