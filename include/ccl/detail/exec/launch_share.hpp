@@ -21,7 +21,7 @@ struct LaunchShare {
     held = early ? held + more : more;
     return early;
   }
-  /// Counts a launch of `blocks` blocks that begins when all launches before it have ended.
+  /// Counts a launch of `count` blocks that begins when all launches before it have ended.
   void take_alone(int count) { held = count; }
 };
 
