@@ -66,6 +66,16 @@ inline Result<void> await_counted(const Communicator& comm, Word bytes) {
   return fail(Errc::internal, "bytes are not counted");
 }
 
+/// The connections of all ranks live until all that they have moved is counted.
+inline Result<void> await_counted(const std::vector<Communicator>& comms, Word bytes) {
+  const auto counted = [&] {
+    for (const Communicator& comm : comms) detail::Access::state(comm)->proxy.wake();
+    return moved(comms).bytes >= bytes;
+  };
+  if (wait_until(counted)) return {};
+  return fail(Errc::internal, "bytes are not counted");
+}
+
 inline std::vector<Communicator> cpu_ranks(int ranks, Config config = {}) {
   config.device = Config::cpu;
   // A step that is lost for good ends the test.

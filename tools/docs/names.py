@@ -163,7 +163,7 @@ def read(output, root):
 
 
 def lines(names):
-    return sorted({f"{n.kind:9} {n.name}  {n.header}" for n in names}, key=lambda l: l.split()[1:])
+    return sorted({f"{n.kind:9} {n.name}  {n.header}" for n in names}, key=lambda l: (l.split()[1:], l))
 
 
 def page(names):

@@ -33,8 +33,7 @@ Moved moved_in_call(int ranks, Registers what, Index ins, Index outs, Word sent,
       CCL_CHECK(memory.make(comm, ins, outs, what));
       CCL_CHECK(call(comm, made, memory));
       // Connections live until all has been counted.
-      CCL_CHECK(comm.barrier());
-      return await_counted(comm, 1);
+      return await_counted(comms, 2 * sent);
     });
   });
   CHECK(all.bytes == 2 * sent);
