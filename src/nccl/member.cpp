@@ -319,6 +319,7 @@ Result<void> Member::revoke() {
     comm = comm_;
   }
   comm->abort("ncclCommRevoke was called");
+  if (const auto fallback = real()) fallback->abort();  // its kernels would wait on
   return {};
 }
 

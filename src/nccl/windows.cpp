@@ -7,6 +7,7 @@
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/fork_mutex.hpp"
@@ -24,7 +25,11 @@ namespace {
 
 struct Handles {
   std::deque<ncclWindow_vidmem> all;
-  ForkMutex mutex{[this] { renew(all); }};
+  std::set<ncclWindow_t> known;  // those in `all`: another handle may be no address of this process
+  ForkMutex mutex{[this] {
+    renew(all);
+    renew(known);
+  }};
 };
 Handles& handles() {
   static constinit MadeOnce<Handles> all;
@@ -37,6 +42,7 @@ ncclWindow_t new_handle(Member& whose, Window window, void* memory) {
   const std::lock_guard lock{handles().mutex};
   auto& made = handles().all.emplace_back();
   made.registered = std::move(registered);
+  handles().known.insert(&made);
   return &made;
 }
 
@@ -96,6 +102,9 @@ Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWin
 Result<std::shared_ptr<RegisteredWindow>> window_of(ncclWindow_t window) {
   if (window == nullptr) return no_window("is null");
   const std::lock_guard lock{handles().mutex};
+  if (!handles().known.contains(window)) {
+    return no_window("is none of ccl's, or its communicator has ended");
+  }
   auto registered = window->registered.lock();
   if (!registered) return no_window("was deregistered, or its communicator has ended");
   return registered;

@@ -53,7 +53,10 @@ class WithFallback final : public Operations {
   WithFallback(std::unique_ptr<Operations> inner, std::shared_ptr<RealRank> real)
       : inner_{std::move(inner)}, real_{std::move(real)} {}
   Result<void> run(const Call& call) override {
-    return inner_->has_code(call) ? inner_->run(call) : real_->reduce(call);
+    if (inner_->has_code(call)) return inner_->run(call);
+    CCL_CHECK(real_->reduce(call));
+    if (call.options == nullptr || call.options->started == nullptr) return {};
+    return record(call.options->started, call.stream);
   }
   Result<Choice> choice(const Call& call) override {
     if (inner_->has_code(call)) return inner_->choice(call);

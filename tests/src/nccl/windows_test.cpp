@@ -1,4 +1,5 @@
 // Windows that a program leaves to their communicators.
+#include <cstdint>
 #include <vector>
 
 #include "support/nccl_ranks.hpp"
@@ -81,4 +82,13 @@ TEST_CASE("a window is deregistered through its own communicator") {
     return ncclCommWindowDeregister(comm, windows.of[r]);
   }) == ncclSuccess);
   CHECK(ncclCommWindowDeregister(all[0], windows.of[0]) == ncclInvalidArgument);
+}
+
+TEST_CASE("a handle that ccl did not make is refused without a look at its address") {
+  const NcclRanks all{1};
+  const auto foreign = reinterpret_cast<ncclWindow_t>(std::uintptr_t{4096});
+  void* at = nullptr;
+  CHECK(ncclWinGetUserPtr(all[0], foreign, &at) == ncclInvalidArgument);
+  CHECK(last_error_has("none of ccl's"));
+  CHECK(ncclCommWindowDeregister(all[0], foreign) == ncclInvalidArgument);
 }
