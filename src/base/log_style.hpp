@@ -6,7 +6,7 @@
 
 namespace ccl::detail {
 
-/// From now on the lines of this library's log begin as those of NCCL, for tools that read them:
+/// Makes all later lines of this library's log begin as those of NCCL, for tools that read them:
 /// "host:pid:thread [device] NCCL INFO text". Texts of ccl begin with their subject, and end with
 /// the rank in parentheses. `device` returns the thread's device; -1: there is none.
 void use_nccl_log_style(int (*device)()) noexcept;

@@ -16,7 +16,7 @@
 namespace ccl::detail::nccl {
 namespace {
 
-/// What the ranks exchange.
+/// Settings of one rank, as all ranks exchange them.
 struct Part {
   std::int16_t one_order = 0;  // 2: the setting cannot be
   std::int16_t fallback = 0;

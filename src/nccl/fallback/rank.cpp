@@ -23,7 +23,7 @@
 namespace ccl::detail::nccl {
 namespace {
 
-/// What a rank sends to the others before the creation.
+/// Message of a rank to the others before the creation.
 struct RealPart {
   int version = 0;
   ncclUniqueId id{};  // of rank 0

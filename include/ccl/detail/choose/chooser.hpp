@@ -97,7 +97,7 @@ class Chooser {
   /// Returns the fastest kept candidate that meets the requirements, or -1. A candidate that fails
   /// only a group's requirement reports that itself.
   int pick(Index bytes, CallConstraints demands = {}) const;
-  /// Returns the bytes of a call from which on windows can change the choice. Calls with fewer need
+  /// Returns the least bytes of a call whose choice windows can change. Calls with fewer need
   /// not look for them.
   Index window_bytes() const { return window_bytes_; }
   /// Returns the choice for `bytes` with reasons. `plan` is the plan that `picked` was created
