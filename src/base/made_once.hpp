@@ -26,6 +26,8 @@ class MadeOnce {
     if (!made_.compare_exchange_strong(known, mine.get(), std::memory_order_acq_rel)) return *known;
     return *mine.release();
   }
+  /// The object, or null before its first use. Allocates nothing, so that it cannot fail.
+  T* found() const noexcept { return made_.load(std::memory_order_acquire); }
 
  private:
   std::atomic<T*> made_{nullptr};

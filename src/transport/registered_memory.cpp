@@ -14,32 +14,29 @@ struct Table {
     count = 0;
   }};
 };
-Table& table() {
-  static constinit MadeOnce<Table> one;
-  return one.get();
-}
+constinit MadeOnce<Table> table;
 
 }  // namespace
 
-std::shared_ptr<RegisteredMemory> find_registered(const void* at, Index bytes) {
-  Table& known = table();
-  if (known.count.load(std::memory_order_relaxed) == 0) return nullptr;
-  const std::lock_guard lock{known.mutex};
-  for (const auto& memory : known.all) {
+std::shared_ptr<RegisteredMemory> find_registered(const void* at, Index bytes) noexcept {
+  Table* const known = table.found();
+  if (known == nullptr || known->count.load(std::memory_order_relaxed) == 0) return nullptr;
+  const std::lock_guard lock{known->mutex};
+  for (const auto& memory : known->all) {
     if (memory->contains(at, bytes) && memory->fit()) return memory;
   }
   return nullptr;
 }
 
 void add_registered(std::shared_ptr<RegisteredMemory> memory) {
-  Table& known = table();
+  Table& known = table.get();
   const std::lock_guard lock{known.mutex};
   known.all.push_back(std::move(memory));
   known.count = known.all.size();
 }
 
 void remove_registered(const RegisteredMemory& memory) {
-  Table& known = table();
+  Table& known = table.get();
   std::shared_ptr<RegisteredMemory> last;  // its registrations end outside of the lock
   const std::lock_guard lock{known.mutex};
   for (auto& each : known.all) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/replaced_new.hpp"
 
 namespace ccl::test {
 using detail::RegisteredMemory;
@@ -19,6 +20,15 @@ std::shared_ptr<RegisteredMemory> enter(std::vector<std::byte>& memory) {
   return entry;
 }
 }  // namespace
+
+// Lanes look for their buffers, and an exception in a lane ends the process.
+TEST_CASE("a process without memory and without registrations finds nothing, and does not throw") {
+  std::byte memory[8];
+  allocation_hook = [] { return false; };
+  const auto found = detail::find_registered(memory, 1);
+  allocation_hook = nullptr;
+  CHECK(found == nullptr);
+}
 
 TEST_CASE("memory is found by any of its parts, until it is taken out or a device gives it up") {
   std::vector<std::byte> memory(100);

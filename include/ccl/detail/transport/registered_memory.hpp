@@ -10,7 +10,7 @@ namespace ccl::detail {
 class RegisteredMemory;
 
 /// Returns the registered memory of this process that contains these bytes; null if there is none,
-/// or if a NIC could not register it.
-std::shared_ptr<RegisteredMemory> find_registered(const void* at, Index bytes);
+/// or if a NIC could not register it. Allocates nothing: lanes call it, where nothing may throw.
+std::shared_ptr<RegisteredMemory> find_registered(const void* at, Index bytes) noexcept;
 
 }  // namespace ccl::detail
