@@ -24,6 +24,7 @@
 #include "comm/observe/failure_dump.hpp"
 #include "comm/observe/health.hpp"
 #include "comm/team_errors.hpp"
+#include "gpu/graph_resources.hpp"
 
 namespace ccl::detail {
 

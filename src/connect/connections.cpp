@@ -12,6 +12,7 @@
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
+#include "gpu/graph_resources.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {

@@ -9,39 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "base/fork_mutex.hpp"
-#include "base/forks.hpp"
-#include "base/made_once.hpp"
-
 namespace ccl::detail {
 namespace {
-
-constexpr int nowhere = -1;
-
-/// Process, as `forks_before` counts them, that has resources of destroyed graphs. Apart from the
-/// list, which needs memory when it is first used.
-std::atomic<int> dead_in{nowhere};
-
-/// Resources of destroyed graphs. A forked child leaves those of its parent alone.
-struct DeferredFree {
-  std::vector<std::shared_ptr<void>> dead;
-  int process = forks_before();
-  ForkMutex mutex{[this] { renew(dead); }};
-  /// The list of this process. The caller holds `mutex`.
-  std::vector<std::shared_ptr<void>>& own() {
-    if (std::exchange(process, forks_before()) != forks_before()) renew(dead);
-    return dead;
-  }
-  static DeferredFree& instance() {
-    static constinit MadeOnce<DeferredFree> one;
-    return one.get();
-  }
-};
-
-/// Resources of a graph.
-struct Tied {
-  std::shared_ptr<void> keep, alive;
-};
 
 /// True for the legacy default stream. It cannot be captured, and must not be queried while another
 /// stream is.
@@ -76,27 +45,7 @@ class Relaxed {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
-void CUDA_CB graph_has_gone(void* held) {
-  const std::unique_ptr<Tied> tied{static_cast<Tied*>(held)};
-  DeferredFree& graveyard = DeferredFree::instance();
-  const std::lock_guard lock{graveyard.mutex};
-  graveyard.own().push_back(std::move(tied->keep));
-  dead_in.store(forks_before(), std::memory_order_relaxed);
-}
-
 }  // namespace
-
-bool graphs_have_gone() noexcept {
-  return dead_in.load(std::memory_order_relaxed) == forks_before();
-}
-
-void bury() {
-  std::vector<std::shared_ptr<void>> dead;
-  DeferredFree& graveyard = DeferredFree::instance();
-  const std::lock_guard lock{graveyard.mutex};
-  dead.swap(graveyard.own());
-  dead_in.store(nowhere, std::memory_order_relaxed);
-}
 
 GpuOrder::~GpuOrder() {
   if (place_) residency_->leave(*place_);
@@ -136,19 +85,6 @@ Result<void> GpuOrder::check_device(CUstream stream) const {
   return check_device_of(context);
 }
 
-Result<void> GpuOrder::check_device_of(const std::vector<CUgraphNode>& nodes) const {
-  const CudaDriver& cuda = gpu_->driver();
-  for (const CUgraphNode node : nodes) {
-    CUgraphNodeType type{};
-    CUDA_KERNEL_NODE_PARAMS_v2 kernel{};
-    if (cuda.graph_node_get_type(node, &type) != CUDA_SUCCESS) continue;
-    if (type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
-    if (cuda.graph_kernel_node_get_params(node, &kernel) != CUDA_SUCCESS) continue;
-    if (kernel.ctx != nullptr) CCL_CHECK(check_device_of(kernel.ctx));
-  }
-  return {};
-}
-
 Result<void> GpuOrder::check_device_of(CUcontext context) const {
   if (context == gpu_->context()) return {};
   const CudaDriver& cuda = gpu_->driver();
@@ -185,11 +121,6 @@ LaunchShare* GpuOrder::share() {
 
 std::optional<Residency::Shortage> GpuOrder::shortage() const {
   return residency_->shortage();  // of the GPU, also for a level
-}
-
-/// True if all captured graphs and their executables have been destroyed.
-bool GpuOrder::graphs_are_gone() const {
-  return std::ranges::all_of(captures_, [](const auto& c) { return c.second.alive.expired(); });
 }
 
 /// Lets the launch follow those of other communicators that do not fit beside it.
@@ -311,20 +242,7 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
                 "so, too); end it and begin anew");
   }
   if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-    cuuint64_t id = 0;
-    CUgraph graph = nullptr;
-    CCL_CHECK(cuda_check(
-        cuda.stream_get_capture_info(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
-        "look at the capture"));
-    // A record without an end belongs to a failed first launch, perhaps before anything was tied.
-    std::erase_if(captures_, [id](const auto& c) {
-      return c.first != id && c.second.alive.expired() && c.second.ended != nullptr;
-    });
-    if (place_) {
-      residency_->forget(*place_, [this](cuuint64_t n) { return captures_.count(n) == 0; });
-    }
-    capture_ = &captures_[id];
-    capture_->graph = graph;
+    CCL_TRY(const cuuint64_t id, note_capture(stream));
     CCL_CHECK(tie(keep));
     CCL_CHECK(take_place(stream, id));
     return enter_graph(stream);
@@ -345,95 +263,14 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
                     "wait for the launch before");
 }
 
-Result<void> GpuOrder::tie(const Keep& of) {
-  return tie(of.get());
-}
-
-Result<void> GpuOrder::tie(const std::shared_ptr<void>& keep) {
-  const auto& kept = capture_->kept;
-  if (std::find(kept.begin(), kept.end(), keep.get()) != kept.end()) return {};
-  const CudaDriver& cuda = gpu_->driver();
-  std::shared_ptr<void> alive = capture_->alive.lock();
-  if (!alive) {
-    std::shared_ptr<void> any = any_graph_.lock();
-    if (!any) any = std::make_shared<char>();
-    alive = std::make_shared<std::shared_ptr<void>>(any);
-    any_graph_ = any;
-  }
-  auto held = std::make_unique<Tied>(Tied{keep, alive});
-  CUuserObject object = nullptr;
-  CCL_CHECK(cuda_check(cuda.user_object_create(&object, held.get(), &graph_has_gone, 1,
-                                               CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-                       "tie connections to a graph"));
-  (void)held.release();  // owned by the object
-  const CUresult tied =
-      cuda.graph_retain_user_object(capture_->graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
-  if (tied != CUDA_SUCCESS) (void)cuda.user_object_release(object, 1);
-  CCL_CHECK(cuda_check(tied, "tie connections to a graph"));
-  capture_->alive = alive;
-  capture_->kept.push_back(keep.get());
-  return {};
-}
-
-Result<void> GpuOrder::enter_graph(CUstream stream) {
-  const CudaDriver& cuda = gpu_->driver();
-  Capture& capture = *capture_;
-  if (capture.ended == nullptr) {
-    CCL_CHECK(make_event());
-    graphs_ = true;
-    return cuda_check(cuda.stream_wait_event(stream, turn_, CU_EVENT_WAIT_EXTERNAL),
-                      "let the graph wait for its turn");
-  }
-  if (stream == capture.last) return {};
-  // After the previous collective, which was on another stream of this capture.
-  return cuda_check(cuda.stream_update_capture_dependencies(stream, capture.ends.data(), nullptr,
-                                                            capture.ends.size(),
-                                                            CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
-                    "order two collectives of a graph");
-}
-
 Result<void> GpuOrder::leave(CUstream stream) {
-  const CudaDriver& cuda = gpu_->driver();
   const ContextOf current{*gpu_, stream};
-  if (capture_ == nullptr) {
-    if (turn_ == nullptr) CCL_CHECK(make_event());
-    CCL_CHECK(cuda_check(cuda.event_record(turn_, stream), "mark the launch"));
-    last_ = number_;
-    launched_ = true;
-    if (unmarked_.load(std::memory_order_relaxed)) mark_retired(stream);
-    return {};
-  }
-  Capture& capture = *capture_;
-  CUstreamCaptureStatus status;
-  const CUgraphNode* nodes = nullptr;
-  std::size_t count = 0;
-  CCL_CHECK(cuda_check(
-      cuda.stream_get_capture_info(stream, &status, nullptr, nullptr, &nodes, nullptr, &count),
-      "look at the capture"));
-  const std::vector<CUgraphNode> ends(nodes, nodes + count);
-  if (stream != capture.last) CCL_CHECK(check_device_of(ends));
-  if (capture.ended == nullptr) {
-    CCL_CHECK(cuda_check(cuda.graph_add_event_record_node(&capture.ended, capture.graph,
-                                                          ends.data(), ends.size(), turn_),
-                         "let the graph give its turn away"));
-  } else {
-    const std::vector<CUgraphNode> to_old(capture.ends.size(), capture.ended),
-        to_new(ends.size(), capture.ended);
-    const CUresult removed = cuda.graph_remove_dependencies(
-        capture.graph, capture.ends.data(), to_old.data(), nullptr, capture.ends.size());
-    if (removed == CUDA_ERROR_NOT_SUPPORTED) {
-      return fail(Errc::not_supported,
-                  "the graph that is being captured allocates or frees memory (cudaMallocAsync); "
-                  "collectives cannot be in such a graph: allocate before the capture");
-    }
-    CCL_CHECK(cuda_check(removed, "let the graph give its turn away"));
-    CCL_CHECK(cuda_check(cuda.graph_add_dependencies(capture.graph, ends.data(), to_new.data(),
-                                                     nullptr, ends.size()),
-                         "let the graph give its turn away"));
-  }
-  if (place_) residency_->captured(*place_, capture_number_, ends);
-  capture.ends = ends;
-  capture.last = stream;
+  if (capture_ != nullptr) return leave_graph(stream);
+  if (turn_ == nullptr) CCL_CHECK(make_event());
+  CCL_CHECK(cuda_check(gpu_->driver().event_record(turn_, stream), "mark the launch"));
+  last_ = number_;
+  launched_ = true;
+  if (unmarked_.load(std::memory_order_relaxed)) mark_retired(stream);
   return {};
 }
 

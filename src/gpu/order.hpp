@@ -112,7 +112,10 @@ class GpuOrder {
   void restore_context();
   bool graphs_are_gone() const;
   Result<void> leave(CUstream stream);
+  /// Sets `capture_` to the record of the stream's capture. Returns the number of the capture.
+  Result<cuuint64_t> note_capture(CUstream stream);
   Result<void> enter_graph(CUstream stream);
+  Result<void> leave_graph(CUstream stream);
   Result<void> tie(const Keep& of);
   Result<void> tie(const std::shared_ptr<void>& keep);
   Result<void> make_event();
@@ -147,11 +150,5 @@ class GpuOrder {
   std::vector<Retired> retired_;
   std::atomic<bool> unmarked_{false};  // some of these have no event yet
 };
-
-/// Releases the resources of destroyed graphs later, because their destruction may come when the
-/// driver accepts no calls.
-void bury();
-/// True if `bury` has something to release. Takes no lock and no memory.
-bool graphs_have_gone() noexcept;
 
 }  // namespace ccl::detail
