@@ -64,7 +64,7 @@ CommState::~CommState() {
   if (!device.gpu) return;
   device.registry.reset();
   status.copy_to(nullptr);
-  bury();
+  free_graph_resources();
 }
 
 Error CommState::annotate(Error error) const {

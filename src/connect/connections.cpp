@@ -129,7 +129,7 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
                                                          std::string name) {
   CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
-  bury();
+  free_graph_resources();
   Result<Plans> wanted = with_channels(comm, plans);
   const int ranks = comm.ranks();
   if (!wanted && ranks == 1) return fail(state.annotate(wanted.error()));

@@ -42,9 +42,9 @@ struct Tied {
 
 void CUDA_CB graph_has_gone(void* held) {
   const std::unique_ptr<Tied> tied{static_cast<Tied*>(held)};
-  DeferredFree& graveyard = DeferredFree::instance();
-  const std::lock_guard lock{graveyard.mutex};
-  graveyard.own().push_back(std::move(tied->keep));
+  DeferredFree& deferred = DeferredFree::instance();
+  const std::lock_guard lock{deferred.mutex};
+  deferred.own().push_back(std::move(tied->keep));
   dead_in.store(forks_before(), std::memory_order_relaxed);
 }
 
@@ -67,11 +67,11 @@ bool graphs_have_gone() noexcept {
   return dead_in.load(std::memory_order_relaxed) == forks_before();
 }
 
-void bury() {
+void free_graph_resources() {
   std::vector<std::shared_ptr<void>> dead;
-  DeferredFree& graveyard = DeferredFree::instance();
-  const std::lock_guard lock{graveyard.mutex};
-  dead.swap(graveyard.own());
+  DeferredFree& deferred = DeferredFree::instance();
+  const std::lock_guard lock{deferred.mutex};
+  dead.swap(deferred.own());
   dead_in.store(nowhere, std::memory_order_relaxed);
 }
 

@@ -32,7 +32,8 @@ TickerList<FailureWatch*>& failure_watches() {
 /// is one of those that are looked at, also after its failure, so the ticker runs until then.
 void bury_apart() noexcept {
   if (!graphs_have_gone()) return;
-  auto thread = own_thread("destroyed graphs", [] { (void)completes([] { bury(); }); });
+  auto thread =
+      own_thread("destroyed graphs", [] { (void)completes([] { free_graph_resources(); }); });
   if (thread) thread->detach();
 }
 

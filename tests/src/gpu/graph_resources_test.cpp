@@ -47,7 +47,7 @@ TEST_CASE("captured launches wait for other communicators that do not fit, also 
   };
   for (const ScheduledEvent* event : one.outside) CHECK(waits_for(event));
   GpuScheduler::drop_graphs();
-  detail::bury();
+  detail::free_graph_resources();
 }
 
 TEST_CASE("a graph keeps the events of other communicators that its replays wait for") {
@@ -66,7 +66,7 @@ TEST_CASE("a graph keeps the events of other communicators that its replays wait
   CHECK_FALSE(detail::graphs_have_gone());
   GpuScheduler::drop_graphs();
   CHECK(detail::graphs_have_gone());
-  detail::bury();
+  detail::free_graph_resources();
   CHECK(destroyed() == 1);
   CHECK_FALSE(detail::graphs_have_gone());
 }
@@ -90,14 +90,14 @@ TEST_CASE("a forked child leaves what its parent's graphs held alone") {
   const pid_t child = ::fork();
   if (child == 0) {
     const bool has_some = detail::graphs_have_gone();
-    detail::bury();
+    detail::free_graph_resources();
     std::_Exit(has_some || released != 0 ? 1 : 0);
   }
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   CHECK(detail::graphs_have_gone());
-  detail::bury();
+  detail::free_graph_resources();
   CHECK(released == 1);
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("captured launches of communicators that fit wait for their own only")
   CHECK(one.outside.size() == 2);
   CHECK(one.outside.front() != one.outside.back());
   GpuScheduler::drop_graphs();
-  detail::bury();
+  detail::free_graph_resources();
 }
 
 TEST_CASE("what the launches of a graph may hold counts until the graph is destroyed") {
@@ -132,7 +132,7 @@ TEST_CASE("what the launches of a graph may hold counts until the graph is destr
   };
   CHECK(waits_of_third() == 1);  // for the second: 64, 64 and 32 blocks do not fit
   GpuScheduler::drop_graphs();
-  detail::bury();
+  detail::free_graph_resources();
   CHECK(waits_of_third() == 1);  // no more
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("a communicator whose graphs were destroyed counts as others do") {
   captured.capture = 11;
   first.call(0, reinterpret_cast<CUstream>(&captured));
   GpuScheduler::drop_graphs();
-  detail::bury();
+  detail::free_graph_resources();
   first.call(0, gpus.stream(0));  // may hold everything
   REQUIRE(gpus.run(1));
   Comm second{gpus, 1, 1, 64, true}, third{gpus, 2, 1, 32, true};

@@ -9,7 +9,6 @@
 #include <future>
 #include <memory>
 #include <random>
-#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
