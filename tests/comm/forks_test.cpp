@@ -47,11 +47,13 @@ struct Step {
   bool tcp = false;
   Child child = exits;
   long place = 0;  // allocations and system calls of the process before the fork; 0: no fork
+  bool in_rounds = false;  // rank 0 has a fork made between two collectives
 };
 struct Report {
   Places places;
   std::atomic<long> created_at{0};
-  std::atomic<bool> ended{false}, forked{false};
+  bool in_rounds = false;
+  std::atomic<bool> fork_wanted{false}, forks{false}, forked{false}, ended{false};
   std::atomic<int> child_used{0};  // handles of its parent
   Holdings before{}, after{};
   char verdict[800] = {};  // of the parent
@@ -90,6 +92,10 @@ Result<void> run_rank(const UniqueId& id, int rank) {
   report->created_at = report->places.passed.load();
   std::vector<int> in(count, rank), out(count);
   for (int n = 0; n < rounds; ++n) {
+    if (n == rounds / 2 && rank == 0 && report->in_rounds) {
+      report->fork_wanted = true;
+      (void)wait_until([] { return report->forked.load(); }, 30);
+    }
     CCL_CHECK(sum(in.data(), out.data(), count));
     for (const int x : out) {
       if (x != 1) return fail(Errc::internal, "wrong sum");
@@ -141,11 +147,18 @@ std::string call_in_child() {
   ::_exit(3);
 }
 
-/// Thread that forks when the process has passed the place.
-void fork_at(const Step& step, const std::atomic<bool>& over) {
-  while (report->places.passed < step.place && !over) std::this_thread::yield();
+/// Thread at the place of the fork. The fork and what the thread does next race.
+void at_place() {
+  report->fork_wanted = true;
+  for (int n = 0; n < 1'000'000 && !report->forks; ++n) std::this_thread::yield();
+}
+
+/// Thread that forks when another one wants it.
+void fork_when_wanted(const Step& step, const std::atomic<bool>& over) {
+  while (!report->fork_wanted && !over) std::this_thread::yield();
   if (over) return;
   std::fflush(nullptr);
+  report->forks = true;
   const pid_t pid = ::fork();
   if (pid == 0) run_child(step.child);
   report->forked = true;
@@ -160,11 +173,14 @@ void fork_at(const Step& step, const std::atomic<bool>& over) {
 /// Runs the ranks, and the fork beside them.
 int run_process(const Step& step) {
   report->before = Holdings::of_this_process();
+  report->in_rounds = step.in_rounds;
+  report->places.acts_at = step.place;
+  report->places.act = &at_place;
   count_places(report->places);
   {
     std::atomic<bool> over{false};
     std::thread forker{[&] {
-      if (step.place > 0) fork_at(step, over);
+      if (step.place > 0 || step.in_rounds) fork_when_wanted(step, over);
     }};
     const auto id = create_unique_id();
     std::vector<std::thread> threads;
@@ -222,7 +238,7 @@ int number_of(const char* variable, int usual) {
 
 TEST_CASE("a program forks at any step: the child and the ranks of the parent end well") {
   const int seed = number_of("CAMPAIGN_SEED", int(::getpid()));
-  const int wanted = number_of("CAMPAIGN_STEPS", usual_steps);
+  const int steps = number_of("CAMPAIGN_STEPS", usual_steps);
   INFO("CAMPAIGN_SEED=" << seed);
   std::mt19937 random{unsigned(seed)};
   long created[2], end[2];
@@ -240,20 +256,25 @@ TEST_CASE("a program forks at any step: the child and the ranks of the parent en
     first.end();
     forked += first.shared->forked;
     used += first.shared->child_used > 0;
-    starting += first.shared->forked && first.step.place < first.shared->created_at;
+    starting += first.shared->forked && !first.step.in_rounds &&
+                first.step.place < first.shared->created_at;
     running.erase(running.begin());
   };
-  for (int n = 0; n < wanted; ++n) {
+  const auto begin = [&](const Step& step) {
+    running.emplace_back(new Run{step});
+    running.back()->start();
+    if (running.size() == at_once) end_first();
+  };
+  for (const bool tcp : {false, true}) begin({.tcp = tcp, .child = calls, .in_rounds = true});
+  for (int n = 0; n < steps; ++n) {
     const bool tcp = random() % 2 != 0, later = random() % 2 != 0;
     const long from = later ? created[tcp] : 0, to = later ? end[tcp] : created[tcp];
     const long place = from + 1 + long(random() % unsigned(to - from));
-    running.emplace_back(new Run{{tcp, Child(random() % kinds), place}});
-    running.back()->start();
-    if (running.size() == at_once) end_first();
+    begin({tcp, Child(random() % kinds), place});
   }
   while (!running.empty()) end_first();
-  CHECK(forked >= wanted / 2);
-  CHECK((wanted < 16 || used > 0));
+  CHECK(used >= 2);  // the two in rounds
+  CHECK(forked >= steps / 2);
   std::printf("seed %d: %d forks, %d of them during start-up; %d children used a handle\n", seed,
               forked, starting, used);
 }
