@@ -29,7 +29,7 @@ inline void store_string(void* to, const void* from, std::size_t bytes) {
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 /// True if string stores of that copy are slow: `to` is up to 31 bytes behind `from` in a page. On
-/// an EPYC (Zen 4) they reach 2 to 3 GB/s then, and 35 to 80 at all other distances.
+/// an EPYC (Zen 3) they reach 2 to 3 GB/s then, and 35 to 80 at all other distances.
 inline bool strings_collide(const void* to, const void* from) {
   constexpr std::size_t page = 4096, slow = 31;
   const auto distance =
