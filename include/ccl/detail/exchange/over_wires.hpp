@@ -2,6 +2,7 @@
 
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/base/min_max.hpp>
+#include <ccl/detail/base/spare.hpp>
 #include <ccl/detail/exchange/batches.hpp>
 #include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/launch/device_copy.hpp>
@@ -44,34 +45,43 @@ struct RunsOfRanks {
 Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
                               void* recv, const RunsOfRanks& recvs, Index element_bytes);
 
+/// Messages of one direction as CPU lanes read them, peer by peer.
+class LaneMessages {
+ public:
+  explicit LaneMessages(const std::vector<std::vector<Message>>& by_peer) {
+    for (const std::vector<Message>& of_peer : by_peer) {
+      begin_->push_back(int(messages_->size()));
+      for (const Message& m : of_peer) messages_->push_back(m);
+    }
+    begin_->push_back(int(messages_->size()));
+  }
+  Messages with(Cursor* cursor) const { return {messages_->data(), begin_->data(), cursor}; }
+
+ private:
+  SpareVector<Message> messages_;
+  SpareVector<int> begin_;
+};
+/// Lists the peers that have a message with bytes.
+inline void list_peers(const std::vector<std::vector<Message>>& by_peer, std::vector<int>& found) {
+  for (std::size_t p = 0; p < by_peer.size(); ++p) {
+    bool some = false;
+    for (const Message& m : by_peer[p]) some |= m.bytes > 0;
+    if (some) found.push_back(int(p));
+  }
+}
+
 /// Runs the CPU lanes of an exchange.
 template <class Op, class Algo, class Proto>
 void run_messages(Connections& connections, const MessageTable& table) {
-  std::vector<Message> messages[2];
-  std::vector<int> begin[2];
-  for (int side = 0; side < 2; ++side) {
-    begin[side].reserve(table.sends.size() + 1);
-    messages[side].reserve(table.sends.size());
-    for (const auto& of_peer : side == 0 ? table.sends : table.recvs) {
-      begin[side].push_back(int(messages[side].size()));
-      messages[side].insert(messages[side].end(), of_peer.begin(), of_peer.end());
-    }
-    begin[side].push_back(int(messages[side].size()));
-  }
+  const LaneMessages sends{table.sends}, recvs{table.recvs};
   auto work = wire_work(connections, Bytes{});
-  work.sends = {messages[0].data(), begin[0].data(), work.sends.cursor};
-  work.recvs = {messages[1].data(), begin[1].data(), work.recvs.cursor};
-  const auto peers = [](const auto& of_peers) {
-    std::vector<int> found;
-    for (std::size_t p = 0; p < of_peers.size(); ++p) {
-      bool some = false;
-      for (const Message& m : of_peers[p]) some |= m.bytes > 0;
-      if (some) found.push_back(int(p));
-    }
-    return found;
-  };
-  if (connections.connects_on_demand()) {
-    if (const auto opening = connections.open(peers(table.recvs), peers(table.sends))) {
+  work.sends = sends.with(work.sends.cursor);
+  work.recvs = recvs.with(work.recvs.cursor);
+  if (connections.lacks_wires()) {
+    SpareVector<int> from, to;
+    list_peers(table.recvs, *from);
+    list_peers(table.sends, *to);
+    if (const auto opening = connections.open(*from, *to)) {
       const OnDemandConnect::IdleScope idle_scope{*opening};
       const OnDemandWork some{work, opening->wire_ready(false), opening->wire_ready(true)};
       HostExecutor::run<SoloLane>(work.channels, OnDemandBody<Op, Algo, Proto>{some});

@@ -85,6 +85,8 @@ class Connections : public std::enable_shared_from_this<Connections> {
   Result<void> connect_on_demand(const Result<void>& so_far);
   /// True if wires between pairs wait for the first call that needs them.
   bool connects_on_demand() const { return connects_on_demand_; }
+  /// True if `open` may have to connect a wire. The caller holds the lock of `calls`.
+  bool lacks_wires() const { return missing_ != 0; }
   /// Begins to connect the missing wires from the ranks of `from` and to those of `to`. Returns
   /// null if none is missing. The other end of a wire must call it, too.
   std::unique_ptr<OnDemandConnect> open(const std::vector<int>& from, const std::vector<int>& to);
