@@ -26,6 +26,8 @@ constexpr int victim = 2;
 /// Seconds of a wait. On an idle machine lanes record the peer of their wait after a quarter of a
 /// second.
 constexpr double wait_limit_s = 2;
+/// Seconds by which other tests on the same cores may delay a report.
+constexpr double busy_s = 13;
 
 struct Board {
   UniqueId id;
@@ -112,7 +114,7 @@ TEST_CASE("of four ranks one is stopped: the survivors' errors name it, the oper
                    "does not answer (stopped, or cut off) in operation 7 "
                    "(all_reduce/Ring/Simple/any, 5000 float, sum)"));
     CHECK(mentions(of.text, "; rank 3 waits for it at step "));
-    CHECK(of.took_s < wait_limit_s + 2 + 3);
+    CHECK(of.took_s < wait_limit_s + 2 + busy_s);
   }
   kill(pids[victim], SIGKILL);
   kill(pids[victim], SIGCONT);
@@ -138,7 +140,7 @@ TEST_CASE("of four ranks one skips a collective: all errors name it, the operati
                    "rank 2 called all_reduce/Ring/LL/any, 777 float, sum as operation 7 where "
                    "ranks 0-1, 3 called all_reduce/Ring/Simple/any, 5000 float, sum"));
     CHECK(mentions(of.text, "; rank 3 waits for it at step "));
-    CHECK(of.took_s < wait_limit_s + 2 + 3);
+    CHECK(of.took_s < wait_limit_s + 2 + busy_s);
   }
 }
 

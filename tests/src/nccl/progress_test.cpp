@@ -170,8 +170,8 @@ TEST_CASE("a failure of a deferred call is the communicator's, until the next ca
   CHECK(ncclAllReduce(&none, &sum, 1, ncclDouble, ncclSum, two.all[0], nullptr) == ncclInProgress);
   CHECK(ncclAllReduce(&none, &sum, 1, ncclDouble, ncclSum, two.all[1], nullptr) == ncclInProgress);
   for (int r = 0; r < 2; ++r) CHECK(NcclRanks::end_of(two.all[r]) == ncclInvalidUsage);
-  two.both([&](int, ncclComm_t comm) {
-    return ncclBroadcast(&data, &data, 1, ncclFloat, 0, comm, nullptr);
+  two.both([&](int, ncclComm_t comm) {  // the first rank receives
+    return ncclBroadcast(&data, &data, 1, ncclFloat, 1, comm, nullptr);
   });
 }
 
