@@ -1,9 +1,11 @@
 // Copies into peers' memory by the lanes of a block, and by the bulk copy engine of its
 // multiprocessor (cp.async.bulk through shared memory), alone or while other lanes copy the same
 // data to memory of this GPU. The GPUs of one process copy to the next GPU, or one share to each.
-// Prints one line of JSON per case. Times are from CUDA graphs, and results are checked.
+// In turns, each block copies a piece for every other GPU and for its own, again and again. Prints
+// one line of JSON per case. Times are from CUDA graphs, and results are checked.
 //   bulk_bench [min bytes] [max bytes]
 #include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/detail/lanes/copy_turns.hpp>
 #include <ccl/detail/lanes/device_lanes.cuh>
 
 #include <cstring>
@@ -71,6 +73,30 @@ __global__ void __launch_bounds__(512, 1) by_bulk(const __grid_constant__ Copies
   if (group.rank() == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
 }
 
+/// Each block copies its part of all shares, this GPU's own included, a piece of each in turn.
+/// `Mixed`: blocks have different orders of targets, as in `Direct`. Otherwise all have one order,
+/// and begin at different places of it.
+template <bool Engine, bool Mixed>
+__global__ void __launch_bounds__(512, 1) in_turns(const __grid_constant__ Copies work) {
+  ptx::launch_dependents();
+  ptx::wait_for_previous();
+  const detail::BlockLanes<512> group;
+  const int b = int(blockIdx.x), blocks = int(gridDim.x), targets = work.targets;
+  const Index lines = div_up<Index>(work.each, Index{128} * blocks);
+  const Index begin = min(lines * 128 * b, work.each);
+  const Index bytes = min(lines * 128, work.each - begin);
+  detail::TurnRuns runs;
+  for (int k = 0; k < targets; ++k) {
+    const int t = Mixed ? (k + b) % targets : k;
+    runs.add(work.to[t] + begin, work.from + t * work.each + begin, bytes);
+  }
+  runs.add(work.own + begin, work.from + targets * work.each + begin, bytes);
+  const int first = Mixed ? b / targets : b;
+  detail::copy_long_in_turns(group, runs, first % runs.count, Engine);
+  group.sync();
+  if (group.rank() == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
+}
+
 __global__ void mark(unsigned* to, Index words, unsigned seed) {
   for (Index i = blockIdx.x * Index{blockDim.x} + threadIdx.x; i < words;
        i += Index{gridDim.x} * blockDim.x) {
@@ -98,7 +124,7 @@ class Bench {
   }
 
   template <class Launch>
-  bool run(const char* how, bool to_all, Index bytes, int blocks, Launch launch) {
+  bool run(const char* how, bool to_all, bool in_turns, Index bytes, int blocks, Launch launch) {
     std::vector<Copies> works;
     for (int g = 0; g < gpus_; ++g) {
       Copies work{};
@@ -138,6 +164,12 @@ class Bench {
         compare<<<512, 512, 0, machine_[g].stream>>>(
             reinterpret_cast<unsigned*>(machine_[g].out) + (to_all ? from * each / 4 : 0), each / 4,
             k * each / 4, seed_ + unsigned(from) * 77, machine_[g].wrong);
+      }
+      if (in_turns) {
+        const Index each = works[0].each;
+        compare<<<512, 512, 0, machine_[g].stream>>>(reinterpret_cast<unsigned*>(own_[g]), each / 4,
+                                                     works[0].targets * each / 4,
+                                                     seed_ + unsigned(g) * 77, machine_[g].wrong);
       }
       unsigned w;
       MUST(cudaStreamSynchronize(machine_[g].stream));
@@ -192,7 +224,8 @@ int main(int argc, char** argv) {
   const Index max = argc > 2 ? std::atoll(argv[2]) : Index{256} << 20;
   for (int g = 0; g < gpus; ++g) {
     MUST(cudaSetDevice(g));
-    for (const auto kernel : {by_lanes, by_bulk<false>, by_bulk<true>}) {
+    for (const auto kernel :
+         {by_lanes, by_bulk<false>, by_bulk<true>, in_turns<true, true>, in_turns<true, false>}) {
       MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 sizeof(detail::BulkCopyMemory)));
     }
@@ -202,15 +235,19 @@ int main(int argc, char** argv) {
   for (Index bytes = min; bytes <= max; bytes *= 4) {
     for (const bool to_all : {false, true}) {
       for (const int blocks : {8, 16, 24, 32, 48, 64, 128}) {
-        const auto run = [&](const char* how, void (*kernel)(Copies)) {
-          right &=
-              bench.run(how, to_all, bytes, blocks, [&](const Copies& work, cudaStream_t stream) {
-                MUST(launch_early(kernel, blocks, work, stream));
-              });
+        const auto run = [&](const char* how, void (*kernel)(Copies), bool turns = false) {
+          right &= bench.run(how, to_all, turns, bytes, blocks,
+                             [&](const Copies& work, cudaStream_t stream) {
+                               MUST(launch_early(kernel, blocks, work, stream));
+                             });
         };
         run("lanes", by_lanes);
         run("bulk", by_bulk<false>);
         run("bulk+own", by_bulk<true>);
+        if (!to_all) continue;
+        run("turns of lanes", in_turns<false, false>, true);
+        run("turns of bulk", in_turns<true, false>, true);
+        run("turns of bulk, mixed", in_turns<true, true>, true);
       }
     }
   }
