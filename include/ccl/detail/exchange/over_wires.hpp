@@ -45,21 +45,34 @@ struct RunsOfRanks {
 Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
                               void* recv, const RunsOfRanks& recvs, Index element_bytes);
 
-/// Messages of one direction as CPU lanes read them, peer by peer.
+/// Messages of a table as CPU lanes read them.
 class LaneMessages {
  public:
-  explicit LaneMessages(const std::vector<std::vector<Message>>& by_peer) {
-    for (const std::vector<Message>& of_peer : by_peer) {
-      begin_->push_back(int(messages_->size()));
-      for (const Message& m : of_peer) messages_->push_back(m);
-    }
-    begin_->push_back(int(messages_->size()));
+  explicit LaneMessages(const MessageTable& table) {
+    add(table.sends);
+    recvs_ = {begin_->size(), messages_->size()};
+    add(table.recvs);
   }
-  Messages with(Cursor* cursor) const { return {messages_->data(), begin_->data(), cursor}; }
+  Messages sends(Cursor* cursor) const { return {messages_->data(), begin_->data(), cursor}; }
+  Messages recvs(Cursor* cursor) const {
+    return {messages_->data() + recvs_.message, begin_->data() + recvs_.begin, cursor};
+  }
 
  private:
-  SpareVector<Message> messages_;
+  void add(const std::vector<std::vector<Message>>& by_peer) {
+    const std::size_t first = messages_->size();
+    for (const std::vector<Message>& of_peer : by_peer) {
+      begin_->push_back(int(messages_->size() - first));
+      for (const Message& m : of_peer) messages_->push_back(m);
+    }
+    begin_->push_back(int(messages_->size() - first));
+  }
+
+  SpareVector<Message> messages_;  // peer by peer, those to send first
   SpareVector<int> begin_;
+  struct {
+    std::size_t begin = 0, message = 0;
+  } recvs_;  // where those to receive begin
 };
 /// Lists the peers that have a message with bytes.
 inline void list_peers(const std::vector<std::vector<Message>>& by_peer, std::vector<int>& found) {
@@ -73,10 +86,10 @@ inline void list_peers(const std::vector<std::vector<Message>>& by_peer, std::ve
 /// Runs the CPU lanes of an exchange.
 template <class Op, class Algo, class Proto>
 void run_messages(Connections& connections, const MessageTable& table) {
-  const LaneMessages sends{table.sends}, recvs{table.recvs};
+  const LaneMessages messages{table};
   auto work = wire_work(connections, Bytes{});
-  work.sends = sends.with(work.sends.cursor);
-  work.recvs = recvs.with(work.recvs.cursor);
+  work.sends = messages.sends(work.sends.cursor);
+  work.recvs = messages.recvs(work.recvs.cursor);
   if (connections.lacks_wires()) {
     SpareVector<int> from, to;
     list_peers(table.recvs, *from);
