@@ -40,7 +40,7 @@ constexpr std::array<std::string_view, 5> not_ours{"ATL_TRANSPORT_PATH", "CONFIG
 
 // NCCL's initial value of a setting that is a flag in ccl: treated as not set.
 bool is_automatic(const Setting& s, std::string_view value) {
-  return (s.name == "NVLS_ENABLE" && value == "2") || (s.name == "CUMEM_ENABLE" && value == "-2");
+  return s.name == "CUMEM_ENABLE" && value == "-2";
 }
 
 // Settings that have another name since the release before. The old name is read for one release.

@@ -132,11 +132,29 @@ TEST_CASE("what NCCL takes in a text is taken") {
 }
 
 TEST_CASE("NCCL's own initial values are as if they were not set") {
-  const Environment nvls{"NCCL_NVLS_ENABLE", "2"}, cumem{"NCCL_CUMEM_ENABLE", "-2"};
+  const Environment cumem{"NCCL_CUMEM_ENABLE", "-2"};
   CHECK(why(detail::check_settings()) == "");
-  CHECK(detail::setting_flag("NVLS_ENABLE") == true);
   CHECK(detail::setting_flag("CUMEM_ENABLE") == true);
   CHECK_FALSE(detail::setting_given("CUMEM_ENABLE"));
+}
+
+TEST_CASE("only ccl's own name allows multicast") {
+  for (const char* theirs : {"", "0", "1", "2", " 0x1 ", "on"}) {
+    const Environment nccl{"NCCL_NVLS_ENABLE", theirs};
+    INFO("NCCL_NVLS_ENABLE=" << theirs);
+    {
+      const Environment unset{"CCL_NVLS_ENABLE", ""};
+      CHECK(why(detail::check_settings()) == "");
+      CHECK(detail::setting_flag("NVLS_ENABLE") == false);
+      CHECK_FALSE(detail::setting_given("NVLS_ENABLE"));
+    }
+    {
+      const Environment off{"CCL_NVLS_ENABLE", "0"};
+      CHECK(detail::setting_flag("NVLS_ENABLE") == false);
+    }
+    const Environment on{"CCL_NVLS_ENABLE", "1"};
+    CHECK(detail::setting_flag("NVLS_ENABLE") == true);
+  }
 }
 
 TEST_CASE("names that find_package and oneAPI's scripts set are no settings") {
