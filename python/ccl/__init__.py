@@ -20,6 +20,7 @@ from ._errors import (
     AbortedError,
     BadSettingError,
     BudgetError,
+    CompileError,
     CudaError,
     Error,
     InternalError,
@@ -35,6 +36,7 @@ from ._errors import (
     TimedOutError,
     TransportError,
 )
+from ._functor import Functor
 from ._stream import Stream
 from ._versions import show_versions, versions
 from .nccl import enable as enable_nccl
@@ -44,8 +46,10 @@ __all__ = [
     "BadSettingError",
     "BudgetError",
     "Communicator",
+    "CompileError",
     "CudaError",
     "Error",
+    "Functor",
     "InternalError",
     "InvalidArgumentError",
     "InvalidUsageError",

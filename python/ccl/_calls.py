@@ -10,6 +10,7 @@ from . import _buffers
 from ._buffers import CPU, Buffer
 from ._checks import Checks
 from ._errors import InvalidArgumentError, InvalidUsageError
+from ._functor import Functor
 from ._stream import Stream, cuda_stream, record
 
 
@@ -18,14 +19,14 @@ class Calls(Checks):
 
     # Reductions.
 
-    def all_reduce(self, data: Any, op: str = "sum", *, out: Any = None, stream: Any = None) -> Any:
+    def all_reduce(self, data: Any, op: str | Functor = "sum", *, out: Any = None, stream: Any = None) -> Any:
         """Combines the arrays of all ranks element by element; every rank gets the result.
 
         Parameters
         ----------
         data : array
             Any shape, with the same number of elements on all ranks.
-        op : {"sum", "prod", "min", "max", "avg"}
+        op : {"sum", "prod", "min", "max", "avg"} or Functor
             Reduction. Integers wrap. Types of 16 and 8 bits are added up in float32. Min and max
             take numbers before NaN. An average of integers truncates.
         out : array, optional
@@ -57,7 +58,7 @@ class Calls(Checks):
         return out
 
     def reduce_scatter(
-        self, data: Any, op: str = "sum", *, out: Any = None, stream: Any = None
+        self, data: Any, op: str | Functor = "sum", *, out: Any = None, stream: Any = None
     ) -> Any:
         """Combines the arrays of all ranks; rank i gets part i of the result.
 
@@ -78,7 +79,7 @@ class Calls(Checks):
         return out
 
     def reduce(
-        self, data: Any, op: str = "sum", *, root: int = 0, out: Any = None, stream: Any = None
+        self, data: Any, op: str | Functor = "sum", *, root: int = 0, out: Any = None, stream: Any = None
     ) -> Any:
         """Combines the arrays of all ranks; rank `root` gets the result.
 
@@ -269,11 +270,15 @@ class Calls(Checks):
     # Runs of the engine.
 
     def _reduce(
-        self, run: Callable[..., None], send: Buffer, recv: Buffer | None, count: int, op: str,
+        self, run: Callable[..., None], send: Buffer, recv: Buffer | None, count: int, op: str | Functor,
         root: int, stream: Any,
     ) -> None:  # fmt: skip
         at = recv.address if recv is not None else 0
-        run(send.address, at, count, send.type, op, root, self._stream(stream, send, recv))
+        handle = self._stream(stream, send, recv)
+        if isinstance(op, Functor):
+            run(send.address, at, count, send.type, op.name, root, handle, op._address(send.type))
+        else:
+            run(send.address, at, count, send.type, op, root, handle)
         self._keep(stream, send, recv)
 
     def _move(

@@ -7,7 +7,8 @@ from typing import Any
 
 from . import _buffers, _core
 from ._buffers import CPU, Buffer
-from ._errors import InvalidArgumentError
+from ._errors import InvalidArgumentError, NotSupportedError
+from ._functor import Functor
 
 _REDUCTIONS = ("sum", "prod", "min", "max", "avg")
 
@@ -81,15 +82,22 @@ class Checks:
             "extent must be a multiple of that number"
         )
 
-    def _check_op(self, op: str, send: Buffer) -> None:
+    def _check_op(self, op: str | Functor, send: Buffer) -> None:
         if send.boolean:
             raise InvalidArgumentError(
                 f"data has elements of bool on rank {self.rank}, which only move; view them as uint8 "
                 "and take max (or) or min (and)"
             )
-        if op not in _REDUCTIONS:
+        if isinstance(op, Functor):
+            if self._device != CPU:
+                raise NotSupportedError(
+                    f"rank {self.rank} works on CUDA device {self._device}, and {op!r} is compiled for "
+                    "CPU ranks; reduce with it in C++ (ccl.include_dir() has the headers), or copy "
+                    "the data to the CPU"
+                )
+        elif op not in _REDUCTIONS:
             raise InvalidArgumentError(
-                f"there is no reduction {op!r}; take {', '.join(_REDUCTIONS)}"
+                f"there is no reduction {op!r}; take {', '.join(_REDUCTIONS)} or a ccl.Functor"
             )
 
     def _check_rank(self, rank: int, what: str) -> None:

@@ -8,6 +8,7 @@ __all__ = [
     "AbortedError",
     "BadSettingError",
     "BudgetError",
+    "CompileError",
     "CudaError",
     "Error",
     "InternalError",
@@ -78,6 +79,10 @@ class InvalidArgumentError(Error, ValueError):
     """A value that is never valid: a bad root, sizes that do not fit, a read-only output."""
 
     code = "invalid_argument"
+
+
+class CompileError(InvalidArgumentError):
+    """The source of a `Functor` does not compile. The message has the compiler's output."""
 
 
 class InvalidUsageError(Error):

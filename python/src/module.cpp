@@ -194,10 +194,10 @@ void bind_communicator(nb::module_& m) {
 template <class F>
 auto reducing(F run) {
   return [run](Core& c, Address send, Address recv, Index count, int type, const std::string& op,
-               int root, const Queue* stream) {
+               int root, const Queue* stream, Address functor) {
     interruptible(c->comm(), [&] {
-      return run(
-          *c, Call{sent(send), received(recv), count, DataType(type), op, root, stream_of(stream)});
+      return run(*c, Call{sent(send), received(recv), count, DataType(type), op, root,
+                          stream_of(stream), reinterpret_cast<const LoadedFunctor*>(functor)});
     });
   };
 }
@@ -216,7 +216,7 @@ void bind_collectives(nb::object& core) {
   auto c = nb::borrow<nb::class_<Core>>(core);
   const auto reduces = [&](const char* name, auto run) {
     c.def(name, reducing(run), "send"_a, "recv"_a, "count"_a, "type"_a, "op"_a, "root"_a,
-          "stream"_a.none());
+          "stream"_a.none(), "functor"_a = Address{0});
   };
   const auto moves = [&](const char* name, auto run) {
     c.def(name, moving(run), "send"_a, "recv"_a, "count"_a, "type"_a, "root"_a, "stream"_a.none());

@@ -18,6 +18,16 @@ struct MinOrMax {
   }
 };
 
+/// Functor of an extension, called through its address.
+template <class A>
+struct UserFunctor {
+  const LoadedFunctor* loaded;
+  const char* label() const { return loaded->label; }
+  A operator()(const A& a, const A& b) const {
+    return reinterpret_cast<A (*)(A, A)>(loaded->combine)(a, b);
+  }
+};
+
 template <class Op, class T, class F>
 Result<void> run(const Collective<Op>& collective, const Call& call, const F& functor) {
   const auto* send = static_cast<const T*>(call.send);
@@ -33,6 +43,9 @@ Result<void> run(const Collective<Op>& collective, const Call& call, const F& fu
 
 template <class Op, class T>
 Result<void> reduce(const Collective<Op>& collective, const Call& call) {
+  if (call.functor != nullptr) {
+    return run<Op, T>(collective, call, UserFunctor<accumulate_t<T>>{call.functor});
+  }
   if (call.op == Sum::name) return run<Op, T>(collective, call, Sum{});
   if (call.op == Avg::name) return run<Op, T>(collective, call, Avg{});
   if (call.op == Prod::name) return run<Op, T>(collective, call, Prod{});

@@ -26,7 +26,7 @@ class Page(unittest.TestCase):
                 script = Path(folder) / "block.py"
                 script.write_text(block[3])
                 ranks = 1 if any(word in block[3] for word in ALONE) else 2
-                launch.run(script, ranks)
+                launch.run(script, ranks, environment={"XDG_CACHE_HOME": folder})
 
 
 if __name__ == "__main__":

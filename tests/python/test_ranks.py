@@ -1,8 +1,12 @@
 """Tests with four processes on NumPy buffers."""
 
+import os
+import shutil
 import unittest
 
 import launch
+
+COMPILER = os.environ.get("CXX", "c++")
 
 
 class Ranks(unittest.TestCase):
@@ -19,6 +23,10 @@ class Ranks(unittest.TestCase):
 
     def test_ranks_that_disagree(self):
         launch.run("rank_faults.py", 4, "mismatch")
+
+    @unittest.skipUnless(shutil.which(COMPILER), f"no compiler {COMPILER}")
+    def test_functors_in_cpp(self):
+        launch.run("rank_functors.py", 1, environment={"CXX": COMPILER})
 
     def test_a_late_rank_is_named(self):
         launch.run("rank_faults.py", 4, "late")
