@@ -82,7 +82,7 @@ class InvalidArgumentError(Error, ValueError):
 
 
 class CompileError(InvalidArgumentError):
-    """The source of a `Functor` does not compile. The message has the compiler's output."""
+    """A `Functor` does not compile or load. The message has the output of compiler or loader."""
 
 
 class InvalidUsageError(Error):

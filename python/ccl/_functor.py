@@ -140,10 +140,19 @@ class Functor:
         combined = _COMBINED.get(element, f"std::{element}_t")
         with self._lock:  # ranks may be threads
             if combined not in self._loaded:
-                library = ctypes.CDLL(str(self._library(combined)))
+                library = self._load(self._library(combined))
                 exported = ctypes.c_char.in_dll(library, "ccl_functor")
                 self._loaded[combined] = ctypes.addressof(exported), library
             return self._loaded[combined][0]
+
+    def _load(self, path: Path) -> ctypes.CDLL:
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            raise CompileError(
+                f"functor {self.name}: its extension does not load ({error}); link what it needs by "
+                f"flags=, or delete {path} if it is damaged"
+            ) from error
 
     def _library(self, type: str) -> Path:
         """Returns the extension for a type, which is compiled unless the cache has it."""

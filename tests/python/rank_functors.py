@@ -4,6 +4,7 @@ import os
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -110,6 +111,9 @@ def faults(cache):
             "must have: float operator()")  # fmt: skip
     refused(ccl.CompileError, run("Fixed", "struct Fixed " + body % "static constexpr bool commutative = false;"),
             "not commutative")  # fmt: skip
+    refused(ccl.CompileError, run("Lacks", "float missing_(float);\nstruct Lacks { "
+                                  "float operator()(float a, float b) const { return missing_(a + b); } };"),
+            "does not load", "missing_", str(cache))  # fmt: skip
     refused(ccl.CompileError, run("Clamped", CLAMPED, compiler="/no/compiler"),
             "/no/compiler", "CXX")  # fmt: skip
     refused(ccl.InvalidArgumentError, run("two words", CLAMPED), "two words")
@@ -119,6 +123,15 @@ def faults(cache):
     refused(ccl.InvalidUsageError, run("Clamped", CLAMPED), str(cache), "XDG_CACHE_HOME")
     cache.chmod(0o700)
     alone.finalize()
+
+
+def gpus():
+    """A rank of a GPU refuses it before it waits for another."""
+    rank = ccl.Communicator._wrap(SimpleNamespace(rank=2, ranks=4), 1, {})
+    buffer = ccl._buffers.read(np.ones(3, "float32"), "data")
+    functor = ccl.Functor("Clamped", CLAMPED)
+    refused(ccl.NotSupportedError, lambda: rank._check_op(functor, buffer),
+            "rank 2", "device 1", "Clamped")  # fmt: skip
 
 
 def differ():
@@ -140,4 +153,5 @@ with tempfile.TemporaryDirectory() as folder:
     streams()
     cached(cache)
     faults(cache)
+    gpus()
     differ()
