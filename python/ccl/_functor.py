@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import hashlib
 import os
-import shlex
 import stat
-import subprocess
-import tempfile
 import threading
 from pathlib import Path
-from typing import Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from . import _core
 from ._errors import CompileError, InvalidArgumentError, InvalidUsageError, TimedOutError
+
+if TYPE_CHECKING:
+    import ctypes
 
 __all__ = ["Functor"]
 
@@ -106,6 +104,9 @@ class Functor:
         flags: Sequence[str] = (),
         compiler: str | None = None,
     ) -> None:
+        import hashlib
+        import shlex
+
         if not all(part.isidentifier() and part.isascii() for part in name.split("::")):
             raise InvalidArgumentError(
                 f'{name!r} is no name of a C++ struct; give one such as "Clamped" or "mine::Clamped"'
@@ -136,6 +137,8 @@ class Functor:
 
     def _address(self, type: int) -> int:
         """Returns the address of the compiled functor for a type of `_core.types`."""
+        import ctypes
+
         element = _core.types[type][0]
         combined = _COMBINED.get(element, f"std::{element}_t")
         with self._lock:  # ranks may be threads
@@ -146,6 +149,8 @@ class Functor:
             return self._loaded[combined][0]
 
     def _load(self, path: Path) -> ctypes.CDLL:
+        import ctypes
+
         try:
             return ctypes.CDLL(str(path))
         except OSError as error:
@@ -156,6 +161,9 @@ class Functor:
 
     def _library(self, type: str) -> Path:
         """Returns the extension for a type, which is compiled unless the cache has it."""
+        import hashlib
+        import tempfile
+
         command = [*self._compiler, *_FLAGS, *self._flags]
         expand = [*self._compiler, *_FLAGS[:1], *self._flags, "-E", "-P"]
         preprocessed = self._run(expand, self._text, type)  # with all that the source includes
@@ -175,6 +183,8 @@ class Functor:
         return library
 
     def _run(self, command: list[str], text: str, type: str) -> str:
+        import subprocess
+
         try:
             done = subprocess.run(
                 [*command, "-x", "c++", "-"], input=text, capture_output=True, text=True,
@@ -201,6 +211,8 @@ class Functor:
 @functools.lru_cache
 def _version(compiler: tuple[str, ...]) -> str:
     """Returns what the compiler says of its version; an update compiles anew."""
+    import subprocess
+
     return subprocess.run(
         [*compiler, "--version"], capture_output=True, text=True, errors="replace",
         timeout=_COMPILE_LIMIT_S,
