@@ -253,7 +253,7 @@ TEST_CASE("a launch waits for another thread's launch until its limit, or its ow
   for (const bool aborts : {false, true}) {
     detail::Status status;
     GpuOrder second{*detail::Gpu::open(0)};
-    REQUIRE(second.join({128, 1, 0, true, &status, aborts ? 0 : 0.1}));
+    REQUIRE(second.join({128, 1, 0, true, &status, aborts ? 0 : 0.8}));
     auto begun =
         std::async(std::launch::async, [&] { return second.before(gpus.stream(0), nullptr); });
     CHECK(begun.wait_for(std::chrono::milliseconds{50}) == std::future_status::timeout);

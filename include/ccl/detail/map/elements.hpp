@@ -2,6 +2,7 @@
 
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/stream.hpp>
+#include <ccl/detail/base/copies.hpp>
 #include <ccl/detail/launch/device_copy.hpp>
 #include <ccl/detail/map/registry.hpp>
 #include <ccl/detail/numeric/bulk.hpp>
@@ -11,7 +12,6 @@
 
 #include <cuda/std/type_traits>
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,7 +41,7 @@ inline Result<void> copy_own(const Communicator& comm, bool on_device, void* to,
                              Index bytes, Stream stream) {
   if (to == from || bytes == 0) return {};
   if (on_device) return copy_on_device(comm, to, from, bytes, stream);
-  return run_own(stream, [=] { std::memcpy(to, from, std::size_t(bytes)); });
+  return run_own(stream, [=] { copy_here(to, from, std::size_t(bytes)); });
 }
 
 /// Repeats the `bytes` bytes at `to` until there are `whole` bytes. A reduction treats the repeated

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/pairwise.hpp>
+#include <ccl/detail/base/copies.hpp>
 #include <ccl/detail/wire/prims.hpp>
 
 namespace ccl::detail {
@@ -43,14 +44,10 @@ class Exchange {
                     in = work_.part(to.message[i], channel_);
       const Index n = out.bytes < in.bytes ? out.bytes : in.bytes;
       if (out.data == in.data) continue;
-      for (Index at = group_.rank() * run; at < n; at += Group::width * run) {
-        const Index m = n - at < run ? n - at : run;
-        if (m == run) {
-          __builtin_memcpy(__builtin_assume_aligned(in.data + at, Align),
-                           __builtin_assume_aligned(out.data + at, Align), run);
-        } else {
-          __builtin_memcpy(in.data + at, out.data + at, size_t(m));
-        }
+      if constexpr (Group::width == 1) {
+        copy_here(in.data, out.data, size_t(n));
+      } else {
+        copy_by_lanes(in.data, out.data, n);
       }
     }
   }
@@ -82,9 +79,20 @@ class Exchange {
 
  private:
   static constexpr bool lists_visits = requires(const Work& work) { work.visits; };
-  static constexpr int looks = 4;                              // polls of one peer per turn
-  static constexpr Index run = Group::width == 1 ? 4096 : 16;  // bytes per lane in `copy_own`
+  static constexpr int looks = 4;   // polls of one peer per turn
+  static constexpr Index run = 16;  // bytes per lane in `copy_by_lanes`
 
+  CCL_HD void copy_by_lanes(char* to, const char* from, Index n) const {
+    for (Index at = group_.rank() * run; at < n; at += Group::width * run) {
+      const Index m = n - at < run ? n - at : run;
+      if (m == run) {
+        __builtin_memcpy(__builtin_assume_aligned(to + at, Align),
+                         __builtin_assume_aligned(from + at, Align), run);
+      } else {
+        __builtin_memcpy(to + at, from + at, size_t(m));
+      }
+    }
+  }
   template <bool Sends>
   CCL_HD bool some(int peer, const MessageRun& messages) {
     if (failed_) return false;

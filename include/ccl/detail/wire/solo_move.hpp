@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/detail/base/bytes.hpp>
-#include <ccl/detail/base/cpu.hpp>
+#include <ccl/detail/base/copies.hpp>
 #include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/numeric/host_reduction.hpp>
 
@@ -65,7 +65,7 @@ void move_elements(const R& reduction, void* out, void* const* slots, int slot_c
   const Index step = int(stores) + slot_count > 1 ? block * size : n * size;
   for (Index at = 0; at < n * size; at += step) {
     const auto m = size_t(min_of(step, n * size - at));
-    if (stores) copy_away(static_cast<char*>(out) + at, source + at, m);  // not read soon
+    if (stores) copy_here(static_cast<char*>(out) + at, source + at, m);
     for (int s = 0; s < slot_count; ++s) {
       copy_away(static_cast<char*>(slots[s]) + at, source + at, m);
     }

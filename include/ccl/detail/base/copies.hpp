@@ -1,0 +1,27 @@
+#pragma once
+
+// Copies of CPU threads. Host only. Later stores are ordered after them.
+#include <cstddef>
+#include <cstring>
+
+namespace ccl::detail {
+
+// Of at least `long_copy_bytes`, by the compiled runtime.
+void copy_away_long(void* to, const void* from, std::size_t bytes);
+void copy_here_long(void* to, const void* from, std::size_t bytes);
+inline constexpr std::size_t long_copy_bytes = 256;
+
+/// Copies into memory that another core was the last to read, by string stores where the CPU has
+/// them: these need not fetch lines that they overwrite whole.
+inline void copy_away(void* to, const void* from, std::size_t bytes) {
+  if (bytes >= long_copy_bytes) return copy_away_long(to, from, bytes);
+  std::memcpy(to, from, bytes);
+}
+
+/// Copies into memory of this rank.
+inline void copy_here(void* to, const void* from, std::size_t bytes) {
+  if (bytes >= long_copy_bytes) return copy_here_long(to, from, bytes);
+  std::memcpy(to, from, bytes);
+}
+
+}  // namespace ccl::detail
