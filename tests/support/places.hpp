@@ -44,12 +44,19 @@ Call next_function(const char* name) {
 
 }  // namespace ccl::test
 
-// The program's own functions precede those of the C library.
-#define CCL_TEST_PLACE(name, returned, parameters, arguments, ...)                    \
-  extern "C" returned name parameters __VA_ARGS__ {                                   \
-    static const auto next = ccl::test::next_function<returned(*) parameters>(#name); \
-    ccl::test::pass_place();                                                          \
-    return next arguments;                                                            \
+// The program's own functions precede those of the C library. These are found before `main`: a
+// child must not wait for a search, or for the guard of a constant, that a thread of its parent
+// was in.
+#define CCL_TEST_PLACE(name, returned, parameters, arguments, ...)                              \
+  namespace ccl::test::next {                                                                   \
+  inline constinit std::atomic<returned(*) parameters> name{nullptr};                           \
+  inline const bool name##_found = (name = next_function<returned(*) parameters>(#name), true); \
+  }                                                                                             \
+  extern "C" returned name parameters __VA_ARGS__ {                                             \
+    auto next = ccl::test::next::name.load(std::memory_order_relaxed);                          \
+    if (next == nullptr) next = ccl::test::next_function<returned(*) parameters>(#name);        \
+    ccl::test::pass_place();                                                                    \
+    return next arguments;                                                                      \
   }
 CCL_TEST_PLACE(socket, int, (int domain, int type, int protocol), (domain, type, protocol),
                noexcept)
