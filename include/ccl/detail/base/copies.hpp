@@ -6,10 +6,11 @@
 
 namespace ccl::detail {
 
-// Of at least `long_copy_bytes`, by the compiled runtime.
+/// Minimum of a copy for which vectors or string stores pay.
+inline constexpr std::size_t long_copy_bytes = 256;
+/// Copies as `copy_away` and `copy_here`, at least `long_copy_bytes`.
 void copy_away_long(void* to, const void* from, std::size_t bytes);
 void copy_here_long(void* to, const void* from, std::size_t bytes);
-inline constexpr std::size_t long_copy_bytes = 256;
 
 /// Copies into memory that another core was the last to read, by string stores where the CPU has
 /// them: these need not fetch lines that they overwrite whole.
