@@ -14,25 +14,13 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/counted_allocations.hpp"
 #include "support/gpu_ranks.hpp"
-#include "support/replaced_new.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-thread_local bool counts = false;
-thread_local int allocations = 0;
-
-/// Counts the allocations of this program from here on.
-[[maybe_unused]] const bool hooked = [] {
-  allocation_hook = [] {
-    if (counts) ++allocations;
-    return true;
-  };
-  return true;
-}();
-
 using List = AutoOf<Candidate<OneShot, LL128>, Candidate<Direct, Simple>>;
 int launches = 0;
 
@@ -89,10 +77,7 @@ template <class Call>
 int allocations_of(const Call& call) {
   bool well = true;
   for (int i = 0; i < 3; ++i) {
-    allocations = 0;
-    counts = true;
-    const auto done = call();
-    counts = false;
+    const auto done = count_allocations(call);
     well = well && done.has_value();
   }
   CHECK(well);

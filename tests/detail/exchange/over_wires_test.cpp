@@ -12,24 +12,12 @@
 #include <vector>
 
 #include "support/catch.hpp"
-#include "support/replaced_new.hpp"
+#include "support/counted_allocations.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-
-thread_local bool counts = false;
-thread_local int allocations = 0;
-
-/// Counts the allocations of this program from here on.
-[[maybe_unused]] const bool hooked = [] {
-  allocation_hook = [] {
-    if (counts) ++allocations;
-    return true;
-  };
-  return true;
-}();
 
 struct Buffers {
   std::vector<int> in = std::vector<int>(4000, 1), out = std::vector<int>(4000);
@@ -52,10 +40,7 @@ int allocations_of(const Call& call) {
       if (!operation) return;
       Buffers buffers;
       for (int n = 0; n < 3; ++n) {
-        allocations = 0;
-        counts = true;
-        const Result<void> done = call(*operation, r, buffers);
-        counts = false;
+        const Result<void> done = count_allocations([&] { return call(*operation, r, buffers); });
         if (!done) return;
       }
       of_rank[r] = allocations;
