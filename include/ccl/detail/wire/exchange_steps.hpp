@@ -165,8 +165,8 @@ class Exchange {
   CCL_HD const Wire& wire(int peer) const {
     return (Sends ? work_.out : work_.in)[channel_ * ranks() + peer];
   }
-  /// True if the next slice has to wait for its slots, where that is all it waits for. Such a look
-  /// is much cheaper than primitives. One CPU lane.
+  /// True if the next slice has to wait for its slots, where that is all it waits for. Leaves the
+  /// steps done on the wire in `step_`. Such a look is much cheaper than primitives. One CPU lane.
   template <bool Sends>
   bool would_wait(const Wire& wire) {
     if (wire.slots == nullptr || wire.zero_copy != nullptr || work_.watch.phases != nullptr)
