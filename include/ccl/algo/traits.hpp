@@ -12,6 +12,10 @@ concept RunsOperation = requires { requires Algo::template supports<Op>; };
 template <class Algo>
 concept OverPeers = requires { typename Algo::RankCounts; };
 
+/// Algorithms over peers' memory that reach all ranks at once.
+template <class Algo>
+concept Multicasts = OverPeers<Algo> && requires { requires Algo::multicasts; };
+
 namespace detail {
 /// Algorithms over peers' memory that run an operation as messages between any two ranks.
 template <class Op, class Algo>

@@ -22,6 +22,9 @@ constexpr bool check_collective() {
       "context)` for it");
   if constexpr (!is_auto<Proto>) static_assert(check_protocol<Proto>());
   static_assert(check_transport<Proto, T>());
+  static_assert(!Multicasts<Algo>,
+                "ccl: this algorithm needs multicast memory, which no transport makes yet; use "
+                "TwoShot or Direct");
   static_assert(
       !OverPeers<Algo> || offers_peer_view<T>,
       "ccl: this algorithm addresses its peers' memory and would ignore this transport; use "

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <ccl/algo/cost.hpp>
+#include <ccl/algo/rank_counts.hpp>
+#include <ccl/types/operations.hpp>
+
+namespace ccl {
+
+/// NVLink multicast: NVSwitches add the ranks' data and spread results. Not run on hardware: no
+/// transport makes multicast memory yet, so no `Collective` takes it.
+/// - AllReduce: each head owns a slice. It loads the sum of all copies and stores it to all.
+/// - ReduceScatter: each rank loads the sum of its share.
+/// - AllGather, Broadcast: each rank, or the root, stores its data to all ranks at once.
+/// - Reduce: the root loads the sum of all ranks.
+struct Nvls {
+  static constexpr const char* name = "NVLS";
+  static constexpr bool reorders = true;  ///< switches add in an order of their own
+  static constexpr bool multicasts = true;
+  static constexpr bool stores_plainly = true;  ///< counts of launches instead of flags in packets
+  using RankCounts = AnyRankCount;
+  template <class Op>
+  static constexpr bool supports =
+      is_one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
+  template <class Op>
+  static constexpr SumOrder order = SumOrder::varies;
+
+  template <class Prims>
+  CCL_HD static constexpr void run(AllReduce, Prims& prims) {
+    const auto tiles = prims.tiles();
+    lay_out_all(prims);
+    if (const int own = prims.own_share(); own >= 0) {
+      if (!prims.await_all(Prims::laid_out)) return;
+      for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
+        prims.spread(own, t, prims.reduced(own, t));
+      }
+      prims.arrive(Prims::spread_out);
+    }
+    if (prims.await_heads(Prims::spread_out)) take_all(prims);
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(ReduceScatter, Prims& prims) {
+    const auto tiles = prims.tiles();
+    lay_out_all(prims);
+    if (!prims.await_all(Prims::laid_out)) return;
+    for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
+      prims.store(0, t, prims.reduced(prims.own_share(), t));
+    }
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(AllGather, Prims& prims) {
+    const auto tiles = prims.tiles();
+    for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
+      prims.spread(prims.own_share(), t, prims.load(0, t));
+    }
+    prims.arrive(Prims::spread_out);
+    if (prims.await_all(Prims::spread_out)) take_all(prims);
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(Broadcast, Prims& prims) {
+    const auto tiles = prims.tiles();
+    prims.arrive(Prims::begun);
+    if (prims.rank() == prims.root()) {
+      if (!prims.await_step_of_all()) return;
+      for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
+        prims.spread(0, t, prims.load(0, t));
+      }
+      prims.arrive(Prims::spread_out);
+    }
+    if (prims.await_one(Prims::spread_out, prims.root())) take_all(prims);
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(Reduce, Prims& prims) {
+    const auto tiles = prims.tiles();
+    prims.arrive(Prims::begun);
+    if (!prims.await_step(prims.root())) return;
+    lay_out_all(prims);
+    if (prims.rank() != prims.root() || !prims.await_all(Prims::laid_out)) return;
+    for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
+      prims.store(0, t, prims.reduced(0, t));
+    }
+  }
+
+ private:
+  template <class Prims>
+  CCL_HD static constexpr void lay_out_all(Prims& prims) {
+    const auto tiles = prims.tiles();
+    for (int s = 0; s < prims.shares(); ++s) {
+      for (Index t = tiles.first; t < tiles.last; t += tiles.step) prims.lay_out(s, t);
+    }
+    prims.arrive(Prims::laid_out);
+  }
+  template <class Prims>
+  CCL_HD static constexpr void take_all(Prims& prims) {
+    const auto tiles = prims.tiles();
+    for (int s = 0; s < prims.shares(); ++s) {
+      for (Index t = tiles.first; t < tiles.last; t += tiles.step) prims.take(s, t);
+    }
+  }
+};
+
+}  // namespace ccl

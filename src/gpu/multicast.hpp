@@ -1,0 +1,86 @@
+#pragma once
+
+#include <ccl/types/word.hpp>
+
+#include <cstddef>
+#include <memory>
+
+#include "base/io/fd.hpp"
+#include "gpu/gpu.hpp"
+
+namespace ccl::detail {
+
+// Apart from `CudaDriver`, so that nothing reaches these calls but through `multicast_driver`.
+#define CCL_MULTICAST_DRIVER_CALLS(X) \
+  X(create, cuMulticastCreate)        \
+  X(add_device, cuMulticastAddDevice) \
+  X(bind_mem, cuMulticastBindMem)     \
+  X(unbind, cuMulticastUnbind)        \
+  X(get_granularity, cuMulticastGetGranularity)
+
+/// Calls of libcuda on NVLink multicast, which change state of NVSwitches that all programs on the
+/// machine share.
+struct MulticastDriver {
+#define CCL_MULTICAST_DRIVER_MEMBER(member, function) decltype(&::function) member = nullptr;
+  CCL_MULTICAST_DRIVER_CALLS(CCL_MULTICAST_DRIVER_MEMBER)
+#undef CCL_MULTICAST_DRIVER_MEMBER
+};
+
+/// Returns the calls. Without CCL_NVLS_ENABLE=1, it fails with `not_supported` and looks up none.
+Result<const MulticastDriver*> multicast_driver();
+/// Replaces the calls in tests. The setting still decides.
+void use_multicast_driver(const MulticastDriver& driver);
+
+/// Memory of one GPU in a multicast object, and the address of all GPUs' memory. Not run on
+/// hardware.
+///
+/// One rank creates the object and shares it, and the others open it. Then each adds its GPU. When
+/// all have, each binds its memory: the driver's call waits, without a limit, for GPUs that were
+/// not added. When all have bound, `all()` reaches them.
+class MulticastBlock {
+ public:
+  /// Creates an object of `devices` GPUs, each with `bytes` bytes or some more.
+  static Result<std::unique_ptr<MulticastBlock>> create(std::shared_ptr<Gpu> gpu, std::size_t bytes,
+                                                        int devices);
+  /// Opens the object of another rank. `bytes` is what its `bytes()` returns.
+  static Result<std::unique_ptr<MulticastBlock>> open(std::shared_ptr<Gpu> gpu, std::size_t bytes,
+                                                      const Fd& shared);
+  ~MulticastBlock();
+  MulticastBlock(const MulticastBlock&) = delete;
+  MulticastBlock& operator=(const MulticastBlock&) = delete;
+
+  /// Returns a descriptor of the object for a rank of this host.
+  Result<Fd> share() const;
+  Result<void> add();
+  /// Binds zeroed memory.
+  Result<void> bind();
+
+  std::size_t bytes() const { return bytes_; }
+  /// Memory of this GPU; null before `bind`.
+  std::byte* own() const { return reinterpret_cast<std::byte*>(own_.at); }
+  /// Address of all copies, for `multimem` instructions alone; 0 before `bind`.
+  Word all() const { return Word{all_.at}; }
+
+ private:
+  /// Handle that is mapped, or not yet.
+  struct Mapped {
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr at = 0;
+    bool mapped = false;
+  };
+  MulticastBlock(std::shared_ptr<Gpu> gpu, const MulticastDriver& driver)
+      : gpu_{std::move(gpu)}, driver_{driver} {}
+  /// Fails where the setting or the GPU does not allow multicast.
+  static Result<std::unique_ptr<MulticastBlock>> begin(std::shared_ptr<Gpu> gpu);
+  Result<void> allocate();
+  Result<void> map(Mapped& memory, const char* what);
+  void drop(Mapped& memory);
+
+  std::shared_ptr<Gpu> gpu_;
+  const MulticastDriver& driver_;
+  std::size_t bytes_ = 0;
+  Mapped own_, all_;
+  bool bound_ = false;
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,12 @@
+// expect: ccl: switches choose the type in which they add; leave the accumulate type out, or use TwoShot or Direct
+#include <ccl/algo/nvls.hpp>
+#include <ccl/algo/two_shot.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/multicast/prims.hpp>
+#include <ccl/proto/ll128.hpp>
+
+using namespace ccl;
+using Emulated = detail::UnicastMulticast<detail::HostMemory>;
+using Bad = detail::MulticastBody<AllReduce, Nvls, Simple, Emulated, 1,
+                                  detail::Reduction<Sum, float, double>>;
+static_assert(sizeof(Bad) > 0);
