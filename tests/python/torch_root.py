@@ -14,7 +14,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from wheel import ROOT, skip, step
+from wheel import ROOT, check_types, skip, step
 
 TESTED = ("tests/python", "examples/python", "docs/guide")
 PROBE = (
@@ -78,6 +78,16 @@ def add_libraries(root, site):
                 shutil.copy(path, folder / name)
 
 
+def check_types_with_torch(root):
+    """Checks the package's annotations against those of PyTorch, which the wheel's test lacks."""
+    typed = root.parent / "torch-types"
+    typed.mkdir(exist_ok=True)
+    for name, place in (("torch", root / "usr/lib/python3/dist-packages/torch"), ("ccl", root / "opt/site/ccl")):
+        (typed / name).unlink(missing_ok=True)
+        (typed / name).symlink_to(place.resolve())
+    check_types(root.parent / "torch-mypy", "--no-site-packages", "--python-version", "3.13", paths=[typed.resolve()])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, required=True)
@@ -91,6 +101,7 @@ def main():
     make_root(given.root)
     try:
         fill(given.root, given.wheel or build_wheel(given))
+        check_types_with_torch(given.root)
         run = ". /opt/env.sh; export PYTHONDONTWRITEBYTECODE=1; exec python3 -X faulthandler "
         run += "/opt/src/tests/python/run_test.py test_torch.py"
         print(step("test_torch.py", "chroot", given.root, "/bin/bash", "-c", run), end="")

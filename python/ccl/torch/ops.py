@@ -32,7 +32,8 @@ _library.define(
 
 
 def _group_of(name: str) -> ProcessGroup:
-    group = dist.distributed_c10d._resolve_process_group(name)
+    c10d: Any = dist.distributed_c10d
+    group = c10d._resolve_process_group(name)
     if not isinstance(group, ProcessGroup):
         raise NotSupportedError(
             f"group {name!r} has the backend {dist.get_backend(group)}, and operators of ccl need a "
@@ -42,7 +43,8 @@ def _group_of(name: str) -> ProcessGroup:
 
 
 def _name_of(group: Any) -> str:
-    return (group or dist.group.WORLD).group_name
+    some: Any = group or dist.group.WORLD
+    return some.group_name
 
 
 def _check(group: ProcessGroup, what: str, data: torch.Tensor, **others: torch.Tensor | None) -> None:
@@ -146,15 +148,23 @@ _library.impl("all_reduce_add_rms_norm", _add_rms_norm, "CompositeExplicitAutogr
 _library.impl("exchange_rows", _exchange_rows, "CompositeExplicitAutograd")
 
 
-@torch.library.register_fake("ccl::all_reduce_add_rms_norm")
-def _(data, residual, weight, epsilon, fuse, group):
+def _add_rms_norm_like(
+    data: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, epsilon: float,
+    fuse: bool | None, group: str,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     return torch.empty_like(data), torch.empty_like(data)
 
 
-@torch.library.register_fake("ccl::exchange_rows")
-def _(data, send_counts, send_stride, send_rows, recv_stride, group):
+def _exchange_rows_like(
+    data: torch.Tensor, send_counts: torch.Tensor, send_stride: int, send_rows: torch.Tensor | None,
+    recv_stride: int, group: str,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     ranks = send_counts.shape[0]
     return data.new_empty(ranks * recv_stride, data.shape[-1]), torch.empty_like(send_counts)
+
+
+torch.library.register_fake("ccl::all_reduce_add_rms_norm", _add_rms_norm_like)
+torch.library.register_fake("ccl::exchange_rows", _exchange_rows_like)
 
 
 def all_reduce_add_rms_norm(
