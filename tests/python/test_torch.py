@@ -73,6 +73,11 @@ def run(script, *arguments, ranks=4, limit=300, environment=None):
 
 @unittest.skipUnless(dist, "PyTorch is not installed")
 class Torch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import torch._dynamo  # seconds, which forked ranks save
+        import torch._functorch.aot_autograd  # noqa: F401
+
     def test_reductions_and_movements(self):
         run("rank_torch.py", "reductions", "movements")
 
@@ -94,6 +99,12 @@ class Torch(unittest.TestCase):
 
     def test_functional_collectives(self):
         run("rank_torch.py", "functional")
+
+    def test_functors(self):
+        """The first call with a type compiles; the cache belongs to the test."""
+        with tempfile.TemporaryDirectory() as cache:
+            for ranks in (1, 3):
+                run("rank_torch_functors.py", "functors", ranks=ranks, environment={"XDG_CACHE_HOME": cache})
 
     def test_gradients_of_training(self):
         run("rank_torch.py", "training")
@@ -142,6 +153,7 @@ class Torch(unittest.TestCase):
     @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
     def test_played_gpus_streams_and_failures(self):
         self.run_played("played_calls", "failed_communicator", "late", "operators")
+        self.run_played("refused", script="rank_torch_functors.py")
 
     @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
     def test_played_gpus_graphs_orders_and_ends(self):
@@ -169,7 +181,7 @@ class Torch(unittest.TestCase):
             with self.subTest(block=number), tempfile.TemporaryDirectory() as folder:
                 script = Path(folder) / "block.py"
                 script.write_text(block)
-                run(script)
+                run(script, environment={"XDG_CACHE_HOME": folder})
 
 
 if __name__ == "__main__":

@@ -45,11 +45,13 @@ def make_root(root):
     """Makes the folder with PyTorch, if it is not there."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0 or not shutil.which("apt-get"):
         skip("a root of its own for PyTorch needs root and apt")
-    if not (root / "opt/env.sh").exists():
+    if not (root / "opt/env.sh").exists() or not (root / "usr/bin/g++").exists():
         script = ROOT / "benchmarks/python/debian_torch.sh"
-        done = subprocess.run(["bash", script, root, "python3-expecttest"], capture_output=True, text=True)
+        done = subprocess.run(["bash", script, root, "python3-expecttest", "g++"], capture_output=True, text=True)
         if done.returncode != 0:
             skip(f"Debian's PyTorch could not be installed: {(done.stdout + done.stderr)[-300:]}")
+    if not (root / "usr/bin/c++").exists():  # as its package does when it is installed
+        (root / "usr/bin/c++").symlink_to("g++")
     for kind, place in (("proc", root / "proc"), ("tmpfs", root / "dev/shm")):
         if not os.path.ismount(place):
             subprocess.run(["mount", "-t", kind, kind, place], check=True)

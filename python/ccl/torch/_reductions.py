@@ -9,6 +9,7 @@ import torch
 from ._checks import (
     check_count, check_pairs, check_type, in_order, joined, one_of, op_of, root_of, write_back,
 )  # fmt: skip
+from ._functors import combine, functor_of
 from ._tensors import BITWISE, Reduction, check_bitwise, check_sizes, dense, extent, operation, simple
 
 
@@ -22,6 +23,9 @@ class Reductions:
     def _combine(self, on: Any, kind: str, send: Any, recv: Any, op: Any, root: int = 0) -> None:
         """Runs `kind` of the engine. `recv` is None where nothing is received."""
         name, factor = operation(op)
+        functor = functor_of(factor)
+        if functor is not None:
+            return combine(on, kind, send, recv, functor, self.size_, root)
         if factor is not None:
             send, name = (send * factor).to(send.dtype), "SUM"
         if name in BITWISE and send.dtype != torch.bool:
