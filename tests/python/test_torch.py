@@ -1,6 +1,7 @@
 """Tests of the backend of torch.distributed, with four processes on the CPU."""
 
 import atexit
+import importlib.util
 import multiprocessing
 import os
 import re
@@ -160,6 +161,11 @@ class Torch(unittest.TestCase):
         self.run_played("orders refusals captured", "broken_device", "broken_batch", "played_end",
                         script="rank_torch_life.py")  # fmt: skip
 
+    @unittest.skipUnless(importlib.util.find_spec("torchcomms"), "torchcomms is not installed")
+    def test_torchcomms(self):
+        for ranks in (2, 4):
+            run("rank_torchcomms.py", ranks=ranks)
+
     def test_name_of_another_vendor_is_left_alone(self):
         import ccl.torch
 
@@ -173,10 +179,10 @@ class Torch(unittest.TestCase):
                 run(ROOT / "examples/python" / example)
 
     def test_blocks_of_the_page_run(self):
-        blocks = re.findall(r"(<!-- needs: gpu -->\n)?```python\n(.*?)```", PAGE.read_text(), re.S)
+        blocks = re.findall(r"(?:<!-- needs: (\w+) -->\n)?```python\n(.*?)```", PAGE.read_text(), re.S)
         self.assertGreater(len(blocks), 2)
-        for number, (on_gpu, block) in enumerate(blocks, 1):
-            if on_gpu:
+        for number, (needed, block) in enumerate(blocks, 1):
+            if needed and not importlib.util.find_spec(needed):  # no module is called gpu
                 continue
             with self.subTest(block=number), tempfile.TemporaryDirectory() as folder:
                 script = Path(folder) / "block.py"
