@@ -81,18 +81,21 @@ if [ -n "$packages" ]; then
 fi
 # What builds the Python package, and what its tests use: as wheels, which need no network later.
 # They go to their place when all are there: a fetch that ends early leaves nothing half done.
+python_builders="scikit-build-core nanobind mypy"
+python_packages="$python_builders numpy ml_dtypes"
 python_tag=
 if [ -n "$setup_docs" ]; then
   python_tag=$(python3 -c 'import sys; print("cp%d%d" % sys.version_info[:2])' 2>/dev/null || true)
+  python_tag=${python_tag:+$python_tag $python_packages}
 fi
 if [ -n "$python_tag" ] && [ "$(cat .deps/python/tag 2>/dev/null)" != "$python_tag" ] &&
   python3 -m pip --version >/dev/null 2>&1; then
   say "installing what builds and tests the Python package into .deps/python"
   rm -rf .deps/python.new
   if python3 -m pip download --quiet --disable-pip-version-check --dest .deps/python.new/wheels \
-    scikit-build-core nanobind numpy ml_dtypes &&
+    $python_packages &&
     python3 -m pip install --quiet --disable-pip-version-check --no-index --find-links .deps/python.new/wheels \
-      --target .deps/python.new/site scikit-build-core nanobind; then
+      --target .deps/python.new/site $python_builders; then
     echo "$python_tag" >.deps/python.new/tag
     rm -rf .deps/python
     mv .deps/python.new .deps/python

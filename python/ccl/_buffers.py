@@ -12,8 +12,8 @@ CPU = -1  # device of a buffer in CPU memory
 ANYWHERE = -2  # device of a buffer without elements that names none
 
 # Names of the types as the C++ library has them, and their numbers and sizes.
-_NUMBERS = {name: number for number, (name, _) in enumerate(_core.types)}
-SIZES = [size for _, size in _core.types]
+_NUMBERS: dict[str, int] = {name: number for number, (name, _) in enumerate(_core.types)}
+SIZES: list[int] = [size for _, size in _core.types]
 _ALIASES = {
     "float16": "half",
     "float32": "float",
@@ -267,7 +267,7 @@ def empty(like: Any, buffer: Buffer, shape: tuple[int, ...], what: str) -> Any:
     if _is_of(like, "torch"):
         return like.new_empty(shape)
     if _is_of(like, "cupy"):
-        import cupy  # type: ignore[import-not-found]
+        import cupy
 
         with like.device:
             return cupy.empty(shape, dtype=like.dtype)

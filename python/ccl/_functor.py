@@ -23,6 +23,9 @@ _COMPILE_LIMIT_S = 120.0
 _COMBINED = {"float": "float", "half": "float", "bfloat16": "float", "f8e4m3": "float",
              "f8e5m2": "float", "double": "double"}  # fmt: skip
 
+# Functors of this process. Compiled graphs of PyTorch name them by their keys, and may outlive them.
+by_key: dict[str, Functor] = {}
+
 _BEFORE = """#include <cstdint>
 #include <type_traits>
 """
@@ -129,6 +132,9 @@ class Functor:
         self._text = f'{_BEFORE}#line 1 "functor {name}"\n{source}\n'
         self._flags = tuple(flags)
         self._compiler = shlex.split(compiler or os.environ.get("CXX") or "c++")
+        how = "\0".join([self._label, *self._compiler, "", *self._flags]).encode() + compared
+        self._key = f"{name} {hashlib.sha256(how).hexdigest()}"
+        by_key[self._key] = self
         self._loaded: dict[str, tuple[int, ctypes.CDLL]] = {}
         self._lock = threading.Lock()
 

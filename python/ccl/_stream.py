@@ -66,11 +66,12 @@ class Stream:
 
 def record(tensors: list[Any], handle: int, device: int) -> None:
     """Tells PyTorch's allocator that the stream uses the tensors."""
-    import torch  # type: ignore[import-not-found]
+    import torch
 
-    stream = torch.cuda.current_stream(device)
+    cuda: Any = torch.cuda
+    stream = cuda.current_stream(device)
     if stream.cuda_stream != handle:
-        stream = torch.cuda.ExternalStream(handle, device=device)
+        stream = cuda.ExternalStream(handle, device=device)
     for tensor in tensors:  # nothing for one that was allocated on this stream
         tensor.record_stream(stream)
 

@@ -8,6 +8,8 @@ import sys
 import unittest
 from pathlib import Path
 
+import launch
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples/python"
 MPIRUN = shutil.which("mpirun")
 
@@ -29,6 +31,17 @@ class Examples(unittest.TestCase):
     def test_ranks_of_mpi(self):
         said = self.run_example(MPIRUN, "--oversubscribe", "-n", "3", sys.executable, EXAMPLES / "with_mpi4py.py")
         self.assertIn("3 ranks of MPI and of ccl have the same sums", said)
+
+    def test_divided_bar(self):
+        """That of CuPy, with NumPy in its place."""
+        for ranks in (1, 3):
+            said = launch.run(EXAMPLES / "with_cupy.py", ranks, "numpy")
+            self.assertIn(f"{ranks} ranks have the temperatures of one bar", said[0])
+
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "JAX is not installed")
+    def test_training_with_jax(self):
+        said = launch.run(EXAMPLES / "with_jax.py", 2, environment={"JAX_PLATFORMS": "cpu"})
+        self.assertIn("2 ranks have the weights of one process", said[0])
 
 
 if __name__ == "__main__":

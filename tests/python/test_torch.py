@@ -1,6 +1,7 @@
 """Tests of the backend of torch.distributed, with four processes on the CPU."""
 
 import atexit
+import importlib.util
 import multiprocessing
 import os
 import re
@@ -73,6 +74,11 @@ def run(script, *arguments, ranks=4, limit=300, environment=None):
 
 @unittest.skipUnless(dist, "PyTorch is not installed")
 class Torch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import torch._dynamo  # seconds, which forked ranks save
+        import torch._functorch.aot_autograd  # noqa: F401
+
     def test_reductions_and_movements(self):
         run("rank_torch.py", "reductions", "movements")
 
@@ -94,6 +100,12 @@ class Torch(unittest.TestCase):
 
     def test_functional_collectives(self):
         run("rank_torch.py", "functional")
+
+    def test_functors(self):
+        """The first call with a type compiles; the cache belongs to the test."""
+        with tempfile.TemporaryDirectory() as cache:
+            for ranks in (1, 3):
+                run("rank_torch_functors.py", "functors", ranks=ranks, environment={"XDG_CACHE_HOME": cache})
 
     def test_gradients_of_training(self):
         run("rank_torch.py", "training")
@@ -142,11 +154,17 @@ class Torch(unittest.TestCase):
     @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
     def test_played_gpus_streams_and_failures(self):
         self.run_played("played_calls", "failed_communicator", "late", "operators")
+        self.run_played("refused", script="rank_torch_functors.py")
 
     @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
     def test_played_gpus_graphs_orders_and_ends(self):
         self.run_played("orders refusals captured", "broken_device", "broken_batch", "played_end",
                         script="rank_torch_life.py")  # fmt: skip
+
+    @unittest.skipUnless(importlib.util.find_spec("torchcomms"), "torchcomms is not installed")
+    def test_torchcomms(self):
+        for ranks in (2, 4):
+            run("rank_torchcomms.py", ranks=ranks)
 
     def test_name_of_another_vendor_is_left_alone(self):
         import ccl.torch
@@ -161,15 +179,15 @@ class Torch(unittest.TestCase):
                 run(ROOT / "examples/python" / example)
 
     def test_blocks_of_the_page_run(self):
-        blocks = re.findall(r"(<!-- needs: gpu -->\n)?```python\n(.*?)```", PAGE.read_text(), re.S)
+        blocks = re.findall(r"(?:<!-- needs: (\w+) -->\n)?```python\n(.*?)```", PAGE.read_text(), re.S)
         self.assertGreater(len(blocks), 2)
-        for number, (on_gpu, block) in enumerate(blocks, 1):
-            if on_gpu:
+        for number, (needed, block) in enumerate(blocks, 1):
+            if needed and not importlib.util.find_spec(needed):  # no module is called gpu
                 continue
             with self.subTest(block=number), tempfile.TemporaryDirectory() as folder:
                 script = Path(folder) / "block.py"
                 script.write_text(block)
-                run(script)
+                run(script, environment={"XDG_CACHE_HOME": folder})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Tests of the backend of torch.distributed and of communicators on two GPUs."""
 
+import importlib.util
 import unittest
+from pathlib import Path
 
 import launch
 
@@ -24,6 +26,10 @@ class TwoGpus(unittest.TestCase):
         for case in ("communicator_torch", "communicator_cupy"):
             with self.subTest(case=case):
                 run("rank_torch_gpu.py", case)
+
+    @unittest.skipUnless(importlib.util.find_spec("cupy"), "CuPy is not installed")
+    def test_example_with_cupy(self):
+        run(Path(__file__).parent.parent.parent / "examples/python/with_cupy.py")
 
     def test_streams_and_memory(self):
         run("rank_torch_gpu.py", "streams", "memory", "barrier")

@@ -14,7 +14,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from wheel import ROOT, skip, step
+from wheel import ROOT, check_types, skip, step
 
 TESTED = ("tests/python", "examples/python", "docs/guide")
 PROBE = (
@@ -45,11 +45,13 @@ def make_root(root):
     """Makes the folder with PyTorch, if it is not there."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0 or not shutil.which("apt-get"):
         skip("a root of its own for PyTorch needs root and apt")
-    if not (root / "opt/env.sh").exists():
+    if not (root / "opt/env.sh").exists() or not (root / "usr/bin/g++").exists():
         script = ROOT / "benchmarks/python/debian_torch.sh"
-        done = subprocess.run(["bash", script, root, "python3-expecttest"], capture_output=True, text=True)
+        done = subprocess.run(["bash", script, root, "python3-expecttest", "g++"], capture_output=True, text=True)
         if done.returncode != 0:
             skip(f"Debian's PyTorch could not be installed: {(done.stdout + done.stderr)[-300:]}")
+    if not (root / "usr/bin/c++").exists():  # as its package does when it is installed
+        (root / "usr/bin/c++").symlink_to("g++")
     for kind, place in (("proc", root / "proc"), ("tmpfs", root / "dev/shm")):
         if not os.path.ismount(place):
             subprocess.run(["mount", "-t", kind, kind, place], check=True)
@@ -78,6 +80,16 @@ def add_libraries(root, site):
                 shutil.copy(path, folder / name)
 
 
+def check_types_with_torch(root):
+    """Checks the package's annotations against those of PyTorch, which the wheel's test lacks."""
+    typed = root.parent / "torch-types"
+    typed.mkdir(exist_ok=True)
+    for name, place in (("torch", root / "usr/lib/python3/dist-packages/torch"), ("ccl", root / "opt/site/ccl")):
+        (typed / name).unlink(missing_ok=True)
+        (typed / name).symlink_to(place.resolve())
+    check_types(root.parent / "torch-mypy", "--no-site-packages", "--python-version", "3.13", paths=[typed.resolve()])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, required=True)
@@ -91,6 +103,7 @@ def main():
     make_root(given.root)
     try:
         fill(given.root, given.wheel or build_wheel(given))
+        check_types_with_torch(given.root)
         run = ". /opt/env.sh; export PYTHONDONTWRITEBYTECODE=1; exec python3 -X faulthandler "
         run += "/opt/src/tests/python/run_test.py test_torch.py"
         print(step("test_torch.py", "chroot", given.root, "/bin/bash", "-c", run), end="")

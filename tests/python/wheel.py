@@ -18,6 +18,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
+PACKAGES = ROOT / ".deps/python/site"
 
 
 def skip(reason):
@@ -75,11 +76,10 @@ def unpack_sources(work, environment):
 
 def build_wheel(given):
     """Returns the path of the wheel, which is built from the source distribution."""
-    packages = ROOT / ".deps/python/site"
-    if not (packages / "scikit_build_core").is_dir() or not (packages / "nanobind").is_dir():
+    if not (PACKAGES / "scikit_build_core").is_dir() or not (PACKAGES / "nanobind").is_dir():
         skip("scikit-build-core and nanobind are not in .deps/python (cmake/setup.sh --docs)")
     work = given.work
-    environment = os.environ | {"PYTHONPATH": str(packages)}
+    environment = os.environ | {"PYTHONPATH": str(PACKAGES)}
     shutil.rmtree(work / "dist", ignore_errors=True)
     defines = {
         "CCL_RUNTIME_FROM": given.build,
@@ -124,6 +124,21 @@ def install(wheel, work, wheels):
     return python
 
 
+def check_types(cache, *options, paths=()):
+    """Checks the annotations of the package with mypy, by the settings of pyproject.toml."""
+    if not (PACKAGES / "mypy").is_dir():
+        reason = "mypy is not in .deps/python (cmake/setup.sh --docs)"
+        if os.environ.get("CCL_REQUIRE_PYTHON"):
+            sys.exit(f"missing: {reason}")
+        print(f"not checked: annotations ({reason})")
+        return
+    step(
+        "mypy", sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir", cache,
+        *options, "-p", "ccl", cwd=cache.parent,
+        env=os.environ | {"PYTHONPATH": str(PACKAGES), "MYPYPATH": os.pathsep.join(map(str, paths))},
+    )  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path, required=True)
@@ -140,6 +155,7 @@ def main():
     if given.wheel_only:
         return
     python = install(wheel, given.work / "venv", wheels)
+    check_types(given.work / "mypy", "--python-executable", python)
     # Not the repository's folder, in which the package would be found uncompiled.
     for test in ("test_package.py", "test_ranks.py", "test_interrupt.py", "test_ras.py",
                  "test_page.py", "test_examples.py"):  # fmt: skip

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from ._functors import reduce_op
 from ._group import NAME, ProcessGroup
 from ._work import Work
 
-__all__ = ["NAME", "ProcessGroup", "Work", "register"]
+__all__ = ["NAME", "ProcessGroup", "Work", "reduce_op", "register"]
 
 
 def register() -> None:

@@ -14,7 +14,7 @@ from ._tensors import adjacent, extent
 
 def seconds(options: Any) -> float | None:
     """Returns the limit of a call, or None."""
-    timeout = getattr(options, "timeout", None)
+    timeout: timedelta | None = getattr(options, "timeout", None)
     if timeout is None or timeout <= timedelta(0):
         return None
     return timeout.total_seconds()
@@ -41,14 +41,14 @@ def one_of(given: Any, what: str) -> Any:
     return given[0]
 
 
-def check_count(given: list, ranks: int, what: str) -> None:
+def check_count(given: list[Any], ranks: int, what: str) -> None:
     if len(given) != ranks:
         raise InvalidArgumentError(
             f"{what} has {len(given)} tensors, and there are {ranks} ranks; give one for each rank"
         )
 
 
-def check_pairs(outputs: list, inputs: list, what: str) -> None:
+def check_pairs(outputs: list[Any], inputs: list[Any], what: str) -> None:
     if len(outputs) != len(inputs) or not outputs:
         raise InvalidArgumentError(
             f"{what} has {len(outputs)} outputs and {len(inputs)} inputs; give one output for each input"

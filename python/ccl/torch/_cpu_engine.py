@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable
 
+import torch
+
 from .._communicator import Communicator
 from .._errors import Error
 from ._checks import blocks, seconds
@@ -21,7 +23,7 @@ class CpuEngine:
         self.bracket: list[Work] | None = None
         self.line = Line(f"ccl {label}")
 
-    def submit(self, what: str, run: Callable[[], Any], tensors: list, options: Any) -> Work:
+    def submit(self, what: str, run: Callable[[], Any], tensors: list[torch.Tensor], options: Any) -> Work:
         limit = seconds(options)
         work = Work(what, run, tensors, limit, self.expired)
         if self.bracket is not None:

@@ -20,7 +20,7 @@ def has_gpu(device: Any) -> bool:
     return torch.device(device).type == "cuda"
 
 
-def future(device: torch.device) -> torch.futures.Future:
+def future(device: torch.device) -> torch.futures.Future[Any]:
     """Returns a future whose value is complete when streams of `device` are."""
     return torch.futures.Future(devices=[device])
 

@@ -39,7 +39,7 @@ class Ending:
     def _count(self, key: str, more: int = 0) -> int | None:
         """Adds to a number, and returns it. Returns None if the store's process is gone."""
         try:
-            return self._store.add(key, more)
+            return int(self._store.add(key, more))
         except RuntimeError:
             return None
 

@@ -93,7 +93,7 @@ class GpuWork(_Work):
 
     _source_rank = source_rank
 
-    def get_future(self) -> torch.futures.Future:
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Returns a future that is complete on the call's stream: its value waits as `wait` does."""
         if self._waits:
             self._engine.send_batch()

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
 
 from .. import _errors
 from .._communicator import Communicator, UniqueId
@@ -44,7 +45,7 @@ class _NoSplit:
         return getattr(self._group, name)
 
 
-class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):
+class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # type: ignore[misc]
     """Group of ranks, for tensors in CPU memory and on one CUDA device of each rank.
 
     Collectives run in the order of their calls. On CPU tensors, a call with ``async_op=True`` runs
@@ -59,7 +60,7 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):
         self, store: Any, rank: int, ranks: int, timeout: timedelta, label: str = "",
         comm: Communicator | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(rank, ranks)
+        super().__init__(rank, ranks)  # type: ignore[call-arg]
         self.store, self.rank_, self.size_ = store, rank, ranks
         self._timeout_s = min(timeout.total_seconds(), LIMIT_S)
         self._label = self._name = label
@@ -217,7 +218,7 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):
     def perform_nocolor_split(self, device: Any) -> None:
         pass  # new groups come from the store
 
-    def split_group(
+    def split_group(  # type: ignore[override]
         self, ranks: list[int], timeout: timedelta | None = None, opts: Any = None,
         group_name: str | None = None, group_desc: str | None = None,
     ) -> ProcessGroup | None:  # fmt: skip
@@ -233,7 +234,7 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):
         if not member:
             return None
         name = group_name or f"{self._name}:{ranks}"
-        store = dist.PrefixStore(f"{name}/{min(ranks)}/", self.store)  # parts may share a name
+        store = PrefixStore(f"{name}/{min(ranks)}/", self.store)  # parts may share a name
         limit = timeout or timedelta(seconds=self._timeout_s)
         group = ProcessGroup(store, key, len(ranks), limit, name, parts[0])
         group._text = group_desc or group._text
@@ -252,15 +253,18 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):
         on.bracket = []
 
     def _end_coalescing(self, device: Any = None) -> Any:
-        on: Any = self._gpu if self._gpu is not None and self._gpu.bracket is not None else self._cpu
-        works, on.bracket = on.bracket or [], None
-        if on is self._gpu:
-            return joined_on_gpu("coalesced calls", on, works)
+        gpu, cpu = self._gpu, self._cpu
+        if gpu is not None and gpu.bracket is not None:
+            on_gpu, gpu.bracket = gpu.bracket, None
+            return joined_on_gpu("coalesced calls", gpu, on_gpu)
+        works, cpu.bracket = cpu.bracket or [], None
         return joined("coalesced calls", works, self._cpu.expired)
 
     start_coalescing, end_coalescing = _start_coalescing, _end_coalescing
 
-    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:
+    def barrier(  # type: ignore[override]
+        self, opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
         """Waits for all ranks, and for what their GPUs have been given in this group."""
         gpu = self._gpu
         marks = gpu.marks() if gpu is not None else []

@@ -90,29 +90,30 @@ class _In:
 
     def _run(self) -> None:
         try:
-            if self._connect():
-                while self._read_one():
+            comm = self._connect()
+            if comm is not None:
+                while self._read_one(comm._core):
                     pass
-                self._comm.finalize()
+                comm.finalize()
         except Exception as error:  # noqa: BLE001  the receives raise it
             self._inbox.fail(self._source, error)
 
-    def _connect(self) -> bool:
-        """Waits for the sender's id. Polls, because a wait would lock the store for this process."""
+    def _connect(self) -> Communicator | None:
+        """Waits for the sender's id, or the group's end. Polls: a wait would lock this process's store."""
         group, pause = self._inbox.group, 0.0005
         key = _key(self._source, group.rank_)
         while not group.store.check([key]):
             if self._inbox.ending:
-                return False
+                return None
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
         id = UniqueId(group.store.get(key))
         delete(group.store, key)  # a later group that has the same store must not find it
         self._comm = group.communicator(id, 1, 2, f"from {self._source} to {group.rank_}")
-        return True
+        return self._comm
 
-    def _read_one(self) -> bool:
-        inbox, core = self._inbox, self._comm._core
+    def _read_one(self, core: Any) -> bool:
+        inbox = self._inbox
         inbox.wait_for_receive(self._source)
         header = torch.empty(_HEADER, dtype=torch.int64)
         core.messages([(False, header.data_ptr(), _HEADER, INT64, 0)], None)
@@ -124,27 +125,27 @@ class _In:
             return False
         receive = inbox.claim(self._source, tag)
         if receive is None:
-            inbox.keep(self._source, tag, self._read(bytes))
+            inbox.keep(self._source, tag, self._read(core, bytes))
             return True
         try:
-            self._read_into(receive, bytes)
+            self._read_into(core, receive, bytes)
         except Exception as error:
             receive.work._finish(error)  # no other would, as it waits no more
             raise
         return True
 
-    def _read(self, bytes: int, into: torch.Tensor | None = None) -> torch.Tensor:
+    def _read(self, core: Any, bytes: int, into: torch.Tensor | None = None) -> torch.Tensor:
         into = torch.empty(bytes, dtype=torch.uint8) if into is None else into
         if bytes:
-            self._comm._core.messages([(False, into.data_ptr(), bytes, BYTES, 0)], None)
+            core.messages([(False, into.data_ptr(), bytes, BYTES, 0)], None)
         return into
 
-    def _read_into(self, receive: _Receive, bytes: int) -> None:
+    def _read_into(self, core: Any, receive: _Receive, bytes: int) -> None:
         if bytes != _bytes(receive.tensor):
-            self._read(bytes)
+            self._read(core, bytes)
             receive.work._finish(self._inbox.misfit(receive, self._source, bytes))
             return
-        into = self._read(bytes, in_order(receive.tensor, read=False))
+        into = self._read(core, bytes, in_order(receive.tensor, read=False))
         write_back(receive.tensor, into)
         receive.work._source = self._source
         receive.work._finish(None)

@@ -19,7 +19,7 @@ class Movements:
     size_: int
     _on: Callable[..., Any]  # engine of the tensors' device
 
-    def broadcast(self, tensors: list, opts: Any = None) -> Any:
+    def broadcast(self, tensors: list[Any], opts: Any = None) -> Any:
         tensor, root = dense(one_of(tensors, "broadcast"), "the tensor of broadcast"), root_of(opts)
         count, number = extent(tensor)
         on, sends = self._on(tensor), root == self.rank_
@@ -57,7 +57,7 @@ class Movements:
         check_sizes(output.numel(), self.size_ * input.numel(), "the output of all_gather")
         check_type(output, input, "all_gather")
 
-    def allgather_into_tensor_coalesced(self, outputs: list, inputs: list, opts: Any = None) -> Any:
+    def allgather_into_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         check_pairs(outputs, inputs, "all_gather_coalesced")
         for out, given in zip(outputs, inputs):
             self._check_gathered(out, given)
@@ -75,13 +75,13 @@ class Movements:
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
-    def allgather(self, outputs: list, inputs: list, opts: Any = None) -> Any:
+    def allgather(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         rows, input = one_of(outputs, "all_gather"), one_of(inputs, "all_gather")
         on = self._on(input, *rows)
         run = self._list_gather(on, rows, dense(input, "the input of all_gather"))
         return on.submit("all_gather", run, list(rows), opts)
 
-    def allgather_coalesced(self, outputs: list, inputs: list, opts: Any = None) -> Any:
+    def allgather_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         # `outputs` has a list of tensors for each rank, as its frontend gives it.
         tensors = [t for row in outputs for t in row]
         on = self._on(*tensors, *inputs)
@@ -91,7 +91,7 @@ class Movements:
         ]
         return on.submit("all_gather_coalesced", lambda: [run() for run in runs], tensors, opts)
 
-    def _list_gather(self, on: Any, rows: list, input: Any) -> Callable[[], None]:
+    def _list_gather(self, on: Any, rows: list[Any], input: Any) -> Callable[[], None]:
         check_count(rows, self.size_, "all_gather")
         check_sizes(rows[self.rank_].numel(), input.numel(), f"output {self.rank_} of all_gather")
         for row in rows:
@@ -111,9 +111,9 @@ class Movements:
 
         return run
 
-    def gather(self, outputs: list, inputs: list, opts: Any = None) -> Any:
+    def gather(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         input, root = dense(one_of(inputs, "gather"), "the input of gather"), root_of(opts)
-        rows: list = []
+        rows: list[Any] = []
         if root == self.rank_:
             rows = one_of(outputs, "gather")
             check_count(rows, self.size_, "gather")
@@ -159,9 +159,9 @@ class Movements:
 
     gather_into_tensor = gather_single
 
-    def scatter(self, outputs: list, inputs: list, opts: Any = None) -> Any:
+    def scatter(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         output, root = dense(one_of(outputs, "scatter"), "the output of scatter"), root_of(opts)
-        parts: list = []
+        parts: list[Any] = []
         if root == self.rank_:
             parts = one_of(inputs, "scatter")
             check_count(parts, self.size_, "scatter")
@@ -178,14 +178,14 @@ class Movements:
             given = joined(parts) if parts else None
             count, number = extent(output)
             into = in_order(output, read=False)
-            on.core.scatter(given.data_ptr() if parts else 0, into.data_ptr(), count, number, root,
+            on.core.scatter(given.data_ptr() if given is not None else 0, into.data_ptr(), count, number, root,
                             on.stream)  # fmt: skip
             write_back(output, into)
 
         return on.submit("scatter", run, [output], opts)
 
     def alltoall_base(
-        self, output: Any, input: Any, output_splits: list, input_splits: list, opts: Any = None
+        self, output: Any, input: Any, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> Any:
         for tensor, what in ((output, "output"), (input, "input")):
             if not dense(tensor, f"the {what} of all_to_all").is_contiguous():
@@ -211,7 +211,7 @@ class Movements:
         on.core.all_to_all_v(input.data_ptr(), send, offsets_of(send), output.data_ptr(), recv,
                              offsets_of(recv), number, on.stream)  # fmt: skip
 
-    def alltoall(self, outputs: list, inputs: list, opts: Any = None) -> Any:
+    def alltoall(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         check_count(outputs, self.size_, "all_to_all")
         check_count(inputs, self.size_, "all_to_all")
         on = self._on(*outputs, *inputs)

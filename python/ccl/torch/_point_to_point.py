@@ -24,7 +24,7 @@ class PointToPoint:
     _timeout_s: float
     _ended: str | None
 
-    def send(self, tensors: list, to: int, tag: int = 0) -> Any:
+    def send(self, tensors: list[Any], to: int, tag: int = 0) -> Any:
         tensor = dense(one_of(tensors, "send"), "the tensor of send")
         self._check_peer(to, "send to")
         if _devices.is_gpu(tensor):
@@ -35,14 +35,14 @@ class PointToPoint:
         self._messages.send(work, tensor, to, tag)
         return work
 
-    def recv(self, tensors: list, source: int, tag: int = 0) -> Any:
+    def recv(self, tensors: list[Any], source: int, tag: int = 0) -> Any:
         self._check_peer(source, "receive from")
         tensor = dense(one_of(tensors, "recv"), "the tensor of recv")
         if _devices.is_gpu(tensor):
             return self._on(tensor).message(f"recv from rank {source}", False, tensor, source)
         return self._receive(tensor, source, tag, f"recv from rank {source} (tag {tag})")
 
-    def recv_anysource(self, tensors: list, tag: int = 0) -> Work:
+    def recv_anysource(self, tensors: list[Any], tag: int = 0) -> Work:
         tensor = dense(one_of(tensors, "recv"), "the tensor of recv")
         if _devices.is_gpu(tensor):
             raise _errors.NotSupportedError(

@@ -9,6 +9,7 @@ import torch
 from ._checks import (
     check_count, check_pairs, check_type, in_order, joined, one_of, op_of, root_of, write_back,
 )  # fmt: skip
+from ._functors import combine, functor_of
 from ._tensors import BITWISE, Reduction, check_bitwise, check_sizes, dense, extent, operation, simple
 
 
@@ -22,6 +23,9 @@ class Reductions:
     def _combine(self, on: Any, kind: str, send: Any, recv: Any, op: Any, root: int = 0) -> None:
         """Runs `kind` of the engine. `recv` is None where nothing is received."""
         name, factor = operation(op)
+        functor = functor_of(factor)
+        if functor is not None:
+            return combine(on, kind, send, recv, functor, self.size_, root)
         if factor is not None:
             send, name = (send * factor).to(send.dtype), "SUM"
         if name in BITWISE and send.dtype != torch.bool:
@@ -52,7 +56,7 @@ class Reductions:
                 BITWISE[name](out, part, out=out)
             recv.as_strided((recv.numel(),), (1,)).copy_(out)
 
-    def allreduce(self, tensors: list, opts: Any = None) -> Any:
+    def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
         tensor = dense(one_of(tensors, "all_reduce"), "the tensor of all_reduce")
         on = self._on(tensor)
         op = op_of(opts)
@@ -64,7 +68,7 @@ class Reductions:
 
         return on.submit("all_reduce", run, [tensor], opts)
 
-    def allreduce_coalesced(self, tensors: list, opts: Any = None) -> Any:
+    def allreduce_coalesced(self, tensors: list[Any], opts: Any = None) -> Any:
         op, given = op_of(opts), [dense(t, "a tensor of all_reduce_coalesced") for t in tensors]
         check_pairs(given, given, "all_reduce_coalesced")
         on = self._on(*given)
@@ -79,7 +83,7 @@ class Reductions:
 
         return on.submit("all_reduce_coalesced", run, given, opts)
 
-    def reduce(self, tensors: list, opts: Any = None) -> Any:
+    def reduce(self, tensors: list[Any], opts: Any = None) -> Any:
         tensor, root = dense(one_of(tensors, "reduce"), "the tensor of reduce"), root_of(opts)
         op = op_of(opts)
         on = self._on(tensor)
@@ -112,7 +116,7 @@ class Reductions:
         check_sizes(input.numel(), self.size_ * output.numel(), "the input of reduce_scatter")
         check_type(output, input, "reduce_scatter")
 
-    def reduce_scatter_tensor_coalesced(self, outputs: list, inputs: list, opts: Any = None) -> Any:
+    def reduce_scatter_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         check_pairs(outputs, inputs, "reduce_scatter_coalesced")
         for out, given in zip(outputs, inputs):
             self._check_scattered(out, given)
@@ -131,7 +135,7 @@ class Reductions:
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
-    def reduce_scatter(self, outputs: list, inputs: list, opts: Any = None) -> Any:
+    def reduce_scatter(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         output, parts = one_of(outputs, "reduce_scatter"), one_of(inputs, "reduce_scatter")
         check_count(parts, self.size_, "reduce_scatter")
         dense(output, "the output of reduce_scatter")

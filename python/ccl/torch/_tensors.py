@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch.distributed import ReduceOp
@@ -85,13 +86,14 @@ def adjacent(tensors: list[torch.Tensor]) -> bool:
     return True
 
 
-def operation(op: ReduceOp) -> tuple[str, object]:
+def operation(op: ReduceOp) -> tuple[str, Any]:
     """Returns the name of a reduction, and its factor or None."""
     kind = getattr(op, "op", op)
     name = getattr(kind, "name", None) or str(kind).rpartition(".")[2]
     if name != "PREMUL_SUM":
         return name, None
-    return name, op.__getstate__()[1]
+    state: Any = op.__getstate__()
+    return name, state[1]
 
 
 def simple(op: ReduceOp) -> bool:

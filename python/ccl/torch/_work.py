@@ -28,21 +28,23 @@ class Work(_Work):
         name: str,
         run: Callable[[], Any] | None,
         tensors: list[torch.Tensor],
-        limit: float | None = None,
-        expired: Callable[[str, float, bool], Exception] | None = None,
+        limit: float | None,
+        expired: Callable[[str, float, bool], Exception],
     ) -> None:
         super().__init__()
         self._name, self._run, self._tensors = name, run, tensors
         self._limit, self._expired = limit, expired
-        self._done, self._error, self._source = False, None, -1
+        self._done, self._source = False, -1
+        self._error: BaseException | None = None
         self._event: threading.Event | None = None
-        self._trigger: torch.futures.Future | None = None
+        self._trigger: torch.futures.Future[None] | None = None
 
     def _execute(self) -> None:
-        error = None
+        error, run = None, self._run
+        assert run is not None  # a work without it is finished by a thread of messages
         try:
             with torch.no_grad():
-                self._run()
+                run()
         except BaseException as raised:  # noqa: BLE001  `wait` raises it
             error = raised
         self._finish(error)
@@ -71,7 +73,9 @@ class Work(_Work):
         if not self._done:
             own = min(timeout.total_seconds(), LIMIT_S) if timeout else 0.0
             limit = own if own > 0 else self._limit
-            if not self._event.wait(limit):
+            event = self._event
+            assert event is not None  # a call is done when it returns, or has been queued
+            if not event.wait(limit) and limit is not None:
                 error = self._expired(self._name, limit, own <= 0)
                 if own > 0:
                     raise error  # the call continues
@@ -104,7 +108,7 @@ class Work(_Work):
 
     _source_rank = source_rank
 
-    def get_future(self) -> torch.futures.Future:
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         with _changes:
             done = self._done
             if not done and self._trigger is None:

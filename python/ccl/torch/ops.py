@@ -1,7 +1,7 @@
 """Operators of ccl beside those of torch.distributed, for eager code and ``torch.compile``.
 
-``torch.ops.ccl.all_reduce_add_rms_norm`` and ``torch.ops.ccl.exchange_rows`` take the name of a
-process group, as functional collectives do. The functions here take the group itself.
+``torch.ops.ccl`` has them with the name of a process group, as functional collectives take it. The
+functions here take the group itself.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import torch
 import torch.distributed as dist
 
 from .._errors import InvalidArgumentError, NotSupportedError
+from .._functor import Functor, by_key
 from . import _devices
+from ._functors import reduce_op
 from ._group import ProcessGroup
 from ._tensors import NUMBERS
 
-__all__ = ["all_reduce_add_rms_norm", "exchange_rows"]
+__all__ = ["all_reduce_add_rms_norm", "all_reduce_by", "exchange_rows", "reduce_scatter_by"]
 
 FUSED_BYTES = 2 << 20  # up to which the fused kernel is faster, on two H200
 
@@ -29,10 +31,13 @@ _library.define(
     "exchange_rows(Tensor data, Tensor send_counts, int send_stride, Tensor? send_rows, "
     "int recv_stride, str group) -> (Tensor, Tensor)"
 )
+_library.define("all_reduce_by(Tensor data, str functor, str group) -> Tensor")
+_library.define("reduce_scatter_by(Tensor data, str functor, int ranks, str group) -> Tensor")
 
 
 def _group_of(name: str) -> ProcessGroup:
-    group = dist.distributed_c10d._resolve_process_group(name)
+    c10d: Any = dist.distributed_c10d
+    group = c10d._resolve_process_group(name)
     if not isinstance(group, ProcessGroup):
         raise NotSupportedError(
             f"group {name!r} has the backend {dist.get_backend(group)}, and operators of ccl need a "
@@ -42,7 +47,8 @@ def _group_of(name: str) -> ProcessGroup:
 
 
 def _name_of(group: Any) -> str:
-    return (group or dist.group.WORLD).group_name
+    some: Any = group or dist.group.WORLD
+    return some.group_name
 
 
 def _check(group: ProcessGroup, what: str, data: torch.Tensor, **others: torch.Tensor | None) -> None:
@@ -142,19 +148,70 @@ def _exchange_rows(
     return arrived, counts
 
 
+def _options(options: Any, key: str) -> Any:
+    functor = by_key.get(key)
+    if functor is None:
+        raise InvalidArgumentError(
+            f"this process has no functor {key!r}; create its ccl.Functor before the operator runs"
+        )
+    options.reduceOp = reduce_op(functor)
+    if hasattr(options, "asyncOp"):
+        options.asyncOp = False
+    return options
+
+
+def _all_reduce_by(data: torch.Tensor, functor: str, name: str) -> torch.Tensor:
+    group, options = _group_of(name), _options(dist.AllreduceOptions(), functor)
+    out = data.clone(memory_format=torch.contiguous_format)
+    group.allreduce([out], options).wait()
+    return out
+
+
+def _reduce_scatter_by(data: torch.Tensor, functor: str, ranks: int, name: str) -> torch.Tensor:
+    group, options = _group_of(name), _options(dist.ReduceScatterOptions(), functor)
+    if not data.dim() or data.shape[0] % group.size_:
+        raise InvalidArgumentError(
+            f"data of reduce_scatter_by has shape {tuple(data.shape)} on rank {group.rank_}; its first "
+            f"extent must be a multiple of the number of ranks, {group.size_}"
+        )
+    out = _reduce_scatter_by_like(data, functor, ranks, name)
+    group._reduce_scatter_base(out, data.contiguous(), options).wait()
+    return out
+
+
+def _all_reduce_by_like(data: torch.Tensor, functor: str, group: str) -> torch.Tensor:
+    return torch.empty_like(data, memory_format=torch.contiguous_format)
+
+
+def _reduce_scatter_by_like(data: torch.Tensor, functor: str, ranks: int, group: str) -> torch.Tensor:
+    return data.new_empty(data.shape[0] // ranks, *data.shape[1:])
+
+
+_library.impl("all_reduce_by", _all_reduce_by, "CompositeExplicitAutograd")
+_library.impl("reduce_scatter_by", _reduce_scatter_by, "CompositeExplicitAutograd")
+torch.library.register_fake("ccl::all_reduce_by", _all_reduce_by_like)
+torch.library.register_fake("ccl::reduce_scatter_by", _reduce_scatter_by_like)
 _library.impl("all_reduce_add_rms_norm", _add_rms_norm, "CompositeExplicitAutograd")
 _library.impl("exchange_rows", _exchange_rows, "CompositeExplicitAutograd")
 
 
-@torch.library.register_fake("ccl::all_reduce_add_rms_norm")
-def _(data, residual, weight, epsilon, fuse, group):
+def _add_rms_norm_like(
+    data: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, epsilon: float,
+    fuse: bool | None, group: str,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     return torch.empty_like(data), torch.empty_like(data)
 
 
-@torch.library.register_fake("ccl::exchange_rows")
-def _(data, send_counts, send_stride, send_rows, recv_stride, group):
+def _exchange_rows_like(
+    data: torch.Tensor, send_counts: torch.Tensor, send_stride: int, send_rows: torch.Tensor | None,
+    recv_stride: int, group: str,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     ranks = send_counts.shape[0]
     return data.new_empty(ranks * recv_stride, data.shape[-1]), torch.empty_like(send_counts)
+
+
+torch.library.register_fake("ccl::all_reduce_add_rms_norm", _add_rms_norm_like)
+torch.library.register_fake("ccl::exchange_rows", _exchange_rows_like)
 
 
 def all_reduce_add_rms_norm(
@@ -180,6 +237,23 @@ def all_reduce_add_rms_norm(
     return torch.ops.ccl.all_reduce_add_rms_norm(
         data, residual, weight, epsilon, fuse, _name_of(group)
     )
+
+
+def all_reduce_by(data: torch.Tensor, functor: Functor, *, group: Any = None) -> torch.Tensor:
+    """Combines the tensors of all ranks, in CPU memory, by a functor. Returns a new tensor.
+
+    `ccl.torch.reduce_op` takes the functor into calls of torch.distributed, which work in place.
+    """
+    return torch.ops.ccl.all_reduce_by(data, functor._key, _name_of(group))
+
+
+def reduce_scatter_by(data: torch.Tensor, functor: Functor, *, group: Any = None) -> torch.Tensor:
+    """Combines the tensors of all ranks, in CPU memory, by a functor. Returns this rank's part.
+
+    The first extent of `data` is a multiple of the number of ranks.
+    """
+    ranks = dist.get_world_size(group)
+    return torch.ops.ccl.reduce_scatter_by(data, functor._key, ranks, _name_of(group))
 
 
 def exchange_rows(
