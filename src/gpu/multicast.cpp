@@ -9,7 +9,7 @@
 namespace ccl::detail {
 namespace {
 
-const MulticastDriver* in_its_place = nullptr;
+const MulticastDriver* stand_in = nullptr;
 
 struct Found {
   MulticastDriver calls;
@@ -46,7 +46,7 @@ CUmemAllocationProp memory_of(int device) {
   how.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return how;
 }
-std::size_t up(std::size_t bytes, std::size_t grain) {
+std::size_t whole_grains(std::size_t bytes, std::size_t grain) {
   return (bytes + grain - 1) / grain * grain;
 }
 
@@ -59,7 +59,7 @@ Result<const MulticastDriver*> multicast_driver() {
                 "NVLink multicast is off; CCL_NVLS_ENABLE=1 allows it, on a machine whose "
                 "NVSwitches no other program uses");
   }
-  if (in_its_place != nullptr) return in_its_place;
+  if (stand_in != nullptr) return stand_in;
   CCL_CHECK(cuda_driver());
   static const Found found = find_calls();
   if (found.missing != nullptr) {
@@ -72,7 +72,7 @@ Result<const MulticastDriver*> multicast_driver() {
 void use_multicast_driver(const MulticastDriver& driver) {
   static MulticastDriver other;
   other = driver;
-  in_its_place = &other;
+  stand_in = &other;
 }
 
 Result<std::unique_ptr<MulticastBlock>> MulticastBlock::begin(std::shared_ptr<Gpu> gpu) {
@@ -105,7 +105,7 @@ Result<std::unique_ptr<MulticastBlock>> MulticastBlock::create(std::shared_ptr<G
                            &own_grain, &own, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
                        "ask for the granularity of memory"));
   // Both are powers of two.
-  how.size = block->bytes_ = up(bytes, grain > own_grain ? grain : own_grain);
+  how.size = block->bytes_ = whole_grains(bytes, grain > own_grain ? grain : own_grain);
   CCL_CHECK(cuda_check(block->driver_.create(&block->all_.handle, &how),
                        fmt::format("make a multicast object of {} GPUs", devices)));
   return block;
