@@ -358,38 +358,6 @@ std::string Member::family() const {
   return family_;
 }
 
-Result<void> Member::suspend() {
-  std::optional<Communicator> comm;
-  {
-    const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_ready());
-    if (suspended_) return fail(Errc::invalid_usage, "the communicator is suspended already");
-    comm = comm_;
-  }
-  CCL_CHECK(Access::state(*comm)->await_calls("ncclCommSuspend"));
-  CCL_CHECK(comm->barrier());
-  const std::lock_guard lock{mutex_};
-  suspended_ = true;
-  return {};
-}
-
-Result<void> Member::resume() {
-  std::optional<Communicator> comm;
-  {
-    const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_ready());
-    if (!suspended_) {
-      return fail(Errc::invalid_usage,
-                  "the communicator is not suspended; call ncclCommSuspend before");
-    }
-    comm = comm_;
-  }
-  CCL_CHECK(comm->barrier());  // no rank's call reaches one that is suspended
-  const std::lock_guard lock{mutex_};
-  suspended_ = false;
-  return {};
-}
-
 Result<void> Member::make_signals() {
   CCL_TRY(const Communicator comm, ready());
   {

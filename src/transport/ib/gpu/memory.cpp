@@ -19,6 +19,7 @@ constexpr std::size_t grain = 64 << 10;  // of exports by drivers: at least a ho
 Result<GpuPiece> allocate(GpuArena* arena, std::int64_t relay, std::size_t bytes) {
   CCL_TRY(auto memory, relay < 0 ? GpuMemory::allocate(arena->gpu(), bytes)
                                  : GpuMemory::allocate_on(relay, arena->gpu(), bytes));
+  memory->pin();
   return GpuPiece{memory->base(), memory->name().bytes, memory};
 }
 
