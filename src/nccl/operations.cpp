@@ -83,7 +83,7 @@ class Made : public Operations {
     auto& one = std::get<Kept<Op, Algo>>(made_).plain;
     if (!one) {
       CCL_CHECK(check_may_wait());
-      CCL_TRY(auto made, Collective<Op, Algo>::create(comm_));
+      CCL_TRY(auto made, (create_by<Op, Algo>()));
       one.emplace(std::move(made));
     }
     return &*one;
@@ -221,6 +221,15 @@ class Made : public Operations {
                        most.value_or(0));
   }
 
+  /// Frameworks ask for batch-invariant results by NCCL_ALGO=allreduce:tree and NCCL_PROTO=Simple,
+  /// which leave nothing of one order. One order is what they want.
+  template <class Op, class Algo>
+  Result<Collective<Op, Algo>> create_by() const {
+    std::optional<OwnListsOnly> lists;
+    if constexpr (std::is_same_v<Algo, Deterministic>) lists.emplace();
+    return Collective<Op, Algo>::create(comm_);
+  }
+
   /// The operation that the call selects.
   template <class Op, class Algo = Auto>
   Result<const Collective<Op, Algo>*> selected(const Call& call) {
@@ -232,7 +241,7 @@ class Made : public Operations {
     if (known == all.end()) {
       CCL_CHECK(check_may_wait());
       const OnlySelected only{options->algorithms};
-      auto made = Collective<Op, Algo>::create(comm_);
+      auto made = create_by<Op, Algo>();
       if (!made && options->algorithms.empty()) return fail(std::move(made).error());
       if (!made && (options->must_select || !may_run_by_any(made.error()))) {
         return no_selection(std::move(made).error(), options->algorithms);
