@@ -155,7 +155,11 @@ Result<Plan> detail::with_buffer_setting(Plan plan, std::string_view proto) {
   return plan;
 }
 
-Result<Plan> detail::with_net_channels(Plan plan) {
+Result<Plan> detail::with_net_channels(Plan plan, std::optional<int> configured) {
+  if (configured) {
+    plan.channels = *configured;
+    return plan;
+  }
   if (!detail::setting_given("NCHANNELS_PER_NET_PEER")) return plan;
   CCL_TRY(const Index channels, detail::setting_integer("NCHANNELS_PER_NET_PEER"));
   plan.channels = int(channels);
