@@ -19,6 +19,8 @@
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
+#include "connect/idle_closer.hpp"
+#include "connect/idle_pairs.hpp"
 #include "gpu/devices.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/wire_layout.hpp"
@@ -308,8 +310,10 @@ Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
     ++missing_;
     return {};
   };
+  CommState& state = *Access::state(comm_);
   const auto look_at_all = [&]() -> Result<void> {
     CCL_CHECK(so_far);
+    if (idle_s_ > 0) CCL_CHECK(IdleCloser::start(state));
     for (int p = 0; p < comm_.ranks(); ++p) {
       if (p == me) continue;
       CCL_CHECK(look(p, me));
@@ -320,12 +324,16 @@ Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
   CCL_CHECK(agree_on_result(*this, look_at_all()));
   charge(slot_memory(plan_, wires));
   reserved_ = true;
+  if (idle_s_ == 0) return {};
+  idle_ = std::make_unique<IdlePairs>(*this, idle_s_);
+  IdleCloser::of(state)->add(idle_.get());
   return {};
 }
 
 bool Connections::has_wire(int sender, int receiver) const {
   const int me = comm_.rank();
   if (sender == receiver) return true;
+  const std::lock_guard lock{wires_mutex_};
   return rows_.at(sender == me, 0, sender == me ? receiver : sender).slots != nullptr;
 }
 
@@ -392,7 +400,26 @@ void Connections::own(Connection connection, int sender, int receiver,
                   channel_line(comm_, channel, sender, receiver, connection.transport));
     }
   }
-  owners_.push_back(std::move(connection));
+  count(connection, sender == me, 1);
+  if (idle_) {
+    idle_->keep(peer, sender == me, std::move(connection));
+  } else {
+    owners_.push_back(std::move(connection));
+  }
+}
+
+void Connections::remove_wires(int peer, bool sends) {
+  const std::lock_guard lock{wires_mutex_};
+  for (int c = 0; c < plan_.channels; ++c) (void)rows_.put(sends, c, peer, Wire{});
+  ++missing_;
+}
+
+void Connections::enter_wires(int peer, bool sends, const Connection& connection) {
+  const std::lock_guard lock{wires_mutex_};
+  for (int c = 0; c < plan_.channels; ++c) {
+    (void)rows_.put(sends, c, peer, connection.wires[std::size_t(c)]);
+  }
+  --missing_;
 }
 
 }  // namespace ccl::detail
