@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -346,6 +347,8 @@ TEST_CASE("the metrics of a process, over the port and as a file") {
             if (one.find(part) == std::string::npos)
               found += fmt::format(" no {} in {}", part, one);
           }
+          const std::regex connections{"ccl_connections\\{[^\n]*rank=\"0\"\\} [1-9][0-9]*\n"};
+          if (!std::regex_search(one, connections)) found += " no connections in " + one;
         }
         return found.empty() ? path : found;
       });
