@@ -181,7 +181,7 @@ void IbTask::listen_to_line() {
 }
 
 void IbTask::peer_gave_up(const IbMessage& message) {
-  IbReader body{message.body};
+  ControlReader body{message.body};
   const auto code = body.get<std::int32_t>();
   const auto at_fault = body.get<std::int32_t>();
   const auto text = body.get_all<char>();
@@ -389,7 +389,7 @@ void IbTask::give_up(Errc code, std::string what, int os_code) {
 /// A peer that only sees the socket close would assume that the process has died.
 void IbTask::send_error(const Error& error) {
   if (!line_.open() || line_.broken()) return;
-  IbWriter body;
+  ControlWriter body;
   body.put(std::int32_t(error.code));
   body.put(std::int32_t(error.peer));
   body.put_all(std::vector<char>(error.what.begin(), error.what.end()));
