@@ -309,7 +309,7 @@ class IbReceiver final : public IbTask {
   }
 
   void readiness(const IbMessage& message) override {
-    IbReader body{message.body};
+    ControlReader body{message.body};
     switch (message.say) {
       case IbControlType::offer:
         if (auto done = plan(body); !done) refuse(done.error());
@@ -376,7 +376,7 @@ class IbReceiver final : public IbTask {
   };
 
   /// Handles the sender's offer: decides on queue pairs, makes this end's, and sends the plan.
-  Result<void> plan(IbReader& body) {
+  Result<void> plan(ControlReader& body) {
     const auto round = body.get<std::uint32_t>();
     if (round <= round_) return {};
     const bool again = round_ > 0;
@@ -440,7 +440,7 @@ class IbReceiver final : public IbTask {
       CCL_CHECK(make_pairs(c, all_paths[c], planned));
     }
     if (!open_pairs()) return {};
-    IbWriter answer;
+    ControlWriter answer;
     answer.put(round_);
     answer.put_all(cards(slot_memory_));
     answer.put_all(plans);
@@ -517,7 +517,7 @@ class IbReceiver final : public IbTask {
   }
 
   /// Handles the sender's report that its queue pairs work: connects this end's.
-  Result<void> go(IbReader& body) {
+  Result<void> go(ControlReader& body) {
     if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
     if (link_->is_closed_to_peer()) {
       end_pairs();
@@ -534,7 +534,7 @@ class IbReceiver final : public IbTask {
                                  peers_ports_[pair.mine.sender_port], pair.theirs.number,
                                  pair.theirs.psn, link_->tuning));
     }
-    IbWriter answer;
+    ControlWriter answer;
     answer.put(round_);
     line_.send(IbControlType::go, answer.body);
     state_ = State::running;
@@ -547,7 +547,7 @@ class IbReceiver final : public IbTask {
   void make_anew(const std::string& why) override {
     state_ = State::making;
     set_deadline();
-    IbWriter body;
+    ControlWriter body;
     body.put(round_);
     body.put_all(bad_paths_);
     body.put_all(std::vector<char>(why.begin(), why.end()));

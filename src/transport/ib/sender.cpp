@@ -320,7 +320,7 @@ class IbSender final : public IbTask {
     set_deadline();
     CCL_CHECK(take_ports());
     std::memset(link_->slot_table.base(), 0, link_->slot_table.bytes());
-    IbWriter body;
+    ControlWriter body;
     body.put(round_);
     body.put(std::uint64_t(reinterpret_cast<std::uintptr_t>(link_->slot_table.base())));
     body.put(std::int32_t(link_->tuning.qps_per_port));
@@ -339,7 +339,7 @@ class IbSender final : public IbTask {
   }
 
   void readiness(const IbMessage& message) override {
-    IbReader body{message.body};
+    ControlReader body{message.body};
     switch (message.say) {
       case IbControlType::plan:
         if (auto done = follow(body); !done) refuse(done.error());
@@ -380,7 +380,7 @@ class IbSender final : public IbTask {
   }
 
   /// Handles the receiver's plan: makes the queue pairs that it lists.
-  Result<void> follow(IbReader& body) {
+  Result<void> follow(ControlReader& body) {
     if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
     peers_ports_ = body.get_all<IbPortCard>();
     const auto plans = body.get_all<IbChannelPlan>();
@@ -454,7 +454,7 @@ class IbSender final : public IbTask {
       first += channel.pairs;
     }
     if (!open_pairs()) return {};
-    IbWriter answer;
+    ControlWriter answer;
     answer.put(round_);
     answer.put_all(mine);
     line_.send(IbControlType::ready, answer.body);

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "transport/ib/control_socket.hpp"
+#include "transport/ib/control_messages.hpp"
 #include "transport/ib/gpu/flush.hpp"
 #include "transport/ib/link.hpp"
 #include "transport/ib/link_ports.hpp"
