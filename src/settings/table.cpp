@@ -213,8 +213,8 @@ constexpr std::array table{
             "1: never relay between two GPUs through memory of a third one that has NVLink to both "
             "where they have none to each other"},
     Setting{"NVLS_ENABLE", flag, "0", false,
-            "1: NVLink SHARP multicast is allowed; not run on hardware, and no composition uses "
-            "it yet"},
+            "1: NVLink SHARP multicast is allowed, for `NvlsTransport` on GPUs; not run on "
+            "hardware"},
     Setting{"P2P_CHECK", flag, "1", false,
             "0: use GPU peer access without trying each path when a communicator is created"},
     Setting{"P2P_DISABLE", flag, "0", nccl, "1: never use direct GPU peer access"},

@@ -6,8 +6,8 @@
 
 namespace ccl {
 
-/// NVLink multicast: NVSwitches add the ranks' data and spread results. Not run on hardware: no
-/// transport makes multicast memory yet, so no `Collective` takes it.
+/// NVLink multicast: NVSwitches add the ranks' data and spread results. Not run on hardware. It
+/// needs the multicast memory of `NvlsTransport`, which emulates it between CPU ranks.
 /// - AllReduce: each head owns a slice. It loads the sum of all copies and stores it to all.
 /// - ReduceScatter: each rank loads the sum of its share.
 /// - AllGather, Broadcast: each rank, or the root, stores its data to all ranks at once.

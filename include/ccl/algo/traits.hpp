@@ -30,7 +30,7 @@ concept StoresPlainly = requires { requires Algo::stores_plainly; };
 
 /// Algorithms over peers' memory that run a reduction by reads of the peers' buffers.
 template <class Op, class Algo>
-concept ReadsPeers = StoresPlainly<Algo> && Op::reduces;
+concept ReadsPeers = StoresPlainly<Algo> && !Multicasts<Algo> && Op::reduces;
 
 /// True if an exchange takes counts that lie in memory.
 template <class Op, class Algo, class Proto>

@@ -251,6 +251,32 @@ struct MulticastBody {
     return work.channels <= max_channels &&
            Prims<Group>::half_packets(work) <= work.peers.half_packets;
   }
+  /// Returns the tiles of each share, which is the number of groups with work.
+  template <LaneGroup Group>
+  static constexpr Index tiles(const Work& work) {
+    return div_up<Index>(Prims<Group>::share_of(work), Prims<Group>::tile_elements);
+  }
+  /// Returns the maximum elements of a message, split or per share, that fits into a half of the
+  /// scratch. They are a multiple of 128 bytes, so that the next part has the same alignment.
+  template <LaneGroup Group>
+  static constexpr Index max_elements(const Work& work) {
+    using P = Prims<Group>;
+    const Index rows = Index{P::Shape::shares(work)} * P::Shape::boxes;
+    const Index tiles = work.peers.half_packets / (rows * P::Lane::tile_packets);
+    const Index share = tiles * P::tile_elements / P::grain * P::grain;
+    return work.layout.split ? share * P::Shape::shares(work) : share;
+  }
+  /// Returns the work of at most `most` elements from the `begin`-th on.
+  static Work part(const Work& whole, Index begin, Index most) {
+    constexpr Index size = sizeof(typename R::Type);
+    Work work = whole;
+    const Index left = whole.layout.count - begin;
+    // A rank may have no output: null stays null.
+    if (whole.input != nullptr) work.input = static_cast<const char*>(whole.input) + begin * size;
+    if (whole.output != nullptr) work.output = static_cast<char*>(whole.output) + begin * size;
+    work.layout.count = left < most ? left : most;
+    return work;
+  }
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
     Prims<Group> prims{group, work, channel};
