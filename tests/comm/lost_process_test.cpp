@@ -360,13 +360,6 @@ Extent measure(const Step& step) {
   return extent;
 }
 
-/// Segments of ccl's that have names; none should.
-std::vector<std::string> own_segments() {
-  auto names = list_dir("/dev/shm");
-  std::erase_if(names, [](const auto& name) { return name.find("ccl") == std::string::npos; });
-  return names;
-}
-
 /// Hits a process at random steps, which `choose` completes.
 void try_steps(const char* what,
                const std::function<void(Step&, const Extent&, std::mt19937&)>& choose) {

@@ -40,13 +40,6 @@ struct Board {
   Report report[ranks];
 };
 
-/// Memory segments with names, of which ccl should have none.
-std::vector<std::string> own_segments() {
-  auto names = list_dir("/dev/shm");
-  std::erase_if(names, [](const auto& name) { return name.find("ccl") == std::string::npos; });
-  return names;
-}
-
 double now_s() {
   return seconds(Clock::now().time_since_epoch());
 }

@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "net/callers.hpp"
 #include "support/catch.hpp"
+#include "support/growing_limit.hpp"
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -31,6 +34,11 @@ Secret secret_of(int n) {
   Secret s{};
   s[0] = std::byte(n);
   return s;
+}
+// True if the other end has not closed its direction.
+bool is_open(const Fd& fd) {
+  pollfd one{fd.get(), POLLRDHUP, 0};
+  return ::poll(&one, 1, 0) == 0;
 }
 // Fails instead of waiting for ever.
 bool closes(int fd) {
@@ -96,9 +104,12 @@ TEST_CASE("strangers are refused and delay nobody") {
   auto listener = AuthListener::listen(loopback(), secret_of(1)).value();
   const auto soon = Deadline::after(30);
   std::vector<Fd> silent;
-  for (int i = 0; i < 20; ++i) {
-    silent.push_back(std::move(*connect_once(listener.address(), soon, nullptr)));
-  }
+  const auto add_silent = [&] {
+    for (int i = 0; i < 20; ++i) {
+      silent.push_back(std::move(*connect_once(listener.address(), soon, nullptr)));
+    }
+  };
+  add_silent();
   Fd garbage = std::move(*connect_once(listener.address(), soon, nullptr));
   REQUIRE(send_all(garbage.get(), "GET / HTTP/1.0\r\n\r\n", 18, soon, nullptr));
   Fd half = std::move(*connect_once(listener.address(), soon, nullptr));
@@ -111,11 +122,20 @@ TEST_CASE("strangers are refused and delay nobody") {
   const auto wrong = auth_connect(listener.address(), secret_of(2), {}, soon, nullptr);
   REQUIRE_FALSE(wrong);
   CHECK(wrong.error().code == Errc::refused);
-  // The silent ones still hold their connections.
-  const auto began = Clock::now();
-  REQUIRE(auth_connect(listener.address(), secret_of(1), {}, soon, nullptr));
-  REQUIRE(listener.accept(soon, nullptr));
-  CHECK(Clock::now() - began < std::chrono::seconds(3));
+  // A rank is served while the silent ones hold their connections, for 5 s. A machine that was too
+  // slow for that tries again, with new ones.
+  const auto serve_beside_silent = [&] {
+    REQUIRE(auth_connect(listener.address(), secret_of(1), {}, soon, nullptr));
+    REQUIRE(listener.accept(soon, nullptr));
+    return std::ranges::all_of(silent, is_open);
+  };
+  bool beside = serve_beside_silent();
+  for (int attempt = 0; attempt < 3 && !beside; ++attempt) {
+    silent.clear();
+    add_silent();
+    beside = serve_beside_silent();
+  }
+  CHECK(beside);
   CHECK(closes(garbage.get()));
   CHECK(closes(half.get()));
   CHECK(closes(huge.get()));
@@ -379,22 +399,25 @@ TEST_CASE("a caller that is turned away for others comes again") {
   REQUIRE(::bind(busy.get(), any.data(), any.bytes()) == 0);
   REQUIRE(::listen(busy.get(), 16) == 0);
   const Address at = bound_address(busy.get()).value();
-  Errc code = Errc::ok;
-  std::thread caller{[&] {
-    const auto fd = auth_connect(at, secret_of(1), {}, Deadline::after(2), nullptr);
-    code = fd ? Errc::ok : fd.error().code;
-  }};
-  int times = 0;
-  for (; times < 6; ++times) {
-    pollfd one{busy.get(), POLLIN, 0};
-    if (::poll(&one, 1, 5'000) != 1) break;
-    const Fd fd{::accept(busy.get(), nullptr, nullptr)};
-    char notice[32] = {'c', 'c', 'l', 'b'};
-    CHECK(::send(fd.get(), notice, sizeof notice, MSG_NOSIGNAL) == sizeof notice);
-  }
-  caller.join();
-  CHECK(times == 6);
-  CHECK(code == Errc::timed_out);
+  const auto call = [&](double limit_s) -> std::string {
+    std::promise<Errc> code;
+    std::jthread caller{[&] {
+      const auto fd = auth_connect(at, secret_of(1), {}, Deadline::after(limit_s), nullptr);
+      code.set_value(fd ? Errc::ok : fd.error().code);
+    }};
+    for (int times = 0; times < 6; ++times) {
+      pollfd one{busy.get(), POLLIN, 0};
+      if (::poll(&one, 1, int(2000 * limit_s)) != 1) {
+        return fmt::format("it came {} times in {} s", times, limit_s);
+      }
+      const Fd fd{::accept(busy.get(), nullptr, nullptr)};
+      char notice[32] = {'c', 'c', 'l', 'b'};
+      CHECK(::send(fd.get(), notice, sizeof notice, MSG_NOSIGNAL) == sizeof notice);
+    }
+    const Errc end = code.get_future().get();
+    return end == Errc::timed_out ? "" : fmt::format("it ended as {}", name(end));
+  };
+  CHECK(test::with_growing_limit(1, call) == "");
 }
 
 TEST_CASE("a process without descriptors does not spin, and turns callers away") {
