@@ -205,7 +205,7 @@ namespace {
 struct Talk {
   int fd;
   bool say() const { return ::send(fd, "!", 1, MSG_NOSIGNAL) == 1; }
-  bool hear() const {
+  bool next_byte() const {
     char said = 0;
     return ::read(fd, &said, 1) == 1;
   }
@@ -272,7 +272,7 @@ TEST_CASE("a slow reader of the log loses nothing, in order") {
           if (!talk.say()) std::_Exit(3);
         },
         [&](int fd, Talk talk) {
-          CHECK(talk.hear());  // all lines are logged, and they are more than a pipe holds
+          CHECK(talk.next_byte());  // all lines are logged, and they are more than a pipe holds
           lines = read_lines(fd, [](const std::string&, size_t) {});
         });
     CHECK(code == 0);
@@ -289,12 +289,12 @@ TEST_CASE("a log that nobody reads stops no thread, and the lost lines are count
       [&](Talk talk) {
         for (int i = 0; i < 3000; ++i) log_info(LogPart::net, "{} {}", std::string(1000, 'x'), i);
         if (!talk.say()) std::_Exit(3);
-        if (!talk.hear()) std::_Exit(4);
+        if (!talk.next_byte()) std::_Exit(4);
         log_info(LogPart::net, "last 3000");
-        if (!talk.hear()) std::_Exit(5);  // the last line is read
+        if (!talk.next_byte()) std::_Exit(5);  // the last line is read
       },
       [&](int fd, Talk talk) {
-        CHECK(talk.hear());  // all are logged, without a reader
+        CHECK(talk.next_byte());  // all are logged, without a reader
         lines = read_lines(fd, [&](const std::string& line, size_t before) {
           // Of the 1 MiB of lines that wait, half have left, so that lost ones are reported.
           if (before == 700) CHECK(talk.say());
@@ -334,10 +334,10 @@ TEST_CASE("a log file that cannot be opened stops no thread, although nobody rea
         log_reload();
         log_warn(LogPart::init, "goes on");
         if (!talk.say()) std::_Exit(3);
-        if (!talk.hear()) std::_Exit(4);  // the last line is read
+        if (!talk.next_byte()) std::_Exit(4);  // the last line is read
       },
       [&](int fd, Talk talk) {
-        CHECK(talk.hear());  // it went on without a reader; false if it was ended for waiting
+        CHECK(talk.next_byte());  // it went on without a reader; false if it was ended for waiting
         lines = read_lines(fd, [&](const std::string& line, size_t) {
           if (line.ends_with("goes on")) CHECK(talk.say());
         });
