@@ -17,7 +17,7 @@ namespace {
 struct SimWire {
   int sender = -1, receiver = -1;  // ranks; -1: not known yet
   int route = 0;
-  int route_there = -1;  // from the receiver's NIC on; -1: both ends are on one node
+  int route_there = -1;  // from the receiver's NIC or switch on; -1: both ends are on one node
   bool direct = true;    // the sender's lanes store to the other end; else a proxy moves it
   bool sender_waits = false, receiver_waits = false;
   float hop_us = 0, credit_us = 0;
@@ -414,6 +414,13 @@ class Replay {
 Result<SimOutcome> replay(const sim::Cluster& cluster, const SimProgram& program,
                           const sim::Options& options) {
   return Replay{cluster, program, options}.run();
+}
+
+std::vector<int> sim_periods(const sim::Cluster& cluster) {
+  const int nodes = cluster.nodes(), domain = cluster.domain_nodes();
+  if (domain == 1 || domain == nodes) return {1, 2, 4};
+  if (nodes % domain != 0) return {};
+  return {domain, 2 * domain, 4 * domain};
 }
 
 bool rings_repeat(const sim::Cluster& cluster, const SimTeams& teams, int period) {
