@@ -148,6 +148,8 @@ Result<void> exchange_peer_info(CommState& state) {
     CCL_CHECK(bootstrap->share_call_limit(state.limits.timeout_s));
     CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
     state.observers.start_recorder(int(size));
+    CCL_TRY(const Index transfers, setting_integer("TRACE_TRANSFERS"));
+    state.proxy.note_transfers(int(transfers));
     CCL_CHECK(observe_failure(state));
   }
   // A lone rank on a GPU may have graphs, too.

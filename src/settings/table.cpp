@@ -290,6 +290,10 @@ constexpr std::array table{
         "TRACE_PHASES", flag, "0", false,
         "1: CPU ranks note when the phases of calls over wires begin, for `ccl_report --trace`; "
         "kernels note them where a program composes `Traced`"},
+    Setting{"TRACE_TRANSFERS", integer, "0", false,
+            "steps over networks that each rank remembers, with their times, for `ccl_report "
+            "--trace`; 0: none",
+            0, 1 << 20},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
     Setting{"TUNER_PLUGIN", text, "", nccl,
