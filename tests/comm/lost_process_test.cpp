@@ -85,6 +85,7 @@ struct ProcessReport {
 };
 struct Board {
   std::atomic<double> hit_at{0};
+  std::atomic<int> started{0};  // processes
   RankReport rank[ranks];
   ProcessReport process[ranks];
   std::atomic<bool> judged{false};
@@ -160,6 +161,8 @@ void report_rank(const Step& step, int port, int rank, int rounds) {
 int run_process(const Step& step, int port, int process, int rounds) {
   const Environment quiet{"CCL_DEBUG", "NONE"};
   ProcessReport& report = board->process[process];
+  ++board->started;  // processes start one after another, on busy cores
+  (void)wait_until([&] { return board->started == step.processes(); }, hangs_after_s);
   report.before = Holdings::of_this_process();
   signal_here = step.signal;
   report.places.act = &hit_this_process;
