@@ -8,12 +8,12 @@ function(ccl_share_cores)
     "ccl\\.test\\.ib\\.vm"
     "ccl\\.python\\.(torch|wheel)"
     "ccl\\.test\\.(hosts\\.attacks|played\\.room(_simulator)?)"
-    "ccl\\.(docs\\.code|test\\.(collective\\.collective_ll|comm\\.watchdog))"
+    "ccl\\.(docs\\.code|test\\.(collective\\.collective_ll|comm\\.watchdog(_quiet)?))"
     "ccl\\.(consume\\.[a-z_]+|docs\\.words|format)"
     "ccl\\.test\\.(comm\\.(communicator_faults|lost_process)|detail\\.runtime\\.bootstrap_process)"
     "ccl\\.test\\.(element\\.types_move|src\\.(observe\\.health\\.limits|transport\\.ib\\.faults))")
   set(waiting
-    "comm\\.(communicator_faults|lost_process|watchdog)"
+    "comm\\.(communicator_faults|lost_process|watchdog(_quiet)?)"
     "detail\\.runtime\\.(bootstrap_(failures|process|shrink(\\.(full|integrity))?)|on_demand)"
     "hosts\\.(attacks|kill|stop|ways)"
     "src\\.base\\.io\\.(file|os_error)"
@@ -21,7 +21,7 @@ function(ccl_share_cores)
     "src\\.comm\\.edges\\.paths"
     "src\\.launch\\.calls"
     "src\\.nccl\\.options"
-    "src\\.net\\.(auth|crypto\\.handshake|namespaces)")
+    "src\\.net\\.(auth(_limits)?|crypto\\.handshake|namespaces)")
   list(JOIN waiting "|" waiting)
   get_property(tests DIRECTORY PROPERTY TESTS)
   foreach(test IN LISTS tests)

@@ -73,23 +73,27 @@ class Reader {
 
   template <class T>
   void take(const Json& from, const char* key, T& into) {
-    const auto found = from.is_object() ? from.find(key) : from.end();
-    if (found == from.end() || !reads(*found, into)) {
-      if (wrong_.empty()) wrong_ = fmt::format("\"{}\" is missing or of the wrong kind", key);
-    }
+    const Json* const found = member(from, key);
+    if (found == nullptr || !reads(*found, into)) miss(key);
   }
   /// Reads an array of objects by `read`.
   template <class T, class Read>
   void take_all(const Json& from, const char* key, std::vector<T>& into, Read read) {
-    const auto found = from.is_object() ? from.find(key) : from.end();
-    if (found == from.end() || !found->is_array() || found->size() > max_items) {
-      if (wrong_.empty()) wrong_ = fmt::format("\"{}\" is missing or of the wrong kind", key);
-      return;
-    }
+    const Json* const found = member(from, key);
+    if (found == nullptr || !found->is_array() || found->size() > max_items) return miss(key);
     for (const Json& one : *found) read(*this, one, into.emplace_back());
   }
 
  private:
+  /// Returns the member of an object, or null if there is none.
+  static const Json* member(const Json& from, const char* key) {
+    if (!from.is_object()) return nullptr;
+    const auto found = from.find(key);
+    return found == from.end() ? nullptr : &*found;
+  }
+  void miss(const char* key) {
+    if (wrong_.empty()) wrong_ = fmt::format("\"{}\" is missing or of the wrong kind", key);
+  }
   template <std::integral T>
   static bool reads(const Json& from, T& into) {
     if constexpr (std::same_as<T, bool>) {
