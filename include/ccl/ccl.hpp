@@ -15,6 +15,7 @@
 #include <ccl/algo/halving.hpp>
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/nvls.hpp>
+#include <ccl/algo/nvls_tree.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/one_tree.hpp>
 #include <ccl/algo/ordered_chain.hpp>

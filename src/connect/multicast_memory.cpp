@@ -4,9 +4,9 @@
 #include <ccl/detail/runtime/peer_memory.hpp>
 #include <ccl/transport/nvls.hpp>
 
-#include <numeric>
 #include <utility>
 
+#include "comm/machine_facts.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "connect/device_state.hpp"
@@ -14,6 +14,13 @@
 #include "connect/switch_block.hpp"
 
 namespace ccl::detail {
+
+namespace {
+/// Returns the channels that keep NVSwitches busy: NCCL's numbers, as ccl has not measured any.
+int switch_channels(const Identity& identity) {
+  return host_facts(identity).compute_capability >= 100 ? 24 : 16;
+}
+}  // namespace
 
 Result<void> PeerMemory::can_multicast(MulticastKind kind) const {
   const CommState& state = *Access::state(owner_.comm());
@@ -31,8 +38,9 @@ Result<void> PeerMemory::can_multicast(MulticastKind kind) const {
 }
 
 Result<void> PeerMemory::map_multicast(MulticastKind kind, const Result<void>& so_far) {
-  heads_.resize(std::size_t(owner_.comm().ranks()));
-  std::iota(heads_.begin(), heads_.end(), 0);
+  const Identity& identity = Access::state(owner_.comm())->identity;
+  heads_ = identity.heads();
+  max_channels_ = kind == MulticastKind::switches ? switch_channels(identity) : Mailbox::max_rings;
   const auto checked = [&]() -> Result<void> {
     CCL_CHECK(so_far);
     return can_multicast(kind);

@@ -5,7 +5,7 @@
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/nvls.hpp>
 
-#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -34,6 +34,20 @@ Comms three_ranks() {
     REQUIRE(comm);
   }
   return comms;
+}
+/// Lets launches be ordered on streams of the driver.
+void order_streams() {
+  auto cuda = fake::driver();
+  cuda.stream_is_capturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
+    *number = reinterpret_cast<std::uintptr_t>(stream);
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_wait_event = [](CUstream, CUevent, unsigned) { return CUDA_SUCCESS; };
+  detail::use_cuda_driver(cuda, ranks);
 }
 /// Creates the composition on all ranks. `then(rank, made)` runs on the thread of each.
 template <class F>
@@ -80,6 +94,42 @@ TEST_CASE("no rank binds before all have added their GPUs, and each releases wha
   CHECK(fake.early_binds == 0);
   comms.clear();
   CHECK(fake.times("unbind") == ranks);
+}
+
+TEST_CASE(
+    "a launch by switches has the multicast address, all heads, and as many channels as NCCL") {
+  using R = detail::Reduction<Sum, float>;
+  using Kernels = detail::SwitchKernels<AllReduce, Nvls, Simple, R>;
+  static std::atomic<int> right;
+  right = 0;
+  const int capability = GENERATE(90, 100);
+  static int channels;
+  channels = capability == 90 ? 16 : 24;
+  Kernels::kernels.max_elements = [](const detail::MulticastWork<R>&) { return Index{1} << 20; };
+  Kernels::kernels.launch = [](const detail::MulticastWork<R>& work, const detail::DeviceTarget&) {
+    right += work.all != 0 && work.channels == channels && work.slices == ranks &&
+             work.slice == work.peers.rank && work.peers.half_packets == plan.slot_bytes / 16 &&
+             work.peers.scratch_of<max_view_ranks>(work.peers.rank) != nullptr;
+    return 0;
+  };
+  const Environment setting{"CCL_NVLS_ENABLE", "1"};
+  FakeGpus& fake_gpus = gpus(ranks);
+  order_streams();
+  for (int r = 0; r < ranks; ++r) fake_gpus.capabilities[r] = capability;
+  auto comms = create({0, 1, 2});
+  FakeMulticast::install();
+  const auto errors = create_on(comms, [](int rank, const Result<Sums>& made) {
+    std::vector<float> data(10);
+    fake::Stream stream{rank, {}, {}, false};
+    if (made) {
+      (void)(*made)(data.data(), data.data(), 10, Sum{}, reinterpret_cast<CUstream>(&stream));
+    }
+  });
+  for (const Error& error : errors) CHECK(error.message() == Error{}.message());
+  CHECK(right == ranks);
+  comms.clear();
+  fake_gpus.capabilities.clear();
+  Kernels::kernels = {};
 }
 
 TEST_CASE("without CCL_NVLS_ENABLE=1, no rank calls the driver for multicast") {

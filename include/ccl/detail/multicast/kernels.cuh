@@ -27,8 +27,7 @@ struct MulticastLauncher {
   static cudaError_t launch_parts(const MulticastWork<R>& how, const DeviceTarget& target) {
     const Index most = max_elements(how);
     if (most < 1) return cudaErrorInvalidValue;
-    const int blocks =
-        target.max_blocks < Launched::max_channels ? target.max_blocks : Launched::max_channels;
+    const int blocks = target.max_blocks < how.channels ? target.max_blocks : how.channels;
     for (Index at = 0; at < how.layout.count; at += most) {
       MulticastWork<R> work = Launched::part(how, at, most);
       const Index tiles = Launched::template tiles<Group>(work);

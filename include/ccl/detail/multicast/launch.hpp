@@ -27,8 +27,10 @@ MulticastWork<R> multicast_work(const Connections& connections, const R& reducti
   for (const int head : memory.heads()) work.add_head(head);
   work.layout = given.layout;
   work.root = given.root;
-  const int channels = connections.plan().channels;
-  work.channels = work.blocks = channels < Mailbox::max_rings ? channels : Mailbox::max_rings;
+  // A GPU has as many as its blocks.
+  int channels = connections.on_device() ? memory.max_channels() : connections.plan().channels;
+  if (channels > Mailbox::max_rings) channels = Mailbox::max_rings;
+  work.channels = work.blocks = channels;
   work.input = given.input;
   work.output = given.output;
   work.watch = connections.calls().watch;

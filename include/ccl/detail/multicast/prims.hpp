@@ -14,21 +14,21 @@
 namespace ccl::detail {
 
 /// Shares of an operation over multicast memory, and boxes of each half of the scratch. A box has a
-/// row for each share.
-template <class Op>
+/// row for each share. `OfHeads`: heads own the shares of all operations.
+template <class Op, bool OfHeads>
 struct MulticastShape {
   static constexpr bool sums_for_all = is_one_of<Op, AllReduce>;  // a second box for the sums
   static constexpr int boxes = sums_for_all ? 2 : 1;
 
   template <class R>
   CCL_HD static constexpr int shares(const MulticastWork<R>& work) {
-    if constexpr (sums_for_all) return work.slices;
+    if constexpr (sums_for_all || OfHeads) return work.slices;
     return is_one_of<Op, AllGather, ReduceScatter> ? work.peers.ranks : 1;
   }
   /// Returns the share that this rank reduces or gives; -1: none.
   template <class R>
   CCL_HD static constexpr int own(const MulticastWork<R>& work) {
-    if constexpr (sums_for_all) return work.slice;
+    if constexpr (sums_for_all || OfHeads) return work.slice;
     return is_one_of<Op, AllGather, ReduceScatter> ? work.peers.rank : 0;
   }
 };
@@ -40,14 +40,14 @@ struct MulticastShape {
 ///
 /// All waits of a launch are for words that count launches. The halves of the scratch alternate, as
 /// in `PeerPrims`, and for the same reason: no rank is more than one launch ahead.
-template <class Op, LaneGroup Group, class Multicast, class R, int Align>
+template <class Op, LaneGroup Group, class Multicast, class R, int Align, bool OfHeads = false>
 class MulticastPrims {
  public:
   using T = typename R::Type;
   using Memory = typename Group::Memory;
   using Lane = typename Simple::template Lane<Group, Element<T>::words_per_cell>;
   using Fragment = typename Lane::Fragment;
-  using Shape = MulticastShape<Op>;
+  using Shape = MulticastShape<Op, OfHeads>;
   static_assert(Lane::words == 2, "A lane holds a packet.");
 
   static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
@@ -159,6 +159,10 @@ class MulticastPrims {
   CCL_HD bool await_step_of_all() {
     return await(begun, flag_ - 1, [](int) { return true; });
   }
+  /// Blocks until all heads have done the last launch that used this half.
+  CCL_HD bool await_step_of_heads() {
+    return await(begun, flag_ - 1, [this](int p) { return work_.heads.contains(p); });
+  }
   /// Blocks until one rank has done the last launch that used this half.
   CCL_HD bool await_step(int rank) {
     return await(begun, flag_ - 1, [rank](int p) { return p == rank; });
@@ -242,7 +246,7 @@ struct MulticastBody {
   const Work& work;
 
   template <LaneGroup Group>
-  using Prims = MulticastPrims<Op, Group, Multicast, R, Align>;
+  using Prims = MulticastPrims<Op, Group, Multicast, R, Align, HeadsOwnShares<Algo>>;
 
   /// True if the message fits into the scratch and the channels have words for their arrivals. No
   /// other code checks this.

@@ -28,8 +28,10 @@ class PeerMemory {
   const PeerView& view() const { return view_; }
   /// Multicast address of the scratch, for `multimem` instructions alone; 0: it is emulated.
   Word all() const { return all_; }
-  /// Ranks that reduce slices of an all-reduce over multicast memory, in rising order.
+  /// Ranks that reduce slices of an all-reduce over multicast memory, in the order of the slices.
   const std::vector<int>& heads() const { return heads_; }
+  /// Maximum channels of a launch over multicast memory on a GPU; the same on all ranks.
+  int max_channels() const { return max_channels_; }
   /// Counter of the composition's launches. Exchanges keep their state in the same memory.
   const Epoch& epoch() const { return epoch_; }
   /// True if cuMem allocated the scratch, so that the driver orders no copy behind kernels.
@@ -60,6 +62,7 @@ class PeerMemory {
   Epoch epoch_;
   bool by_cumem_ = false;
   Word all_ = 0;
+  int max_channels_ = 0;
   std::vector<int> heads_;
   std::vector<Packet*> table_;     // scratch of all ranks, on CPU ranks
   std::vector<Word> host_counts_;  // copies of the epoch, on CPU ranks
