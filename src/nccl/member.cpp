@@ -201,11 +201,13 @@ Result<void> Member::check_usable() const {
   return {};
 }
 
+Result<void> Member::usable() const {
+  const std::lock_guard lock{mutex_};
+  return check_usable();
+}
+
 Result<void> Member::use(const std::function<Result<void>(Operations&)>& call) {
-  {
-    const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_usable());
-  }
+  CCL_CHECK(usable());
   if (!operations_) return comm_->status();
   const std::lock_guard lock{calls_};
   Result<void> done = call(*operations_);

@@ -124,6 +124,38 @@ TEST_CASE("the real NCCL's communicators are suspended, and resumed, with ccl's"
   CHECK(made_by(library, "suspended") == 2);  // it was not asked to resume
 }
 
+TEST_CASE("the real NCCL gets no calls of a communicator that is suspended or revoked") {
+  const Environment fallback{"CCL_NCCL_FALLBACK", library};
+  const NcclRanks all{2};
+  const bool revoked = GENERATE(false, true);
+  if (revoked) {
+    for (ncclComm_t comm : all.comms) {
+      REQUIRE(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT) == ncclSuccess);
+    }
+  } else {
+    REQUIRE(all.group([](int, ncclComm_t comm) {
+      return ncclCommSuspend(comm, NCCL_SUSPEND_MEM);
+    }) == ncclSuccess);
+  }
+  const int puts = made_by(library, "puts"), windows = made_by(library, "windows");
+  int data = 0;
+  ncclWindow_t window = nullptr;
+  ncclWaitSignalDesc_t wait{1, 0, 0, 0};
+  ncclCommProperties_t properties{};
+  const auto refused = [&](ncclResult_t code) {
+    CHECK(code == ncclInvalidUsage);
+    CHECK(last_error_has(revoked ? "ncclCommRevoke was called" : "call ncclCommResume before"));
+  };
+  refused(ncclCommWindowRegister(all[0], &data, sizeof data, &window, 0));
+  refused(ncclPutSignal(&data, 1, ncclInt, 1, window, 0, 0, 0, 0, all[0], nullptr));
+  refused(ncclSignal(1, 0, 0, 0, all[0], nullptr));
+  refused(ncclWaitSignal(1, &wait, all[0], nullptr));
+  refused(ncclDevCommCreate(all[0], &data, &data));
+  refused(ncclCommQueryProperties(all[0], &properties));
+  CHECK(ncclTeamLsa(all[0]).nRanks == 0);
+  CHECK((made_by(library, "puts") == puts && made_by(library, "windows") == windows));
+}
+
 TEST_CASE("a revoke ends the real NCCL's communicators, whose kernels would wait on") {
   const Environment fallback{"CCL_NCCL_FALLBACK", library};
   const NcclRanks all{2};
