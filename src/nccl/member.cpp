@@ -63,7 +63,7 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
       if (aborted_) comm.abort(abort_called);
     }
     if (auto well = comm.wait(); !well && !may_have_failed) return well;
-    auto operations = Operations::create(comm, config.zero_blocks);
+    auto operations = Operations::create(comm, config);
     if (!operations && (comm.status() || !may_have_failed)) {
       return fail(std::move(operations).error());
     }

@@ -93,6 +93,32 @@ TEST_CASE("ranks that differ in CCL_NCCL_FALLBACK go on without") {
   CHECK(good);
 }
 
+TEST_CASE("the real NCCL gets the program's configuration, and its communicators do not block") {
+  const Environment fallback{"CCL_NCCL_FALLBACK", library};
+  const int limited = made_by(library, "limited"), named = made_by(library, "named");
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  config.maxCTAs = 7;
+  config.cgaClusterSize = 2;  // which has no effect on ccl
+  std::string net = "Socket", name = "trainer";
+  config.netName = net.data();
+  config.commName = name.data();
+  const NcclRanks all{2, &config};
+  net = name = "lost";  // the texts are the program's
+  CHECK(made_by(library, "limited") == limited + 2);
+  CHECK(made_by(library, "named") == named + 2);
+  std::vector<ncclComm_t> parts(2);
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    return ncclCommSplit(comm, 0, r, &parts[std::size_t(r)], nullptr);  // as the parent
+  }) == ncclSuccess);
+  CHECK(made_by(library, "limited") == limited + 4);
+  CHECK(made_by(library, "named") == named + 4);
+  for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
+  const NcclRanks plain{2};
+  CHECK(made_by(library, "communicators") == 4);
+  CHECK(made_by(library, "limited") == limited + 4);
+}
+
 TEST_CASE("the real NCCL's communicators are suspended, and resumed, with ccl's") {
   const Environment fallback{"CCL_NCCL_FALLBACK", library};
   const NcclRanks all{2};
