@@ -96,8 +96,8 @@ constexpr Composed composed() {
     of.max_wires = [](int ranks) { return Algo::max_wires(ranks); };
     of.positions = positions_of<Op, Algo>();
     of.needs.exchanges = Exchanges<Op, Algo>;
-    of.needs.notes_phases = requires { Algo::notes_phases; };
   }
+  of.needs.notes_phases = requires { Algo::notes_phases; };
   return of;
 }
 
