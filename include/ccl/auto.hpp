@@ -83,8 +83,9 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                   "operation in ccl/collective.hpp");
     CallConstraints demands{
         Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...), !commutes<F>(),
-        Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...)};
-    static_assert(!fits || (runs<Cs, F, T>() || ...),
+        Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...),
+        Op::reduces && (!memory_reduces<typename Cs::Algorithm, F, T, Acc>() || ...)};
+    static_assert(!fits || (runs<Cs, F, T, Acc>() || ...),
                   "ccl: none of the candidates can run this reduction; see `supports_reduction` "
                   "and `reorders` in "
                   "the headers of their algorithms");
@@ -114,7 +115,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     Result<void> result;
     bool ran = false;
     Made::each([&]<std::size_t I, class C>() {
-      if constexpr (fits && runs<C, F, T>()) {
+      if constexpr (fits && runs<C, F, T, Acc>()) {
         if (int(I) != at) return;
         ran = true;
         const auto& one = *std::get<I>(made_->all);
@@ -293,9 +294,9 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     if constexpr (!Op::reduces) return true;
     return is_commutative<F>;
   }
-  template <class C, class F, class T>
+  template <class C, class F, class T, class Acc = void>
   static constexpr bool runs() {
-    return !Op::reduces || runs_reduction<typename C::Algorithm, typename C::Protocol, F, T>();
+    return !Op::reduces || runs_reduction<typename C::Algorithm, typename C::Protocol, F, T, Acc>();
   }
   /// Returns the candidate for which a group's kernel has a part, or -1. It is never an exchange,
   /// because a rank that launches it separately would choose again.
