@@ -5,6 +5,7 @@
 #include <ccl/detail/runtime/proxy_engine.hpp>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,8 @@
 #include "comm/rendezvous.hpp"
 
 namespace ccl::detail {
+
+struct ReducingNetwork;
 
 /// State that all handles of one rank's communicator share.
 struct CommState : std::enable_shared_from_this<CommState> {
@@ -42,6 +45,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   FailureWatch failure_watch{*this};
   LevelCache levels;
   Creation creation;
+  // Opened by the first composition that needs it; see `join_network`.
+  std::shared_ptr<const ReducingNetwork> network{};
   // Memory and wires that kernels of peers may use after this rank has dropped its handle. Guarded
   // by the lock of the windows.
   std::vector<std::shared_ptr<void>> kept_for_peers{};
@@ -54,6 +59,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Result<void> ready();
   /// True if the communicator was created and not finalized, even if it has failed since.
   bool was_up() const;
+  /// Returns "rank 3 on node7", for messages about a lane that waits for this peer. A rank's wire
+  /// to itself leads through a network that reduces.
+  std::string awaited(int peer) const;
   /// Error of counts in memory that a kernel or a call found too large.
   Error overflow(const LaneFailure& found) const;
   /// Fails the communicator if a lane of a kernel has failed. Lanes may write `found` meanwhile.

@@ -1,7 +1,6 @@
 #pragma once
 
 // A network that reduces between hosts, in plain memory, for `World`.
-#include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/numeric/bulk.hpp>
 #include <ccl/detail/numeric/network_step.hpp>
@@ -58,14 +57,12 @@ class NetworkRails {
   /// Adds up steps until `done`. `R` is the reduction of the lanes. Counts steps that are not its.
   template <class R>
   void run(const std::atomic<bool>& done) {
-    if constexpr (detail::reduces<R>) {
-      while (!done) {
-        bool moved = false;
-        for (int c = 0; c < channels_; ++c) {
-          for (int head = 0; head < heads_; ++head) moved = step<R>(c, head) || moved;
-        }
-        if (!moved) std::this_thread::sleep_for(std::chrono::microseconds{20});
+    while (!done) {
+      bool moved = false;
+      for (int c = 0; c < channels_; ++c) {
+        for (int head = 0; head < heads_; ++head) moved = step<R>(c, head) || moved;
       }
+      if (!moved) std::this_thread::sleep_for(std::chrono::microseconds{20});
     }
   }
   int steps() const { return steps_; }

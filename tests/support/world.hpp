@@ -1,6 +1,7 @@
 #pragma once
 
 // Ranks as threads over wires in plain memory: algorithms and protocols without a communicator.
+#include <ccl/algo/traits.hpp>
 #include <ccl/detail/exchange/batches.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/detail/wire/context.hpp>
@@ -82,8 +83,13 @@ class World {
     std::vector<std::thread> threads;
     std::vector<char> ok(ranks_, 0);
     std::atomic<bool> done{false};
-    std::thread network{
-        [&] { rails_ == nullptr ? carry_counts(done) : rails_->template run<R>(done); }};
+    std::thread network{[&] {
+      if constexpr (ReducesInNetwork<Algo>) {
+        rails_->template run<R>(done);
+      } else {
+        carry_counts(done);
+      }
+    }};
     for (int r = 0; r < ranks_; ++r) {
       threads.emplace_back([&, r] {
         std::vector<Wire> in(ranks_ * channels_), out(ranks_ * channels_);

@@ -20,13 +20,21 @@ struct CollNetChain {
   static constexpr int network_heads = 1;  ///< heads of a host on one channel
   /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int) { return 2; }
+  /// Returns the hops inside a host of so many ranks, both ways. The cost model adds those to the
+  /// network.
+  static constexpr int host_hops(int ranks) { return 2 * (ranks - 1); }
   static constexpr int wires = 4;  ///< wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllReduce>;
   /// True for the reductions that networks have. An average is divided by its number of ranks when
   /// it comes back.
   template <class F>
-  static constexpr bool supports_reduction = is_one_of<F, Sum, Prod, Min, Max, Avg, PreMulSum>;
+  static constexpr bool supports_reduction =
+      is_one_of<F, Sum, Prod, Min, Max, Avg, PreMulSum, detail::AvgBegun, detail::AvgEnded>;
+  template <class Op>
+  static constexpr CostTerms cost_terms(int) {
+    return {2, 1};
+  }
   template <class Op>
   static constexpr SumOrder order = SumOrder::varies;
 

@@ -22,13 +22,21 @@ struct CollNetDirect {
   static constexpr int network_heads = max_host_ranks;  ///< heads of a host on one channel
   /// Returns the maximum number of wires into one rank. The memory plan assumes it.
   static constexpr int max_wires(int) { return max_host_ranks - 1; }
+  /// Returns the hops inside a host of so many ranks, both ways. The cost model adds those to the
+  /// network.
+  static constexpr int host_hops(int ranks) { return ranks > 1 ? 2 : 0; }
   static constexpr int wires = max_host_ranks;  ///< wires of a rank that one channel uses at once
   template <class Op>
   static constexpr bool supports = is_one_of<Op, AllReduce>;
   /// True for the reductions that networks have. An average is divided by its number of ranks when
   /// it comes back.
   template <class F>
-  static constexpr bool supports_reduction = is_one_of<F, Sum, Prod, Min, Max, Avg, PreMulSum>;
+  static constexpr bool supports_reduction =
+      is_one_of<F, Sum, Prod, Min, Max, Avg, PreMulSum, detail::AvgBegun, detail::AvgEnded>;
+  template <class Op>
+  static constexpr CostTerms cost_terms(int) {
+    return {2, 1};
+  }
   template <class Op>
   static constexpr SumOrder order = SumOrder::varies;
 

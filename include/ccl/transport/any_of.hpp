@@ -142,6 +142,8 @@ struct AnyOf {
 
 template <Transport... Ts>
 inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
+template <Transport... Ts>
+inline constexpr bool offers_network<AnyOf<Ts...>> = (offers_network<Ts> || ...);
 
 /// Transport that connects any two ranks.
 using DefaultTransport =
@@ -150,5 +152,7 @@ static_assert(Transport<DefaultTransport>);
 
 template <>
 inline constexpr bool detail::is_default<DefaultTransport> = true;
+template <>
+inline constexpr bool offers_network<DefaultTransport> = true;
 
 }  // namespace ccl

@@ -22,6 +22,10 @@ template <class T>
 inline constexpr bool offers_peer_view<ForCpus<T>> = false;
 template <class T>
 inline constexpr bool offers_peer_view<ForGpus<T>> = offers_peer_view<T>;
+template <class T>
+inline constexpr bool offers_network<ForCpus<T>> = offers_network<T>;
+template <class T>
+inline constexpr bool offers_network<ForGpus<T>> = offers_network<T>;
 
 namespace detail {
 /// Execution spaces of a composition.

@@ -95,6 +95,9 @@ constexpr Composed composed() {
     of.positions = positions_of<Op, Algo>();
     of.needs.exchanges = Exchanges<Op, Algo>;
     of.needs.notes_phases = requires { Algo::notes_phases; };
+    if constexpr (ReducesInNetwork<Algo>) of.needs.network_heads = Algo::network_heads;
+    if constexpr (requires { Algo::max_host_ranks; })
+      of.needs.max_host_ranks = Algo::max_host_ranks;
   }
   return of;
 }

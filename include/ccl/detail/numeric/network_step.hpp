@@ -55,9 +55,20 @@ struct NetworkStep {
             Index(size & ((Word{1} << type_bit) - 1))};
   }
 };
-/// Tag of the steps of a reduction.
+/// Tag of the steps of a reduction; 0 for elements that no network knows.
 template <class R>
 inline constexpr Word network_tag =
-    NetworkStep::tag(network_type<typename R::Type>(), network_op<typename R::Functor>());
+    network_type<typename R::Type>() < 0
+        ? 0
+        : NetworkStep::tag(network_type<typename R::Type>(), network_op<typename R::Functor>());
+/// Returns the tag of a reduction, which the reduction itself may hold.
+template <class R>
+CCL_HD constexpr Word network_tag_of(const R& reduction) {
+  if constexpr (requires { reduction.network_tag; }) {
+    return reduction.network_tag;
+  } else {
+    return network_tag<R>;
+  }
+}
 
 }  // namespace ccl::detail

@@ -144,10 +144,10 @@ class WirePrims {
 
  private:
   static constexpr Do received{.recv = true, .out = true};
-  static constexpr Word tag = [] {
-    if constexpr (Network) return network_tag<R>;
-    return Word{0};
-  }();
+  CCL_HD Word tag() const {
+    if constexpr (Network) return network_tag_of(reduction_);
+    return 0;
+  }
   using Plain = cuda::std::conditional_t<contiguous, PlainSlices<Memory, R, Align, MaxIn, MaxOut>,
                                          NoPlainSlices>;
 
@@ -225,7 +225,7 @@ class WirePrims {
         if (Proxied && lead && out.proxied) {
           Word bytes = Format::wire_bytes(n);
           if constexpr (contiguous) bytes |= plain_.is_lent(o) ? ZeroCopy::mark : 0;
-          write_sizes<contiguous, tag>(wire<true>(out.peer), out, ends_.shape, bytes);
+          write_sizes<contiguous>(wire<true>(out.peer), out, ends_.shape, bytes, tag());
         }
         post_slice<Memory, Proto, Proxied>(out, ends_.shape, lead);
       }

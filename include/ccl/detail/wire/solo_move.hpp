@@ -79,10 +79,16 @@ void move_elements(const R& reduction, void* out, void* const* slots, int slot_c
 template <class R>
 void finish_elements(const R& reduction, void* out, void* const* slots, int slot_count,
                      const void* const* from, Index n) {
-  reduce_own<R, 1, true, false>(reduction, out, nullptr, from, n);
+  const auto bytes = size_t(n * Index{sizeof(typename R::Type)});
+  if constexpr (!requires { R::max_sources; }) {
+    reduce_own<R, 1, true, false>(reduction, out, nullptr, from, n);
+  } else if (reduction.loops->whole != nullptr) {
+    reduction.loops->whole(reduction.reduction, out, nullptr, from, n);
+  } else {
+    copy_here(static_cast<char*>(out), static_cast<const char*>(from[0]), bytes);
+  }
   for (int s = 0; s < slot_count; ++s) {
-    copy_away(static_cast<char*>(slots[s]), static_cast<const char*>(out),
-              size_t(n * Index{sizeof(typename R::Type)}));
+    copy_away(static_cast<char*>(slots[s]), static_cast<const char*>(out), bytes);
   }
 }
 
