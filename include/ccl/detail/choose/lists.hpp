@@ -4,6 +4,7 @@
 #include <ccl/algo/traits.hpp>
 #include <ccl/choose/candidates.hpp>
 #include <ccl/detail/choose/facts.hpp>
+#include <ccl/detail/compose/check_protocol.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
@@ -36,7 +37,8 @@ template <class Op, class Algo, class Proto>
 struct CandidatesOf {
   // The algorithm is given: it is combined with each of its protocols.
   using List = cuda::std::conditional_t<
-      StoresPlainly<Algo> || MovesByCopies<Algo>, Candidates<Candidate<Algo, Simple>>,
+      StoresPlainly<Algo> || MovesByCopies<Algo> || ReducesInNetwork<Algo>,
+      Candidates<Candidate<Algo, Simple>>,
       cuda::std::conditional_t<
           OverPeers<Algo>, Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>>,
           Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>, Candidate<Algo, Simple>>>>;
@@ -70,14 +72,16 @@ struct CandidatesOf<Op, Auto, Auto> : DefaultCandidates<Op> {};
 template <class Op>
 struct CandidatesOf<Op, Deterministic, Auto> : DeterministicCandidates<Op> {};
 
-/// True if an algorithm can run over a transport: one over peers' memory needs a peer view.
+/// True if an algorithm can run over a transport: one over peers' memory needs a peer view, one
+/// whose network reduces needs that.
 template <class Algo, class Transport>
 constexpr bool runs_over() {
   if constexpr (is_hierarchical<Algo>) {
     return runs_over<typename Algo::InnerAlgo, Transport>() &&
            runs_over<typename Algo::OuterAlgo, Transport>();
   } else {
-    return !OverPeers<Algo> || offers_peer_view<Transport>;
+    return (!OverPeers<Algo> || offers_peer_view<Transport>)&&(
+        ReducesInNetwork<Algo> ? offers_network<Transport> : !reduces_alone<Transport>);
   }
 }
 /// Candidates of a list that can run over a transport.
