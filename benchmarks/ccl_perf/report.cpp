@@ -261,6 +261,7 @@ bool Report::finish() {
       {"transport", options_.transport.empty() ? "auto" : options_.transport},
       {"in_place", options_.in_place},
       {"windows", options_.windows},
+      {"deterministic", options_.deterministic},
       {"wrong", wrong},
       {"rows", nlohmann::json::array()}};
   if (options_.compare == "mpi") file["rival"] = rival::version();

@@ -5,7 +5,8 @@
 cmake_minimum_required(VERSION 3.25)
 set(layer "ccl::test::|FakeVerbs|Faults")
 set(switch "ccl::detail::(use_verbs|verbs_are_replaced|verbs)\\(|::replaced")
-set(movers control_socket end gpu/flush paths receiver sender slot_table task verbs/queue_pair)
+set(movers ib/end ib/gpu/flush ib/paths ib/receiver ib/sender ib/slot_table ib/task ib/verbs/queue_pair
+  proxied/control_socket)
 
 # Matching symbols, one line each, with the name of the file.
 function(matching regex result)
@@ -31,9 +32,9 @@ endif()
 
 foreach(name IN LISTS movers)
   set(found ${files})
-  list(FILTER found INCLUDE REGEX "/src/transport/ib/${name}\\.cpp\\.o$")
+  list(FILTER found INCLUDE REGEX "/src/transport/${name}\\.cpp\\.o$")
   if(NOT found)
-    message(FATAL_ERROR "the runtime has no object of transport/ib/${name}.cpp; which objects move steps?")
+    message(FATAL_ERROR "the runtime has no object of transport/${name}.cpp; which objects move steps?")
   endif()
   list(APPEND of_movers ${found})
 endforeach()

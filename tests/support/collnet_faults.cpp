@@ -22,7 +22,7 @@ const PlugInV12& under() {
   static const PlugInV12* const table = [] {
     void* const library = ::dlopen(std::getenv("COLLNET_UNDER"), RTLD_NOW | RTLD_LOCAL);
     return static_cast<const PlugInV12*>(library == nullptr ? nullptr
-                                                            : ::dlsym(library, symbol_v12));
+                                                            : ::dlsym(library, symbol_v12.data()));
   }();
   return *table;
 }
@@ -53,7 +53,7 @@ int pass(std::string_view function, std::atomic<int>& calls, Call&& call) {
 std::atomic<int> inits, device_calls, properties_calls, listens, connects, supports_calls,
     registrations, reduces, tests, busy, begun;
 
-int init(void** context, std::uint64_t communicator, Logger log) {
+int init(void** context, std::uint64_t communicator, ccl::detail::PlugInLogger log) {
   return pass("init", inits, [&] { return under().init(context, communicator, log); });
 }
 int devices(int* count) {
@@ -156,7 +156,7 @@ int ccl_test_collnet_operations() {
   return begun;
 }
 #if CCL_TEST_COLLNET_VERSION == 10
-int init_v10(Logger log) {
+int init_v10(ccl::detail::PlugInLogger log) {
   void* context = nullptr;
   return init(&context, 0, log);
 }

@@ -35,11 +35,11 @@ long number(const char* variable, long otherwise) {
   return value > 0 ? value : otherwise;
 }
 
-int init(void** context, std::uint64_t, abi::Logger) {
+int init(void** context, std::uint64_t, ccl::detail::PlugInLogger) {
   *context = nullptr;
   return success;
 }
-int init_v10(abi::Logger) {
+int init_v10(ccl::detail::PlugInLogger) {
   return success;
 }
 int devices(int* count) {

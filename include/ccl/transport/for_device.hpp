@@ -26,6 +26,10 @@ template <class T>
 inline constexpr bool offers_network<ForCpus<T>> = offers_network<T>;
 template <class T>
 inline constexpr bool offers_network<ForGpus<T>> = offers_network<T>;
+template <class T>
+inline constexpr MulticastKind multicast_of<ForCpus<T>> = multicast_of<T>;
+template <class T>
+inline constexpr MulticastKind multicast_of<ForGpus<T>> = multicast_of<T>;
 
 namespace detail {
 /// Execution spaces of a composition.

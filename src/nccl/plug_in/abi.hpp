@@ -4,23 +4,11 @@
 #include <cstdint>
 
 #include "nccl/abi/abi.hpp"
+#include "plug_in/logger.hpp"
 
 // Interfaces of NCCL's plug-ins, as its programs define them: order and types of all members are
 // those of NCCL 2.32 (src/include/plugin of its sources).
 namespace ccl::detail::nccl {
-
-/// Writes a line to the log. `level`: see `PlugInLevel`; `parts`: subsystems as bits.
-using PlugInLogger = void (*)(int level, unsigned long parts, const char* file, int line,
-                              const char* format, ...);
-enum PlugInLevel : int {
-  plug_in_none,
-  plug_in_version,
-  plug_in_warn,
-  plug_in_info,
-  plug_in_abort,
-  plug_in_trace,
-  plug_in_attn  // between WARN and INFO
-};
 
 /// Kinds of a profiler's events, as bits of its mask.
 enum EventKind : std::uint64_t {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "nccl/plug_in/abi.hpp"
-#include "nccl/plug_in/library.hpp"
+#include "plug_in/library.hpp"
 #include "settings/environment.hpp"
 
 namespace ccl::detail::nccl {

@@ -17,7 +17,7 @@
 #include "comm/state.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/plug_in/abi.hpp"
-#include "nccl/plug_in/library.hpp"
+#include "plug_in/library.hpp"
 
 namespace ccl::detail::nccl {
 namespace {

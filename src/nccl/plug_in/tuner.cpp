@@ -20,7 +20,7 @@
 #include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
 #include "nccl/plug_in/abi.hpp"
-#include "nccl/plug_in/library.hpp"
+#include "plug_in/library.hpp"
 
 namespace ccl::detail::nccl {
 namespace {

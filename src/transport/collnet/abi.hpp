@@ -2,6 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
+
+#include "plug_in/logger.hpp"
 
 // Interface of NCCL's plug-ins for networks that reduce: order and types of all members are those
 // of NCCL 2.32.3 (src/include/plugin/net of its sources). Functions return an `ncclResult_t`.
@@ -12,10 +15,6 @@ constexpr std::size_t max_bytes = std::size_t{1} << 40;  // NCCL_MAX_NET_SIZE_BY
 
 /// Kinds of memory that a network accesses, as bits.
 enum MemoryKind : int { host_memory = 1, gpu_memory = 2, dma_buf = 4 };
-
-/// Writes a line to the log. `level`: see `log_of_plug_in`; `parts`: subsystems as bits.
-using Logger = void (*)(int level, unsigned long parts, const char* file, int line,
-                        const char* format, ...);
 
 /// Devices that act as one.
 template <int Most>
@@ -102,7 +101,7 @@ struct GroupFunctions {
 template <class Properties, class Merged>
 struct PlugInTable {
   const char* name;
-  int (*init)(void** context, std::uint64_t communicator, Logger log);
+  int (*init)(void** context, std::uint64_t communicator, PlugInLogger log);
   int (*devices)(int* count);
   int (*properties)(int device, Properties* properties);
   int (*listen)(void* context, int device, void* handle, void** listener);
@@ -116,7 +115,7 @@ using PlugInV11 = PlugInTable<PropertiesV11, MergedDevices<4>>;
 /// Version 10: one context for the process, which has no end.
 struct PlugInV10 {
   const char* name;
-  int (*init)(Logger log);
+  int (*init)(PlugInLogger log);
   int (*devices)(int* count);
   int (*properties)(int device, PropertiesV10* properties);
   int (*listen)(int device, void* handle, void** listener);
@@ -125,8 +124,8 @@ struct PlugInV10 {
 };
 static_assert(sizeof(PlugInV12) == 19 * sizeof(void*) && sizeof(PlugInV10) == 18 * sizeof(void*));
 
-constexpr const char* symbol_v12 = "ncclCollNetPlugin_v12";
-constexpr const char* symbol_v11 = "ncclCollNetPlugin_v11";
-constexpr const char* symbol_v10 = "ncclCollNetPlugin_v10";
+constexpr std::string_view symbol_v12 = "ncclCollNetPlugin_v12";
+constexpr std::string_view symbol_v11 = "ncclCollNetPlugin_v11";
+constexpr std::string_view symbol_v10 = "ncclCollNetPlugin_v10";
 
 }  // namespace ccl::detail::collnet

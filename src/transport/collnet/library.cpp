@@ -5,46 +5,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cstdarg>
-#include <cstdio>
 #include <string_view>
 #include <utility>
 
-#include "base/exceptions.hpp"
-#include <dlfcn.h>
+#include "plug_in/library.hpp"
 
 namespace ccl::detail::collnet {
 namespace {
-
-/// Returns a library, or the program for its own symbols; null if it cannot be opened.
-void* open(const std::string& name) {
-  if (name == "STATIC_PLUGIN") return ::dlopen(nullptr, RTLD_NOW | RTLD_LOCAL);
-  if (void* const found = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return found;
-  const bool whole =
-      name.find('/') != name.npos || (name.starts_with("lib") && name.ends_with(".so"));
-  if (whole) return nullptr;
-  return ::dlopen(fmt::format("libnccl-net-{}.so", name).c_str(), RTLD_NOW | RTLD_LOCAL);
-}
-
-/// Function that plug-ins log by. Its levels are NCCL's.
-void log_of_plug_in(int level, unsigned long, const char* file, int line, const char* format, ...) {
-  constexpr int warn = 2, trace = 5, attention = 6;
-  char text[1024];
-  va_list arguments;
-  va_start(arguments, format);
-  const int length = std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  if (length < 0) return;
-  const LogLevel as = level == warn || level == attention ? LogLevel::warn
-                      : level == trace                    ? LogLevel::trace
-                                                          : LogLevel::info;
-  const auto write = [&] {
-    log(as, LogPart::net, "CollNet plug-in: {} ({}:{})", text, file == nullptr ? "?" : file, line);
-  };
-  if (!completes(write)) lose_log_line();
-}
 
 /// Calls `use` with the table of a version.
 template <class F>
@@ -112,49 +80,34 @@ std::string PlugIn::take(const Table* table, int version) {
   return {};
 }
 
-std::string PlugIn::take(void* library) {
-  if (const void* const table = ::dlsym(library, symbol_v12)) {
-    return take(static_cast<const PlugInV12*>(table), 12);
-  }
-  if (const void* const table = ::dlsym(library, symbol_v11)) {
-    return take(static_cast<const PlugInV11*>(table), 11);
-  }
-  if (const void* const table = ::dlsym(library, symbol_v10)) {
-    return take(static_cast<const PlugInV10*>(table), 10);
-  }
-  return fmt::format("it has none of {}, {} and {}", symbol_v12, symbol_v11, symbol_v10);
+std::string PlugIn::take(const PlugInSymbol& found) {
+  library_ = found.library;
+  if (found.symbol == symbol_v12) return take(static_cast<const PlugInV12*>(found.object), 12);
+  if (found.symbol == symbol_v11) return take(static_cast<const PlugInV11*>(found.object), 11);
+  return take(static_cast<const PlugInV10*>(found.object), 10);
 }
 
 Result<PlugIn> PlugIn::find() {
+  constexpr std::array symbols{symbol_v12, symbol_v11, symbol_v10};
   CCL_TRY(const std::string setting, setting_text("NET_PLUGIN"));
-  const std::string names = setting.empty() ? "libnccl-net.so" : setting;
-  std::string reasons;
-  for (std::size_t at = 0; at <= names.size() && setting != "none";) {
-    const auto end = std::min(names.find(',', at), names.size());
-    const std::string name = names.substr(at, end - at);
-    at = end + 1;
-    if (name.empty()) continue;
-    std::string why;
-    if (void* const library = open(name)) {
-      PlugIn found;
-      found.library_ = name;
-      why = found.take(library);
-      if (why.empty()) {
-        log_info(LogPart::init, "CollNet plug-in {}", found.text());
-        return found;
-      }
-      ::dlclose(library);
-    } else {
-      const char* const reason = ::dlerror();
-      why = reason == nullptr ? "it cannot be loaded" : reason;
-    }
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, why);
+  PlugIn taken;
+  std::string missing, incomplete;
+  const auto take = [&](const PlugInSymbol& found) {
+    const std::string why = taken.take(found);
+    if (why.empty()) return true;
+    incomplete += fmt::format("{}{}: {}", incomplete.empty() ? "" : "; ", found.library, why);
+    return false;
+  };
+  if (each_plug_in("net", setting, symbols, take, &missing)) {
+    log_info(LogPart::init, "CollNet plug-in {}", taken.text());
+    return taken;
   }
-  if (setting == "none") reasons = "CCL_NET_PLUGIN is none";
+  if (!missing.empty() && !incomplete.empty()) missing += "; ";
+  missing += incomplete;
   return fail(Errc::no_transport,
               fmt::format("there is no plug-in for a network that reduces ({}); name its library "
                           "in CCL_NET_PLUGIN",
-                          reasons));
+                          missing.empty() ? "CCL_NET_PLUGIN is none" : missing));
 }
 
 const char* PlugIn::name() const {

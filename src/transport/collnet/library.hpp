@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "plug_in/library.hpp"
 #include "transport/collnet/abi.hpp"
 
 namespace ccl::detail::collnet {
@@ -33,8 +34,8 @@ class PlugIn {
 
  private:
   PlugIn() = default;
-  /// Takes the newest table of a library. Returns why it cannot, or an empty text.
-  std::string take(void* library);
+  /// Takes the table of a library. Returns why it cannot, or an empty text.
+  std::string take(const PlugInSymbol& found);
   template <class Table>
   std::string take(const Table* table, int version);
 

@@ -14,7 +14,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -153,7 +152,7 @@ Result<void> IbLink::place_on_gpu() {
   std::string why;
   const IbLinkPorts chosen = ports_of_link(found.ports, edge.nics, shape.channels);
   const auto standby = chosen.ports.begin() + std::ptrdiff_t(chosen.used);
-  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, edge.nics.relay, bytes,
+  CCL_TRY(gpu_slots, IbGpuSlots::make({context.proxy, context.arena, edge.nics.relay}, bytes,
                                       {chosen.ports.begin(), standby}, slot_access(true), why));
   for (auto port = chosen.ports.begin(); gpu_slots && port != standby; ++port) {
     double left_s = trial_limit_s();
@@ -204,21 +203,6 @@ Result<void> IbLink::receive(const std::shared_ptr<IbLink>& link) {
 Result<void> IbLink::send(const std::shared_ptr<IbLink>& link, std::size_t,
                           net::SecureSocket socket) {
   return link->context.proxy->add(make_ib_sender(link, std::move(socket)));
-}
-
-Result<void> IbLink::wait_connected(const net::Deadline& deadline) {
-  while (state() == State::connecting) {
-    if (context.status != nullptr) CCL_CHECK(context.status->result());
-    if (deadline.passed()) {
-      return fail(Errc::timed_out,
-                  fmt::format("rank {} on {} does not answer (its process is stopped?); start all "
-                              "ranks, or raise the deadline",
-                              edge.peer.rank, edge.peer.host));
-    }
-    if (!context.proxy->help()) std::this_thread::sleep_for(std::chrono::microseconds{100});
-  }
-  if (state() == State::failed) return fail(error());
-  return {};
 }
 
 template class ProxiedEnd<IbLink>;

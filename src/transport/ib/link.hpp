@@ -18,7 +18,7 @@
 #include "transport/handshake_fields.hpp"
 #include "transport/ib/gpu/memory.hpp"
 #include "transport/ib/verbs/queue_pair.hpp"
-#include "transport/proxied/link.hpp"
+#include "transport/proxied/connecting_link.hpp"
 #include "transport/proxied/reverse_link.hpp"
 
 namespace ccl::detail {
@@ -59,9 +59,9 @@ struct IbCreditReturn {
 };
 
 /// One end of a connection, shared by its owner and its task.
-struct IbLink : ProxiedLink, ReverseLink<IbLink>, ZeroCopy::Accesses {
+struct IbLink : ConnectingLink, ReverseLink<IbLink>, ZeroCopy::Accesses {
   static constexpr const char* name = "ib";
-  enum class State { connecting, works, failed };
+  IbLink() : ConnectingLink{name} {}
 
   IbTuning tuning;
   Mapping slot_table;  // IbSlots of all channels: the sender's, or the receiver's draft; one more
@@ -79,15 +79,8 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink>, ZeroCopy::Accesses {
   static Result<void> receive(const std::shared_ptr<IbLink>& link);
   static Result<void> send(const std::shared_ptr<IbLink>& link, std::size_t line,
                            net::SecureSocket socket);
-  /// Blocks until the queue pairs work.
-  Result<void> wait_connected(const net::Deadline& deadline);
   void wake() { context.proxy->wake(); }
 
-  State state() const { return state_.load(std::memory_order_acquire); }
-  void works() { state_.store(State::works, std::memory_order_release); }
-  /// Records the first failure; with `tell_all` the communicator fails with it.
-  void fail_with(Error error, bool tell_all);
-  Error error() const;
   IbSlot* slots(int channel) const {
     return reinterpret_cast<IbSlot*>(slot_table.base()) +
            std::size_t(channel) * std::size_t(edge.shape.slot_count);
@@ -133,12 +126,9 @@ struct IbLink : ProxiedLink, ReverseLink<IbLink>, ZeroCopy::Accesses {
   void try_standby(std::span<const IbPort> ports);
   /// Logs why the slots lie in host memory.
   void stage(const std::string& why) const;
-  std::atomic<State> state_{State::connecting};
   std::mutex pairs_mutex_;
   std::vector<IbQp*> pairs_;
   std::atomic<bool> closed_{false};  // to the peer
-  mutable std::mutex mutex_;
-  Error error_;
 };
 
 std::shared_ptr<ProxyTask> make_ib_sender(std::shared_ptr<IbLink> link, net::SecureSocket socket);

@@ -19,12 +19,14 @@ namespace {
 
 constexpr auto drain_limit = std::chrono::milliseconds{200};
 
+/// `Notes`: times of the steps.
+template <class Notes>
 class IbReceiver final : public IbTask {
  public:
   explicit IbReceiver(std::shared_ptr<IbLink> link)
       : IbTask{std::move(link), Fd{}}, immediate_{link_->edge.shape.slot_bytes} {
     for (const Wire& wire : link_->wires) {
-      Channel channel;
+      Channel channel{{link_->transfers(), link_->edge, int(channels_.size()), 0}};
       channel.wire = wire;
       channel.missing.resize(std::size_t(wire.slot_count));
       channel.landings.resize(std::size_t(wire.slot_count));
@@ -36,6 +38,7 @@ class IbReceiver final : public IbTask {
 
  private:
   struct Channel {
+    explicit Channel(Notes its) : notes{std::move(its)} {}
     Wire wire;
     std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
     Word received = 0;                            // steps, all parts of them
@@ -50,6 +53,7 @@ class IbReceiver final : public IbTask {
     Word flushing = 0, flushed = 0;                     // steps, if they go to GPU memory
     std::size_t reads = 0;                              // in flight, one for each of `writers`
     std::set<std::pair<const IbDevice*, int>> writers;  // ports by which steps have come
+    [[no_unique_address]] Notes notes;
   };
 
   bool sends() const override { return false; }
@@ -234,6 +238,7 @@ class IbReceiver final : public IbTask {
     channel.wire.sizes[low % slots] = bytes | (landing.memory != nullptr ? ZeroCopy::mark : 0);
     channel.freed[low % slots] = immediate_.freed(ntohl(completion.imm_data));
     --channel.missing[low % slots];
+    channel.notes.begin(low, channel.notes.now());
     const Word before = channel.received;
     Word freed = 0;
     while (channel.received < channel.offered && channel.missing[channel.received % slots] == 0) {
@@ -242,6 +247,7 @@ class IbReceiver final : public IbTask {
       ZeroCopy::Landing& arrived = channel.landings[channel.received % slots];
       if (std::exchange(arrived, {}).memory != nullptr) registered_bytes_ += size;
       freed += channel.freed[channel.received % slots];
+      channel.notes.end(channel.received, size, channel.notes.now());
       ++channel.received;
     }
     if (const auto back = freed > 0 ? link_->mate() : nullptr; back != nullptr) {
@@ -309,7 +315,7 @@ class IbReceiver final : public IbTask {
   }
 
   void readiness(const IbMessage& message) override {
-    IbReader body{message.body};
+    ControlReader body{message.body};
     switch (message.say) {
       case IbControlType::offer:
         if (auto done = plan(body); !done) refuse(done.error());
@@ -376,7 +382,7 @@ class IbReceiver final : public IbTask {
   };
 
   /// Handles the sender's offer: decides on queue pairs, makes this end's, and sends the plan.
-  Result<void> plan(IbReader& body) {
+  Result<void> plan(ControlReader& body) {
     const auto round = body.get<std::uint32_t>();
     if (round <= round_) return {};
     const bool again = round_ > 0;
@@ -438,9 +444,13 @@ class IbReceiver final : public IbTask {
     std::vector<IbPair> planned;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
       CCL_CHECK(make_pairs(c, all_paths[c], planned));
+      if constexpr (Notes::wanted) {
+        Channel& channel = channels_[c];
+        channel.notes.use_networks(networks_of(channel.first, channel.pairs, channel.parts));
+      }
     }
     if (!open_pairs()) return {};
-    IbWriter answer;
+    ControlWriter answer;
     answer.put(round_);
     answer.put_all(cards(slot_memory_));
     answer.put_all(plans);
@@ -517,7 +527,7 @@ class IbReceiver final : public IbTask {
   }
 
   /// Handles the sender's report that its queue pairs work: connects this end's.
-  Result<void> go(IbReader& body) {
+  Result<void> go(ControlReader& body) {
     if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
     if (link_->is_closed_to_peer()) {
       end_pairs();
@@ -534,7 +544,7 @@ class IbReceiver final : public IbTask {
                                  peers_ports_[pair.mine.sender_port], pair.theirs.number,
                                  pair.theirs.psn, link_->tuning));
     }
-    IbWriter answer;
+    ControlWriter answer;
     answer.put(round_);
     line_.send(IbControlType::go, answer.body);
     state_ = State::running;
@@ -547,7 +557,7 @@ class IbReceiver final : public IbTask {
   void make_anew(const std::string& why) override {
     state_ = State::making;
     set_deadline();
-    IbWriter body;
+    ControlWriter body;
     body.put(round_);
     body.put_all(bad_paths_);
     body.put_all(std::vector<char>(why.begin(), why.end()));
@@ -565,7 +575,9 @@ class IbReceiver final : public IbTask {
 }  // namespace
 
 std::shared_ptr<ProxyTask> make_ib_receiver(std::shared_ptr<IbLink> link) {
-  return std::make_shared<IbReceiver>(std::move(link));
+  if (link->transfers() != nullptr)
+    return std::make_shared<IbReceiver<TransferNotes>>(std::move(link));
+  return std::make_shared<IbReceiver<NoTransferNotes>>(std::move(link));
 }
 
 }  // namespace ccl::detail

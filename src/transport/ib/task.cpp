@@ -24,26 +24,6 @@ constexpr int max_tries = 3;           // to recreate queue pairs, while nothing
 constexpr int completions = 32;
 }  // namespace
 
-void IbLink::fail_with(Error error, bool tell_all) {
-  error.rank = edge.self.rank;
-  if (error.peer < 0) error.peer = edge.peer.rank;  // else a third rank, which the peer names
-  error.host = edge.self.host;
-  error.transport = name;
-  {
-    const std::lock_guard lock{mutex_};
-    if (state_.load() == State::failed) return;
-    error_ = error;
-    state_.store(State::failed, std::memory_order_release);
-  }
-  if (tell_all && !closing.load() && context.status != nullptr)
-    context.status->set(std::move(error));
-}
-
-Error IbLink::error() const {
-  const std::lock_guard lock{mutex_};
-  return error_;
-}
-
 IbTask::IbTask(std::shared_ptr<IbLink> link, net::SecureSocket socket)
     : link_{std::move(link)}, line_{std::move(socket)}, epoll_{::epoll_create1(EPOLL_CLOEXEC)} {
   if (line_.open()) watch(line_.fd());
@@ -181,21 +161,10 @@ void IbTask::listen_to_line() {
 }
 
 void IbTask::peer_gave_up(const IbMessage& message) {
-  IbReader body{message.body};
-  const auto code = body.get<std::int32_t>();
-  const auto at_fault = body.get<std::int32_t>();
-  const auto text = body.get_all<char>();
-  FieldCheck check;
-  check.in_range("rank at fault", at_fault, -1, net::max_ranks - 1);
-  check.require(body.good(), "its end is missing");
-  if (!check.good()) return reject(check.why());
-  const bool known = code > int(Errc::ok) && name(Errc(code)) != "unknown";
-  Error error{known ? Errc(code) : Errc::network,
-              fmt::format("{} gave up: {}", peer_text(), std::string(text.begin(), text.end()))};
-  // The peer may have failed because of this rank. This rank cannot name itself.
-  if (at_fault != link_->edge.self.rank) error.peer = at_fault;
+  const auto error = read_refusal(link_->edge, message.body);
+  if (!error) return reject(error.error().what);
   if (fails_communicator()) await_cause(link_->context.status, [this] { return ending(); });
-  refuse(error);
+  refuse(*error);
 }
 
 std::string IbTask::wrong_cards(const std::vector<IbPortCard>& cards) {
@@ -389,11 +358,7 @@ void IbTask::give_up(Errc code, std::string what, int os_code) {
 /// A peer that only sees the socket close would assume that the process has died.
 void IbTask::send_error(const Error& error) {
   if (!line_.open() || line_.broken()) return;
-  IbWriter body;
-  body.put(std::int32_t(error.code));
-  body.put(std::int32_t(error.peer));
-  body.put_all(std::vector<char>(error.what.begin(), error.what.end()));
-  line_.send(IbControlType::refused, body.body);
+  line_.send(IbControlType::refused, refusal(error));
 }
 
 void IbTask::refuse(const Error& error) {
@@ -419,6 +384,20 @@ void IbTask::set_deadline() {
   deadline_ = std::chrono::steady_clock::now() +
               std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                   std::chrono::duration<double>(link_->context.deadline_s));
+}
+
+std::vector<std::string> IbTask::networks_of(std::size_t first, std::size_t pairs,
+                                             std::size_t parts) const {
+  std::vector<std::string> all;
+  for (std::size_t group = 0; group < pairs / parts; ++group) {
+    std::set<std::string> names;
+    for (std::size_t p = 0; p < parts; ++p) {
+      const IbPort& port = port_of(pairs_[first + group * parts + p]);
+      names.insert(fmt::format("{}:{}", port.device->name(), port.number));
+    }
+    all.push_back(fmt::format("{}", fmt::join(names, "+")));
+  }
+  return all;
 }
 
 std::string IbTask::peer_text() const {

@@ -80,8 +80,9 @@ constexpr bool runs_over() {
     return runs_over<typename Algo::InnerAlgo, Transport>() &&
            runs_over<typename Algo::OuterAlgo, Transport>();
   } else {
-    return (!OverPeers<Algo> || offers_peer_view<Transport>)&&(
-        ReducesInNetwork<Algo> ? offers_network<Transport> : !reduces_alone<Transport>);
+    if constexpr (Multicasts<Algo>) return multicast_of<Transport> != MulticastKind::none;
+    if constexpr (ReducesInNetwork<Algo>) return offers_network<Transport>;
+    return !reduces_alone<Transport> && (!OverPeers<Algo> || offers_peer_view<Transport>);
   }
 }
 /// Candidates of a list that can run over a transport.

@@ -34,10 +34,7 @@ template <class Algo, class T>
 inline constexpr bool network_knows = !ReducesInNetwork<Algo> || network_type<T>() >= 0;
 /// True for transports that carry nothing but sums between hosts.
 template <class T>
-inline constexpr bool reduces_alone = [] {
-  if constexpr (requires { T::only_reduces; }) return T::only_reduces;
-  return false;
-}();
+inline constexpr bool reduces_alone = requires { requires T::only_reduces; };
 
 /// States in one sentence why a protocol cannot carry what an algorithm moves.
 template <class Op, class Algo, class Proto>

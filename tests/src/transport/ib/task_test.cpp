@@ -55,7 +55,7 @@ struct End {
     (void)task->progress(counters);
   }
   /// The error after this message.
-  Error after(IbControlType say, const IbWriter& body) {
+  Error after(IbControlType say, const ControlWriter& body) {
     const struct {
       IbControlType say;
       std::uint32_t bytes;
@@ -83,7 +83,7 @@ struct Offer {
 Error after_offer(const std::function<void(Offer&)>& damage) {
   Offer offer;
   damage(offer);
-  IbWriter body;
+  ControlWriter body;
   body.put(std::uint32_t{1});
   body.put(std::uint64_t{0x1000});
   body.put(offer.qps);
@@ -127,14 +127,14 @@ TEST_CASE("a receiver refuses an offer that does not fit") {
 TEST_CASE("a sender refuses a plan and a report that do not fit") {
   const FakeVerbs fabric{1};
   const auto plan = [](std::uint32_t pairs, std::uint32_t parts, std::uint32_t port) {
-    IbWriter body;
+    ControlWriter body;
     body.put(std::uint32_t{1});
     body.put_all(std::vector{card()});
     body.put_all(std::vector{IbChannelPlan{pairs, parts, 0}});
     body.put_all(std::vector{IbPair{port, 0, 17, 5}});
     return body;
   };
-  for (const IbWriter& body :
+  for (const ControlWriter& body :
        {plan(0, 1, 0), plan(1, 0, 0), plan(~0u, 1, 0), plan(1, 1, ~0u), plan(1, 2, 0)}) {
     End end{EdgeSide::sender};
     const Error error = end.after(IbControlType::plan, body);
@@ -142,7 +142,7 @@ TEST_CASE("a sender refuses a plan and a report that do not fit") {
     CHECK(error.code == Errc::mismatch);
     CHECK(mentions(error.what, "the receiver's plan is not one of ib"));
   }
-  IbWriter broken;
+  ControlWriter broken;
   broken.put(std::uint32_t{1});
   broken.put(std::uint32_t{1u << 30});
   const Error error = End{EdgeSide::sender}.after(IbControlType::broken, broken);
@@ -154,7 +154,7 @@ TEST_CASE("a sender refuses a plan and a report that do not fit") {
 TEST_CASE("the rank that another end names is a rank") {
   const FakeVerbs fabric{1};
   const auto after = [](std::int32_t at_fault) {
-    IbWriter body;
+    ControlWriter body;
     body.put(std::int32_t(Errc::timed_out));
     body.put(at_fault);
     body.put_all(std::vector<char>{'x'});

@@ -1,4 +1,4 @@
-#include "transport/ib/control_socket.hpp"
+#include "transport/proxied/control_socket.hpp"
 
 #include <cerrno>
 
@@ -8,7 +8,7 @@
 namespace ccl::detail {
 namespace {
 struct Head {
-  IbControlType say;
+  std::uint32_t say;
   std::uint32_t bytes;
 };
 constexpr std::uint32_t max_bytes = 1 << 20;  // plans and error texts need less
@@ -18,7 +18,7 @@ bool would_block(int os_code) {
 }
 }  // namespace
 
-void IbControlSocket::send(IbControlType say, std::span<const std::byte> body) {
+void ControlChannel::send(std::uint32_t say, std::span<const std::byte> body) {
   const Head head{say, std::uint32_t(body.size())};
   const auto* const bytes = reinterpret_cast<const std::byte*>(&head);
   out_.insert(out_.end(), bytes, bytes + sizeof head);
@@ -26,7 +26,7 @@ void IbControlSocket::send(IbControlType say, std::span<const std::byte> body) {
   flush();
 }
 
-void IbControlSocket::flush() {
+void ControlChannel::flush() {
   while (!out_.empty() && socket_) {
     const ssize_t sent = socket_.send(out_);
     if (sent < 0) {
@@ -38,15 +38,13 @@ void IbControlSocket::flush() {
   if (socket_) (void)socket_.flush();
 }
 
-std::optional<IbMessage> IbControlSocket::receive() {
+std::optional<ControlChannel::Message> ControlChannel::receive() {
   for (;;) {
     Head head{};
     if (in_.size() >= sizeof head) {
       std::memcpy(&head, in_.data(), sizeof head);
       fault_ = FieldCheck{}
-                   .in_range("type of a control message", std::uint32_t(head.say),
-                             std::int64_t(IbControlType::offer),
-                             std::int64_t(IbControlType::close_notify))
+                   .in_range("type of a control message", head.say, 1, std::int64_t(last_))
                    .in_range("length of a control message", head.bytes, 0, max_bytes)
                    .why();
       if (!fault_.empty()) {
@@ -56,7 +54,7 @@ std::optional<IbMessage> IbControlSocket::receive() {
       }
       if (in_.size() >= sizeof head + head.bytes) {
         const auto begin = in_.begin() + sizeof head;
-        IbMessage message{head.say, {begin, begin + head.bytes}};
+        Message message{head.say, {begin, begin + head.bytes}};
         in_.erase(in_.begin(), begin + head.bytes);
         return message;
       }

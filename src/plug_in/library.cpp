@@ -1,16 +1,18 @@
-#include "nccl/plug_in/library.hpp"
+#include "plug_in/library.hpp"
 
 #include <ccl/comm/log.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 
 #include "base/exceptions.hpp"
+#include "plug_in/logger.hpp"
 #include <dlfcn.h>
 
-namespace ccl::detail::nccl {
+namespace ccl::detail {
 namespace {
 
 /// Returns the symbols of a library or of the program; null if it cannot be opened.
@@ -23,10 +25,11 @@ void* open(std::string_view kind, const std::string& name) {
   return ::dlopen(fmt::format("libnccl-{}-{}.so", kind, name).c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-PlugInSymbol first_of(void* library, std::span<const std::string_view> symbols) {
+PlugInSymbol first_of(void* library, const std::string& name,
+                      std::span<const std::string_view> symbols) {
   for (const std::string_view symbol : symbols) {
     if (const void* const object = ::dlsym(library, std::string{symbol}.c_str())) {
-      return {object, symbol};
+      return {object, symbol, name};
     }
   }
   return {};
@@ -34,9 +37,15 @@ PlugInSymbol first_of(void* library, std::span<const std::string_view> symbols) 
 
 }  // namespace
 
-PlugInSymbol find_plug_in(std::string_view kind, const std::string& setting,
-                          std::span<const std::string_view> symbols) {
-  if (setting == "none") return {};
+bool each_plug_in(std::string_view kind, const std::string& setting,
+                  std::span<const std::string_view> symbols,
+                  const std::function<bool(const PlugInSymbol&)>& take, std::string* missing) {
+  if (setting == "none") return false;
+  const auto misses = [&](bool asked, const std::string& text) {
+    asked ? log_warn(LogPart::init, "{}", text) : log_info(LogPart::init, "{}", text);
+    if (missing == nullptr) return;
+    *missing += missing->empty() ? text : "; " + text;
+  };
   const std::string names = setting.empty() ? fmt::format("libnccl-{}.so", kind) : setting;
   for (std::size_t at = 0; at <= names.size();) {
     const auto end = std::min(names.find(',', at), names.size());
@@ -46,21 +55,30 @@ PlugInSymbol find_plug_in(std::string_view kind, const std::string& setting,
     void* const library = open(kind, name);
     if (library == nullptr) {
       const char* const why = ::dlerror();
-      const std::string text = fmt::format("{} plug-in {}: cannot be loaded ({})", kind, name,
-                                           why == nullptr ? "no reason given" : why);
-      setting.empty() ? log_info(LogPart::init, "{}", text) : log_warn(LogPart::init, "{}", text);
+      misses(!setting.empty(), fmt::format("{} plug-in {}: cannot be loaded ({})", kind, name,
+                                           why == nullptr ? "no reason given" : why));
       continue;
     }
-    if (const PlugInSymbol found = first_of(library, symbols); found.object != nullptr) {
+    if (const PlugInSymbol found = first_of(library, name, symbols); found.object != nullptr) {
       log_info(LogPart::init, "{} plug-in {}: {}", kind, name, found.symbol);
-      return found;
+      if (take(found)) return true;
+      continue;
     }
     ::dlclose(library);
-    if (setting.empty()) continue;
-    log_warn(LogPart::init, "{} plug-in {}: it has none of {}", kind, name,
-             fmt::join(symbols, ", "));
+    misses(!setting.empty(),
+           fmt::format("{} plug-in {}: it has none of {}", kind, name, fmt::join(symbols, ", ")));
   }
-  return {};
+  return false;
+}
+
+PlugInSymbol find_plug_in(std::string_view kind, const std::string& setting,
+                          std::span<const std::string_view> symbols) {
+  PlugInSymbol first;
+  (void)each_plug_in(kind, setting, symbols, [&](const PlugInSymbol& found) {
+    first = found;
+    return true;
+  });
+  return first;
 }
 
 void log_of_plug_in(int level, unsigned long, const char* file, int line, const char* format, ...) {
@@ -79,4 +97,4 @@ void log_of_plug_in(int level, unsigned long, const char* file, int line, const 
   if (!completes(write)) lose_log_line();
 }
 
-}  // namespace ccl::detail::nccl
+}  // namespace ccl::detail

@@ -1,4 +1,4 @@
-#include "transport/ib/control_socket.hpp"
+#include "transport/proxied/control_socket.hpp"
 
 #include <cerrno>
 #include <string>
@@ -17,18 +17,20 @@ namespace {
 struct Head {
   std::uint32_t say, bytes;
 };
+enum class Say : std::uint32_t { first = 1, go = 4, close_notify = 7 };
+using Line = ControlSocket<Say>;
 
 /// What the socket makes of these bytes, which come in one piece.
-IbControlSocket after(const void* data, std::size_t bytes) {
+Line after(const void* data, std::size_t bytes) {
   int both[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0);
   const Fd far{both[1]};
-  IbControlSocket line{Fd{both[0]}};
+  Line line{net::SecureSocket{Fd{both[0]}}};
   REQUIRE(::send(far.get(), data, bytes, 0) == ssize_t(bytes));
   return line;
 }
 std::string fault_of(const Head& head) {
-  IbControlSocket line = after(&head, sizeof head);
+  Line line = after(&head, sizeof head);
   CHECK_FALSE(line.receive().has_value());
   CHECK(line.broken());
   CHECK(line.os_code() == EPROTO);
@@ -47,14 +49,14 @@ TEST_CASE("a control message of no type, or too long, ends the connection with t
 
 TEST_CASE("a control message that fits arrives whole") {
   const struct {
-    Head head{std::uint32_t(IbControlType::go), 4};
+    Head head{std::uint32_t(Say::go), 4};
     std::uint32_t round = 3;
   } sent;
-  IbControlSocket line = after(&sent, sizeof sent);
+  Line line = after(&sent, sizeof sent);
   const auto message = line.receive();
   REQUIRE(message.has_value());
-  CHECK(message->say == IbControlType::go);
-  IbReader body{message->body};
+  CHECK(message->say == Say::go);
+  ControlReader body{message->body};
   CHECK(body.get<std::uint32_t>() == 3);
   CHECK(body.good());
   CHECK(body.get<std::uint32_t>() == 0);
@@ -62,10 +64,10 @@ TEST_CASE("a control message that fits arrives whole") {
 }
 
 TEST_CASE("a list that claims more entries than bytes is none") {
-  IbWriter body;
+  ControlWriter body;
   body.put(std::uint32_t{1u << 31});
   body.put(std::uint32_t{7});
-  IbReader reader{body.body};
+  ControlReader reader{body.body};
   CHECK(reader.get_all<std::uint32_t>().empty());
   CHECK_FALSE(reader.good());
 }

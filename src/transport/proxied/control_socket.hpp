@@ -6,31 +6,16 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "net/secure_socket.hpp"
 
 namespace ccl::detail {
 
-/// Types of messages between the ends, beside their queue pairs.
-enum class IbControlType : std::uint32_t {
-  offer = 1,    // sender: its ports, and the address of its slot table
-  plan,         // receiver: its ports, the queue pairs between them, steps received so far
-  ready,        // sender: its queue pairs work
-  go,           // receiver: its queue pairs work, too
-  broken,       // receiver: queue pairs failed; make an offer
-  refused,      // either end: it has failed; code, rank at fault or -1, text
-  close_notify  // either end: closes without an error
-};
-
-struct IbMessage {
-  IbControlType say;
-  std::vector<std::byte> body;
-};
-
 /// Writes and reads plain values one after the other. Reading beyond the end gives zeros, and
 /// `good()` is false from then on.
-class IbWriter {
+class ControlWriter {
  public:
   template <class T>
   void put(const T& value) {
@@ -44,9 +29,9 @@ class IbWriter {
   }
   std::vector<std::byte> body;
 };
-class IbReader {
+class ControlReader {
  public:
-  explicit IbReader(std::span<const std::byte> body) : body_{body} {}
+  explicit ControlReader(std::span<const std::byte> body) : body_{body} {}
   template <class T>
   T get() {
     T value{};
@@ -77,32 +62,61 @@ class IbReader {
   bool good_ = true;
 };
 
-/// TCP connection beside the queue pairs. It reports at once that the other process has ended;
-/// queue pairs notice only when they send. Never blocks.
-class IbControlSocket {
+/// TCP connection beside a network that says too little of its peer: it carries what the ends must
+/// agree on, and reports at once that the other process has ended. Never blocks.
+///
+/// Messages have types from 1 to `last`.
+class ControlChannel {
  public:
-  IbControlSocket() = default;
-  explicit IbControlSocket(net::SecureSocket socket) : socket_{std::move(socket)} {}
+  struct Message {
+    std::uint32_t say;
+    std::vector<std::byte> body;
+  };
+  explicit ControlChannel(std::uint32_t last) : last_{last} {}
+  ControlChannel(std::uint32_t last, net::SecureSocket socket)
+      : last_{last}, socket_{std::move(socket)} {}
   int fd() const { return socket_.get(); }
   bool open() const { return bool(socket_); }
   void close() { socket_.reset(); }
   /// Sends as much as the socket takes now; `flush` sends the rest.
-  void send(IbControlType say, std::span<const std::byte> body = {});
+  void send(std::uint32_t say, std::span<const std::byte> body);
   void flush();
   bool unsent() const { return !out_.empty() || socket_.unsent(); }
   /// Returns the next whole message. After the last one, `broken()` tells if more can follow.
-  std::optional<IbMessage> receive();
+  std::optional<Message> receive();
   bool broken() const { return broken_; }
   int os_code() const { return os_code_; }  // 0: closed by the other end
   /// Returns what does not fit in the message after the last one, or an empty text.
   const std::string& fault() const { return fault_; }
 
  private:
+  std::uint32_t last_;
   net::SecureSocket socket_;
   std::vector<std::byte> in_, out_;
   bool broken_ = false;
   int os_code_ = 0;
   std::string fault_;
+};
+
+/// A `ControlChannel` whose messages have the types of an enumeration, of which `close_notify` is
+/// the last.
+template <class Type>
+class ControlSocket : public ControlChannel {
+ public:
+  struct Message {
+    Type say;
+    std::vector<std::byte> body;
+  };
+  explicit ControlSocket(net::SecureSocket socket = {})
+      : ControlChannel{std::uint32_t(Type::close_notify), std::move(socket)} {}
+  void send(Type say, std::span<const std::byte> body = {}) {
+    ControlChannel::send(std::uint32_t(say), body);
+  }
+  std::optional<Message> receive() {
+    auto any = ControlChannel::receive();
+    if (!any) return {};
+    return Message{Type(any->say), std::move(any->body)};
+  }
 };
 
 }  // namespace ccl::detail
