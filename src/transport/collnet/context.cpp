@@ -13,7 +13,6 @@
 namespace ccl::detail::collnet {
 namespace {
 constexpr int max_devices = 64;
-constexpr double close_limit_s = 10;
 }  // namespace
 
 Error Context::failed(const char* function, int code) const {

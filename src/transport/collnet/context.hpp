@@ -16,6 +16,9 @@
 
 namespace ccl::detail::collnet {
 
+/// Limit of the functions by which a plug-in closes what it has opened.
+constexpr double close_limit_s = 10;
+
 /// Device of a network that reduces.
 struct Device {
   std::string name, pci_path;

@@ -16,8 +16,6 @@
 namespace ccl::detail::collnet {
 namespace {
 
-constexpr double close_limit_s = 10;
-
 /// Owner of the lanes' end: when it is destroyed, the task ends by itself.
 struct LanesEnd {
   explicit LanesEnd(std::shared_ptr<Rail> of) : rail{std::move(of)} {}
