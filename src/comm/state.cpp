@@ -100,7 +100,7 @@ void CommState::look_at_lanes(LaneFailure& lane_failure) {
 }
 
 std::string CommState::awaited(int peer) const {
-  if (peer == identity.rank()) return "the network that reduces between hosts";
+  if (has_network && peer == identity.rank()) return "the network that reduces between hosts";
   const auto& peers = identity.peers();
   return fmt::format("rank {} on {}", peer,
                      peer < int(peers.size()) ? peers[std::size_t(peer)].host : "?");

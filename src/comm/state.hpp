@@ -4,6 +4,7 @@
 #include <ccl/detail/base/status.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,8 +47,6 @@ struct CommState : std::enable_shared_from_this<CommState> {
   FailureWatch failure_watch{*this};
   LevelCache levels;
   Creation creation;
-  // Opened by the first composition that needs it; see `join_network`.
-  std::shared_ptr<const ReducingNetwork> network{};
   // Memory and wires that kernels of peers may use after this rank has dropped its handle. Guarded
   // by the lock of the windows.
   std::vector<std::shared_ptr<void>> kept_for_peers{};
@@ -55,6 +54,10 @@ struct CommState : std::enable_shared_from_this<CommState> {
   // Closer of idle connections of src/connect, which alone knows the type. Null until a composition
   // needs it.
   std::shared_ptr<void> idle_closer{};
+  // Opened by the first composition that needs it; see `join_network`. Read with the lock of
+  // `rendezvous`, or after a composition has been made.
+  std::shared_ptr<const ReducingNetwork> network{};
+  std::atomic<bool> has_network{false};  // for any thread
 
   /// Adds the rank and the host of this communicator to `error`.
   Error annotate(Error error) const;

@@ -153,6 +153,7 @@ Result<std::shared_ptr<const ReducingNetwork>> join_network(CommState& state) {
   const auto lock = state.rendezvous.lock();
   if (state.network == nullptr) {
     CCL_TRY(state.network, join(state));
+    state.has_network = true;
   }
   return state.network;
 }
