@@ -223,7 +223,6 @@ class PlayedPrims {
   bool await_one(Arrival what, int rank) { return await(what, flag_, {rank}); }
   bool await_step_of_all() { return await(begun, flag_ - 1, all()); }
   bool await_step_of_heads() { return await(begun, flag_ - 1, memory_.heads); }
-  bool await_step(int rank) { return await(begun, flag_ - 1, {rank}); }
 
  private:
   int me() const { return memory_.members[std::size_t(place_)]; }

@@ -76,7 +76,8 @@ struct Nvls {
   CCL_HD static constexpr void run(Reduce, Prims& prims) {
     const auto tiles = prims.tiles();
     prims.arrive(Prims::begun);
-    if (!prims.await_step(prims.root())) return;
+    // Each earlier launch may have had another root, which reads from this rank.
+    if (!prims.await_step_of_all()) return;
     lay_out_all(prims);
     if (prims.rank() != prims.root() || !prims.await_all(Prims::laid_out)) return;
     for (Index t = tiles.first; t < tiles.last; t += tiles.step) {

@@ -127,8 +127,12 @@ class World {
   static constexpr bool gathers = std::is_same_v<Op, AllGather>;
   static constexpr bool scatters = std::is_same_v<Op, ReduceScatter>;
 
-  World(int ranks, std::vector<int> heads, int root, int launches)
-      : ranks_{ranks}, heads_{std::move(heads)}, root_{root}, launches_{launches} {}
+  /// `roots`: root of each launch.
+  World(int ranks, std::vector<int> heads, std::vector<int> roots)
+      : ranks_{ranks},
+        heads_{std::move(heads)},
+        roots_{std::move(roots)},
+        launches_{int(roots_.size())} {}
 
   /// Returns the number of executions.
   long explore() {
@@ -149,6 +153,7 @@ class World {
     if (detail::HeadsOwnShares<Algo> || std::is_same_v<Op, AllReduce>) return int(heads_.size());
     return gathers || scatters ? ranks_ : 1;
   }
+  int root(int launch) const { return roots_[std::size_t(launch)]; }
   Index size() const { return std::is_same_v<Op, AllReduce> ? 16 * shares() : each * shares(); }
   int own(int rank) const {
     if (!detail::HeadsOwnShares<Algo>) return rank;
@@ -181,7 +186,7 @@ class World {
     work.epoch = {&counts_[rank][lane], 1};  // each lane counts for itself
     work.watch = {&stop_, &failure_, 0, nullptr, 0};
     for (const int head : heads_) work.add_head(head);
-    work.root = root_;
+    work.root = root(n);
     work.input = in_[rank][n].data();
     work.output = out_[rank][n].data();
     constexpr Index unit = Op::reduces ? 1 : sizeof(Word);  // what is only moved counts bytes
@@ -206,8 +211,8 @@ class World {
       if (is) throw OrderError{"a wrong word"};
     };
     for (int r = 0; r < ranks_; ++r) {
-      const bool has = std::is_same_v<Op, Reduce> ? r == root_ : !scatters || own(r) >= 0;
-      for (int n = 0; has && n < launches_; ++n) {
+      for (int n = 0; n < launches_; ++n) {
+        if (std::is_same_v<Op, Reduce> ? r != root(n) : scatters && own(r) < 0) continue;
         for (Index i = 0; i < (scatters ? each : size()); ++i) {
           const Word got = checker.value_of(out_[r][n][std::size_t(i)]);
           if constexpr (Op::reduces) {
@@ -222,7 +227,7 @@ class World {
             const int from = detail::HeadsOwnShares<Algo> ? heads_[std::size_t(share)] : share;
             wrong(got != input_of(n, from, i % each));
           } else {
-            wrong(got != input_of(n, root_, i));
+            wrong(got != input_of(n, root(n), i));
           }
         }
       }
@@ -231,7 +236,8 @@ class World {
 
   int ranks_;
   std::vector<int> heads_;
-  int root_, launches_;
+  std::vector<int> roots_;
+  int launches_;
   std::vector<Packet> scratch_[max_ranks];
   std::array<Packet*, max_view_ranks> table_{};
   std::array<MemoryModel::StartGate, max_ranks> gates_{};
@@ -242,8 +248,12 @@ class World {
 };
 
 template <class Op, class Algo = Nvls, int Width = 1, Promises P = Promises{}>
-long explore(int ranks, const std::vector<int>& heads, int launches, int root = 0) {
-  return World<Op, Algo, Width, P>{ranks, heads, root, launches}.explore();
+long explore(int ranks, const std::vector<int>& heads, const std::vector<int>& roots) {
+  return World<Op, Algo, Width, P>{ranks, heads, roots}.explore();
+}
+template <class Op, class Algo = Nvls, int Width = 1, Promises P = Promises{}>
+long explore(int ranks, const std::vector<int>& heads, int launches) {
+  return explore<Op, Algo, Width, P>(ranks, heads, std::vector<int>(std::size_t(launches), 0));
 }
 
 /// Returns the defect that the model finds; empty if there is none.
@@ -296,6 +306,15 @@ struct RootDoesNotWait : Nvls {
     if (prims.await_one(Prims::spread_out, prims.root())) take_all(prims);
   }
 };
+struct SummandsDoNotWait : Nvls {
+  template <class Prims>
+  static void run(Reduce, Prims& prims) {
+    prims.arrive(Prims::begun);
+    lay_out_all(prims);
+    if (prims.rank() != prims.root() || !prims.await_all(Prims::laid_out)) return;
+    prims.store(0, 0, prims.reduced(0, 0));
+  }
+};
 struct HeadsDoNotWait : detail::NvlsHeads {
   template <class Prims>
   static void run(AllGather, Prims& prims) {
@@ -315,7 +334,11 @@ TEST_CASE("launches over multicast memory are ordered in all executions") {
   runs += explore<ReduceScatter>(2, {}, 3);
   runs += explore<AllGather>(2, {}, 3);
   runs += explore<Broadcast>(2, {}, 3);
-  runs += explore<Reduce>(2, {}, 3, 1);
+  runs += explore<Broadcast>(2, {}, std::vector{0, 0, 1});
+  runs += explore<Reduce>(2, {}, std::vector{1, 1, 1});
+  // Root 0 may still read from launch 0 when root 1 begins launch 2.
+  runs += explore<Reduce>(2, {}, std::vector{0, 0, 1});
+  runs += explore<Reduce>(2, {}, std::vector{0, 1, 0});
   runs += explore<ReduceScatter, detail::NvlsHeads>(2, {1}, 3);
   runs += explore<AllGather, detail::NvlsHeads>(2, {1}, 3);
   runs += explore<AllReduce>(3, {1}, 1);
@@ -344,5 +367,6 @@ TEST_CASE("the model detects a wait or a half that is missing") {
   CHECK(defect([&] { explore<AllGather, TakesTooEarly>(2, none, 1); }) != "");
   CHECK(defect([&] { explore<Broadcast, RootDoesNotWait>(2, none, 3); }) != "");
   CHECK(defect([&] { explore<AllGather, HeadsDoNotWait>(2, {1}, 3); }) != "");
+  CHECK(defect([&] { explore<Reduce, SummandsDoNotWait>(2, none, 3); }) != "");
   CHECK(defect([&] { explore<AllGather, Nvls, 1, Promises{.halves = false}>(2, none, 2); }) != "");
 }

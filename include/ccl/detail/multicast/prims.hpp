@@ -163,10 +163,6 @@ class MulticastPrims {
   CCL_HD bool await_step_of_heads() {
     return await(begun, flag_ - 1, [this](int p) { return work_.heads.contains(p); });
   }
-  /// Blocks until one rank has done the last launch that used this half.
-  CCL_HD bool await_step(int rank) {
-    return await(begun, flag_ - 1, [rank](int p) { return p == rank; });
-  }
 
  private:
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
