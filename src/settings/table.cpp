@@ -29,6 +29,10 @@ constexpr std::array table{
         "1: compare operation, count, type and root between ranks before each collective, and the "
         "lengths of messages at their two ends; on GPUs, that buffers are memory that kernels can "
         "use"},
+    Setting{"COLLNET_ENABLE", flag, "0", nccl,
+            "1: a network that reduces between hosts is allowed, by a plug-in of CCL_NET_PLUGIN"},
+    Setting{"COLLNET_NODE_THRESHOLD", integer, "2", nccl,
+            "hosts from which on such a network is used", 1, 1 << 20},
     Setting{"COMM_BLOCKING", integer, "-1", nccl,
             "in libnccl.so.2, 0: no call of a communicator blocks; 1: calls block; -1: as the "
             "program's configuration says",
@@ -205,6 +209,10 @@ constexpr std::array table{
     Setting{"NET_MERGE_POLICY", word, "ALL", nccl,
             "RAIL: only NICs of the same rail, as the topology file says, are taken as one", any,
             any, "ALL RAIL"},
+    Setting{"NET_PLUGIN", text, "", nccl,
+            "libraries that may have a CollNet plug-in (version 10 to 12), for a network that "
+            "reduces: names as dlopen takes them, or NAME of libnccl-net-NAME.so; by default "
+            "libnccl-net.so; none: no plug-in"},
     Setting{"NSOCKS_PERTHREAD", integer, "-2", nccl,
             "sockets of a connection for each thread that drives it, helpers and the proxy's; at "
             "most 64 in all; -2: 8 on a NIC of Amazon's cloud, else 1",

@@ -142,6 +142,8 @@ struct AnyOf {
 
 template <Transport... Ts>
 inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
+template <Transport... Ts>
+inline constexpr bool offers_network<AnyOf<Ts...>> = (offers_network<Ts> || ...);
 /// The first member that makes multicast memory makes it.
 template <Transport... Ts>
 inline constexpr MulticastKind multicast_of<AnyOf<Ts...>> = [] {
@@ -161,5 +163,7 @@ inline constexpr MulticastKind multicast_of<DefaultTransport> = MulticastKind::s
 
 template <>
 inline constexpr bool detail::is_default<DefaultTransport> = true;
+template <>
+inline constexpr bool offers_network<DefaultTransport> = true;
 
 }  // namespace ccl
