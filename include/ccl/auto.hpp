@@ -89,7 +89,9 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     if constexpr (constexpr bool any = (ReducesInNetwork<typename Cs::Algorithm> || ...); any) {
       demands.no_network = !in_network<F, T>();
     }
-    static_assert(!fits || (runs<Cs, F, T>() || ...),
+    demands.no_switch =
+        Op::reduces && (!memory_reduces<typename Cs::Algorithm, F, T, Acc>() || ...);
+    static_assert(!fits || (runs<Cs, F, T, Acc>() || ...),
                   "ccl: none of the candidates can run this reduction; see `supports_reduction` "
                   "and `reorders` in "
                   "the headers of their algorithms");
@@ -119,7 +121,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     Result<void> result;
     bool ran = false;
     Made::each([&]<std::size_t I, class C>() {
-      if constexpr (fits && runs<C, F, T>()) {
+      if constexpr (fits && runs<C, F, T, Acc>()) {
         if (int(I) != at) return;
         ran = true;
         const auto& one = *std::get<I>(made_->all);
@@ -298,10 +300,11 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     if constexpr (!Op::reduces) return true;
     return is_commutative<F>;
   }
-  template <class C, class F, class T>
+  template <class C, class F, class T, class Acc = void>
   static constexpr bool runs() {
-    return !Op::reduces || (runs_reduction<typename C::Algorithm, typename C::Protocol, F, T>() &&
-                            network_knows<typename C::Algorithm, T>);
+    return !Op::reduces ||
+           (runs_reduction<typename C::Algorithm, typename C::Protocol, F, T, Acc>() &&
+            network_knows<typename C::Algorithm, T>);
   }
   /// True if the communicator's network reduces elements of `T` by `F`.
   template <class F, class T>

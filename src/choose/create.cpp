@@ -149,6 +149,7 @@ std::string Chooser::Creator::edge_refusal(const CandidateFacts& one) {
     if (one.mover == Mover::engines && shape.hosts > 1) {
       return "copy engines signal through memory of one host";
     }
+    if (one.mover == Mover::switches) return no_multicast(state, one);
     if (!peers_refused) peers_refused = no_peers(state);
     if (!peers_refused->empty()) return *peers_refused;
     return short_peer_lines(state, one.line_bytes);
@@ -197,7 +198,7 @@ Result<std::string> Chooser::Creator::refusal(const CandidateFacts& one) {
   }
   if (one.by_network) return std::string{"a rank alone needs no network"};
   if (one.step_count > 0) return "a rank alone has no levels";
-  if (one.mover != Mover::wires && !made.gpu_) {
+  if (one.mover != Mover::wires && one.mover != Mover::switches && !made.gpu_) {
     return "CPU ranks do not address each other's memory";
   }
   return std::string{};

@@ -24,8 +24,9 @@ bool Chooser::meets(int candidate, CallConstraints demands) const {
   return (!demands.any_reduction || one.takes_all) && (!demands.any_elements || one.carries_all) &&
          (!demands.not_commutative || !one.reorders) &&
          (!one.for_order || demands.not_commutative || only_for_order_) &&
-         (!one.by_network || !demands.no_network) && (!one.in_windows || demands.in_window) &&
-         (!demands.in_group || one.step_count == 0);
+         (!one.by_network || !demands.no_network) &&
+         (!demands.no_switch || one.multicast == MulticastKind::none) &&
+         (!one.in_windows || demands.in_window) && (!demands.in_group || one.step_count == 0);
 }
 
 int Chooser::best(std::uint64_t among, double bytes, CallConstraints demands) const {
@@ -80,10 +81,16 @@ void Chooser::resolve() {
     return c;
   };
   if (any_size_) steady_ = take(steadiest({}));
-  bool networks = false;
-  for (int c = 0; c < int(facts_.size()); ++c) networks = networks || (usable(c) && by_network(c));
-  for (int d = 0; d < (networks ? 16 : 8); ++d) {
-    const CallConstraints demands{(d & 1) != 0, (d & 2) != 0, (d & 4) != 0, d >= 8};
+  bool networks = false, switches = false;
+  for (int c = 0; c < int(facts_.size()); ++c) {
+    if (!usable(c)) continue;
+    networks |= by_network(c);
+    switches |= facts_[std::size_t(c)].multicast != MulticastKind::none;
+  }
+  for (int d = 0; d < 32; ++d) {
+    const CallConstraints demands{(d & 1) != 0, (d & 2) != 0, (d & 4) != 0, (d & 8) != 0,
+                                  (d & 16) != 0};
+    if ((demands.no_network && !networks) || (demands.no_switch && !switches)) continue;
     if (any_size_ || (d != 0 && !reduces_)) continue;
     CallConstraints in_window = demands;
     in_window.in_window = true;
@@ -139,10 +146,10 @@ std::uint64_t Chooser::kept_set() const {
 }
 
 int Chooser::pick_single(Index bytes, CallConstraints demands) const {
-  const unsigned constraints = unsigned(demands.any_reduction) |
-                               unsigned(demands.not_commutative) << 1 |
-                               unsigned(demands.any_elements) << 2 |
-                               unsigned(demands.in_window) << 3 | unsigned(demands.no_network) << 4;
+  const unsigned constraints =
+      unsigned(demands.any_reduction) | unsigned(demands.not_commutative) << 1 |
+      unsigned(demands.any_elements) << 2 | unsigned(demands.in_window) << 3 |
+      unsigned(demands.no_network) << 4 | unsigned(demands.no_switch) << 5;
   const std::uint64_t key = PickCache::key(bytes, constraints);
   int picked = picked_.find(key);
   if (picked != PickCache::none) return picked;

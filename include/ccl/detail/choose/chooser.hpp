@@ -5,6 +5,7 @@
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/choose/pick_cache.hpp>
 #include <ccl/detail/choose/tuning.hpp>
+#include <ccl/transport/transport.hpp>
 #include <ccl/types/plan.hpp>
 
 #include <array>
@@ -38,8 +39,10 @@ struct CandidateFacts {
   int max_host_ranks = 0;   // with such a network, ranks of a host at most; 0: any number
   // With such a network, hops inside a host of so many ranks, both ways.
   int (*host_hops)(int ranks) = nullptr;
-  bool reads_peers = false;  // reduces by loads from peers, which suit NVLink
-  bool in_windows = false;   // needs receive buffers in windows
+  bool reads_peers = false;                       // reduces by loads from peers, which suit NVLink
+  bool in_windows = false;                        // needs receive buffers in windows
+  MulticastKind multicast = MulticastKind::none;  // memory that it, or a level of it, needs
+  bool by_switches_alone = false;                 // has no kernels that emulate multicast
   bool on_cpus = true, on_gpus = true;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
   CostTerms (*cost_terms)(int ranks) = nullptr;
@@ -66,6 +69,7 @@ struct CallConstraints {
   bool not_commutative = false;
   bool any_elements = false;  // elements, or a reduction of them, that not every protocol carries
   bool no_network = false;    // no network reduces it: see `Chooser::network_reduces`
+  bool no_switch = false;     // a reduction that switches do not have
   bool in_window = false;     // peers can write to the receive buffer, on all ranks alike
   // The call runs with other calls, which excludes candidates that run on levels.
   bool in_group = false;

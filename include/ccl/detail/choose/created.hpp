@@ -159,7 +159,12 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
       CCL_CHECK(made.chooser.drop_network(at, created.error()));
       return false;
     }
-    if (created.error().code != Errc::over_budget) return fail(std::move(created).error());
+    // All ranks go on without multicast memory that one of them could not make.
+    const bool optional =
+        maker.multicasts && check_ready(comm) && created.error().code != Errc::bad_setting;
+    if (created.error().code != Errc::over_budget && !optional) {
+      return fail(std::move(created).error());
+    }
     CCL_CHECK(made.chooser.drop(at, created.error()));
     return false;
   }
@@ -170,12 +175,14 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     const Composed& (*description)() = nullptr;
     void (*keep)(MadeCandidates& made, std::shared_ptr<Connections>&& connections) = nullptr;
     bool late = false;
+    bool multicasts = false;
     // Several:
     Result<void> (*create)(const Communicator& comm, MadeCandidates& made) = nullptr;
   };
   template <std::size_t I, class C>
   static constexpr Maker maker() {
     Maker maker{[](const MadeCandidates& made) { return std::get<I>(made.all).has_value(); }};
+    maker.multicasts = needs_multicast<typename C::Algorithm>();
     if constexpr (is_hierarchical<typename C::Algorithm>) {
       maker.create = [](const Communicator& comm, MadeCandidates& made) -> Result<void> {
         CCL_TRY(auto one, One<C>::create(comm));

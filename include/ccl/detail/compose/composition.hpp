@@ -221,7 +221,7 @@ class Composition {
   static std::unique_ptr<RecordedCall> record(const std::shared_ptr<Connections>& connections,
                                               const CallInfo& info, const CallArguments<R>& given) {
     if constexpr (MovesByCopies<Algo> || ReadsPeers<Op, Algo> ||
-                  (!OverPeers<Algo> && !sides.cpus)) {
+                  ((!OverPeers<Algo> || Multicasts<Algo>)&&!sides.cpus)) {
       return std::make_unique<GpuCall>(connections, info);
     } else if constexpr (Multicasts<Algo>) {
       return std::make_unique<MulticastCall<Op, Algo, Proto, R>>(connections, info, given);
