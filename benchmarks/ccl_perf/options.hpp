@@ -34,7 +34,7 @@ struct Options {
   Launch launch = Launch::environment;
   std::string algo = "auto", proto = "auto";
   std::string transport;  // a value of CCL_TRANSPORT; empty: from the environment
-  bool check = true, in_place = false, windows = false;
+  bool check = true, in_place = false, windows = false, registered = false;
   bool explain = false;  // time the phases of each case
   std::string tune;      // file of the table of measurements; empty: none
   // maximum blocks of a collective, one table for each value; 0: the default of the library
