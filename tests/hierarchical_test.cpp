@@ -495,7 +495,7 @@ TEST_CASE("hierarchical: an abort ends ranks that wait in levels of which its ra
     CCL_CHECK(rails(x.data(), x.data(), count));
     CCL_CHECK(comm.barrier());
     if (comm.rank() == 3) {  // makes no call: rank 2 waits for it in their host, 1 in their rail
-      const bool all = wait_until([&] { return ended->load() == 3; }, 10);
+      const bool all = wait_until([&] { return ended->load() == 3; }, 60);
       return std::string{all ? "the others have ended" : "others wait"};
     }
     std::thread aborting;

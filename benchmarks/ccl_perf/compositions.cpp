@@ -18,9 +18,11 @@ Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice)
       continue;
     }
     const EntryFacts of = entry.facts();
-    if (!of.is_default && !pinned) continue;
+    if (!pinned && !(options_.deterministic ? of.in_one_order.has_value() : of.is_default)) {
+      continue;
+    }
     names.push_back({std::string{entry.algo}, std::string{entry.proto}});
-    facts.push_back(of.facts);
+    facts.push_back(options_.deterministic ? *of.in_one_order : of.facts);
     if (pinned) {  // a composition requested by name is always usable
       facts.back().on_cpus = facts.back().mover == detail::Mover::wires;
       facts.back().on_gpus = runs_on_gpus(names.back());
@@ -28,8 +30,8 @@ Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice)
   }
   const bool by_message = options_.op == "send_recv" || options_.op == "all_to_all_v";
   const bool reduces = options_.op.find("reduce") != std::string::npos;
-  CCL_TRY(auto made,
-          detail::Chooser::create(comm_, {options_.op.c_str(), facts, false, reduces, by_message}));
+  CCL_TRY(auto made, detail::Chooser::create(comm_, {options_.op.c_str(), facts,
+                                                     options_.deterministic, reduces, by_message}));
   return &choosers_.emplace(key, Chooser{std::move(names), std::move(made)}).first->second;
 }
 

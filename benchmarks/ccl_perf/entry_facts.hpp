@@ -10,23 +10,28 @@
 
 namespace ccl::perf {
 
-/// Returns what the cost model takes of a composition, as `Collective<Op>` lists it.
+/// Returns what the cost model takes of a composition that a list has, or nothing.
 template <class Op, class Algo, class Proto, class... Cs>
-EntryFacts facts_in(Candidates<Cs...>) {
-  EntryFacts found{detail::facts_of<Op, Candidate<Algo, Proto>, AnyTransport>(), false};
+std::optional<detail::CandidateFacts> facts_in(Candidates<Cs...>) {
+  std::optional<detail::CandidateFacts> found;
   const auto look = [&]<class C>(std::type_identity<C>) {
     // By name: the list may have kernels for fewer ranks.
     if constexpr (std::string_view{C::algo} == Algo::name &&
                   std::string_view{C::proto} == Proto::name) {
-      found = {detail::facts_of<Op, C, AnyTransport>(), true};
+      found = detail::facts_of<Op, C, AnyTransport>();
     }
   };
   (look(std::type_identity<Cs>{}), ...);
   return found;
 }
+/// Returns what the cost model takes of a composition, as `Collective<Op>` and
+/// `Collective<Op, Deterministic>` list it.
 template <class Op, class Algo, class Proto>
 EntryFacts entry_facts() {
-  return facts_in<Op, Algo, Proto>(typename detail::DefaultCandidates<Op>::List{});
+  const auto listed = facts_in<Op, Algo, Proto>(typename detail::DefaultCandidates<Op>::List{});
+  return {listed.value_or(detail::facts_of<Op, Candidate<Algo, Proto>, AnyTransport>()),
+          listed.has_value(),
+          facts_in<Op, Algo, Proto>(typename detail::DeterministicCandidates<Op>::List{})};
 }
 
 }  // namespace ccl::perf

@@ -298,6 +298,8 @@ Options parse_options(int argc, char** argv) {
   app.add_flag(
       "--registered", options.registered,
       "CPU ranks: ccl's buffers are registered, for networks that move them without a copy");
+  app.add_flag("--deterministic", options.deterministic,
+               "choose as Deterministic does: sums have one order");
   app.add_flag("--explain", options.explain,
                "CPU ranks: where the time of each size goes, beside the limit of the link");
   app.add_option("--json", options.json, "file for the results");
@@ -341,7 +343,12 @@ Options parse_options(int argc, char** argv) {
   options.algo = find_name(algos, options.algo, "algorithm of this collective");
   options.proto = find_name(protos, options.proto, "protocol");
 
+  if (options.deterministic && algo->count() + proto->count() > 0) {
+    refuse("--deterministic chooses the composition; leave --algo and --proto out");
+  }
   if (!options.tune.empty()) {
+    if (options.deterministic)
+      refuse("--tune measures all compositions; leave --deterministic out");
     if (algo->count() + proto->count() > 0) {
       refuse("--tune measures all compositions; leave --algo and --proto out");
     }

@@ -35,8 +35,9 @@ struct Options {
   std::string algo = "auto", proto = "auto";
   std::string transport;  // a value of CCL_TRANSPORT; empty: from the environment
   bool check = true, in_place = false, windows = false, registered = false;
-  bool explain = false;  // time the phases of each case
-  std::string tune;      // file of the table of measurements; empty: none
+  bool explain = false;        // time the phases of each case
+  bool deterministic = false;  // sums have one order: see `Deterministic`
+  std::string tune;            // file of the table of measurements; empty: none
   // maximum blocks of a collective, one table for each value; 0: the default of the library
   std::vector<int> ctas{0};
   static constexpr int all_ctas = 4096;  // as many blocks as a GPU has multiprocessors

@@ -262,6 +262,7 @@ bool Report::finish() {
       {"in_place", options_.in_place},
       {"windows", options_.windows},
       {"registered", options_.registered},
+      {"deterministic", options_.deterministic},
       {"wrong", wrong},
       {"rows", nlohmann::json::array()}};
   if (options_.compare == "mpi") file["rival"] = rival::version();

@@ -42,7 +42,8 @@ class Runner {
 /// Facts for ccl's own choice, and the sides on which `Auto` uses the composition.
 struct EntryFacts {
   detail::CandidateFacts facts;
-  bool is_default = false;
+  bool is_default = false;                             // a candidate of `Auto`
+  std::optional<detail::CandidateFacts> in_one_order;  // as a candidate of `Deterministic`
 };
 
 /// Composition that this program contains.

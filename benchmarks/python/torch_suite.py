@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Runs torch.distributed's own test suite with this backend, on CPU ranks, and counts the results.
+"""Runs torch.distributed's own test suite with this backend, and counts the results.
 
-    torch_suite.py [--ranks 3] [--backend ccl_comm] [--limit 120] [--all] [PATTERN ...]
+    torch_suite.py [--ranks 3] [--backend ccl_comm] [--limit 120] [--all | --cuda] [--part 1/3]
+                   [PATTERN ...]
 
 The suite is distributed_test.py of the installed PyTorch. Its tests are open to any backend, except
 those that name another one: they are skipped. With --all, tests for gloo or MPI on CPU tensors run
-too. PATTERN is a part of a test's name.
+too. With --cuda, the backend stands for NCCL, so tests for NCCL run, and those that NCCL skips do
+not. `--part 1/3` runs the first of three parts. PATTERN is a part of a test's name.
 """
 
 import argparse
@@ -21,9 +23,15 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--ranks", type=int, default=3)
 parser.add_argument("--backend", default="ccl_comm")
 parser.add_argument("--limit", type=int, default=120, help="seconds for one test")
-parser.add_argument("--all", action="store_true", help="also tests that name gloo or MPI")
+which = parser.add_mutually_exclusive_group()
+which.add_argument("--all", action="store_true", help="also tests that name gloo or MPI")
+which.add_argument("--cuda", action="store_true", help="on CUDA tensors: the tests that NCCL runs")
+parser.add_argument("--part", default="1/1", help="K/N: every N-th test, from the K-th on")
 parser.add_argument("patterns", nargs="*")
 given = parser.parse_args()
+part, parts = map(int, given.part.split("/"))
+if not 1 <= part <= parts:
+    parser.error(f"--part {given.part} is none; write 1/3, 2/3 or 3/3")
 
 folder = tempfile.mkdtemp(prefix="torch_suite")
 for name in ("barrier", "test_dir", "init_dir"):
@@ -32,17 +40,31 @@ os.environ |= {"BACKEND": given.backend, "WORLD_SIZE": str(given.ranks), "TEMP_D
                "INIT_METHOD": "file://" + os.path.join(folder, "init"),
                "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(given.limit)}  # fmt: skip
 
+if given.cuda:  # the ranks are forked, so this process must not start CUDA
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+
 import torch  # noqa: E402
 import torch.testing._internal.common_distributed as common  # noqa: E402
 
 common.DistTestCases.backend_feature["ddp"].add(given.backend)
 common.DistTestCases.backend_feature["subgroup"].add(given.backend)
 common.DistTestCases.backend_feature["plugin"].add(given.backend)
+if given.cuda:
+    common.DistTestCases.backend_feature["gpu"].add(given.backend)
+    common.DistTestCases.backend_feature["cuda"].add(given.backend)
 
 if given.backend == "ccl_comm":
     import ccl.torch  # noqa: E402, F401
 NAME = "torch.testing._internal.distributed.distributed_test"
-# Conditions of the suite that admit named backends, and what stands for them with --all.
+# Conditions of the suite that name backends, and what stands for them with --all and with --cuda.
+AS_NCCL = {
+    'BACKEND == "nccl"': "True",
+    'BACKEND != "nccl"': "False",
+    'if backend == "nccl"': "if True",
+    'if backend != "nccl"': "if False",
+    'dist.get_backend() != "nccl"': "False",
+    'dist.get_backend(), "nccl"': "dist.get_backend(), BACKEND",
+}
 OPENED = {
     'BACKEND != "gloo"': "False",
     'BACKEND != "mpi"': "False",
@@ -52,11 +74,11 @@ OPENED = {
 
 def load():
     """Returns the module of the suite."""
-    if not given.all:
+    if not given.all and not given.cuda:
         return importlib.import_module(NAME)
     spec = importlib.util.find_spec(NAME)
     text = Path(spec.origin).read_text()
-    for old, new in OPENED.items():
+    for old, new in (AS_NCCL if given.cuda else OPENED).items():
         text = text.replace(old, new)
     module = sys.modules[NAME] = types.ModuleType(NAME)
     module.__file__ = spec.origin
@@ -85,6 +107,7 @@ def main():
     names = unittest.TestLoader().getTestCaseNames(Suite)
     if given.patterns:
         names = [n for n in names if any(p in n for p in given.patterns)]
+    names = names[part - 1 :: parts]
     runner = unittest.TextTestRunner(sys.stdout, verbosity=2, resultclass=Results)
     results = runner.run(unittest.TestSuite(Suite(n) for n in names))
     bad = [str(test).split()[0] for test, _ in results.failures + results.errors]

@@ -399,6 +399,9 @@ for machine in ("h200x2", "h200x4"):
             f"{limit}_blocks_{machine}",
             lambda machine=machine, limit=limit: all_of(machine, limit + "_blocks_{}"),
         )
+table("plain_launches_default_h200x4", lambda: all_of("h200x4", "{}_plain_launches_default"))
+table("one_process_default_h200x4", lambda: all_of("h200x4", "one_process_default_{}"))
+table("one_process_h200x4", lambda: all_of("h200x4", "one_process_{}"))
 table("windows_h200x2", lambda: by_size("h200x2", {"all_gather": "all_gather_windows"}))
 table(
     "types_h200x2",

@@ -14,6 +14,8 @@
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/halving.hpp>
 #include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/nvls.hpp>
+#include <ccl/algo/nvls_tree.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/one_tree.hpp>
 #include <ccl/algo/ordered_chain.hpp>
@@ -44,6 +46,7 @@
 #include <ccl/traced.hpp>
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/loopback.hpp>
+#include <ccl/transport/nvls.hpp>
 #include <ccl/transport/p2p.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>

@@ -11,6 +11,7 @@
 #include <ccl/detail/copy/kernels.cuh>
 #include <ccl/detail/exchange/kernels.cuh>
 #include <ccl/detail/exec/register_device_code.cuh>
+#include <ccl/detail/multicast/kernels.cuh>
 #include <ccl/detail/peer/direct_kernels.cuh>
 #include <ccl/detail/peer/kernels.cuh>
 #include <ccl/detail/wire/kernels.cuh>

@@ -39,7 +39,7 @@ Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& 
                                std::string name, const char* op, Index bytes,
                                Launches&... launches) {
   SimProgram program;
-  for (const int period : {1, 2, 4}) {
+  for (const int period : sim_periods(cluster)) {
     if (!options.every_node && (launches.repeats(period) && ...)) {
       program.period = period;
       break;
@@ -87,7 +87,7 @@ Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
   using OuterProto = typename Levels::template OuterProto<Proto>;
   const int nodes = cluster.nodes(), locals = cluster.locals();
   const SimTeams inside{&cluster.inside(), nodes, locals, locals, 1, false};
-  const SimTeams across{&cluster.across(), locals, nodes, 1, locals, true};
+  const SimTeams across{&cluster.across(), locals, nodes, 1, locals, cluster.networked()};
   const std::string name = std::string{Op::name} + "/" + Levels::name + "/" + Proto::name;
   if (nodes == 1 || locals == 1) {
     SimLaunch<Op, Inner, InnerProto> inner{cluster, inside, bytes, options};
@@ -128,14 +128,13 @@ Result<Report> simulate(const Cluster& cluster, Index bytes, const Options& opti
     slot_bytes = std::max<Index>(Algo::template InnerProto<Proto>::default_slot_bytes,
                                  Algo::template OuterProto<Proto>::default_slot_bytes);
   }
-  CCL_CHECK(detail::check_options(cluster, bytes, options, slot_bytes));
+  CCL_CHECK(detail::check_options(cluster, bytes, options, slot_bytes, Proto::line_bytes));
   if constexpr (detail::is_hierarchical<Algo>) {
     return detail::simulate_levels<Op, Algo, Proto>(cluster, bytes, options);
   } else if constexpr (requires { Algo::serves_pairs; }) {
     return detail::simulate_exchange<Op, Algo, Proto>(cluster, bytes, options);
   } else {
-    const bool networked = cluster.nodes() > 1;
-    detail::SimTeams all{&cluster.whole(), 1, cluster.ranks(), 0, 1, networked};
+    detail::SimTeams all{&cluster.whole(), 1, cluster.ranks(), 0, 1, cluster.networked()};
     detail::SimLaunch<Op, Algo, Proto> launch{cluster, all, bytes, options};
     return detail::replay_all(cluster, options,
                               std::string{Op::name} + "/" + Algo::name + "/" + Proto::name,

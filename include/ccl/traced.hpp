@@ -24,32 +24,29 @@ inline constexpr auto traced_name = [] {
 /// Runs the steps of `Algo` in a kernel, with notes.
 template <class Algo, class Op, class Context>
 CCL_HD void run_traced(Op op, const Context& context) {
-  using Notes = PhaseNotes<typename decltype(context.group())::Memory>;
-  const AbortWatch& watch = context.work().watch;
-  PhaseLog* const log = context.group().rank() == 0 ? watch.phases : nullptr;
-  Notes notes{PhaseLog::place(log, watch.ticket, context.channel())};
-  notes.begin(watch.ticket);
+  using Notes = LaunchNotes<typename decltype(context.group())::Memory>;
+  Notes notes{context.group(), context.work().watch, context.channel()};
   TracedContext<Context, Notes> traced{context, notes};
   Algo::run(op, traced);
-  notes.write();
-  notes.end();
 }
 }  // namespace detail
 
-/// Algorithm over wires whose lanes note when their phases begin: the launch, the end of the launch
-/// before, the first data, the last data, the end. `Communicator::flight_record` and files of
+/// Algorithm whose lanes note when their phases begin: the launch, the end of the launch before,
+/// the first data, the last data, the end. `Communicator::flight_record` and files of
 /// `Communicator::dump` have the times. It takes the place of `Algo` in a composition:
 ///
 ///     using Sums = ccl::Collective<ccl::AllReduce, ccl::Traced<ccl::Ring>, ccl::LL>;
 ///
-/// Kernels of compositions without it have no code for times. CPU ranks run the lanes of `Algo`,
-/// which note times in any composition over wires with CCL_TRACE_PHASES=1. All ranks must compose
-/// the same. `Traced` and `Checked` may hold each other.
+/// `Algo` runs over wires (Ring, Tree) or over peers' memory (OneShot, TwoShot, Direct). Kernels of
+/// compositions without `Traced` have no code for times. CPU ranks run the lanes of `Algo`, which
+/// note times in any composition over wires with CCL_TRACE_PHASES=1. All ranks must compose the
+/// same. `Traced` and `Checked` may hold each other.
 template <class Algo>
 struct Traced : Algo {
   static_assert(
-      !OverPeers<Algo> && !requires { Algo::serves_pairs; },
-      "ccl: Traced takes algorithms over wires that run collectives, such as Ring and Tree");
+      !detail::MovesByCopies<Algo> && !Multicasts<Algo> && !requires { Algo::serves_pairs; },
+      "ccl: Traced takes algorithms whose lanes run collectives, such as Ring, Tree, "
+      "OneShot, TwoShot and Direct");
   static constexpr bool notes_phases = true;
   static constexpr const char* name = detail::traced_name<Algo>.data();  ///< "Traced<Ring>"
   using OnCpus = detail::on_cpu_lanes<Algo>;
@@ -60,8 +57,14 @@ struct Traced : Algo {
     if constexpr (detail::has_lanes<Context>) {
       detail::run_traced<Algo>(op, context);
     } else {
-      Algo::run(op, context);
+      Algo::run(op, context);  // over peers' memory, the primitives note
     }
+  }
+  /// Runs messages between any two ranks, over peers' memory.
+  template <class Exchange>
+    requires OverPeers<Algo>
+  CCL_HD static constexpr void run(Exchange& exchange) {
+    Algo::run(exchange);
   }
 };
 

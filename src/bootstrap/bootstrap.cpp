@@ -115,6 +115,11 @@ std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> Bootstrap::rec
   return core_->messages().recv_any(sources, limit_s);
 }
 
+void Bootstrap::set_message_listener(
+    std::uint64_t tag, std::function<void(int peer, std::span<const std::byte> text)> listener) {
+  core_->messages().set_listener(tag, std::move(listener));
+}
+
 Result<void> Bootstrap::barrier(std::optional<double> limit_s) {
   return core_->gather().barrier(limit_s);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -38,6 +39,9 @@ class PeerMessages {
   }
   std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
                                                                   double limit_s);
+  using MessageListener = std::function<void(int peer, std::span<const std::byte> text)>;
+  /// Sets the function that takes messages with `tag`.
+  void set_listener(std::uint64_t tag, MessageListener listener);
   /// Returns the tag of the next collective call that sends messages, the same on all ranks.
   std::uint64_t next_tag() { return own_tags | own_calls_++; }
 
@@ -57,6 +61,8 @@ class PeerMessages {
   std::map<std::pair<int, std::uint64_t>, std::deque<std::vector<std::byte>>> inbox_;
   std::map<int, size_t> unclaimed_bytes_;  // in inbox_, by peer
   std::uint64_t own_calls_ = 0;
+  std::uint64_t listener_tag_ = 0;
+  MessageListener listener_;  // takes messages with that tag, if it is not empty
 };
 
 }  // namespace ccl::detail

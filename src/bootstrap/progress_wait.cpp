@@ -75,16 +75,20 @@ Result<ProgressWait::Overdue> ProgressWait::overdue(Lock& lock, const Wait& wait
     core_.membership().complete(*root);
     return fail(*std::move(root));
   }
-  const auto stopped = core_.statuses().find_unresponsive(lock, late);
-  // The neighbors of a stopped rank find it within the same time.
-  if (!stopped && core_.membership().ranks > 3) {
-    sleep(lock, others_find_s,
-          [&] { return !core_.status().ok() || wait.done() || wait.seen != progress_; });
-  }
+  const auto [stopped, asked_all] = core_.statuses().find_unresponsive(lock, late);
   CCL_CHECK(core_.status().result());
   if (wait.done()) return Overdue::done;
   if (wait.seen != progress_) return Overdue::progressed;
-  if (!stopped) return Overdue::timed_out;
+  if (!stopped) {
+    // The neighbors of a stopped rank find it within the same time. A rank that comes meanwhile was
+    // late all the same.
+    if (!asked_all) {
+      sleep(lock, others_find_s,
+            [&] { return !core_.status().ok() || wait.done() || wait.seen != progress_; });
+      CCL_CHECK(core_.status().result());
+    }
+    return Overdue::timed_out;
+  }
   Error e;
   e.code = Errc::timed_out;
   e.peer = stopped->rank;

@@ -13,6 +13,7 @@ namespace {
 constexpr auto status_age = std::chrono::milliseconds{200};  // maximum age of a status
 constexpr double unresponsive_s = 2;  // a network thread that takes longer to answer is stopped
 constexpr size_t max_asked = 8;       // late ranks, besides the neighbors
+constexpr int max_all_asked = 16;     // ranks of a job in which each rank asks all others
 constexpr double dial_s = 0.2;        // for one rank to answer a direct request
 }  // namespace
 
@@ -125,21 +126,28 @@ bool StatusExchange::answers(Lock& lock, const Member& to) {
   return true;
 }
 
-std::optional<Member> StatusExchange::find_unresponsive(Lock& lock, const std::vector<int>& late) {
-  const auto& members = core_.membership().members;
+StatusExchange::Unresponsive StatusExchange::find_unresponsive(Lock& lock,
+                                                               const std::vector<int>& late) {
+  const Membership& membership = core_.membership();
+  const auto& members = membership.members;  // empty until the ranks have exchanged them
   std::vector<Member> asked;
   for (const auto& neighbor : {core_.sockets().next_member, core_.sockets().prev_member}) {
     if (neighbor) asked.push_back(*neighbor);
   }
-  for (size_t i = 0; i < std::min(late.size(), max_asked) && !members.empty(); ++i) {
-    asked.push_back(members[size_t(late[i])]);
+  std::vector<int> further(late.begin(),
+                           late.begin() + std::ptrdiff_t(std::min(late.size(), max_asked)));
+  if (membership.in_ring() <= max_all_asked) {
+    further.insert(further.end(), membership.ring.begin(), membership.ring.end());
   }
-  std::set<int> answered;
+  for (const int r : further) {
+    if (!members.empty()) asked.push_back(members[size_t(r)]);
+  }
+  std::set<int> answered{membership.rank};
   for (const Member& m : asked) {
     if (core_.shutdown().failure(lock) || core_.shutdown().is_leaving(lock)) break;
-    if (answered.insert(m.rank).second && !answers(lock, m)) return m;
+    if (answered.insert(m.rank).second && !answers(lock, m)) return {m};
   }
-  return {};
+  return {{}, int(answered.size()) >= membership.in_ring()};
 }
 
 }  // namespace ccl::detail

@@ -27,9 +27,13 @@ class StatusExchange {
   /// Sets the function that takes each new status of another rank.
   void set_listener(StatusListener listener);
   std::vector<std::vector<std::byte>> rank_statuses(double limit_s);
-  /// Returns a rank that is stopped or cut off, if any. It asks the neighbors and ranks in `late`.
-  /// It releases the mutex while it asks.
-  std::optional<net::Member> find_unresponsive(net::Lock& lock, const std::vector<int>& late);
+  struct Unresponsive {
+    std::optional<net::Member> rank;  // stopped or cut off
+    bool asked_all = false;           // if none is found: every rank has answered
+  };
+  /// Looks for a rank that is stopped or cut off. Asks the neighbors and ranks in `late`, and in a
+  /// small job all ranks. Releases the mutex while it asks.
+  Unresponsive find_unresponsive(net::Lock& lock, const std::vector<int>& late);
 
   /// Handles `FrameKind::rank_status`.
   void on_status(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);

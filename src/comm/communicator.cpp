@@ -77,8 +77,7 @@ Result<void> finalize(CommState& state) {
   state.observers.life().finalize_called = true;
   CCL_CHECK(state.await_calls("finalize"));
   if (const auto parts = state.levels.current()) {
-    CCL_CHECK(parts->inner.finalize());
-    if (parts->outer) CCL_CHECK(parts->outer->finalize());
+    for (const Levels::Part& part : parts->parts()) CCL_CHECK(part.comm.finalize());
   }
   if (state.rendezvous.bootstrap()) {
     const auto lock = state.rendezvous.lock();

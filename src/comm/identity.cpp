@@ -10,4 +10,13 @@ std::string say(const Identity& identity) {
                      identity.ranks());
 }
 
+std::vector<int> Identity::heads() const {
+  if (const auto& found = arrangement_.heads_of(rank_); !found.empty()) return found;
+  std::vector<int> all;
+  for (const PeerInfo& peer : peers_) {
+    if (peer.host_hash == peers_[std::size_t(rank_)].host_hash) all.push_back(peer.rank);
+  }
+  return all;
+}
+
 }  // namespace ccl::detail

@@ -58,6 +58,10 @@ class Identity {
   void set_nics(std::vector<topo::HostNic> nics) { nics_ = std::move(nics); }
   PeerInfo::LinkPreference& way_to(int peer) { return peers_[std::size_t(peer)].way; }
   void set_arrangement(topo::Arrangement arrangement) { arrangement_ = std::move(arrangement); }
+  /// Heads of this rank's host, which own the slices of an all-reduce over multicast memory: those
+  /// of the whole communicator in a level of it, else those of the topology, else all its ranks.
+  std::vector<int> heads() const;
+  void set_heads(std::vector<int> heads) { arrangement_.set_heads(rank_, std::move(heads)); }
 
  private:
   int rank_, ranks_;

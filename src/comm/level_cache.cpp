@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "comm/state.hpp"
@@ -26,42 +27,41 @@ void LevelCache::keep(std::shared_ptr<const Levels> levels) {
 namespace {
 
 /// Number in a level of a rank of the communicator; -1: it is none of the level's.
-int rank_in_level(const Levels& levels, bool inside, int rank) {
-  const auto& here = levels.hosts[std::size_t(levels.host)];
-  const int count = int(inside ? here.size() : levels.hosts.size());
-  for (int n = 0; n < count; ++n) {
-    const auto& ranks = inside ? here : levels.hosts[std::size_t(n)];
-    const auto at = std::size_t(inside ? n : levels.local);
-    if (at < ranks.size() && ranks[at] == rank) return n;
-  }
-  return -1;
+int rank_in_part(const Levels::Part& part, int rank) {
+  const auto found = std::find(part.ranks.begin(), part.ranks.end(), rank);
+  return found == part.ranks.end() ? -1 : int(found - part.ranks.begin());
 }
 
 }  // namespace
 
 void LevelCache::fail(const Levels& levels, const Error& error) {
-  for (const bool inside : {true, false}) {
-    if (!inside && !levels.outer) continue;
-    CommState& state = *Access::state(inside ? levels.inner : *levels.outer);
+  for (const Levels::Part& part : levels.parts()) {
     Error there = error;
-    if (error.peer >= 0) there.peer = rank_in_level(levels, inside, error.peer);
-    state.rendezvous.fail_all(there);  // its status may have failed with that of the whole
+    if (error.peer >= 0) there.peer = rank_in_part(part, error.peer);
+    // Its status may have failed with that of the whole.
+    Access::state(part.comm)->rendezvous.fail_all(there);
   }
 }
 
 std::optional<Error> LevelCache::failure(const Levels& levels) {
-  for (const bool inside : {true, false}) {
-    if (!inside && !levels.outer) continue;
-    CommState& level = *Access::state(inside ? levels.inner : *levels.outer);
+  const auto well = [](const Communicator& level) {
+    CommState& state = *Access::state(level);
+    return state.rendezvous.finalized() || state.ready().has_value();
+  };
+  if (well(levels.inner) && (!levels.outer || well(*levels.outer)) &&
+      (!levels.head_rail || well(*levels.head_rail))) {
+    return {};  // each call comes here, and allocates nothing
+  }
+  for (const Levels::Part& part : levels.parts()) {
+    CommState& level = *Access::state(part.comm);
     if (level.rendezvous.finalized()) continue;
     auto well = level.ready();
     if (well) continue;
     Error error = std::move(well).error();
-    error.what = fmt::format("between {} (whose ranks have numbers of their own): {}",
-                             inside ? "the ranks of a host" : "hosts", error.what);
+    error.what = fmt::format("between {} (whose ranks have numbers of their own): {}", part.name,
+                             error.what);
     if (error.peer >= 0 && error.peer < level.identity.ranks()) {
-      error.peer = inside ? levels.hosts[std::size_t(levels.host)][std::size_t(error.peer)]
-                          : levels.hosts[std::size_t(error.peer)][std::size_t(levels.local)];
+      error.peer = part.ranks[std::size_t(error.peer)];
     }
     return error;
   }

@@ -69,7 +69,37 @@ int Levels::local_of(int rank) const {
   return int(std::lower_bound(host.begin(), host.end(), rank) - host.begin());
 }
 
+std::vector<Levels::Part> Levels::parts() const {
+  std::vector<Part> all;
+  all.push_back({inner, hosts[std::size_t(host)], "the ranks of a host"});
+  if (outer) {
+    std::vector<int> ranks;
+    for (const auto& there : hosts) ranks.push_back(there[std::size_t(even ? local : 0)]);
+    all.push_back({*outer, std::move(ranks), "hosts"});
+  }
+  if (head_rail) {
+    std::vector<int> ranks;
+    for (const auto& there : heads) ranks.push_back(there[std::size_t(slice)]);
+    all.push_back({*head_rail, std::move(ranks), "heads of hosts"});
+  }
+  return all;
+}
+
 namespace {
+
+/// Heads of each host, as many as the host with the fewest has. All ranks get the same.
+std::vector<std::vector<int>> heads_by_host(const CommState& state,
+                                            const std::vector<std::vector<int>>& hosts) {
+  std::vector<std::vector<int>> heads;
+  std::size_t fewest = hosts[0].size();
+  for (const auto& host : hosts) {
+    const auto& found = state.identity.arrangement().heads_of(host[0]);
+    heads.push_back(found.empty() ? host : found);
+    fewest = std::min(fewest, heads.back().size());
+  }
+  for (auto& of_host : heads) of_host.resize(fewest);
+  return heads;
+}
 
 /// Splits off one level. Null if this rank is not in it.
 Result<std::shared_ptr<CommState>> part_of(const Communicator& comm, int color, int key,
@@ -91,12 +121,21 @@ void launch_inside(CommState& whole, const Communicator& level) {
   device.max_blocks = std::min(device.max_blocks, whole.device.max_blocks);
 }
 
-}  // namespace
+/// Configuration of a level.
+Config config_of_part(const CommState& state, const char* part) {
+  Config config = state.identity.config();
+  config.blocking = true;
+  config.timeout_s = state.limits.timeout_s;
+  config.init_timeout_s = state.limits.init_timeout_s;
+  config.check = state.limits.check;
+  config.hooks = nullptr;  // events are those of the whole communicator
+  if (config.memory_budget_bytes) config.memory_budget_bytes = state.limits.budget / 2;
+  config.name = config.name.empty() ? part : config.name + "/" + part;
+  return config;
+}
 
-Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
+Result<std::shared_ptr<const Levels>> make_levels(const Communicator& comm) {
   CommState& state = *Access::state(comm);
-  CCL_CHECK(state.ready());
-  if (auto made = state.levels.current()) return made;
   auto hosts = ranks_by_host(state);
   const HostShape shape = shape_of(hosts);
   int host = 0;
@@ -106,23 +145,12 @@ Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
   const auto& mine = hosts[std::size_t(host)];
   const int local =
       int(std::lower_bound(mine.begin(), mine.end(), state.identity.rank()) - mine.begin());
-  const auto how = [&](const char* part) {
-    Config config = state.identity.config();
-    config.blocking = true;
-    config.timeout_s = state.limits.timeout_s;
-    config.init_timeout_s = state.limits.init_timeout_s;
-    config.check = state.limits.check;
-    config.hooks = nullptr;  // events are those of the whole communicator
-    if (config.memory_budget_bytes) config.memory_budget_bytes = state.limits.budget / 2;
-    config.name = config.name.empty() ? part : config.name + "/" + part;
-    return config;
-  };
-  CCL_TRY(const auto inner, part_of(comm, host, local, how("host")));
+  CCL_TRY(const auto inner, part_of(comm, host, local, config_of_part(state, "host")));
   CCL_TRY(const auto outer, part_of(comm,
                                     shape.even   ? local
                                     : local == 0 ? 0
                                                  : -1,
-                                    host, how("rail")));
+                                    host, config_of_part(state, "rail")));
   auto levels = std::make_shared<Levels>(Access::communicator(inner));
   if (outer) levels->outer.emplace(Access::communicator(outer));
   launch_inside(state, levels->inner);
@@ -133,7 +161,44 @@ Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm) {
   levels->host_stride = shape.host_stride;
   levels->local_stride = shape.local_stride;
   levels->hosts = std::move(hosts);
-  state.levels.keep(levels);
+  return levels;
+}
+
+/// Returns these levels with that of the heads.
+Result<std::shared_ptr<const Levels>> add_heads(const Communicator& comm, const Levels& without) {
+  CommState& state = *Access::state(comm);
+  auto levels = std::make_shared<Levels>(without);
+  levels->heads = heads_by_host(state, levels->hosts);
+  const auto& mine = levels->heads[std::size_t(levels->host)];
+  std::vector<int> local_heads;
+  for (std::size_t n = 0; n < mine.size(); ++n) {
+    if (mine[n] == state.identity.rank()) levels->slice = int(n);
+    local_heads.push_back(levels->local_of(mine[n]));
+  }
+  Access::state(levels->inner)->identity.set_heads(std::move(local_heads));
+  CCL_TRY(const auto rail,
+          part_of(comm, levels->slice, levels->host, config_of_part(state, "heads")));
+  if (rail) {
+    levels->head_rail.emplace(Access::communicator(rail));
+    launch_inside(state, *levels->head_rail);
+  }
+  return levels;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Levels>> levels_of(const Communicator& comm, bool with_heads) {
+  CommState& state = *Access::state(comm);
+  CCL_CHECK(state.ready());
+  auto levels = state.levels.current();
+  if (levels == nullptr) {
+    CCL_TRY(levels, make_levels(comm));
+    state.levels.keep(levels);
+  }
+  if (with_heads && levels->heads.empty()) {
+    CCL_TRY(levels, add_heads(comm, *levels));
+    state.levels.keep(levels);
+  }
   return levels;
 }
 

@@ -42,6 +42,7 @@ std::shared_ptr<CommState> CommState::make(int rank, int ranks, Config config) {
 bool CommState::end() {
   watchdog.stop();
   failure_watch.stop();
+  idle_closer.reset();
   leave_health_service(*this);
   // Ends the bootstrap first. The other ranks then release the wires that they still use.
   rendezvous.set_bootstrap(nullptr);

@@ -13,6 +13,7 @@
 #include "comm/identity.hpp"
 #include "comm/level_cache.hpp"
 #include "comm/limits.hpp"
+#include "comm/observe/connection_counts.hpp"
 #include "comm/observe/failure_watch.hpp"
 #include "comm/observe/observers.hpp"
 #include "comm/observe/watchdog.hpp"
@@ -45,6 +46,10 @@ struct CommState : std::enable_shared_from_this<CommState> {
   // Memory and wires that kernels of peers may use after this rank has dropped its handle. Guarded
   // by the lock of the windows.
   std::vector<std::shared_ptr<void>> kept_for_peers{};
+  ConnectionCounts connections{};
+  // Closer of idle connections of src/connect, which alone knows the type. Null until a composition
+  // needs it.
+  std::shared_ptr<void> idle_closer{};
 
   /// Adds the rank and the host of this communicator to `error`.
   Error annotate(Error error) const;

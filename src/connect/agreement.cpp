@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -43,6 +44,7 @@ struct CreationInputs {
   std::array<PlanSignature, 3> rounds{};  // one for each plan
   Index budget = 0, used = 0;
   int connects_on_demand = 0;  // flags are integers, because other ranks send them
+  double idle_s = 0;           // seconds after which an idle pair closes; 0: never
   int checks = 0;              // 1: compares its calls with the other ranks' calls
   int code = 0;                // Errc of the plans of this rank
   char name[160]{};
@@ -53,6 +55,8 @@ std::string wrong_inputs(const CreationInputs& inputs) {
   check.in_range("medium", inputs.medium, int(Medium::gpu_memory), int(Medium::network))
       .flag("connection on demand", inputs.connects_on_demand)
       .flag("comparison of calls", inputs.checks)
+      .require(std::isfinite(inputs.idle_s) && inputs.idle_s >= 0,
+               "time after which a connection is idle is no number of seconds")
       .text("name of the composition", inputs.name)
       .in_range("error code", inputs.code, int(Errc::ok), int(last_errc));
   for (const Index slot : inputs.slot_bytes) {
@@ -134,6 +138,8 @@ Result<void> choose(CommState& state, const std::string& name, const Plans& plan
   for (const CreationInputs& of : all) {
     medium = std::max(medium, std::size_t(of.medium));
     agreed.connects_on_demand = agreed.connects_on_demand && of.connects_on_demand != 0;
+    const bool never = of.idle_s == 0 || agreed.idle_s == 0;
+    agreed.idle_s = never ? 0 : std::max(agreed.idle_s, of.idle_s);
   }
   Plan& plan = agreed.plan = plans.by_medium[medium];
   const auto refuse = [&](Error error) {            // fails on all ranks
@@ -181,12 +187,13 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
   const std::string& name = request.name;
   const Plans plans = wanted ? *wanted : Plans{};
   const Result<void> planned = wanted ? Result<void>{} : fail(wanted.error());
-  AgreedPlan agreed{Plan{}, request.fan, false, request.connects_on_demand};
+  AgreedPlan agreed{Plan{}, request.fan, false, request.connects_on_demand, request.idle_s};
   std::vector<CreationInputs> all(std::size_t(state.identity.ranks()));
   CreationInputs& mine = all[std::size_t(state.identity.rank())];
   mine.code = planned ? 0 : int(planned.error().code);
   name.copy(mine.name, sizeof mine.name - 1);
   mine.connects_on_demand = int(request.connects_on_demand && !state.device.gpu);
+  mine.idle_s = request.idle_s;
   mine.checks = int(state.limits.check);
   look_at_edges(state, request.transport_table, mine, agreed);
   fit_slots(state, plans, agreed.fan, mine);

@@ -16,6 +16,7 @@ struct PlanRequest {
   const TransportTable& transport_table;
   int fan = 1;                      // maximum number of wires in, or out, of a rank
   bool connects_on_demand = false;  // wires between pairs may wait for the first call
+  double idle_s = 0;                // seconds without a call after which they close; 0: never
 };
 
 /// Plan of a composition that all ranks agree on.
@@ -24,6 +25,7 @@ struct AgreedPlan {
   int fan = 1;               // maximum number of wires whose slots lie in this rank's memory
   bool holds_slots = false;  // some of these slots lie in GPU memory
   bool connects_on_demand = false;
+  double idle_s = 0;  // the longest of any rank; 0 if one rank has 0
 };
 
 /// Chooses one of `wanted`, with slots that fit into all ranks' memory budgets. Collective: all

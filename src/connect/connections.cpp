@@ -12,6 +12,7 @@
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
+#include "connect/idle_pairs.hpp"
 #include "gpu/graph_resources.hpp"
 #include <unistd.h>
 
@@ -69,6 +70,9 @@ std::shared_ptr<Connections> Connections::moved_from() {
 Connections::~Connections() {
   CommState& state = *Access::state(comm_);
   state.observers.remove(this);
+  idle_.reset();
+  state.connections.open -= counted_;
+  state.connections.bytes -= counted_bytes_;
   state.limits.used -= bytes_;
   if (!device_) return;
   for (Connection& one : owners_) device_->connections.push_back(std::move(one));
@@ -86,6 +90,23 @@ bool Connections::on_device() const {
 
 int Connections::max_blocks() const {
   return Access::state(comm_)->device.max_blocks;
+}
+
+void Connections::count(const Connection& connection, bool sends, int by) {
+  const Wire& wire = connection.wires[0];
+  const bool slots_here = connection.reads ? sends : !sends;
+  Index bytes = 0;
+  if (slots_here || wire.proxied) {
+    bytes = Index{wire.slot_count} * wire.slot_packets * Index(sizeof(Packet)) *
+            Index(connection.wires.size());
+  }
+  const std::lock_guard lock{wires_mutex_};
+  counted_ += by;
+  counted_bytes_ += by * bytes;
+  ConnectionCounts& all = Access::state(comm_)->connections;
+  all.open += by;
+  all.bytes += by * bytes;
+  (by > 0 ? all.made : all.closed) += 1;
 }
 
 void Connections::charge(Index bytes) {
@@ -139,16 +160,19 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
   connections->calls_.watch = watch_of(state, connections->calls_);
   if (wanted) connections->plan_ = wanted->by_medium[0];
   CCL_TRY(connections->connects_on_demand_, setting_flag("RUNTIME_CONNECT"));
+  CCL_TRY(connections->idle_s_, setting_seconds("CONNECTION_IDLE"));
   if (ranks > 1) {
     if (state.device.gpu)
       connections->device_ = std::make_shared<DeviceState>(DeviceState{GpuArena{state.device.gpu}});
     if (auto done = connections->note_phases(); wanted && !done) wanted = fail(done.error());
-    CCL_TRY(const AgreedPlan agreed, agree_on_plan(comm, wanted,
-                                                   {connections->name_, transport_table,
-                                                    std::max(1, std::min(fan, ranks - 1)),
-                                                    connections->connects_on_demand_}));
+    CCL_TRY(
+        const AgreedPlan agreed,
+        agree_on_plan(comm, wanted,
+                      {connections->name_, transport_table, std::max(1, std::min(fan, ranks - 1)),
+                       connections->connects_on_demand_, connections->idle_s_}));
     connections->plan_ = agreed.plan;
     connections->connects_on_demand_ = agreed.connects_on_demand;
+    connections->idle_s_ = agreed.idle_s;
     connections->slot_bytes_ = slot_memory(agreed.plan, agreed.fan);
     if (connections->device_) connections->device_->holds_slots = agreed.holds_slots;
     look_for_room(state);

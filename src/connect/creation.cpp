@@ -42,15 +42,20 @@ Result<void> make_wires(const Composed& of, Connections& connections, bool late)
 
 Result<void> make_peers(const Composed& of, Connections& connections) {
   if (connections.comm().ranks() == 1) return {};
+  const bool multicasts = of.multicast != MulticastKind::none;
   const auto prepare = [&]() -> Result<void> {
-    if (connections.comm().device() < 0 || !of.takes_ranks(connections.comm().ranks())) {
-      return fail(no_peer_view(connections, of.max_ranks));
+    const bool on_cpus = connections.comm().device() < 0;
+    if (on_cpus && !multicasts) return fail(no_peer_view(connections));
+    if (!of.takes_ranks(connections.comm().ranks())) {
+      return fail(too_many_for_peer_view(connections, of.max_ranks));
     }
+    if (on_cpus) return {};
     if (of.copies && Access::state(connections.comm())->identity.hosts() > 1) {
       return fail(copies_across_hosts(connections));
     }
     return load_kernels(of, connections);
   };
+  if (multicasts) return connections.peer_memory().map_multicast(of.multicast, prepare());
   CCL_CHECK(connections.peer_memory().map(prepare()));
   if (of.copies) CCL_CHECK(StreamCopies{connections}.open_branch(of.pulls));
   if (of.by_stream) CCL_CHECK(StreamCopies{connections}.open_signals());

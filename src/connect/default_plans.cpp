@@ -22,7 +22,8 @@ int max_far_ranks(const Communicator& comm) {
   return std::max(2, comm.ranks() - fewest);
 }
 
-/// True if all that goes to other hosts goes by RDMA. All ranks get the same result.
+/// True if all data on a network goes by RDMA. All ranks get the same result. NVLink may join rank
+/// 0 with some of the other hosts.
 bool all_by_rdma(const Communicator& comm, const TransportTable& by) {
   int kinds = ~0;
   for (int r = 0; r < comm.ranks(); ++r) kinds &= comm.peer(r).ib_kinds;
@@ -31,7 +32,9 @@ bool all_by_rdma(const Communicator& comm, const TransportTable& by) {
     PeerInfo from = comm.peer(0), to = comm.peer(r);
     if (from.host_hash == to.host_hash) continue;
     from.way = to.way = {};  // each rank has its own
-    return std::string_view{by.edge_transport(from, to).transport} == IbTransport::name;
+    const EdgeTransport edge = by.edge_transport(from, to);
+    if (edge.medium == Medium::network)
+      return edge.transport == std::string_view{IbTransport::name};
   }
   return false;
 }

@@ -29,7 +29,7 @@ struct DeviceState {
   std::size_t table_bytes = 0;  // of the wires' tables
   std::vector<GpuBlock> former_tables{};
   std::vector<Connection> connections{};
-  Pinned phases{};                           // a `PhaseLog` of kernels; empty: they note none
+  Pinned phases{};                           // two `PhaseLog`s of kernels; empty: they note none
   bool holds_slots = false;                  // slots of some wires lie in this GPU's memory
   std::unique_ptr<SideBranch> side{};        // stream of `CopyEngine`
   std::unique_ptr<StreamSignals> signals{};  // flags of `StreamCopies::signal`

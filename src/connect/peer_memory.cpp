@@ -33,18 +33,26 @@ Result<void> PeerMemory::can_address(const Edge& edge) const {
   return owner_.short_lines(low.rank, high.rank, by.transport, by.line_bytes);
 }
 
+std::size_t PeerMemory::block_bytes() const {
+  return 2 * std::size_t(owner_.plan().slot_bytes) +
+         std::size_t(mailboxes(owner_.comm().ranks())) * sizeof(Mailbox);
+}
+
 Result<void> PeerMemory::map(const Result<void>& so_far) {
+  return map_scratch(so_far, owner_.comm().ranks() > max_unrolled_ranks);
+}
+
+Result<void> PeerMemory::map_scratch(const Result<void>& so_far, bool with_table) {
   CommState& state = *Access::state(owner_.comm());
   DeviceState* const device = owner_.device_.get();
   const Plan& plan = owner_.plan();
   const int me = state.identity.rank(), ranks = state.identity.ranks();
   const std::size_t half = std::size_t(plan.slot_bytes);
   epoch_.count = 128;  // maximum number of blocks of a launch
-  const std::size_t block = 2 * half + std::size_t(mailboxes(ranks)) * sizeof(Mailbox);
+  const std::size_t block = block_bytes();
   const std::size_t count_bytes =
       std::size_t(epoch_.count) * std::size_t(state_words(ranks)) * sizeof(Word);
-  const std::size_t table_bytes =
-      ranks > max_unrolled_ranks ? std::size_t(ranks) * sizeof(Packet*) : 0;
+  const std::size_t table_bytes = with_table ? std::size_t(ranks) * sizeof(Packet*) : 0;
   GpuBlock scratch;
   const auto prepare = [&]() -> Result<void> {
     CCL_CHECK(so_far);

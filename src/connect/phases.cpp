@@ -2,10 +2,34 @@
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
+#include <algorithm>
+
 #include "comm/state.hpp"
 #include "connect/device_state.hpp"
 
 namespace ccl::detail {
+namespace {
+PhaseTimes read(const PhaseTimes& from) {
+  const auto word = [](const Word& at) { return HostMemory::load_relaxed(&at); };
+  PhaseTimes times{word(from.ticket),     word(from.begun),     word(from.ready),
+                   word(from.first_data), word(from.last_data), word(from.ended)};
+  // A launch that begins meanwhile clears the entry.
+  const bool whole = times.begun != 0 && times.ended >= times.begun &&
+                     (times.ready == 0 || times.ready >= times.begun) &&
+                     times.last_data >= times.first_data && word(from.ticket) == times.ticket;
+  if (!whole) times.ticket = 0;
+  return times;
+}
+
+/// Adds the times of the latest launch of a call that is cut into several.
+void add_further(PhaseTimes& times, const PhaseTimes& further) {
+  const bool of_call = further.ticket == times.ticket && further.begun >= times.begun;
+  if (!of_call) return;
+  if (times.first_data == 0) times.first_data = further.first_data;
+  times.last_data = std::max(times.last_data, further.last_data);
+  times.ended = std::max(times.ended, further.ended);
+}
+}  // namespace
 
 // CPU lanes note phases if a setting or the composition asks for them. Kernels have the code only
 // if the composition asks.
@@ -14,7 +38,7 @@ Result<void> Connections::note_phases() {
   if (device_ != nullptr) {
     if (!needs_.notes_phases) return {};
     const Gpu::Current current{*state.device.gpu};
-    CCL_TRY(device_->phases, Pinned::take(state.device.gpu->driver(), sizeof(PhaseLog)));
+    CCL_TRY(device_->phases, Pinned::take(state.device.gpu->driver(), 2 * sizeof(PhaseLog)));
     calls_.watch.phases = static_cast<PhaseLog*>(device_->phases.at());
     return {};
   }
@@ -29,17 +53,12 @@ std::vector<ChannelPhases> Connections::phases() const {
   std::vector<ChannelPhases> all;
   const PhaseLog* const log = calls_.watch.phases;
   if (log == nullptr) return all;
-  const auto read = [](const Word& at) { return HostMemory::load_relaxed(&at); };
-  for (const auto& launch : log->times) {
+  for (int launch = 0; launch < PhaseLog::launches; ++launch) {
     for (int channel = 0; channel < PhaseLog::channels; ++channel) {
-      const PhaseTimes& at = launch[channel];
-      const PhaseTimes times{read(at.ticket),     read(at.begun),     read(at.ready),
-                             read(at.first_data), read(at.last_data), read(at.ended)};
-      // A launch that begins meanwhile clears the entry.
-      const bool whole = times.ticket != 0 && times.begun != 0 && times.ended >= times.begun &&
-                         (times.ready == 0 || times.ready >= times.begun) &&
-                         times.last_data >= times.first_data && read(at.ticket) == times.ticket;
-      if (whole) all.push_back({channel, times});
+      PhaseTimes times = read(log->times[launch][channel]);
+      if (times.ticket == 0) continue;
+      if (device_ != nullptr) add_further(times, read(log[1].times[launch][channel]));
+      all.push_back({channel, times});
     }
   }
   return all;

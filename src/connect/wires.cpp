@@ -1,6 +1,5 @@
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/connections.hpp>
-#include <ccl/detail/runtime/on_demand.hpp>
 
 #include <fmt/format.h>
 
@@ -18,15 +17,15 @@
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "connect/agreement.hpp"
+#include "connect/channel_uses.hpp"
 #include "connect/device_state.hpp"
+#include "connect/idle_pairs.hpp"
 #include "gpu/devices.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/plug_in/presence.hpp"
 #include "transport/wire_layout.hpp"
 
 namespace ccl::detail {
-
-struct Connections::ChannelUses : std::map<int, topo::EdgeUse> {};
 
 namespace {
 /// Line of NCCL's log that names a channel and what carries it. Numbers in brackets are devices.
@@ -284,77 +283,10 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from,
   return made;
 }
 
-Result<void> Connections::can_open(int sender, int receiver) const {
-  const CommState& state = *Access::state(comm_);
-  if (auto can = transport_table_.can_connect(state.identity.peers()[sender],
-                                              state.identity.peers()[receiver]);
-      !can) {
-    Error error = std::move(can).error();
-    error.peer = sender == comm_.rank() ? receiver : sender;
-    if (error.transport.empty()) error.transport = transport_table_.name;
-    return fail(std::move(error));
-  }
-  const EdgeTransport by = edge_transport(sender, receiver);
-  if (by.line_bytes >= needs_.line_bytes) return {};
-  return short_lines(sender, receiver, by.transport, by.line_bytes);
-}
-
-Result<void> Connections::connect_on_demand(const Result<void>& so_far) {
-  const int me = comm_.rank();
-  int wires = 0;
-  const auto look = [&](int sender, int receiver) -> Result<void> {
-    CCL_CHECK(can_open(sender, receiver));
-    const bool network = edge_transport(sender, receiver).medium == Medium::network;
-    tables_.proxied = tables_.proxied || network;
-    wires += int(receiver == me || network);
-    ++missing_;
-    return {};
-  };
-  const auto look_at_all = [&]() -> Result<void> {
-    CCL_CHECK(so_far);
-    for (int p = 0; p < comm_.ranks(); ++p) {
-      if (p == me) continue;
-      CCL_CHECK(look(p, me));
-      CCL_CHECK(look(me, p));
-    }
-    return {};
-  };
-  CCL_CHECK(agree_on_result(*this, look_at_all()));
-  charge(slot_memory(plan_, wires));
-  reserved_ = true;
-  return {};
-}
-
-bool Connections::has_wire(int sender, int receiver) const {
-  const int me = comm_.rank();
-  if (sender == receiver) return true;
-  return rows_.at(sender == me, 0, sender == me ? receiver : sender).slots != nullptr;
-}
-
 EdgeTransport Connections::edge_transport(int sender, int receiver) const {
   const CommState& state = *Access::state(comm_);
   return transport_table_.edge_transport(state.identity.peers()[sender],
                                          state.identity.peers()[receiver]);
-}
-
-std::unique_ptr<OnDemandConnect> Connections::open(const std::vector<int>& from,
-                                                   const std::vector<int>& to) {
-  if (missing_ == 0) return nullptr;
-  const int me = comm_.rank();
-  std::vector<std::pair<int, int>> edges;
-  for (const int p : to) {
-    if (!has_wire(me, p)) edges.emplace_back(me, p);
-  }
-  for (const int p : from) {
-    if (!has_wire(p, me)) edges.emplace_back(p, me);
-  }
-  if (edges.empty()) return nullptr;
-  return std::make_unique<OnDemandConnect>(*this, edges);
-}
-
-Result<std::unique_ptr<AnyEnd>> Connections::set_up(TransportContext& context, int sender,
-                                                    int receiver) {
-  return transport_table_.setup(context, edge_of(sender, receiver, all_channels()));
 }
 
 Result<void> Connections::connect_end(AnyEnd& end, int sender, int receiver,
@@ -394,7 +326,12 @@ void Connections::own(Connection connection, int sender, int receiver,
                   channel_line(comm_, channel, sender, receiver, connection.transport));
     }
   }
-  owners_.push_back(std::move(connection));
+  count(connection, sender == me, 1);
+  if (idle_) {
+    idle_->keep(peer, sender == me, std::move(connection));
+  } else {
+    owners_.push_back(std::move(connection));
+  }
 }
 
 }  // namespace ccl::detail

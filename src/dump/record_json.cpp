@@ -59,6 +59,13 @@ Json phases_json(const LanePhases& of) {
           {"ended_ns", of.ended_ns}};
 }
 
+Json transfer_json(const Transfer& of) {
+  return {{"sends", of.sends},     {"peer", of.peer},           {"composition", of.composition},
+          {"channel", of.channel}, {"stream", of.stream},       {"step", of.step},
+          {"bytes", of.bytes},     {"posted_ns", of.posted_ns}, {"begin_ns", of.begin_ns},
+          {"end_ns", of.end_ns},   {"network", of.network}};
+}
+
 /// Reads the members of an object. Keeps the first thing that is wrong.
 class Reader {
  public:
@@ -66,23 +73,27 @@ class Reader {
 
   template <class T>
   void take(const Json& from, const char* key, T& into) {
-    const auto found = from.is_object() ? from.find(key) : from.end();
-    if (found == from.end() || !reads(*found, into)) {
-      if (wrong_.empty()) wrong_ = fmt::format("\"{}\" is missing or of the wrong kind", key);
-    }
+    const Json* const found = member(from, key);
+    if (found == nullptr || !reads(*found, into)) miss(key);
   }
   /// Reads an array of objects by `read`.
   template <class T, class Read>
   void take_all(const Json& from, const char* key, std::vector<T>& into, Read read) {
-    const auto found = from.is_object() ? from.find(key) : from.end();
-    if (found == from.end() || !found->is_array() || found->size() > max_items) {
-      if (wrong_.empty()) wrong_ = fmt::format("\"{}\" is missing or of the wrong kind", key);
-      return;
-    }
+    const Json* const found = member(from, key);
+    if (found == nullptr || !found->is_array() || found->size() > max_items) return miss(key);
     for (const Json& one : *found) read(*this, one, into.emplace_back());
   }
 
  private:
+  /// Returns the member of an object, or null if there is none.
+  static const Json* member(const Json& from, const char* key) {
+    if (!from.is_object()) return nullptr;
+    const auto found = from.find(key);
+    return found == from.end() ? nullptr : &*found;
+  }
+  void miss(const char* key) {
+    if (wrong_.empty()) wrong_ = fmt::format("\"{}\" is missing or of the wrong kind", key);
+  }
   template <std::integral T>
   static bool reads(const Json& from, T& into) {
     if constexpr (std::same_as<T, bool>) {
@@ -163,6 +174,20 @@ void read_phases(Reader& reader, const Json& from, LanePhases& of) {
   reader.take(from, "ended_ns", of.ended_ns);
 }
 
+void read_transfer(Reader& reader, const Json& from, Transfer& of) {
+  reader.take(from, "sends", of.sends);
+  reader.take(from, "peer", of.peer);
+  reader.take(from, "composition", of.composition);
+  reader.take(from, "channel", of.channel);
+  reader.take(from, "stream", of.stream);
+  reader.take(from, "step", of.step);
+  reader.take(from, "bytes", of.bytes);
+  reader.take(from, "posted_ns", of.posted_ns);
+  reader.take(from, "begin_ns", of.begin_ns);
+  reader.take(from, "end_ns", of.end_ns);
+  reader.take(from, "network", of.network);
+}
+
 FlightRecord read(const Json& from, std::string& wrong) {
   Reader reader{wrong};
   FlightRecord record;
@@ -194,15 +219,19 @@ FlightRecord read(const Json& from, std::string& wrong) {
   reader.take(from, "elsewhere_pid", status.elsewhere.peer_pid);
   reader.take_all(from, "operations", status.operations, read_operation);
   reader.take_all(from, "steps", status.steps, read_steps);
-  // Files of version 0.1.0 have no phases.
+  // Files of version 0.1.0 have neither.
   if (from.is_object() && from.contains("phases")) {
     reader.take_all(from, "phases", record.phases, read_phases);
+  }
+  if (from.is_object() && from.contains("transfers")) {
+    reader.take_all(from, "transfers", record.transfers, read_transfer);
   }
   if (!wrong.empty()) return record;
   const auto is_rank = [&](int rank) { return rank >= -1 && rank < record.ranks; };
   bool valid = record.ranks > 0 && record.ranks <= max_ranks && status.rank >= 0 &&
                is_rank(status.rank) && is_rank(status.waits.peer);
   for (const WireSteps& of : status.steps) valid = valid && is_rank(of.peer);
+  for (const Transfer& of : record.transfers) valid = valid && is_rank(of.peer);
   if (!valid) wrong = fmt::format("it names ranks that are none of {}", record.ranks);
   return record;
 }
@@ -236,6 +265,8 @@ nlohmann::ordered_json detail::record_json(const FlightRecord& record) {
   for (const WireSteps& of : status.steps) steps.push_back(steps_json(of));
   Json& phases = out["phases"] = Json::array();
   for (const LanePhases& of : record.phases) phases.push_back(phases_json(of));
+  Json& transfers = out["transfers"] = Json::array();
+  for (const Transfer& of : record.transfers) transfers.push_back(transfer_json(of));
   return out;
 }
 

@@ -75,8 +75,8 @@ void use_multicast_driver(const MulticastDriver& driver) {
   stand_in = &other;
 }
 
-Result<std::unique_ptr<MulticastBlock>> MulticastBlock::begin(std::shared_ptr<Gpu> gpu) {
-  CCL_TRY(const MulticastDriver* const driver, multicast_driver());
+Result<void> MulticastBlock::check(const std::shared_ptr<Gpu>& gpu) {
+  CCL_CHECK(multicast_driver());
   CUdevice device = 0;
   int supported = 0;
   CCL_CHECK(cuda_check(gpu->driver().device_get(&device, gpu->device()), "get the device"));
@@ -88,6 +88,12 @@ Result<std::unique_ptr<MulticastBlock>> MulticastBlock::begin(std::shared_ptr<Gp
                             "use TwoShot or Direct",
                             gpu->device()));
   }
+  return {};
+}
+
+Result<std::unique_ptr<MulticastBlock>> MulticastBlock::begin(std::shared_ptr<Gpu> gpu) {
+  CCL_CHECK(check(gpu));
+  CCL_TRY(const MulticastDriver* const driver, multicast_driver());
   return std::unique_ptr<MulticastBlock>{new MulticastBlock{std::move(gpu), *driver}};
 }
 

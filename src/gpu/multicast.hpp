@@ -39,6 +39,8 @@ void use_multicast_driver(const MulticastDriver& driver);
 /// not added. When all have bound, `all()` reaches them.
 class MulticastBlock {
  public:
+  /// Fails where the setting or the GPU does not allow multicast.
+  static Result<void> check(const std::shared_ptr<Gpu>& gpu);
   /// Creates an object of `devices` GPUs, each with `bytes` bytes or some more.
   static Result<std::unique_ptr<MulticastBlock>> create(std::shared_ptr<Gpu> gpu, std::size_t bytes,
                                                         int devices);
@@ -70,7 +72,7 @@ class MulticastBlock {
   };
   MulticastBlock(std::shared_ptr<Gpu> gpu, const MulticastDriver& driver)
       : gpu_{std::move(gpu)}, driver_{driver} {}
-  /// Fails where the setting or the GPU does not allow multicast.
+  /// Fails as `check` does.
   static Result<std::unique_ptr<MulticastBlock>> begin(std::shared_ptr<Gpu> gpu);
   Result<void> allocate();
   Result<void> map(Mapped& memory, const char* what);

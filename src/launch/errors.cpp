@@ -16,15 +16,16 @@ std::string call_text(const Connections& connections) {
                      numbered ? call.number : call.call);
 }
 
-Error no_peer_view(const Connections& connections, int most) {
+Error no_peer_view(const Connections& connections) {
+  return Access::state(connections.comm())
+      ->annotate({Errc::not_supported,
+                  fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
+                              "use Doubling, Ring or Tree",
+                              connections.name())});
+}
+
+Error too_many_for_peer_view(const Connections& connections, int most) {
   const CommState& state = *Access::state(connections.comm());
-  if (!state.device.gpu) {
-    return state.annotate(
-        {Errc::not_supported,
-         fmt::format("{} addresses its peers' memory, which CPU ranks do not offer; "
-                     "use Doubling, Ring or Tree",
-                     connections.name())});
-  }
   return state.annotate(
       {Errc::not_supported,
        fmt::format(
@@ -50,6 +51,17 @@ Error no_device_code(const Connections& connections) {
                                      "program (the communicator is on CUDA device {}); include "
                                      "<ccl/ccl.cuh> where it is called, and compile that with nvcc",
                                      connections.name(), state.identity.config().device)});
+}
+
+Error no_switch_code(const Connections& connections) {
+  const CommState& state = *Access::state(connections.comm());
+  return state.annotate(
+      {Errc::no_device_code,
+       fmt::format(
+           "{} has no kernel with the instructions of NVLink multicast in this program (the "
+           "communicator is on CUDA device {}); include <ccl/nvls.cuh> where it is called, "
+           "and compile that with nvcc for sm_90 or later",
+           connections.name(), state.identity.config().device)});
 }
 
 Error not_on_device(const Connections& connections) {

@@ -37,7 +37,7 @@ Result<void> make_stages(HierarchicalParts& parts, const std::optional<Plan>& pl
     if (!of.by_rail) return {};
     return check_rails(comm, parts.name, of.by_rank);
   }));
-  CCL_TRY(parts.levels, levels_of(comm));
+  CCL_TRY(parts.levels, levels_of(comm, of.heads));
   const Levels& levels = *parts.levels;
   CCL_CHECK(step([&]() -> Result<void> {
     CCL_TRY(parts.first, of.inner(levels.inner, {}));
@@ -46,10 +46,13 @@ Result<void> make_stages(HierarchicalParts& parts, const std::optional<Plan>& pl
     return {};
   }));
   return step([&]() -> Result<void> {
-    if (!levels.outer) return {};
-    CCL_TRY(parts.outer, of.outer(*levels.outer, plan));
+    const auto& rail = of.heads ? levels.head_rail : levels.outer;
+    if (!rail && !of.heads) return {};
+    if (rail) {
+      CCL_TRY(parts.outer, of.outer(*rail, plan));
+    }
     if (of.last != nullptr && of.rails && comm.device() < 0 && levels.host_count() > 1 &&
-        levels.locals() > 1) {
+        levels.host_count() < comm.ranks()) {
       parts.between = std::make_shared<HostStream>();
     }
     if (!of.needs_scratch) return {};
@@ -76,14 +79,14 @@ class Steps {
     }
     // Whole lines of equal shares go from buffer to buffer. The rest, or a message too short for
     // equal shares, is filled up in scratch memory.
-    const Index each = count / locals();
+    const Index each = count / rails();
     const bool is_long = each * size >= 65536;
-    const Index straight = is_long ? each / 128 * 128 : each * locals() == count ? each : 0;
+    const Index straight = is_long ? each / 128 * 128 : each * rails() == count ? each : 0;
     CCL_CHECK(rail_reduce(send, recv, straight, by, stream));
-    if (straight * locals() == count) return {};
-    const Index most = scratch_bytes() / (locals() * size) * locals();
-    if (most == 0) return too_large(locals(), size);
-    for (Index at = straight * locals(); at < count; at += most) {
+    if (straight * rails() == count) return {};
+    const Index most = scratch_bytes() / (rails() * size) * rails();
+    if (most == 0) return too_large(rails(), size);
+    for (Index at = straight * rails(); at < count; at += most) {
       const Index n = std::min(most, count - at);
       CCL_CHECK(filled_reduce(send + at * size, recv + at * size, n, by, stream));
     }
@@ -217,6 +220,16 @@ class Steps {
   const Levels& levels() const { return *parts_->levels; }
   Index locals() const { return levels().locals(); }
   Index hosts() const { return levels().host_count(); }
+  /// Rails of an AllReduce, each with a share of the message.
+  Index rails() const {
+    return parts_->of.heads ? Index(levels().heads[std::size_t(levels().host)].size()) : locals();
+  }
+  /// Rail of this rank; -1: it is no head.
+  int rail() const { return parts_->of.heads ? levels().slice : levels().local; }
+  /// Place of this rank's share from its element `at` on. A rank without one stores nothing there.
+  char* own_share(char* recv, Index each, Index at, Index size) const {
+    return recv + (std::max(rail(), 0) * each + at) * size;
+  }
   Index scratch_bytes() const { return parts_->order.scratch_bytes(); }
   char* scratch() const { return parts_->order.scratch(); }
 
@@ -240,14 +253,14 @@ class Steps {
                              Stream stream) const {
     const bool on_device = comm().device() >= 0;
     const Index size = by.element_bytes;
-    const Index each = (count + locals() - 1) / locals(), bytes = count * size;
+    const Index each = (count + rails() - 1) / rails(), bytes = count * size;
     char* const whole = scratch();
     CCL_CHECK(copy_own(comm(), on_device, whole, send, bytes, stream));
-    CCL_CHECK(fill_up(comm(), on_device, whole, bytes, each * locals() * size, stream));
+    CCL_CHECK(fill_up(comm(), on_device, whole, bytes, each * rails() * size, stream));
     CCL_CHECK(rail_reduce(whole, whole, each, by, stream));
     return copy_own(comm(), on_device, recv, whole, bytes, stream);
   }
-  /// Reduces `each` elements for each rank of a host.
+  /// Reduces `each` elements for each rail of a host.
   Result<void> rail_reduce(const char* send, char* recv, Index each, const LevelReductions& by,
                            Stream stream) const {
     if (each == 0) return {};
@@ -315,17 +328,18 @@ class Steps {
   Result<void> rail_scatter(const char* send, char* recv, Index each, Index at, Index n,
                             const LevelReductions& by, Stream stream) const {
     const Index size = by.element_bytes;
-    char* const mine = recv + (levels().local * each + at) * size;
+    char* const mine = own_share(recv, each, at, size);
     return first(by, send + at * size, mine, {n, each, 0, false}, 0, stream);
   }
   Result<void> rail_cross(char* recv, Index each, Index at, Index n, const LevelReductions& by,
                           Stream stream) const {
-    char* const mine = recv + (levels().local * each + at) * by.element_bytes;
+    if (rail() < 0) return {};
+    char* const mine = own_share(recv, each, at, by.element_bytes);
     return second(by, mine, mine, {n, 0, 0, true}, 0, stream);
   }
   Result<void> rail_gather(char* recv, Index each, Index at, Index n, Index size,
                            Stream stream) const {
-    const char* const mine = recv + (levels().local * each + at) * size;
+    const char* const mine = own_share(recv, each, at, size);
     const AnyStage::Run run{mine, recv + at * size};
     return parts_->last->gather({&run, 1}, n * size, each * size, stream);
   }

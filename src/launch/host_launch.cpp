@@ -42,6 +42,14 @@ Result<void> run_on_host(QueuedCall&& call, const WirePaths& paths, int root, co
   return launch.finish();
 }
 
+Result<void> run_on_host(QueuedCall&& queued, void (*run)(const Connections&, const void* given),
+                         const void* given) {
+  CCL_TRY(Launch && launch, Launch::begin(std::move(queued)));
+  launch.help_proxy();
+  run(launch.connections(), given);
+  return launch.finish();
+}
+
 Result<Launch> begin_on_device(const std::shared_ptr<Connections>& connections,
                                const CallInfo& info, const PositionsOf& positions, int root,
                                Stream stream) {

@@ -23,6 +23,14 @@ bool launches_block() {
   const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   return blocking != nullptr && std::string_view{blocking} != "0";
 }
+
+/// Runs a call, then records the event that its configuration names: of every call of a program,
+/// whatever runs it.
+Result<void> run_call(Operations& by, const Call& call) {
+  CCL_CHECK(by.run(call));
+  if (call.options == nullptr || call.options->started == nullptr) return {};
+  return record(call.options->started, call.stream);
+}
 }  // namespace
 
 Group& Group::of_this_thread() {
@@ -96,7 +104,7 @@ Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
   if (depth_ == 0 && member->blocking) {
     member->wait_deferred();
     const OnDevice here{member->device};
-    return member->use([&call](Operations& all) { return all.run(call); });
+    return member->use([&call](Operations& all) { return run_call(all, call); });
   }
   if (depth_ == 0) {
     CCL_CHECK(member->ready());
@@ -117,7 +125,7 @@ void Group::add(std::shared_ptr<Member> member, const Call& call) {
     part.messages.push_back(call);
   } else {
     part.steps.push_back([&whose = *member, call] {
-      return whose.use([&](Operations& all) { return all.run(call); });
+      return whose.use([&](Operations& all) { return run_call(all, call); });
     });
   }
 }

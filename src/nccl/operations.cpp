@@ -19,7 +19,7 @@
 #include "nccl/abi/config.hpp"
 #include "nccl/contents.hpp"
 #include "nccl/device/devices.hpp"
-#include "nccl/fallback/rank.hpp"
+#include "nccl/fallback/reductions.hpp"
 #include "nccl/plug_in/tuner.hpp"
 #include "nccl/reduce.hpp"
 
@@ -91,15 +91,32 @@ class Made : public Operations {
 
   Result<void> run(const Call& call) override {
     const CallBounds within{bounds_of(call)};
-    CCL_CHECK(run_plain(call));
-    if (call.options == nullptr || call.options->started == nullptr) return {};
-    return record(call.options->started, call.stream);
+    switch (call.kind) {
+      case Kind::all_reduce:
+        return reduce<AllReduce>(call);
+      case Kind::reduce_scatter:
+        return reduce<ReduceScatter>(call);
+      case Kind::reduce:
+        return reduce<Reduce>(call);
+      case Kind::all_gather:
+        return move<AllGather>(call);
+      case Kind::broadcast:
+        return move<Broadcast>(call, call.root);
+      case Kind::all_to_all:
+        return call.send == call.recv ? all_to_all_in_place(call) : move<AllToAll>(call);
+      case Kind::gather:
+        return move<Gather>(call, call.root);
+      case Kind::scatter:
+        return move<Scatter>(call, call.root);
+      case Kind::send:
+      case Kind::recv:
+        break;
+    }
+    return exchange({&call, 1});
   }
 
   bool has_code(const Call& call) const override {
-    const bool reduces = call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter ||
-                         call.kind == Kind::reduce;
-    if (!reduces) return true;
+    if (!call.reduces()) return true;
     return named(Reductions{}, call.op.name()) &&
            with_type(call.type, []<class T>(TypeTag<T>) { return listed<T>(Types{}); });
   }
@@ -179,31 +196,6 @@ class Made : public Operations {
   }
 
  private:
-  Result<void> run_plain(const Call& call) {
-    switch (call.kind) {
-      case Kind::all_reduce:
-        return reduce<AllReduce>(call);
-      case Kind::reduce_scatter:
-        return reduce<ReduceScatter>(call);
-      case Kind::reduce:
-        return reduce<Reduce>(call);
-      case Kind::all_gather:
-        return move<AllGather>(call);
-      case Kind::broadcast:
-        return move<Broadcast>(call, call.root);
-      case Kind::all_to_all:
-        return call.send == call.recv ? all_to_all_in_place(call) : move<AllToAll>(call);
-      case Kind::gather:
-        return move<Gather>(call, call.root);
-      case Kind::scatter:
-        return move<Scatter>(call, call.root);
-      case Kind::send:
-      case Kind::recv:
-        break;
-    }
-    return exchange({&call, 1});
-  }
-
   template <class Op>
   Result<double> predict(const Call& call, int times = 1) const {
     return Collective<Op>::predict(comm_, call.count * size_of(call.type) * times);
@@ -363,7 +355,7 @@ Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm)
     CCL_TRY(real, RealRank::create(comm, **library));
   }
   CCL_TRY(auto operations, tuned(std::move(made), comm));
-  return with_fallback(std::move(operations), std::move(real));
+  return with_fallback(std::move(operations), std::move(real), common.one_order);
 }
 
 }  // namespace ccl::detail::nccl

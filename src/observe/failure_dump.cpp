@@ -15,6 +15,7 @@
 #include "comm/observe/comm_events.hpp"
 #include "comm/observe/lane_phases.hpp"
 #include "comm/observe/ticker_list.hpp"
+#include "comm/observe/transfers.hpp"
 #include "comm/state.hpp"
 #include "dump/flight_dump.hpp"
 #include "net/engine.hpp"
@@ -81,6 +82,7 @@ FlightRecord flight_record(CommState& state) {
   if (auto well = state.status.result(); !well) record.failure = well.error().message();
   record.status = state.observers.status(Observers::all_operations);
   record.phases = lane_phases(state);
+  record.transfers = transfers(state);
   make_ascii(record.name);
   make_ascii(record.failure);
   make_ascii(record.status.host);
@@ -92,6 +94,7 @@ FlightRecord flight_record(CommState& state) {
     make_ascii(op.type);
     make_ascii(op.redop);
   }
+  for (Transfer& of : record.transfers) make_ascii(of.network);
   return record;
 }
 

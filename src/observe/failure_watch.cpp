@@ -58,7 +58,8 @@ bool has_failed(const CommState& state) {
     const auto of = Access::state(level);
     return !of->failure_watch.is_paused() && !of->status.ok();
   };
-  return parts && (failed(parts->inner) || (parts->outer && failed(*parts->outer)));
+  return parts && (failed(parts->inner) || (parts->outer && failed(*parts->outer)) ||
+                   (parts->head_rail && failed(*parts->head_rail)));
 }
 
 void send_failure(CommState& state) {
@@ -129,6 +130,7 @@ void FailureWatch::Pause::count(int by) noexcept {
   if (!levels_) return;
   Access::state(levels_->inner)->failure_watch.pauses_ += by;
   if (levels_->outer) Access::state(*levels_->outer)->failure_watch.pauses_ += by;
+  if (levels_->head_rail) Access::state(*levels_->head_rail)->failure_watch.pauses_ += by;
 }
 
 }  // namespace ccl::detail

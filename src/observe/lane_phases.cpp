@@ -33,13 +33,6 @@ std::vector<KnownPhases> known_phases(CommState& state) {
   return all;
 }
 
-/// Nanoseconds by which the system clock is ahead of the steady clock of CPU lanes.
-long long cpu_clock_offset() {
-  using namespace std::chrono;
-  const auto system = system_clock::now().time_since_epoch();
-  return duration_cast<nanoseconds>(system).count() - static_cast<long long>(steady_ns());
-}
-
 LanePhases shifted(const KnownPhases& of, long long by) {
   const auto at = [by](Word ns) { return ns == 0 ? 0 : Word(static_cast<long long>(ns) + by); };
   const PhaseTimes& times = of.phases.times;
@@ -58,6 +51,12 @@ LanePhases shifted(const KnownPhases& of, long long by) {
 
 }  // namespace
 
+long long system_clock_offset() {
+  using namespace std::chrono;
+  const auto system = system_clock::now().time_since_epoch();
+  return duration_cast<nanoseconds>(system).count() - static_cast<long long>(steady_ns());
+}
+
 long long gpu_clock_offset(const std::vector<PhaseClock>& pairs) {
   long long most = std::numeric_limits<long long>::min();
   for (const PhaseClock& of : pairs) {
@@ -70,7 +69,7 @@ std::vector<LanePhases> lane_phases(CommState& state) {
   const std::vector<KnownPhases> known = known_phases(state);
   long long offset = 0;
   if (state.device.gpu == nullptr) {
-    offset = cpu_clock_offset();
+    offset = system_clock_offset();
   } else {
     std::vector<PhaseClock> pairs;
     for (const KnownPhases& of : known) pairs.push_back({of.op.queued_ns, of.phases.times.begun});

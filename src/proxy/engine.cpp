@@ -14,6 +14,7 @@
 #include "base/io/os_error.hpp"
 #include "base/numa.hpp"
 #include "base/thread.hpp"
+#include "proxy/transfer_log.hpp"
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -67,6 +68,10 @@ ProxyEngine::~ProxyEngine() {
   further_.clear();
   if (watch_ >= 0) ::close(watch_);
   if (doorbell_ >= 0) ::close(doorbell_);
+}
+
+void ProxyEngine::note_transfers(int size) {
+  if (size > 0) transfers_ = std::make_unique<TransferLog>(size);
 }
 
 void ProxyEngine::stop() {

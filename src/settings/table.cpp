@@ -36,6 +36,10 @@ constexpr std::array table{
     Setting{"COMM_ID", text, "", nccl,
             "host:port where rank 0 listens for the others while ranks find each other; "
             "[address]:port for IPv6"},
+    Setting{"CONNECTION_IDLE", seconds, "0", false,
+            "seconds without a message after which Pairwise on CPU ranks closes the connections "
+            "of a pair of ranks, which the next message opens again; the longest of any rank "
+            "counts, and 0 of one rank: never"},
     Setting{
         "CROSS_NIC", integer, "2", nccl,
         "0: rings leave a host by the NIC by which they enter it, and messages by the NIC of "
@@ -218,8 +222,8 @@ constexpr std::array table{
             "1: never relay between two GPUs through memory of a third one that has NVLink to both "
             "where they have none to each other"},
     Setting{"NVLS_ENABLE", flag, "0", false,
-            "1: NVLink SHARP multicast is allowed; not run on hardware, and no composition uses "
-            "it yet"},
+            "1: NVLink SHARP multicast is allowed, for `NvlsTransport` on GPUs; not run on "
+            "hardware"},
     Setting{"P2P_CHECK", flag, "1", false,
             "0: use GPU peer access without trying each path when a communicator is created"},
     Setting{"P2P_DISABLE", flag, "0", nccl, "1: never use direct GPU peer access"},
@@ -295,6 +299,10 @@ constexpr std::array table{
         "TRACE_PHASES", flag, "0", false,
         "1: CPU ranks note when the phases of calls over wires begin, for `ccl_report --trace`; "
         "kernels note them where a program composes `Traced`"},
+    Setting{"TRACE_TRANSFERS", integer, "0", false,
+            "steps over networks that each rank remembers, with their times, for `ccl_report "
+            "--trace`; 0: none",
+            0, 1 << 20},
     Setting{"TRANSPORT", text, "", false,
             "transports to choose from: a list of names, or ^ and a list to leave out"},
     Setting{"TUNER_PLUGIN", text, "", nccl,

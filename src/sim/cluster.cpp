@@ -12,12 +12,13 @@
 namespace ccl::sim {
 namespace {
 
-/// Copies the machine for every node and continues its ranks' numbers.
-std::vector<topo::Machine> side_by_side(const topo::Machine& one, int nodes) {
+/// Copies the machine for every node and continues its ranks' numbers. Names the domains.
+std::vector<topo::Machine> side_by_side(const topo::Machine& one, int nodes, int domain_nodes) {
   std::vector<topo::Machine> all(std::size_t(nodes), one);
   const int locals = int(one.ranks.size());
   for (int n = 0; n < nodes; ++n) {
     topo::Machine& machine = all[std::size_t(n)];
+    if (domain_nodes > 1) machine.fabric = std::uint64_t(1 + n / domain_nodes);
     const auto move_on = [&](std::vector<int>& ranks) {
       for (int& rank : ranks) rank += n * locals;
     };
@@ -75,6 +76,19 @@ std::vector<int> by_rank(const topo::Graph& machine) {
   return sorted;
 }
 
+/// True if all of these GPUs have the same attribute `fabric`.
+bool in_one_fabric(const topo::Graph& machine, const std::vector<int>& gpus) {
+  const auto fabric_of = [&](int gpu) {
+    for (const auto& [key, value] : machine.nodes[std::size_t(gpu)].others) {
+      if (key == "fabric") return value;
+    }
+    return std::string{};
+  };
+  const std::string first = fabric_of(gpus[0]);
+  const auto same = [&](int gpu) { return fabric_of(gpu) == first; };
+  return !first.empty() && std::all_of(gpus.begin(), gpus.end(), same);
+}
+
 topo::Machine of_one_rank() {
   topo::Machine machine;
   machine.ranks = {0};
@@ -93,8 +107,39 @@ int Cluster::net(int device) const {
   return -1;
 }
 
+int Cluster::nvswitch(int local) const {
+  for (const int nvs : graph_.of(topo::NodeType::nvs)) {
+    if (paths_.wired(gpu(local), nvs).type == topo::PathType::nvl) return nvs;
+  }
+  return -1;
+}
+
+Result<void> Cluster::join_nodes(int domain_nodes) {
+  if (domain_nodes < 0 || domain_nodes > nodes_) {
+    return fail(Errc::invalid_argument,
+                fmt::format("no NVLink domain has {} nodes of {}; give 1 to {}, or {} for what the "
+                            "file says",
+                            domain_nodes, nodes_, nodes_, by_file));
+  }
+  const bool asked = domain_nodes != by_file;
+  if (!asked) domain_nodes = in_one_fabric(graph_, gpus_) ? nodes_ : 1;
+  if (domain_nodes == 1 || (rules_.p2p_disabled && !asked)) return {};
+  const auto refuse = [](const std::string& why) {
+    return fail(Errc::no_transport, fmt::format("NVLink joins no two such nodes ({}); ask for "
+                                                "domains of one node",
+                                                why));
+  };
+  if (rules_.p2p_disabled) return refuse("P2P is disabled");
+  for (int local = 0; local < locals(); ++local) {
+    if (nvswitch(local) >= 0) continue;
+    return refuse(graph_.label(gpu(local)) + " reaches no NVSwitch in this file");
+  }
+  domain_nodes_ = domain_nodes;
+  return {};
+}
+
 Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::PathRules& rules,
-                            const topo::NetRules& nets) {
+                            const topo::NetRules& nets, int domain_nodes) {
   Cluster made;
   made.graph_ = machine;
   made.rules_ = rules;
@@ -112,10 +157,11 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
   }
   made.gpus_ = gpus;
   made.paths_ = topo::compute_paths(made.graph_, rules);
+  CCL_CHECK(made.join_nodes(domain_nodes));
   const auto search = [&](bool between) {
     return machine_of(made.graph_, made.paths_, rules, nets, made.locals(), between, made.on_cpus_);
   };
-  if (nodes > 1 && topo::local_net(made.graph_, made.paths_, gpus[0], 0) < 0) {
+  if (made.networked() && topo::local_net(made.graph_, made.paths_, gpus[0], 0) < 0) {
     return fail(Errc::no_transport,
                 fmt::format("{} nodes cannot talk ({} reaches no NIC in this file); add a <net> to "
                             "it, or ask for one node",
@@ -124,12 +170,14 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
   Found inside = search(false);
   CCL_TRY(made.inside_, topo::Arrangement::of({std::move(inside.machine)}, made.locals()));
   made.plan_ = std::move(inside.plan);
-  CCL_TRY(made.across_, topo::Arrangement::of(side_by_side(of_one_rank(), nodes), nodes));
+  CCL_TRY(made.across_,
+          topo::Arrangement::of(side_by_side(of_one_rank(), nodes, made.domain_nodes_), nodes));
   if (nodes == 1) {
     made.whole_ = made.inside_;
   } else {
     Found each = search(true);
-    CCL_TRY(made.whole_, topo::Arrangement::of(side_by_side(each.machine, nodes), made.ranks()));
+    CCL_TRY(made.whole_, topo::Arrangement::of(
+                             side_by_side(each.machine, nodes, made.domain_nodes_), made.ranks()));
     made.plan_ = std::move(each.plan);
   }
   return made;

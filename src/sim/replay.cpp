@@ -7,36 +7,12 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "sim/actors.hpp"
 #include "sim/clock.hpp"
 #include "sim/routes.hpp"
 
 namespace ccl::detail {
 namespace {
-
-/// One direction of a connection of one channel: a `Wire` with times in place of counts.
-struct SimWire {
-  int sender = -1, receiver = -1;  // ranks; -1: not known yet
-  int route = 0;
-  int route_there = -1;  // from the receiver's NIC on; -1: both ends are on one node
-  bool direct = true;    // the sender's lanes store to the other end; else a proxy moves it
-  bool sender_waits = false, receiver_waits = false;
-  float hop_us = 0, credit_us = 0;
-  float cost = 1;                          // bytes of link time per byte of payload
-  unsigned sent = 0, come = 0, taken = 0;  // slices; `come`: those whose arrival is known
-  std::size_t slots = 0;                   // first index of its times
-  double payload = 0;                      // bytes of all rounds
-};
-
-/// One channel of one rank.
-struct SimRank {
-  const SimStep* steps = nullptr;  // of its trace
-  std::uint32_t step_count = 0, step = 0;
-  Index done_bytes = 0;  // of the step
-  int stage = 0, rank = 0, channel = 0;
-  std::size_t in = 0, out = 0;  // first index of its wires in the table
-  double free_us = 0;
-  double quarter_us = -1, last_quarter_us = -1;  // begin and end of the middle half of its steps
-};
 
 class Replay {
  public:
@@ -414,27 +390,6 @@ class Replay {
 Result<SimOutcome> replay(const sim::Cluster& cluster, const SimProgram& program,
                           const sim::Options& options) {
   return Replay{cluster, program, options}.run();
-}
-
-bool rings_repeat(const sim::Cluster& cluster, const SimTeams& teams, int period) {
-  const int nodes = cluster.nodes(), locals = cluster.locals();
-  if (teams.teams > 1 && teams.rank_stride == 1) return true;  // each node by itself
-  for (int way = 0; way < teams.arrangement->ring_count(); ++way) {
-    const std::vector<int>& order = teams.arrangement->ring(way);
-    const int count = int(order.size());
-    // [node % period][local]: how many nodes on, and to which local rank.
-    std::vector<std::pair<int, int>> next(std::size_t(period) * locals, {-1, -1});
-    for (int i = 0; i < count; ++i) {
-      const int here = order[std::size_t(i)] * teams.rank_stride;
-      const int there = order[std::size_t((i + 1) % count)] * teams.rank_stride;
-      const std::pair<int, int> step{(there / locals - here / locals + nodes) % nodes,
-                                     there % locals};
-      auto& known = next[std::size_t((here / locals % period) * locals + here % locals)];
-      if (known.first >= 0 && known != step) return false;
-      known = step;
-    }
-  }
-  return true;
 }
 
 }  // namespace ccl::detail

@@ -34,7 +34,7 @@ double bus_factor(std::string_view op, int ranks) {
 namespace detail {
 
 Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options,
-                           Index slot_bytes) {
+                           Index slot_bytes, int line_bytes) {
   const auto bad = [](std::string what) { return fail(Errc::invalid_argument, std::move(what)); };
   if (bytes < 4) {
     return bad(fmt::format("nothing to simulate ({} bytes); give at least 4, one float", bytes));
@@ -54,6 +54,13 @@ Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::
   if (options.net_us && !(*options.net_us >= 0)) {
     return bad(
         fmt::format("a step over the network cannot take {} us; give 0 or more", *options.net_us));
+  }
+  if (cluster.domain_nodes() > 1 && line_bytes > sim::domain_line_bytes) {
+    return fail(
+        Errc::not_supported,
+        fmt::format("it needs lines of {} bytes that land whole (between hosts of an NVLink "
+                    "domain {} do); take Simple or LL",
+                    line_bytes, sim::domain_line_bytes));
   }
   if (!options.plan) return {};
   Plan plan = *options.plan;
@@ -93,6 +100,7 @@ Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& pro
   report.bytes = bytes;
   report.ranks = cluster.ranks();
   report.nodes = cluster.nodes();
+  report.domain_nodes = cluster.domain_nodes();
   report.us = outcome.us;
   report.bus_gbs = double(bytes) * bus_factor(op, report.ranks) / (outcome.us * 1e3);
   report.sent_bytes = outcome.payload;
@@ -180,9 +188,10 @@ sim::Report joined(sim::Report first, const sim::Report& then) {
 namespace sim {
 
 std::string Report::text() const {
-  std::string text =
-      fmt::format("{} of {} on {} ranks ({} node{}): {:.1f} us, bus bandwidth {:.2f} GB/s\n", name,
-                  size_text(double(bytes)), ranks, nodes, nodes == 1 ? "" : "s", us, bus_gbs);
+  std::string text = fmt::format(
+      "{} of {} on {} ranks ({} node{}{}): {:.1f} us, bus bandwidth {:.2f} GB/s\n", name,
+      size_text(double(bytes)), ranks, nodes, nodes == 1 ? "" : "s",
+      domain_nodes > 1 ? fmt::format(", NVLink domains of {}", domain_nodes) : "", us, bus_gbs);
   for (std::size_t p = 0, next = 0; p < plans.size(); p = next) {
     while (next < plans.size() && plans[next] == plans[p]) ++next;
     const Plan& plan = plans[p];
@@ -214,6 +223,7 @@ std::string Report::json() const {
                              {"bytes", bytes},
                              {"ranks", ranks},
                              {"nodes", nodes},
+                             {"domain_nodes", domain_nodes},
                              {"us", us},
                              {"bus_gbs", bus_gbs},
                              {"sent_bytes", sent_bytes},

@@ -32,6 +32,12 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel, topo::EdgeUse
                             "look at `ccl_topo paths`",
                             from, to, graph.label(a), graph.label(b)));
   }
+  if (cluster_.joined(node_of(from), node_of(to))) {
+    way.path = Path::nvlink;
+    take(paths.wired(a, cluster_.nvswitch(local_of(from))), node_of(from), way.links);
+    take(paths.wired(cluster_.nvswitch(local_of(to)), b), node_of(to), way.links_there);
+    return way;
+  }
   way.path = cluster_.on_cpus() ? Path::net : Path::gpu_net;
   way.direct = false;
   const int out = nic({use, from, to, channel, true}), in = nic({use, to, from, channel, false});

@@ -12,9 +12,10 @@ namespace ccl::detail {
 struct SimRoute {
   Path path = Path::nvlink;
   bool direct = true;
-  double more_us = 0;              // added latency of the NICs
-  std::vector<int> links;          // of the cluster, node after node
-  std::vector<int> links_there{};  // of the receiver's node, if it is another one
+  double more_us = 0;      // added latency of the NICs
+  std::vector<int> links;  // of the cluster, node after node
+  // Of the receiver's node, if it is another one: from its NIC or its NVSwitch on.
+  std::vector<int> links_there{};
 };
 
 /// The links of a cluster between any two of its ranks. The cluster must outlive it.

@@ -20,9 +20,6 @@ struct GpuPiece {
   std::shared_ptr<void> owner;
 };
 
-/// Unit of exports by drivers: at least a host page.
-constexpr std::size_t dma_buf_grain = 64 << 10;
-
 /// Calls of the machine beside those of a network. Tests replace them, having neither GPU nor
 /// module.
 struct GpuCalls {

@@ -338,7 +338,7 @@ pid_t start_run(const Job& job, Fault kind, long at, Report& shared) {
     const bool root = job.in_background && (shared.rank[0].code != 0 || shared.rank[1].code != 0);
     shared.allowed = {shared.before.files + (root ? 4u : 0u),
                       shared.before.threads + (root ? 1u : 0u)};
-    (void)wait_until([&] { return Holdings::of_this_process().within(shared.allowed); }, 10);
+    (void)wait_until([&] { return Holdings::of_this_process().within(shared.allowed); }, 30);
     shared.after = Holdings::of_this_process();
     shared.ended = true;
     return 0;

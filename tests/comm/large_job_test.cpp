@@ -128,7 +128,7 @@ std::string run_job(Board& board, int roots) {
       return wait_until([&] { return board.ended.load(); }, limit_s) ? 0 : 1;
     }));
   }
-  if (!wait_until([&] { return board.has_ids == roots; }, 10)) return "an id is missing";
+  if (!wait_until([&] { return board.has_ids == roots; }, 60)) return "an id is missing";
   const std::span<const UniqueId> ids{board.ids.data(), std::size_t(roots)};
   const auto began = Clock::now();
   const auto reached = [&](Step step) {

@@ -5,13 +5,16 @@
 #include <ccl/proto/simple.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
+#include "support/on_ranks.hpp"
 #include "support/processes.hpp"
 
 using namespace ccl;
@@ -144,6 +147,30 @@ TEST_CASE("of four ranks one skips a collective: all errors name it, the operati
   }
 }
 
+TEST_CASE("a rank that is late for the creation of a collective is not waited for any longer") {
+  // Two jobs at once. Among 4 ranks each asks all others whether they are stopped, among 20 some.
+  Config config;
+  config.timeout_s = config.init_timeout_s = 1;
+  std::vector<Communicator> comms;
+  for (const int ranks_of_job : {4, 20}) {
+    auto job = Communicator::create_all(ranks_of_job, config);
+    REQUIRE(job);
+    comms.insert(comms.end(), job->begin(), job->end());
+  }
+  const auto results = on_ranks(comms, [](const Communicator& comm) -> Result<void> {
+    if (comm.rank() == comm.ranks() - 1) std::this_thread::sleep_for(std::chrono::seconds{2});
+    CCL_TRY(const auto sums, Sums::create(comm));
+    float x = 1;
+    return sums(&x, &x, 1);
+  });
+  for (std::size_t i = 0; i < comms.size(); ++i) {
+    REQUIRE(!results[i]);
+    INFO(results[i].error().message());
+    CHECK(results[i].error().code == Errc::timed_out);
+    CHECK(results[i].error().peer == comms[i].ranks() - 1);
+  }
+}
+
 TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it has not called") {
   // with checks the other ranks wait before their lanes do
   const bool checks = GENERATE(false, true);
@@ -157,6 +184,8 @@ TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it
         config.timeout_s = wait_limit_s;
         config.check = checks;
         if (checks) config.init_timeout_s = 1;
+        ++board->ready;  // a process can be late to start, on a busy machine
+        wait_until([&] { return board->ready == ranks; }, 30);
         CCL_TRY(auto comm, Communicator::create(board->id, r, ranks, config));
         CCL_TRY(auto sums, Sums::create(comm));
         std::vector<double> x(100, 1.0), y(100);

@@ -201,37 +201,55 @@ TEST_CASE("a child that was forked in the midst of another thread's line can log
 
 namespace {
 
+// End of a connection between a process that logs and one that reads its log.
+struct Talk {
+  int fd;
+  bool say() const { return ::send(fd, "!", 1, MSG_NOSIGNAL) == 1; }
+  bool next_byte() const {
+    char said = 0;
+    return ::read(fd, &said, 1) == 1;
+  }
+};
+
 // Runs `body` in a process whose stderr is a pipe; returns its exit status. `read` gets the pipe.
+// Both get an end of a connection to the other.
 template <class Body, class Read>
 int with_stderr_in_a_pipe(Body body, Read read) {
-  int ends[2];
+  int ends[2], talk[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return 98;
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, talk) != 0) return 97;
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(20);
     ::dup2(ends[1], 2);
     ::close(ends[0]);
     ::close(ends[1]);
+    ::close(talk[0]);
     ::setenv("CCL_DEBUG", "INFO", 1);
     ::setenv("CCL_DEBUG_SUBSYS", "ALL", 1);
     ::setenv("CCL_DEBUG_FILE", "stderr", 1);
     log_reload();
-    body();
+    body(Talk{talk[1]});
     std::exit(0);
   }
   ::close(ends[1]);
-  read(ends[0]);
+  ::close(talk[1]);
+  read(ends[0], Talk{talk[0]});
   ::close(ends[0]);
+  ::close(talk[0]);
   int status = -1;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 99;
 }
-std::vector<std::string> read_lines(int fd) {
+// Returns the lines until the end of the pipe. `on_line` gets each, and how many came before.
+template <class OnLine>
+std::vector<std::string> read_lines(int fd, OnLine on_line) {
   std::vector<std::string> lines(1);
   char bytes[4096];
   for (ssize_t n = 0; (n = ::read(fd, bytes, sizeof bytes)) > 0;) {
     for (ssize_t i = 0; i < n; ++i) {
       if (bytes[i] == '\n') {
+        on_line(lines.back(), lines.size() - 1);
         lines.emplace_back();
       } else {
         lines.back() += bytes[i];
@@ -246,15 +264,19 @@ std::vector<std::string> read_lines(int fd) {
 
 TEST_CASE("a slow reader of the log loses nothing, in order") {
   std::vector<std::string> lines;
-  const int code = with_stderr_in_a_pipe(
-      [] {
-        for (int i = 0; i < 500; ++i) log_info(LogPart::net, "{} {}", std::string(1000, 'x'), i);
-      },
-      [&](int fd) {
-        ::usleep(300'000);  // longer than 500 lines take; they are more than a pipe holds
-        lines = read_lines(fd);
-      });
-  CHECK(code == 0);
+  // At its end the process waits 1 s for its reader, which a busy machine can keep from reading.
+  for (int attempt = 0; attempt < 5 && lines.size() != 500; ++attempt) {
+    const int code = with_stderr_in_a_pipe(
+        [](Talk talk) {
+          for (int i = 0; i < 500; ++i) log_info(LogPart::net, "{} {}", std::string(1000, 'x'), i);
+          if (!talk.say()) std::_Exit(3);
+        },
+        [&](int fd, Talk talk) {
+          CHECK(talk.next_byte());  // all lines are logged, and they are more than a pipe holds
+          lines = read_lines(fd, [](const std::string&, size_t) {});
+        });
+    CHECK(code == 0);
+  }
   REQUIRE(lines.size() == 500);
   for (size_t i = 0; i < lines.size(); ++i) {
     CHECK(lines[i].substr(lines[i].rfind(' ')) == " " + std::to_string(i));
@@ -262,23 +284,23 @@ TEST_CASE("a slow reader of the log loses nothing, in order") {
 }
 
 TEST_CASE("a log that nobody reads stops no thread, and the lost lines are counted") {
-  int done[2];
-  REQUIRE(::pipe2(done, O_CLOEXEC) == 0);
   std::vector<std::string> lines;
   const int code = with_stderr_in_a_pipe(
-      [&] {
+      [&](Talk talk) {
         for (int i = 0; i < 3000; ++i) log_info(LogPart::net, "{} {}", std::string(1000, 'x'), i);
-        if (::write(done[1], "!", 1) != 1) std::_Exit(3);
-        ::usleep(500'000);  // the reader begins
+        if (!talk.say()) std::_Exit(3);
+        if (!talk.next_byte()) std::_Exit(4);
         log_info(LogPart::net, "last 3000");
+        if (!talk.next_byte()) std::_Exit(5);  // the last line is read
       },
-      [&](int fd) {
-        ::close(done[1]);
-        char all_logged = 0;  // without a reader
-        CHECK(::read(done[0], &all_logged, 1) == 1);
-        lines = read_lines(fd);
+      [&](int fd, Talk talk) {
+        CHECK(talk.next_byte());  // all are logged, without a reader
+        lines = read_lines(fd, [&](const std::string& line, size_t before) {
+          // Of the 1 MiB of lines that wait, half have left, so that lost ones are reported.
+          if (before == 700) CHECK(talk.say());
+          if (line.ends_with(" 3000")) CHECK(talk.say());
+        });
       });
-  ::close(done[0]);
   CHECK(code == 0);
   REQUIRE(lines.size() > 2);
   CHECK(lines.back().ends_with(" 3000"));
@@ -300,11 +322,9 @@ TEST_CASE("a log that nobody reads stops no thread, and the lost lines are count
 }
 
 TEST_CASE("a log file that cannot be opened stops no thread, although nobody reads stderr") {
-  int done[2];
-  REQUIRE(::pipe2(done, O_CLOEXEC) == 0);
   std::vector<std::string> lines;
   const int code = with_stderr_in_a_pipe(
-      [&] {
+      [&](Talk talk) {
         const int flags = ::fcntl(2, F_GETFL);
         ::fcntl(2, F_SETFL, flags | O_NONBLOCK);
         while (::write(2, "full\n", 5) == 5) {
@@ -313,16 +333,15 @@ TEST_CASE("a log file that cannot be opened stops no thread, although nobody rea
         ::setenv("CCL_DEBUG_FILE", "/nowhere/ccl.log", 1);
         log_reload();
         log_warn(LogPart::init, "goes on");
-        if (::write(done[1], "!", 1) != 1) std::_Exit(3);
+        if (!talk.say()) std::_Exit(3);
+        if (!talk.next_byte()) std::_Exit(4);  // the last line is read
       },
-      [&](int fd) {
-        ::close(done[1]);
-        char went_on = 0;  // without a reader; nothing if the process was ended for waiting
-        (void)!::read(done[0], &went_on, 1);
-        CHECK(went_on == '!');
-        lines = read_lines(fd);
+      [&](int fd, Talk talk) {
+        CHECK(talk.next_byte());  // it went on without a reader; false if it was ended for waiting
+        lines = read_lines(fd, [&](const std::string& line, size_t) {
+          if (line.ends_with("goes on")) CHECK(talk.say());
+        });
       });
-  ::close(done[0]);
   CHECK(code == 0);
   REQUIRE(lines.size() > 2);
   CHECK(lines[lines.size() - 2] == "cannot write the log to /nowhere/ccl.log; it goes to stderr");

@@ -2,14 +2,6 @@
 // that is left gets an error that names a lost rank, and nothing is left behind.
 //
 //   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=200 ccl.test.comm.lost_process
-#include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/tree.hpp>
-#include <ccl/collective.hpp>
-#include <ccl/comm/unique_id.hpp>
-#include <ccl/proto/simple.hpp>
-#include <ccl/transport/shm.hpp>
-#include <ccl/transport/socket.hpp>
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,163 +18,22 @@
 #include <vector>
 
 #include "support/catch.hpp"
-#include "support/environment.hpp"
 #include "support/held_port.hpp"
-#include "support/places.hpp"
+#include "support/lost_process.hpp"
 #include "support/processes.hpp"
 #include <sys/wait.h>
 
 using namespace ccl;
 using namespace ccl::test;
+using namespace ccl::test::lost;
 
 namespace {
-
-constexpr int ranks = 4;
-constexpr double limit_s = 4;  // of creation and of calls, without progress
-constexpr double hangs_after_s = 60;
-constexpr int max_rounds = 400;
-constexpr Index count = 2000;
 
 #if defined(CCL_TEST_LONG)
 constexpr int usual_steps = 1000;
 #else
 constexpr int usual_steps = 16;
 #endif
-
-/// A step of a job, and what happens there.
-struct Step {
-  bool tcp = false;
-  int ranks_each = 1;  // of a process: its threads
-  int victim = 0;      // process
-  int signal = SIGKILL;
-  long place = 0;  // at which the victim is hit: its allocations and system calls so far
-  int round = 0;   // if no place: the round of calls, and the microseconds in it
-  int delay_us = 0;
-
-  int processes() const { return ranks / ranks_each; }
-  bool is_lost(int rank) const { return rank >= 0 && rank / ranks_each == victim; }
-  std::string text() const {
-    const std::string where = place > 0 ? fmt::format("at place {}", place)
-                                        : fmt::format("{} us into round {}", delay_us, round);
-    return fmt::format("{}, {} processes of {}, process {} is {} {}", tcp ? "TCP" : "shm",
-                       processes(), ranks_each, victim, signal == SIGKILL ? "killed" : "stopped",
-                       where);
-  }
-};
-
-struct RankReport {
-  std::atomic<bool> created{false}, ended{false};
-  std::atomic<int> rounds{0};
-  double ended_at = 0;
-  int code = -1, peer = -1;  // 0: success
-  char text[600] = {};
-};
-struct ProcessReport {
-  Places places;
-  std::atomic<long> created_at{0};  // places
-  std::atomic<bool> ended{false};
-  Holdings before{}, allowed{}, after{};
-};
-struct Board {
-  std::atomic<double> hit_at{0};
-  RankReport rank[ranks];
-  ProcessReport process[ranks];
-  std::atomic<bool> judged{false};
-  double slowest_s = 0;
-  bool hit = false, during_creation = false;
-  char verdict[2600] = {};  // empty: as it must be
-};
-
-double now_s() {
-  return seconds(Clock::now().time_since_epoch());
-}
-
-// Of a process of a job.
-Board* board = nullptr;
-int signal_here = 0;
-
-void hit_this_process() {
-  board->hit_at = now_s();
-  ::kill(::getpid(), signal_here);
-}
-
-template <class Transport>
-Result<void> run_job(const Communicator& comm, int ranks_each, int rounds) {
-  using Sums = Collective<AllReduce, Tree, Simple, Transport>;
-  using Swaps = Collective<AllToAll, Pairwise, Simple, Transport>;
-  RankReport& report = board->rank[comm.rank()];
-  CCL_TRY(const auto sum, Sums::create(comm));
-  CCL_TRY(const auto swap, Swaps::create(comm));
-  ProcessReport& process = board->process[comm.rank() / ranks_each];
-  process.created_at = process.places.passed.load();
-  report.created = true;
-  std::vector<int> in(count), out(count);
-  for (; report.rounds < rounds; ++report.rounds) {
-    std::fill(in.begin(), in.end(), comm.rank() + report.rounds);
-    CCL_CHECK(sum(in.data(), out.data(), count));
-    for (const int x : out) {
-      if (x != 6 + ranks * report.rounds) return fail(Errc::internal, "wrong sum");
-    }
-    CCL_CHECK(swap(in.data(), out.data(), count / ranks));
-    for (Index i = 0; i < count; ++i) {
-      if (out[std::size_t(i)] != int(i / (count / ranks)) + report.rounds) {
-        return fail(Errc::internal, "wrong data");
-      }
-    }
-  }
-  return comm.finalize();
-}
-
-Result<void> run_rank(const Step& step, int port, int rank, int rounds) {
-  CCL_TRY(const auto id, unique_id_at(fmt::format("127.0.0.1:{}", port), "lost process"));
-  if (rank == 0) CCL_CHECK(start_root(id, 0));
-  Config config;
-  config.device = Config::cpu;
-  config.init_timeout_s = config.timeout_s = limit_s;
-  CCL_TRY(const auto comm, Communicator::create(id, rank, ranks, config));
-  return step.tcp ? run_job<SocketTransport>(comm, step.ranks_each, rounds)
-                  : run_job<ShmTransport>(comm, step.ranks_each, rounds);
-}
-
-void report_rank(const Step& step, int port, int rank, int rounds) {
-  RankReport& report = board->rank[rank];
-  const Result<void> done = run_rank(step, port, rank, rounds);
-  report.ended_at = now_s();
-  report.code = done ? 0 : int(done.error().code);
-  if (!done) {
-    report.peer = done.error().peer;
-    std::snprintf(report.text, sizeof report.text, "%s", done.error().message().c_str());
-  }
-  report.ended = true;
-}
-
-/// Body of a process: one thread for each of its ranks.
-int run_process(const Step& step, int port, int process, int rounds) {
-  const Environment quiet{"CCL_DEBUG", "NONE"};
-  ProcessReport& report = board->process[process];
-  report.before = Holdings::of_this_process();
-  signal_here = step.signal;
-  report.places.act = &hit_this_process;
-  report.places.acts_at = process == step.victim ? step.place : 0;
-  count_places(report.places);
-  {
-    const int first = process * step.ranks_each;
-    std::vector<std::thread> threads;
-    for (int r = first; r < first + step.ranks_each; ++r) {
-      threads.emplace_back([&, r] { report_rank(step, port, r, rounds); });
-    }
-    for (auto& thread : threads) thread.join();
-  }
-  // If a rank has not joined, its root waits a minute to send it the reason: a thread, a listener,
-  // the two descriptors of the network's thread, and one in reserve.
-  const bool root = process == 0 && board->rank[0].code != 0;
-  report.allowed = {report.before.files + (root ? 4u : 0u),
-                    report.before.threads + (root ? 1u : 0u)};
-  (void)wait_until([&] { return Holdings::of_this_process().within(report.allowed); }, 15);
-  report.after = Holdings::of_this_process();
-  report.ended = true;
-  return 0;
-}
 
 /// Returns what is wrong with one rank that was not hit, or an empty text.
 std::string wrong_end(const Step& step, int rank) {
@@ -358,13 +209,6 @@ Extent measure(const Step& step) {
     extent.end[p] = run.shared->process[p].places.passed;
   }
   return extent;
-}
-
-/// Segments of ccl's that have names; none should.
-std::vector<std::string> own_segments() {
-  auto names = list_dir("/dev/shm");
-  std::erase_if(names, [](const auto& name) { return name.find("ccl") == std::string::npos; });
-  return names;
 }
 
 /// Hits a process at random steps, which `choose` completes.

@@ -1,4 +1,4 @@
-// expect: ccl: this algorithm needs multicast memory, which no transport makes yet; use TwoShot or Direct
+// expect: ccl: this algorithm needs multicast memory, which this transport does not make; use NvlsTransport or DefaultTransport
 #include <ccl/algo/nvls.hpp>
 #include <ccl/ccl.hpp>
 

@@ -38,6 +38,7 @@ std::vector<std::string> seeds() {
   record.status.operations = {op, op};
   record.status.steps = {{0, 1, true, 4, 3, 0, true}};
   record.phases = {{3, 0, 1, 0, 10, 11, 20, 90, 95}};
+  record.transfers = {{true, 1, 0, 1, 0, 9, 4096, 10, 11, 20, "eth0"}};
   return {json_of(record), R"({"ccl": {"format": "ccl flight record 1"}})"};
 }
 

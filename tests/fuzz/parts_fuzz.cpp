@@ -1,6 +1,8 @@
 // Parts that ranks gather: descriptions, results, calls, GPUs and shares of machines, and offers.
+// Messages about idle connections, too.
 #include "comm/edges/edge_handshake.hpp"
 #include "comm/part_rules.hpp"
+#include "connect/idle_message.hpp"
 #include "fuzz/fuzz.hpp"
 #include "topo/search/place_ranks.hpp"
 
@@ -33,7 +35,7 @@ void read_shares(Source& source) {
 void prepare() {}
 void read(Input input) {
   Source source{input};
-  switch (source.take<std::uint8_t>() % 6) {
+  switch (source.take<std::uint8_t>() % 7) {
     case 0: {
       std::byte bytes[sizeof(PeerInfo)];
       const auto copy = source.take_bytes(sizeof bytes);
@@ -57,6 +59,12 @@ void read(Input input) {
     case 4:
       read_shares(source);
       break;
+    case 5: {
+      std::string why;
+      const auto message = read_idle_message(source.rest(), 2, 1, why);
+      demand(message.has_value() == why.empty(), "a reason for each refusal");
+      break;
+    }
     default: {
       Offer offer;
       if (read_offer(offer, source.rest()).empty()) {
@@ -67,7 +75,8 @@ void read(Input input) {
 }
 
 std::vector<std::string> seeds() {
-  const std::string info{'\0'}, result{'\1'}, call{'\2'}, report{'\3'}, shares{'\4'}, offer{'\5'};
+  const std::string info{'\0'}, result{'\1'}, call{'\2'}, report{'\3'}, shares{'\4'}, idle{'\5'},
+      offer{'\6'};
   PeerInfo peer;
   peer.rank = 2;
   const topo::Arrangement order = topo::Arrangement::in_order(ranks);
@@ -85,6 +94,7 @@ std::vector<std::string> seeds() {
           call + bytes_of(CallInfo{}),
           report + bytes_of(topo::GpuReport{}),
           shares + all,
+          idle + bytes_of(IdleMessage{IdleMessage::Kind::closed, 3, 1, IdleMessage::up, 0, 0}),
           offer + bytes_of(Offer{{}, "shm"})};
 }
 

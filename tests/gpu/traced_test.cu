@@ -64,12 +64,18 @@ double call_us(const Communicator& comm, Index n, cudaStream_t stream) {
   }
   return best;
 }
+template <class Algo, class Proto>
+void times_of(const Communicator& comm, Index n, cudaStream_t stream) {
+  const double plain = call_us<Algo, Proto>(comm, n, stream),
+               traced = call_us<Traced<Algo>, Proto>(comm, n, stream);
+  if (comm.rank() != 0) return;
+  std::printf("%ld bytes: %s/%s %.1f us, traced %.1f us\n", long(n) * 4, Algo::name, Proto::name,
+              plain, traced);
+}
 void times(const Communicator& comm, cudaStream_t stream) {
   for (const Index n : {Index{64}, Index{1} << 18, Index{1} << 24}) {
-    const double plain = call_us<Ring, LL128>(comm, n, stream),
-                 traced = call_us<Traced<Ring>, LL128>(comm, n, stream);
-    if (comm.rank() != 0) continue;
-    std::printf("%ld bytes: Ring/LL128 %.1f us, traced %.1f us\n", long(n) * 4, plain, traced);
+    times_of<Ring, LL128>(comm, n, stream);
+    times_of<OneShot, LL128>(comm, n, stream);
   }
 }
 
@@ -79,6 +85,9 @@ void suite(Communicator comm) {
   notes<Ring, Simple>(comm, stream);
   notes<Ring, LL128>(comm, stream);
   notes<Tree, LL>(comm, stream);
+  notes<OneShot, LL128>(comm, stream);
+  notes<TwoShot, LL128>(comm, stream);
+  notes<Direct, Simple>(comm, stream);
   if (std::getenv("TEST_TIMES") != nullptr) times(comm, stream);
   MUST_CUDA(cudaStreamDestroy(stream));
 }

@@ -131,8 +131,9 @@ UniqueId with_root(const UniqueId& id, const char* address) {
 Result<void> run_job(Board& board, const Attack& attack, int rank, int ranks) {
   UniqueId id = board.id;
   if (rank != 0 && attack.root_for_others != nullptr) id = with_root(id, attack.root_for_others);
-  const bool fails = !attack.codes.empty();
-  CCL_TRY(auto job, Job::create(id, rank, ranks, fails ? 5 : 60, fails ? 5 : 60));
+  // Where ranks wait in vain, they wait to the limit.
+  const double limit_s = attack.codes.empty() || attack.last_is_played ? 60 : 5;
+  CCL_TRY(auto job, Job::create(id, rank, ranks, limit_s, limit_s));
   board.rank[rank].created_at = now_s();
   if (rank < hosts) publish_ports(board.listening[rank]);
   ++board.created;

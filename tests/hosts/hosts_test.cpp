@@ -123,7 +123,6 @@ int run_rank(Board& board, int host, int rank) {
     return 1;
   };
   setenv("CCL_SOCKET_IFNAME", "eth0", 1);
-  if (host == hosts - 1) sleep_s(1.5);  // these are late
   if (rank == 0) {
     const auto id = create_unique_id();
     if (!id) return report(id.error().message());
@@ -131,7 +130,10 @@ int run_rank(Board& board, int host, int rank) {
     board.id_is_set = true;
   }
   if (!wait_until([&] { return board.id_is_set.load(); }, 20)) return report("no id");
-  auto job = Job::create(board.id, rank, ranks, 20, 20);
+  if (host == hosts - 1) {  // these are late, so that the ranks that wait for them are attacked
+    if (!wait_until([&] { return board.attacks >= 100; }, 30)) return report("too few strangers");
+  }
+  auto job = Job::create(board.id, rank, ranks, 60, 60);
   if (!job) return report(job.error().message());
   for (int step = 0; step < 20; ++step) {
     if (const auto done = job->step(); !done) return report(done.error().message());
@@ -161,7 +163,7 @@ int run_host(Board& board, int host) {
     rank_pids.push_back(
         start_process([&, i] { return run_rank(board, host, host * ranks_per_host + i); }));
   }
-  const bool ok = reap(rank_pids, 60);
+  const bool ok = reap(rank_pids, 120);
   board.calm = true;
   return reap({attacker}, 10) && ok ? 0 : 1;
 }
@@ -182,7 +184,7 @@ int run_world(Board& board) {
     }
   }
   board.go = true;
-  return reap(pids, 90) ? 0 : 1;
+  return reap(pids, 150) ? 0 : 1;
 }
 }  // namespace
 
@@ -202,7 +204,6 @@ TEST_CASE("ranks on three hosts find each other, some late, among strangers") {
     CHECK(board->hosts_seen[rank] == hosts);
   }
   CHECK(board->done == ranks);
-  CHECK(board->attacks >= 100);  // the late ranks leave time for many more
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
 }

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "support/device_programs.hpp"
 #include "support/played/calls.hpp"
 #include "support/played/capture.hpp"
+#include "support/played/program_kernel.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -31,14 +31,6 @@ constexpr int turns = 4'000;
 #else
 constexpr int turns = 40;
 #endif
-
-__global__ void run_program(const __grid_constant__ Team team, ProgramMemory* memory, Word seed,
-                            Word* wrong) {
-  const int block = int(blockIdx.x);
-  Program program{Lanes{}, team, block, int(gridDim.x), memory[block]};
-  const long found = program.play(seed);
-  if (found != 0) Lanes::Memory::fetch_add(wrong, Word(found));
-}
 
 /// Queues kernels and collectives of one rank, in the order that all ranks take.
 class Queue {
@@ -76,9 +68,9 @@ class Queue {
     }
     const int grid = 1 + next(blocks);
     ++launches_;
-    const auto e = detail::CudaExecutor::launch_kernel(run_program, {grid, lanes}, nullptr,
-                                                       rank_.stream, device_.team(), memory_.data(),
-                                                       Word(random_()), &wrong_);
+    const auto e = detail::CudaExecutor::launch_kernel(played::run_program<Program>, {grid, lanes},
+                                                       nullptr, rank_.stream, device_.team(),
+                                                       memory_.data(), Word(random_()), &wrong_);
     return e == cudaSuccess ? std::string{} : "a launch failed";
   }
   /// Captures some of them, and replays the graph a few times.

@@ -11,10 +11,10 @@
 
 #include "comm/state.hpp"
 #include "gpu/pinned.hpp"
-#include "support/device_programs.hpp"
 #include "support/environment.hpp"
 #include "support/played/calls.hpp"
 #include "support/played/capture.hpp"
+#include "support/played/program_kernel.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -24,14 +24,6 @@ namespace {
 constexpr int lanes = 64, blocks = 2, launches = 12, replays = 6;
 using Lanes = BlockLanes<lanes>;
 using Program = DeviceProgram<Lanes, max_unrolled_ranks, LL, NetworkTeam>;
-
-__global__ void run_program(const __grid_constant__ NetworkTeam team, ProgramMemory* memory,
-                            Word seed, Word* wrong) {
-  const int block = int(blockIdx.x);
-  Program program{Lanes{}, team, block, int(gridDim.x), memory[block]};
-  const long found = program.play(seed);
-  if (found != 0) Lanes::Memory::fetch_add(wrong, Word(found));
-}
 
 /// Random programs of a rank: eagerly, and two of them in a graph.
 std::string run_rank(const played::Rank& rank, int far) {
@@ -48,8 +40,9 @@ std::string run_rank(const played::Rank& rank, int far) {
   std::vector<ProgramMemory> shared(blocks);
   Word wrong = 0;
   const auto launch = [&](Word seed) {
-    return detail::CudaExecutor::launch_kernel(run_program, {blocks, lanes}, nullptr, rank.stream,
-                                               device->network_team(), shared.data(), seed, &wrong);
+    return detail::CudaExecutor::launch_kernel(played::run_program<Program>, {blocks, lanes},
+                                               nullptr, rank.stream, device->network_team(),
+                                               shared.data(), seed, &wrong);
   };
   for (Word n = 0; n < launches; ++n) {
     if (launch(n) != cudaSuccess) return "a launch failed";
@@ -108,8 +101,9 @@ std::string run_without_pages(const played::Rank& rank) {
   const int before = pages;
   if (!rank.comm.barrier()) return "no barrier";
   for (Word n = 0; n < launches; ++n) {
-    (void)detail::CudaExecutor::launch_kernel(run_program, {blocks, lanes}, nullptr, rank.stream,
-                                              device->network_team(), shared.data(), n, &wrong);
+    (void)detail::CudaExecutor::launch_kernel(played::run_program<Program>, {blocks, lanes},
+                                              nullptr, rank.stream, device->network_team(),
+                                              shared.data(), n, &wrong);
   }
   rank.synchronize();
   if (const auto closed = device->close(); !closed) return closed.error().message();

@@ -48,10 +48,10 @@ bool left_out_of_four_hosts(const room::Shape& shape) {
 /// Bytes of each NIC, as [host * nics + nic], that the simulator counts.
 template <class Op, class Algo>
 std::vector<room::Traffic> simulated(const room::Shape& shape, int count, Index bytes,
-                                     const Plan& plan, int distance) {
+                                     const Plan& plan, int distance, int domain_hosts = 1) {
   const auto nets = topo::configured_nets();
   if (!nets) FAIL(nets.error().what);
-  const auto cluster = sim::Cluster::of(graph_of_host(shape), count, {}, *nets);
+  const auto cluster = sim::Cluster::of(graph_of_host(shape), count, {}, *nets, domain_hosts);
   if (!cluster) FAIL(cluster.error().what);
   sim::Options options;
   options.plan = plan;
@@ -137,6 +137,69 @@ TEST_CASE("the simulator relays messages where hosts which are played do") {
     CHECK(counted[n].sent == moved[n].sent);
     CHECK(counted[n].received == moved[n].received);
   }
+}
+
+TEST_CASE("the simulator joins the hosts of NVLink domains as communicators do") {
+  constexpr int count = 4, gpus = 2;
+  const int domain_hosts = GENERATE(2, 4);
+  INFO("domains of " << domain_hosts << " hosts");
+  room::Shape shape = room::dgx();
+  shape.gpus = gpus;
+  std::vector<room::Shape> shapes(count, shape);
+  for (int h = 0; h < count; ++h) {
+    shapes[std::size_t(h)].fabric = fmt::format("1:{}", h / domain_hosts);
+  }
+  room::Room hosts{shapes, std::vector<int>(count, gpus)};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  const auto cluster = sim::Cluster::of(graph_of_host(shape), count, {}, {}, domain_hosts);
+  if (!cluster) FAIL(cluster.error().what);
+  const int all = int(ranks.size()), rings = ranks[0]->ring_count();
+  const topo::Arrangement& runs = detail::Access::state(*ranks[0])->identity.arrangement();
+  CHECK(runs.machine_count() == cluster->whole().machine_count());
+  REQUIRE(runs.ring_count() == cluster->whole().ring_count());
+  for (int c = 0; c < rings; ++c) CHECK(runs.ring(c) == cluster->whole().ring(c));
+  REQUIRE(runs.tree_count() == cluster->whole().tree_count());
+  for (int rank = 0; rank < all; ++rank) {
+    for (int c = 0; c < 2 * runs.tree_count(); ++c) {
+      const TreePosition ours = runs.tree(rank, -1, c), theirs = cluster->whole().tree(rank, -1, c);
+      CHECK(ours.up == theirs.up);
+      CHECK(std::equal(ours.down, ours.down + TreePosition::arity, theirs.down));
+    }
+  }
+  std::vector<Plan> plans(ranks.size());
+  played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
+    const auto made = Collective<AllReduce, Ring, Simple, Ways>::create(rank.comm);
+    if (made) plans[std::size_t(rank.rank)] = made->plan();
+    return made ? std::string{} : made.error().message();
+  });
+  const auto report = sim::simulate<AllReduce, Ring, Simple>(*cluster, 1 << 28);
+  if (!report) FAIL(report.error().what);
+  CHECK(report->plans[0].channels == plans[0].channels);
+  CHECK(report->plans[0].slot_bytes == plans[0].slot_bytes);
+  const auto compare = [&]<class Op, class Algo>(Op, Algo, Index bytes, const Plan& plan,
+                                                 auto calls, int distance = 1) {
+    const auto moved =
+        moved_by(hosts, fmt::format("{} by {}", Op::name, Algo::name).c_str(), calls);
+    const auto counted = simulated<Op, Algo>(shape, count, bytes, plan, distance, domain_hosts);
+    for (std::size_t n = 0; n < moved.size(); ++n) {
+      INFO(Op::name << ", " << Algo::name << ", host " << int(n) / shape.nics << ", NIC "
+                    << int(n) % shape.nics);
+      CHECK(counted[n].sent == moved[n].sent);
+      CHECK(counted[n].received == moved[n].received);
+    }
+  };
+  const Plan by_rings = small(rings), by_trees = small(2 * rings), by_pairs = small(2);
+  const Index block = rings * 1024, message = 2048;
+  compare(AllReduce{}, Ring{}, block * all * 4, by_rings,
+          [&] { played::all_reduces<Ring, Simple, Ways>(ranks, block * all, by_rings, 1); });
+  compare(AllReduce{}, Tree{}, block * 32, by_trees,
+          [&] { played::all_reduces<Tree, Simple, Ways>(ranks, block * 8, by_trees, 1); });
+  compare(AllToAll{}, Pairwise{}, message * all * 4, by_pairs,
+          [&] { played::all_to_alls<Pairwise, Simple, Ways>(ranks, message, by_pairs, 1); });
+  compare(
+      SendRecv{}, Pairwise{}, message * 4, by_pairs,
+      [&] { played::send_recvs<Pairwise, Simple, Ways>(ranks, message, by_pairs, 1, 3); }, 3);
 }
 
 TEST_CASE("rings have the channels that their NICs need over RDMA, as the simulator says") {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "support/device_programs.hpp"
+#include "support/played/program_kernel.hpp"
 #include "support/played/wide.hpp"
 
 using namespace ccl;
@@ -21,13 +21,6 @@ constexpr int launches = 30;
 using Lanes = BlockLanes<32>;
 using Program = DeviceProgram<Lanes, Team::max_ranks>;
 
-__global__ void run_program(const __grid_constant__ Team team, ProgramMemory* memory, Word seed,
-                            Word* wrong) {
-  Program program{Lanes{}, team, 0, 1, *memory};
-  const long found = program.play(seed);
-  if (found != 0) Lanes::Memory::fetch_add(wrong, Word(found));
-}
-
 std::string run_rank(const played::Rank& rank) {
   const auto memory = SharedMemory::allocate(rank.comm, Program::window_bytes(rank.ranks, 1));
   const auto window = Window::create(rank.comm, *memory);
@@ -37,8 +30,9 @@ std::string run_rank(const played::Rank& rank) {
   ProgramMemory shared;
   Word wrong = 0;
   for (Word n = 0; n < launches; ++n) {
-    const auto e = detail::CudaExecutor::launch_kernel(
-        run_program, {1, Lanes::width}, nullptr, rank.stream, device->team(), &shared, n, &wrong);
+    const auto e = detail::CudaExecutor::launch_kernel(played::run_program<Program>,
+                                                       {1, Lanes::width}, nullptr, rank.stream,
+                                                       device->team(), &shared, n, &wrong);
     if (e != cudaSuccess) return "a launch failed";
   }
   rank.synchronize();

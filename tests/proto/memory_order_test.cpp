@@ -7,7 +7,7 @@
 #include <ccl/proto/simple.hpp>
 
 #include "support/catch.hpp"
-#include "support/memory_model.hpp"
+#include "support/model_lanes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -22,14 +22,7 @@ struct Promises {
 };
 
 template <Promises P>
-struct ModelMemory {
-  static constexpr bool lines_land_whole = false;
-  static constexpr unsigned check_every = ~0u;  // waits have no limit
-  static MemoryModel& model() { return *MemoryModel::current(); }
-  static void pause() { model().pause(); }
-  static void await_previous() {}
-  static Word now_ns() { return 1; }
-
+struct ModelMemory : ModelData {
   static Word load_acquire(const Word* at) { return model().load(at, P.acquire); }
   static Word load_credit(const Word* at) { return model().load(at, P.credit_acquire); }
   static void store_release(Word* at, Word value) { model().store(at, value, P.release); }
@@ -47,32 +40,6 @@ struct ModelMemory {
       model().store(&at->word[w], value.word[w], false);
     }
   }
-  static Packet load_bulk(const Packet* at) {
-    return {model().load_data(&at->word[0], false), model().load_data(&at->word[1], false)};
-  }
-  static void store_bulk(Packet* at, Packet value) {
-    model().store_data(&at->word[0], value.word[0], false);
-    model().store_data(&at->word[1], value.word[1], false);
-  }
-};
-
-template <int Width, Promises P>
-class ModelLanes {
- public:
-  static constexpr int width = Width;
-  using Memory = ModelMemory<P>;
-  ModelLanes(MemoryModel::StartGate& gate, int rank) : gate_{&gate}, rank_{rank} {}
-  int rank() const { return rank_; }
-  void sync() const {
-    if (Width > 1) Memory::model().meet(*gate_, Width, true);
-  }
-  bool all(bool vote) const {
-    return Width == 1 ? vote : Memory::model().meet(*gate_, Width, vote) == 0;
-  }
-
- private:
-  MemoryModel::StartGate* gate_;
-  int rank_;
 };
 
 using Copy = detail::Reduction<Sum, Word>;
@@ -90,7 +57,7 @@ struct Line {
 /// on. Returns the number of executions. `early`: credit that the receiver has not given.
 template <class Proto, int Width, Promises P = Promises{}>
 long carry(int ranks, int steps, Word early = 0) {
-  using Group = ModelLanes<Width, P>;
+  using Group = ModelLanes<Width, ModelMemory<P>>;
   using Format = detail::WireFormat<Group, Proto, Copy, 8>;
   using Prims = detail::WirePrims<Group, Proto, Copy, 8, 1, 1>;
   const Index count = Format::slice_capacity(Line{}.wire(), 1) /

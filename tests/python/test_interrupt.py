@@ -22,11 +22,15 @@ class Interrupt(unittest.TestCase):
         self.assertEqual([code for code, _ in results], [0, 0, 0], results)
 
     def test_a_stream(self):
-        with tempfile.TemporaryDirectory() as folder:
-            launch.run("rank_interrupt.py", 4, "in_stream", environment={"GO": f"{folder}/go"})
+        self.with_go("in_stream")
 
     def test_a_handler_of_the_program(self):
-        launch.run("rank_interrupt.py", 4, "own_handler")
+        self.with_go("own_handler")
+
+    def with_go(self, case):
+        """Runs a case in which rank 0 lets others go on."""
+        with tempfile.TemporaryDirectory() as folder:
+            launch.run("rank_interrupt.py", 4, case, environment={"GO": f"{folder}/go"})
 
     def test_calls_of_the_gpu_library(self):
         """They run beside the main thread, which a signal reaches."""
@@ -39,7 +43,7 @@ class Interrupt(unittest.TestCase):
         begin = time.monotonic()
         with self.assertRaises(KeyboardInterrupt):
             blocking(lambda: ended.wait(60), ended.set)
-        self.assertLess(time.monotonic() - begin, 5)
+        self.assertLess(time.monotonic() - begin, 30)
         self.assertTrue(ended.is_set())
 
     def test_between_calls(self):

@@ -35,3 +35,8 @@ struct ChosenTransport {
 };
 
 }  // namespace ccl::test
+
+/// Algorithms over multicast memory take it between CPU ranks, whatever is chosen.
+template <>
+inline constexpr ccl::MulticastKind ccl::multicast_of<ccl::test::ChosenTransport> =
+    ccl::MulticastKind::switches;

@@ -41,6 +41,8 @@ struct ProgramStep {
 template <class Group, int MaxRanks = max_unrolled_ranks, class Wide = LL128, class TeamType = Team>
 class DeviceProgram {
  public:
+  using Lanes = Group;
+  using OwnTeam = TeamType;
   using Small = Tiles<Group, float, TileShape<2, 7>, LL, MaxRanks, TeamType>;
   using Large = Tiles<Group, int, TileShape<9, 8>, Wide, MaxRanks, TeamType>;
   static constexpr int max_calls = 6, max_words = ProgramMemory::words;

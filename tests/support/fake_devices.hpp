@@ -104,6 +104,12 @@ class FakeDevices {
   }
   /// Queue pairs, completion queues, regions and contexts that were not given back.
   int held() const { return held_; }
+  /// Bytes of the registration with this key; 0: there is none.
+  std::size_t registered_bytes(std::uint32_t key) {
+    const std::lock_guard lock{mutex};
+    const auto found = regions_.find(key);
+    return found == regions_.end() ? 0 : found->second->self.length;
+  }
   void take_down(int device) {
     const std::lock_guard lock{mutex};
     devices_[std::size_t(device)]->down = true;
@@ -294,7 +300,7 @@ class FakeDevices {
             the->faults.refuse_dma_buf_of < 0 || the->faults.refuse_dma_buf_of == device;
         if (meant) refused = the->faults.refuse_dma_buf;
       }
-      if (refused != 0 || fd < 0 || offset != 0) {
+      if (refused != 0 || fd < 0 || offset % 4096 != iova % 4096) {
         errno = refused != 0 ? refused : EBADF;
         return nullptr;
       }

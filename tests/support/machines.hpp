@@ -11,11 +11,19 @@
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "catch.hpp"
 
 namespace ccl::test {
+
+/// Machine that a text describes, or why it does not.
+inline Result<topo::LoadedGraph> load(std::string_view text) {
+  auto file = topo::parse_xml(text, "test.xml");
+  if (!file) return fail(file.error());
+  return topo::to_graph(*file);
+}
 
 /// Folder of topology files of real machines, or nothing, with the reason printed.
 inline const char* topology_folder() {

@@ -1,12 +1,15 @@
-// Library in place of the NCCL that CCL_NCCL_FALLBACK names: sums and products of doubles in CPU
-// memory, for ranks of one process, and windows that are plain memory.
+// Library in place of the NCCL that CCL_NCCL_FALLBACK names: sums and products of doubles and of
+// int64_t in CPU memory, for ranks of one process, and windows that are plain memory.
+#include <algorithm>
 #include <barrier>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nccl/abi/device_abi.hpp"
@@ -17,7 +20,7 @@ struct Rendezvous {
   explicit Rendezvous(int ranks)
       : all{ranks}, send(std::size_t(ranks)), scale(std::size_t(ranks)) {}
   std::barrier<> all;
-  std::vector<const double*> send;
+  std::vector<const void*> send;
   std::vector<double> scale;  // of each rank's values
 };
 std::mutex mutex;
@@ -32,10 +35,6 @@ int count(const char* what, int more = 1) {
   return counts[what] += more;
 }
 
-/// Reduces `n` values from `first` on, of which this rank gets the result if it `receives` it.
-ncclResult_t reduce(ncclComm_t comm, const void* send, void* recv, std::size_t first, std::size_t n,
-                    ncclDataType_t type, int op, bool receives);
-
 }  // namespace
 
 struct ncclComm {
@@ -48,28 +47,51 @@ struct ncclWindow_vidmem {
 };
 
 namespace {
-ncclResult_t reduce(ncclComm_t comm, const void* send, void* recv, std::size_t first, std::size_t n,
-                    ncclDataType_t type, int op, bool receives) {
-  count("reduction");
-  if (type != ncclFloat64) return ncclInvalidArgument;
+template <class T>
+void reduce(ncclComm_t comm, const void* send, void* recv, std::size_t first, std::size_t n, int op,
+            bool receives) {
   Rendezvous& all = *comm->rendezvous;
   const auto me = std::size_t(comm->rank);
   {
     const std::lock_guard lock{mutex};
-    all.send[me] = static_cast<const double*>(send);
+    all.send[me] = send;
     all.scale[me] = op < ncclNumOps ? 1 : scalars[op];
   }
   all.all.arrive_and_wait();
-  std::vector<double> result(n, op == ncclProd ? 1 : 0);
+  std::vector<T> result(n, op == ncclProd ? 1 : 0);
   for (std::size_t r = 0; r < all.send.size(); ++r) {
     for (std::size_t i = 0; i < n; ++i) {
-      const double value = all.send[r][first + i] * all.scale[r];
+      const T value = T(double(static_cast<const T*>(all.send[r])[first + i]) * all.scale[r]);
       op == ncclProd ? result[i] *= value : result[i] += value;
     }
   }
   all.all.arrive_and_wait();
-  if (receives) std::memcpy(recv, result.data(), n * sizeof(double));
+  if (receives) std::memcpy(recv, result.data(), n * sizeof(T));
+}
+
+/// Reduces `n` values from `first` on, of which this rank gets the result if it `receives` it.
+ncclResult_t reduce(ncclComm_t comm, const void* send, void* recv, std::size_t first, std::size_t n,
+                    ncclDataType_t type, int op, bool receives) {
+  count("reduction");
+  if (std::getenv("FAKE_NCCL_REDUCES_NOT") != nullptr) return ncclInternalError;
+  if (type == ncclFloat64) {
+    reduce<double>(comm, send, recv, first, n, op, receives);
+  } else if (type == ncclInt64) {
+    reduce<std::int64_t>(comm, send, recv, first, n, op, receives);
+  } else {
+    return ncclInvalidArgument;
+  }
   return ncclSuccess;
+}
+
+/// Counts what a call's configuration says.
+void look_at(const ncclCollConfig_t* config) {
+  const bool named = config->algSelection != nullptr &&
+                     std::string_view{config->algSelection} == "TREE" &&
+                     config->forceAlgSelection == 1;
+  count("configured", config->size == 64 && config->magic == NCCL_API_MAGIC ? 1 : 0);
+  count("trees", named ? 1 : 0);
+  count("blocks", std::max(config->maxCTAs, 0));
 }
 }  // namespace
 
@@ -131,6 +153,12 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, std::size_t n, nccl
 ncclResult_t ncclReduce(const void* send, void* recv, std::size_t n, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t) {
   return reduce(comm, send, recv, 0, n, type, op, comm->rank == root);
+}
+ncclResult_t ncclAllReduceConfig(const void* send, void* recv, std::size_t n, ncclDataType_t type,
+                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t,
+                                 const ncclCollConfig_t* config) {
+  look_at(config);
+  return reduce(comm, send, recv, 0, n, type, op, true);
 }
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t,
                                       ncclScalarResidence_t, ncclComm_t) {

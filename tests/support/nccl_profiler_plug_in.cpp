@@ -7,6 +7,7 @@
 
 #include "nccl/plug_in/abi.hpp"
 
+using namespace ccl::detail;
 using namespace ccl::detail::nccl;
 
 namespace {

@@ -39,6 +39,13 @@ inline void check_well(const std::vector<Result<void>>& results) {
     CHECK(result.has_value());
   }
 }
+/// Message of the first error, or nothing.
+inline std::string first_problem(const std::vector<Result<void>>& results) {
+  for (const auto& result : results) {
+    if (!result) return result.error().message();
+  }
+  return {};
+}
 /// All must succeed, or the test ends.
 inline void on_all(const std::vector<Communicator>& comms, const RankBody& body) {
   const auto results = on_ranks(comms, body);

@@ -21,6 +21,8 @@ template <int Ranks, int Kernel = Ranks>
 class PeerWorld {
  public:
   static constexpr int max_channels = 4;
+  static constexpr Word ticket = 7;
+  std::vector<detail::PhaseLog> phases;  // of each rank, for `Traced`; empty: none are kept
 
   /// `launches` is how many have been before, by the ranks' counts.
   explicit PeerWorld(Index half_packets, Word launches = 0)
@@ -116,15 +118,17 @@ class PeerWorld {
 
  private:
   template <class F>
-  static bool each_rank(F body) {
+  bool each_rank(F body) {
     std::vector<std::thread> threads;
     std::vector<char> ok(Ranks, 0);
     for (int r = 0; r < Ranks; ++r) {
       threads.emplace_back([&, r] {
         detail::LaneFailure lane_failure;
         const Word stop = 0;
-        const bool ran =
-            body(r, detail::AbortWatch{&stop, &lane_failure, Word{60} * 1'000'000'000});
+        const detail::AbortWatch watch{
+            &stop,   &lane_failure, Word{60} * 1'000'000'000,
+            nullptr, ticket,        phases.empty() ? nullptr : &phases[std::size_t(r)]};
+        const bool ran = body(r, watch);
         ok[r] = ran && lane_failure.peer == 0;
       });
     }

@@ -103,6 +103,16 @@ inline std::vector<std::string> list_dir(const std::string& path) {
   return names;
 }
 
+/// Memory segments with a name of ccl's, of which there should be none. NCCL's have names, and
+/// other programs make some at any time.
+inline std::vector<std::string> own_segments() {
+  auto names = list_dir("/dev/shm");
+  std::erase_if(names, [](const std::string& name) {
+    return name.find("ccl") == std::string::npos || name.starts_with("nccl");
+  });
+  return names;
+}
+
 /// Resources of a process that a library can leak.
 struct Holdings {
   std::size_t files, threads;

@@ -40,7 +40,7 @@ inline std::vector<std::string> run(int ranks, const std::function<void(int)>& p
     board->has_id = true;
     return wait_until([&] { return board->ended.load(); }, 70) ? 0 : 1;
   })};
-  REQUIRE(wait_until([&] { return board->has_id.load(); }, 10));
+  REQUIRE(wait_until([&] { return board->has_id.load(); }, 60));
   std::vector<pid_t> pids;
   for (int r = 0; r < ranks; ++r) {
     pids.push_back(start_process([&, r] {
@@ -61,7 +61,7 @@ inline std::vector<std::string> run(int ranks, const std::function<void(int)>& p
   }
   CHECK(reap(pids, 60, dies < 0 ? 0 : pids[std::size_t(dies)]));
   board->ended = true;
-  CHECK(reap(maker, 10));
+  CHECK(reap(maker, 60));
   return {board->said, board->said + ranks};
 }
 

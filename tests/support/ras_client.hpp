@@ -37,7 +37,7 @@ class RasClient {
   }
   /// Reads until `end` is in the text, the end of the file, or a read takes longer than `limit_s`,
   /// which adds "[late]".
-  std::string read(std::string_view end, double limit_s = 1) const {
+  std::string read(std::string_view end, double limit_s = 20) const {
     std::string all;
     while (end.empty() || all.find(end) == std::string::npos) {
       pollfd polled{fd_, POLLIN, 0};
@@ -70,7 +70,7 @@ class RasClient {
 inline nlohmann::json status_of(const std::string& address, int port, std::string* raw = nullptr) {
   const RasClient client{address, port};
   if (!client || !client.send("SET FORMAT json\nSTATUS\n")) return {};
-  const std::string text = client.read("");
+  const std::string text = client.read("", 1);
   if (raw != nullptr) *raw = text;
   const auto begin = text.find('{');
   if (begin == std::string::npos) return {};

@@ -34,6 +34,8 @@ class Relay {
     over_ = true;
     if (thread_.joinable()) thread_.join();
   }
+  /// True if the caller has sent something.
+  bool caller_has_spoken() const { return caller_has_spoken_; }
   // Valid after `stop`.
   Wire by_caller, by_listener;
 
@@ -60,6 +62,7 @@ class Relay {
       some.back() ^= std::byte{1};
     }
     record.insert(record.end(), some.begin(), some.end());
+    if (end == Alters::caller) caller_has_spoken_ = true;
     return detail::net::send_all(to.get(), some.data(), Index(some.size()), soon(), nullptr)
         .has_value();
   }
@@ -67,7 +70,7 @@ class Relay {
   const Alters alters_;
   const std::size_t clean_;
   detail::Fd gate_;
-  std::atomic<bool> over_{false};
+  std::atomic<bool> over_{false}, caller_has_spoken_{false};
   std::thread thread_;
 };
 

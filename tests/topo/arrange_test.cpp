@@ -353,6 +353,23 @@ TEST_CASE("ranks of a machine that found other NICs stay in order") {
   CHECK(made->nets_of(3) == std::vector<int>{1});
 }
 
+TEST_CASE("heads travel in the shares, in their order, if the ranks agree on them") {
+  auto all = machines({0, 1, 0, 1, 0}, 1, topo::Pattern::tree, true);
+  all[0].heads = {4, 0};
+  std::vector<topo::MachineShare> shares;
+  for (int r = 0; r < 5; ++r) shares.push_back(topo::share_of(all[std::size_t(r % 2)], r));
+  std::string wrong;
+  const auto made = Arrangement::of(topo::machines_of(shares, wrong), 5);
+  REQUIRE(made);
+  CHECK(made->heads_of(2) == std::vector<int>{4, 0});
+  CHECK(made->heads_of(3).empty());
+  shares[2].head = 1;
+  const auto doubtful = Arrangement::of(topo::machines_of(shares, wrong), 5);
+  REQUIRE(doubtful);
+  CHECK(doubtful->heads_of(2).empty());
+  CHECK(Arrangement::in_order(4).heads_of(1).empty());
+}
+
 TEST_CASE("the slowest machine's links are those of all, and travel in the shares") {
   const std::vector<int> of_rank{0, 0, 1, 1, 2};
   auto all = machines(of_rank, 1, topo::Pattern::tree, true);

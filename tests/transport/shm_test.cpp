@@ -5,7 +5,7 @@
 
 #include "support/driver.hpp"
 #include "support/error_matchers.hpp"
-#include <dirent.h>
+#include "support/processes.hpp"
 #include <sys/resource.h>
 #include <sys/un.h>
 
@@ -13,15 +13,6 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-
-int count_entries(const char* path) {
-  int count = 0;
-  if (DIR* const dir = ::opendir(path)) {
-    while (::readdir(dir) != nullptr) ++count;
-    ::closedir(dir);
-  }
-  return count;
-}
 
 // Returns a handshake with the transport's address: 16 random bytes, the address, its length.
 Handshake handshake_at(const sockaddr_un& address, socklen_t bytes) {
@@ -53,11 +44,12 @@ TEST_CASE("steps cross between processes, both ways at once, on every channel") 
   const WireShape shape =
       GENERATE(WireShape{1, 2, 128}, WireShape{3, 4, 4096}, WireShape{2, 8, 256 << 10});
   const Word steps = shape.slot_bytes > 4096 ? 40 : 400;
-  const int fds = count_entries("/proc/self/fd"), files = count_entries("/dev/shm");
+  const auto fds = list_dir("/proc/self/fd").size();
+  const auto segments = own_segments();
   CHECK(alone_with_child([&](int fd) { return rank_main(1, fd, shape, steps); },
                          [&](int fd, pid_t) { return rank_main(0, fd, shape, steps); }) == "");
-  CHECK(wait_until([&] { return count_entries("/proc/self/fd") == fds; }));
-  CHECK(count_entries("/dev/shm") == files);
+  CHECK(wait_until([&] { return list_dir("/proc/self/fd").size() == fds; }));
+  CHECK(own_segments() == segments);
 }
 
 TEST_CASE("ranks in threads of one process may use shm too") {
@@ -65,7 +57,7 @@ TEST_CASE("ranks in threads of one process may use shm too") {
 }
 
 TEST_CASE("after kill -9 of the sender nothing is left, and the receiver's slots stay readable") {
-  const int files = count_entries("/dev/shm");
+  const auto segments = own_segments();
   const WireShape shape{1, 4, 1024};
   const std::string problem = alone_with_child(
       [&](int fd) -> std::string {
@@ -88,7 +80,7 @@ TEST_CASE("after kill -9 of the sender nothing is left, and the receiver's slots
         return pull(duplex->in.wires[0], 3, 200).problem;
       });
   CHECK(problem == "");
-  CHECK(count_entries("/dev/shm") == files);
+  CHECK(own_segments() == segments);
 }
 
 TEST_CASE("waiting for a receiver that answers nothing ends at the deadline, or at a stop") {

@@ -108,9 +108,11 @@ ccl::Result<void> run(const Wanted& wanted) {
   std::string text;
   for (const auto& [communicator, of] : records) text += text_of(of);
   fmt::print("{}", text);
+  if (wanted.trace.empty() && wanted.page.empty()) return {};
   const auto rows = report::timeline_of(records);
-  if (!wanted.trace.empty()) CCL_CHECK(write(wanted.trace, report::trace_of(rows)));
-  if (!wanted.page.empty()) CCL_CHECK(write(wanted.page, report::page_of(rows, text)));
+  const std::string trace = report::trace_of(rows);
+  if (!wanted.trace.empty()) CCL_CHECK(write(wanted.trace, trace));
+  if (!wanted.page.empty()) CCL_CHECK(write(wanted.page, report::page_of(trace, text)));
   return {};
 }
 
@@ -121,8 +123,11 @@ int main(int argc, char** argv) {
   Wanted wanted;
   app.add_option("path", wanted.paths, "folders of CCL_DUMP_DIR, or files ccl_*.json in them")
       ->required();
-  app.add_option("--trace", wanted.trace, "write the operations as a trace for Perfetto");
-  app.add_option("--page", wanted.page, "write an HTML page with the operations on a time line");
+  app.add_option(
+      "--trace", wanted.trace,
+      "write a trace for Perfetto: operations, phases and steps over networks, on one time line");
+  app.add_option("--page", wanted.page,
+                 "write an HTML page that shows the trace without a network");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

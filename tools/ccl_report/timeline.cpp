@@ -12,45 +12,6 @@ double since(ccl::Word base, ccl::Word ns) {
   return double(static_cast<long long>(ns - base));
 }
 
-using Ends = std::map<std::pair<std::string, ccl::Word>, ccl::Word>;  // by communicator and number
-
-/// Ends of the collectives that a host has completed, by its first rank.
-std::map<std::string, Ends> ends_by_host(const Records& records) {
-  std::map<std::string, Ends> all;
-  for (const auto& [communicator, ranks] : records) {
-    for (const ccl::FlightRecord& of : ranks) {
-      for (const ccl::Operation& op : of.status.operations) {
-        if (op.number == 0 || op.state != ccl::OpState::done) continue;
-        all[of.status.host].try_emplace({communicator, op.number}, op.ended_ns);
-      }
-    }
-  }
-  return all;
-}
-
-double median(std::vector<double> of) {
-  if (of.empty()) return 0;
-  const auto middle = of.begin() + std::ptrdiff_t(of.size() / 2);
-  std::nth_element(of.begin(), middle, of.end());
-  return *middle;
-}
-
-/// Nanoseconds to subtract from each host's times. The first host's clock counts.
-std::map<std::string, double> shifts(const Records& records) {
-  const auto ends = ends_by_host(records);
-  std::map<std::string, double> shift;
-  for (const auto& [host, mine] : ends) {
-    std::vector<double> differences;
-    for (const auto& [which, end] : mine) {
-      const auto first = ends.begin()->second.find(which);
-      if (first == ends.begin()->second.end()) continue;
-      differences.push_back(since(first->second, end));
-    }
-    shift[host] = median(std::move(differences));
-  }
-  return shift;
-}
-
 /// Earliest call of all records; 0: there is none.
 ccl::Word first_call(const Records& records) {
   ccl::Word first = 0;
@@ -75,6 +36,16 @@ Phases phases_of(const ccl::LanePhases& of, ccl::Word base) {
   phases.ended_us = std::max(phases.last_data_us, since(base, of.ended_ns));
   return phases;
 }
+
+Move move_of(const ccl::Transfer& of, ccl::Word base) {
+  Move move;
+  move.of = of;
+  move.begin_us = since(base, of.begin_ns);
+  move.posted_us = of.posted_ns == 0 ? move.begin_us : since(base, of.posted_ns);
+  move.end_us = std::max(move.begin_us, since(base, of.end_ns));
+  return move;
+}
+
 /// Calls `change` with each time of a row.
 template <class F>
 void for_times(Row& row, F change) {
@@ -89,12 +60,22 @@ void for_times(Row& row, F change) {
       change(*time);
     }
   }
+  for (Move& of : row.moves) {
+    for (double* time : {&of.posted_us, &of.begin_us, &of.end_us}) change(*time);
+  }
 }
 
 /// Row of a record, with times in ns as the host has them.
 Row row_of(const ccl::FlightRecord& of, ccl::Word base) {
-  Row row{of.communicator, of.name, of.status.host, of.status.rank, of.status.pid, {}, {}};
+  Row row;
+  row.communicator = of.communicator;
+  row.name = of.name;
+  row.host = of.status.host;
+  row.ranks = of.ranks;
+  row.rank = of.status.rank;
+  row.pid = of.status.pid;
   for (const ccl::LanePhases& phases : of.phases) row.phases.push_back(phases_of(phases, base));
+  for (const ccl::Transfer& one : of.transfers) row.moves.push_back(move_of(one, base));
   for (const ccl::Operation& op : of.status.operations) {
     Slice slice{op, since(base, op.queued_ns), -1, since(base, op.ended_ns)};
     if (op.started_ns != 0) slice.started_us = since(base, op.started_ns);
@@ -107,7 +88,7 @@ Row row_of(const ccl::FlightRecord& of, ccl::Word base) {
 }  // namespace
 
 std::vector<Row> timeline_of(const Records& records) {
-  const auto shift = shifts(records);
+  const auto shift = clock_shifts(records);
   const ccl::Word base = first_call(records);
   std::vector<Row> rows;
   double first = std::numeric_limits<double>::max();
@@ -117,7 +98,7 @@ std::vector<Row> timeline_of(const Records& records) {
       const auto known = shift.find(row.host);
       const double by = known == shift.end() ? 0 : known->second;
       for_times(row, [by](double& time) { time -= by; });
-      for (const Slice& slice : row.slices) first = std::min(first, slice.queued_us);
+      for_times(row, [&first](double& time) { first = std::min(first, time); });
       rows.push_back(std::move(row));
     }
   }

@@ -41,9 +41,8 @@ ccl::Result<void> channels(bool rings, const ChannelsOptions& options) {
   CCL_TRY(const Machine machine, look_at(options.source));
   const int nodes = machine.machines;
   report_ranks(machine.graph());
-  CCL_TRY(const ccl::sim::Cluster cluster, timed(options.source, "search and joining", [&] {
-            return ccl::sim::Cluster::of(machine.graph(), nodes, machine.rules, machine.nets);
-          }));
+  CCL_TRY(const ccl::sim::Cluster cluster,
+          timed(options.source, "search and joining", [&] { return machine.cluster(); }));
   const topo::ChannelPlan& plan = cluster.plan();
   const topo::ChannelGraph& wanted = rings ? plan.ring : plan.tree;
   if (options.format == "xml") {
@@ -67,7 +66,9 @@ ccl::Result<void> channels(bool rings, const ChannelsOptions& options) {
   }
   fmt::print("{}", topo::print(wanted));
   const std::size_t count = rings ? joined.rings.size() : joined.trees.size();
-  fmt::print("over {} machine{}: {} {}\n", nodes, nodes == 1 ? "" : "s", count,
+  const int domain = cluster.domain_nodes();
+  fmt::print("over {} machine{}{}: {} {}\n", nodes, nodes == 1 ? "" : "s",
+             domain > 1 ? fmt::format(" in NVLink domains of {}", domain) : "", count,
              rings ? (count == 1 ? "ring" : "rings") : "trees, each second one a twin");
   for (std::size_t c = 0; c < count; ++c) {
     if (rings) {
@@ -91,7 +92,7 @@ Command add_channels(CLI::App& app, bool rings) {
   CLI::App* const command =
       app.add_subcommand(rings ? "rings" : "trees", rings ? "ring channels, joined over machines"
                                                           : "tree channels, joined over machines");
-  options->source.add_options(*command);
+  options->source.add_cluster_options(*command);
   add_format(*command, options->format, {"text", "json", "xml", "dot", "svg"});
   return {command, [options, rings] { return channels(rings, *options); }};
 }

@@ -37,8 +37,7 @@ ccl::Result<void> simulate(const SimulateOptions& options) {
   }
   CCL_TRY(const Machine machine, look_at(options.source));
   CCL_TRY(const auto all, ccl::sim::compositions(options.what));
-  CCL_TRY(const auto cluster,
-          ccl::sim::Cluster::of(machine.graph(), machine.machines, machine.rules, machine.nets));
+  CCL_TRY(const auto cluster, machine.cluster());
   ccl::sim::Options how = options.simulation;
   if (options.channels > 0) {
     how.plan.emplace();
@@ -50,6 +49,9 @@ ccl::Result<void> simulate(const SimulateOptions& options) {
   }
   std::vector<ccl::sim::Report> reports;
   for (const auto& composition : all) {
+    // A communicator does not choose it there. Who names it gets the reason.
+    const bool short_lines = cluster.domain_nodes() > 1 && composition.proto == "LL128";
+    if (short_lines && options.what.proto.empty()) continue;
     CCL_TRY(auto report, ccl::sim::simulate(cluster, composition, ccl::Index(options.bytes), how));
     reports.push_back(std::move(report));
   }
@@ -77,7 +79,7 @@ Command add_simulate(CLI::App& app) {
   const auto options = std::make_shared<SimulateOptions>();
   CLI::App* const command =
       app.add_subcommand("simulate", "how long a collective would take on many such machines");
-  options->source.add_options(*command);
+  options->source.add_cluster_options(*command);
   add_format(*command, options->format, {"text", "json"});
   const CLI::Range sizes{std::uint64_t{0}, std::uint64_t{1} << 60};  // limits of an Index
   command->add_option("operation", options->what.op, "all_reduce, broadcast ...");

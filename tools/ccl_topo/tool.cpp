@@ -23,6 +23,17 @@ void Source::add_options(CLI::App& command) {
   command.add_flag("--no-p2p", no_p2p, "as with P2P disabled");
 }
 
+void Source::add_cluster_options(CLI::App& command) {
+  joins_hosts = true;
+  add_options(command);
+  command
+      .add_option("--domain", domain_nodes,
+                  "machines of an NVLink domain; 1: none (all, if the GPUs of the file have one "
+                  "fabric)")
+      ->check(CLI::Range(1, 65536))
+      ->excludes(command.get_option("--fabric"));
+}
+
 namespace {
 
 /// Reads the machine and lays the hint over it. Both are checked alone first, so that an error
@@ -47,7 +58,8 @@ ccl::Result<topo::XmlFile> read(const Source& source) {
 
 ccl::Result<Machine> look_at(const Source& source) {
   CCL_TRY(topo::XmlFile file, read(source));
-  if (source.fabric) {
+  const bool one_graph = source.fabric && !source.joins_hosts;
+  if (one_graph) {
     file.root = topo::join_hosts(
         std::vector<topo::Element>(static_cast<std::size_t>(source.nodes), file.root));
   }
@@ -70,7 +82,10 @@ ccl::Result<Machine> look_at(const Source& source) {
   if (source.xml.empty() || !source.merge.empty()) {
     machine.loaded.graph = topo::fuse_nets(machine.graph(), fusion);
   }
-  machine.machines = source.fabric ? 1 : source.nodes;
+  machine.machines = one_graph ? 1 : source.nodes;
+  CCL_TRY(const bool joins, topo::nvlink_joins_hosts());
+  const int by_option = source.fabric ? source.nodes : source.domain_nodes;
+  machine.domain_nodes = joins ? by_option : 1;
   if (machine.graph().of(NodeType::gpu).empty()) {
     topo::add_cpu_ranks(machine.loaded.graph, source.ranks > 0 ? source.ranks : 4);
   }

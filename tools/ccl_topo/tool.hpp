@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/sim/cluster.hpp>
 #include <ccl/topo/configured.hpp>
 #include <ccl/topo/path.hpp>
 #include <ccl/topo/xml.hpp>
@@ -22,14 +23,20 @@ struct Source {
   std::string xml, hint;  // file names; without `xml`, this machine
   int nodes = 1;          // number of such machines
   int ranks = 0;          // CPU ranks, if there are no GPUs
-  bool fabric = false;    // true: the machines share one NVLink fabric and count as one
+  bool fabric = false;    // true: the machines share one NVLink fabric
   bool no_p2p = false;
   bool time = false;  // true: prints the time of each part
   std::string merge;  // level at which NICs are fused; empty: by the settings of this machine
+  // True: the subcommand joins the machines as a communicator does; false: machines of one fabric
+  // are one graph.
+  bool joins_hosts = false;
+  int domain_nodes = ccl::sim::Cluster::by_file;  // of a subcommand with `joins_hosts`
   bool lists_repairs =
       false;  // true: the subcommand lists repairs; false: a line on stderr counts them
 
   void add_options(CLI::App& command);
+  /// Adds those of a subcommand with `joins_hosts`, too.
+  void add_cluster_options(CLI::App& command);
 };
 
 /// Machine with its paths.
@@ -39,8 +46,12 @@ struct Machine {
   ccl::topo::NetRules nets;
   ccl::topo::Paths paths;
   int machines = 1;  // number of such machines
+  int domain_nodes = ccl::sim::Cluster::by_file;
 
   const ccl::topo::Graph& graph() const { return loaded.graph; }
+  ccl::Result<ccl::sim::Cluster> cluster() const {
+    return ccl::sim::Cluster::of(graph(), machines, rules, nets, domain_nodes);
+  }
 };
 ccl::Result<Machine> look_at(const Source& source);
 

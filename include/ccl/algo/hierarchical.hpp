@@ -57,6 +57,8 @@ constexpr bool levels_run() {
     return inside && runs_all<Outer, AllReduce>;
   } else if constexpr (std::is_same_v<Op, AllToAll>) {
     return runs_messages<Inner> && runs_messages<Outer>;
+  } else if constexpr (requires { Inner::heads_own_shares; }) {
+    return false;  // its shares are not those of the ranks
   } else if constexpr (is_one_of<Op, AllGather, ReduceScatter, Broadcast, Reduce>) {
     return runs_all<Inner, Op> && runs_all<Outer, Op>;
   }

@@ -6,8 +6,8 @@
 
 namespace ccl {
 
-/// NVLink multicast: NVSwitches add the ranks' data and spread results. Not run on hardware: no
-/// transport makes multicast memory yet, so no `Collective` takes it.
+/// NVLink multicast: NVSwitches add the ranks' data and spread results. Not run on hardware. It
+/// needs the multicast memory of `NvlsTransport`, which emulates it between CPU ranks.
 /// - AllReduce: each head owns a slice. It loads the sum of all copies and stores it to all.
 /// - ReduceScatter: each rank loads the sum of its share.
 /// - AllGather, Broadcast: each rank, or the root, stores its data to all ranks at once.
@@ -76,7 +76,8 @@ struct Nvls {
   CCL_HD static constexpr void run(Reduce, Prims& prims) {
     const auto tiles = prims.tiles();
     prims.arrive(Prims::begun);
-    if (!prims.await_step(prims.root())) return;
+    // Each earlier launch may have had another root, which reads from this rank.
+    if (!prims.await_step_of_all()) return;
     lay_out_all(prims);
     if (prims.rank() != prims.root() || !prims.await_all(Prims::laid_out)) return;
     for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
@@ -84,7 +85,7 @@ struct Nvls {
     }
   }
 
- private:
+ protected:
   template <class Prims>
   CCL_HD static constexpr void lay_out_all(Prims& prims) {
     const auto tiles = prims.tiles();
@@ -101,5 +102,46 @@ struct Nvls {
     }
   }
 };
+
+namespace detail {
+/// The halves of an all-reduce by `Nvls`, between which heads may reduce over hosts.
+/// - ReduceScatter: each head loads the sum of its share. There is a share for each head.
+/// - AllGather: each head stores its share to all ranks at once.
+///
+/// Some ranks wait for no other's data, so all say how far they are.
+struct NvlsHeads : Nvls {
+  static constexpr const char* name = "NVLSHeads";
+  static constexpr bool heads_own_shares = true;
+  template <class Op>
+  static constexpr bool supports = is_one_of<Op, ReduceScatter, AllGather>;
+
+  template <class Prims>
+  CCL_HD static constexpr void run(ReduceScatter, Prims& prims) {
+    const auto tiles = prims.tiles();
+    const int own = prims.own_share();
+    prims.arrive(Prims::begun);
+    if (!prims.await_step_of_heads()) return;
+    lay_out_all(prims);
+    if (own < 0 || !prims.await_all(Prims::laid_out)) return;
+    for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
+      prims.store(0, t, prims.reduced(own, t));
+    }
+  }
+
+  template <class Prims>
+  CCL_HD static constexpr void run(AllGather, Prims& prims) {
+    const auto tiles = prims.tiles();
+    prims.arrive(Prims::begun);
+    if (const int own = prims.own_share(); own >= 0) {
+      if (!prims.await_step_of_all()) return;
+      for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
+        prims.spread(own, t, prims.load(0, t));
+      }
+      prims.arrive(Prims::spread_out);
+    }
+    if (prims.await_heads(Prims::spread_out)) take_all(prims);
+  }
+};
+}  // namespace detail
 
 }  // namespace ccl

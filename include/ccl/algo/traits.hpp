@@ -17,6 +17,10 @@ template <class Algo>
 concept Multicasts = OverPeers<Algo> && requires { requires Algo::multicasts; };
 
 namespace detail {
+/// Algorithms over multicast memory whose shares belong to the heads, not to all ranks.
+template <class Algo>
+concept HeadsOwnShares = Multicasts<Algo> && requires { requires Algo::heads_own_shares; };
+
 /// Algorithms over peers' memory that run an operation as messages between any two ranks.
 template <class Op, class Algo>
 concept ExchangesOverPeers = OverPeers<Algo> && requires { requires Algo::template exchanges<Op>; };
@@ -30,7 +34,7 @@ concept StoresPlainly = requires { requires Algo::stores_plainly; };
 
 /// Algorithms over peers' memory that run a reduction by reads of the peers' buffers.
 template <class Op, class Algo>
-concept ReadsPeers = StoresPlainly<Algo> && Op::reduces;
+concept ReadsPeers = StoresPlainly<Algo> && !Multicasts<Algo> && Op::reduces;
 
 /// True if an exchange takes counts that lie in memory.
 template <class Op, class Algo, class Proto>

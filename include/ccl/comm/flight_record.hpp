@@ -23,6 +23,22 @@ struct LanePhases {
   Word ended_ns = 0;
 };
 
+/// Step of a wire, or a stream's piece of it, that a rank's proxy has moved over a network: see
+/// CCL_TRACE_TRANSFERS. Both ends note it. Nanoseconds since 1970. 0: not known.
+struct Transfer {
+  bool sends = false;  ///< true: to `peer`; false: from it
+  int peer = -1;
+  int composition = -1;  ///< `Operation::composition`
+  int channel = 0;
+  int stream = 0;       ///< of a channel with several sockets
+  Word step = 0;        ///< counted for each channel, equally at both ends
+  Word bytes = 0;       ///< without headers
+  Word posted_ns = 0;   ///< sender: the proxy has found the step that the lanes posted
+  Word begin_ns = 0;    ///< the first bytes were given to the network, or have come from it
+  Word end_ns = 0;      ///< all bytes: given to the socket, acknowledged by the NIC, or received
+  std::string network;  ///< interface, or NIC and port: "eth0", "mlx5_0:1", "mlx5_0:1+mlx5_1:1"
+};
+
 /// Operations that one rank of a communicator remembers, as `Communicator::dump` writes them.
 struct FlightRecord {
   /// Equal on all ranks of the communicator, and different from its splits; 16 hexadecimal digits.
@@ -33,6 +49,8 @@ struct FlightRecord {
   RankStatus status;    ///< with all operations of the flight recorder
   /// Oldest first, of the latest 64 launches of each composition whose lanes note times.
   std::vector<LanePhases> phases;
+  /// Oldest first, the latest ones. Empty without CCL_TRACE_TRANSFERS.
+  std::vector<Transfer> transfers;
 };
 
 /// Returns the record in a file that `Communicator::dump` wrote as JSON. `Errc::invalid_argument`:

@@ -10,17 +10,35 @@
 
 namespace ccl::sim {
 
+/// Bytes that land whole between hosts of an NVLink domain, as `P2pTransport` counts on there.
+constexpr int domain_line_bytes = 16;
+
 /// Nodes of one kind, joined by a network that is never the bottleneck: a NIC can receive all that
 /// another sends. Rank r is GPU r % locals of node r / locals. The ranks of a file that has those
 /// of 0 to locals - 1 stay; else its GPUs are numbered in order.
+///
+/// Nodes may be hosts of NVLink domains. GPUs of a domain reach each other by the NVSwitches of
+/// both hosts, with all of their bandwidth.
 class Cluster {
  public:
-  /// Returns a cluster of `nodes` copies of `machine`. Searches the channels of the machine and
-  /// joins them over the nodes, as a communicator with these rules does.
+  /// `domain_nodes` that the file decides: all nodes are one domain if its GPUs have one attribute
+  /// `fabric`, else none.
+  static constexpr int by_file = 0;
+
+  /// Returns a cluster of `nodes` copies of `machine`, of which `domain_nodes` at a time are an
+  /// NVLink domain; 1: none. Searches the channels of the machine and joins them over the nodes, as
+  /// a communicator with these rules does.
   static Result<Cluster> of(const topo::Graph& machine, int nodes,
-                            const topo::PathRules& rules = {}, const topo::NetRules& nets = {});
+                            const topo::PathRules& rules = {}, const topo::NetRules& nets = {},
+                            int domain_nodes = by_file);
 
   int nodes() const { return nodes_; }
+  /// Returns the nodes of an NVLink domain; 1: there are none.
+  int domain_nodes() const { return domain_nodes_; }
+  /// True if NVLink joins two nodes.
+  bool joined(int node, int other) const { return node / domain_nodes_ == other / domain_nodes_; }
+  /// True if some ranks reach each other over the network only.
+  bool networked() const { return nodes_ > domain_nodes_; }
   int locals() const { return int(gpus_.size()); }
   int ranks() const { return nodes_ * locals(); }
   bool on_cpus() const { return on_cpus_; }
@@ -31,6 +49,9 @@ class Cluster {
   int gpu(int local) const { return gpus_[std::size_t(local)]; }
   /// Returns the node of the NET with a device number in `machine`; -1: there is none.
   int net(int device) const;
+  /// Returns the NVSwitch of `machine` by which a local rank reaches other hosts of its domain; -1:
+  /// there is none.
+  int nvswitch(int local) const;
   /// Returns what the search found for one node of the cluster.
   const topo::ChannelPlan& plan() const { return plan_; }
   /// Returns the arrangement of all ranks.
@@ -41,10 +62,13 @@ class Cluster {
   const topo::Arrangement& across() const { return across_; }
 
  private:
+  /// Sets the size of the NVLink domains.
+  Result<void> join_nodes(int domain_nodes);
+
   topo::Graph graph_;
   topo::Paths paths_;
   topo::PathRules rules_;
-  int nodes_ = 1;
+  int nodes_ = 1, domain_nodes_ = 1;
   bool on_cpus_ = false;
   std::vector<int> gpus_;  // [local rank]
   topo::ChannelPlan plan_;

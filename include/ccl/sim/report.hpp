@@ -43,6 +43,7 @@ struct Report {
   std::string name;  ///< "all_reduce/Ring/Simple"
   Index bytes = 0;
   int ranks = 0, nodes = 0;
+  int domain_nodes = 1;  ///< nodes of an NVLink domain; 1: there are none
   double us = 0;
   double bus_gbs = 0;        ///< GB/s, NCCL's bus bandwidth
   double sent_bytes = 0;     ///< payload bytes sent by all ranks

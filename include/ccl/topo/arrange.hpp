@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ccl::topo {
@@ -29,6 +30,9 @@ struct Machine {
   bool nvlink = false;     ///< true: all GPUs reach each other by NVLink, to which `gpu_bw` belongs
   /// NVLink domain of all its GPUs, by which they reach those of other hosts; 0: none.
   std::uint64_t fabric = 0;
+  /// Ranks at which the channels of the NVLS graph begin, in the order of these; empty: there is no
+  /// such graph.
+  std::vector<int> heads{};
 };
 
 /// Part of a `Machine` that one rank publishes. All ranks of a machine hold the same `Machine`, and
@@ -52,6 +56,7 @@ struct MachineShare {
   std::array<std::int16_t, max_nets> nets{};  ///< this rank's own
   int rail_count = 0;
   std::array<std::int16_t, max_nets> rails{};  ///< this rank's entry of `Machine::rails`
+  int head = -1;                               ///< place of this rank in `Machine::heads`; -1: none
 };
 
 /// Role of an edge in its composition.
@@ -116,6 +121,12 @@ class Arrangement {
   int net(const NetEnd& end) const;
   /// Returns the NICs of a rank in the order in which channels take them; empty: unknown.
   const std::vector<int>& nets_of(int rank) const;
+  /// Returns the heads of the rank's host (see `Machine::heads`); empty: unknown.
+  const std::vector<int>& heads_of(int rank) const { return hosts()[host_of(rank)].heads; }
+  /// Replaces them, in a level of another communicator.
+  void set_heads(int rank, std::vector<int> heads) {
+    (hosts_.empty() ? machines_ : hosts_)[host_of(rank)].heads = std::move(heads);
+  }
   /// Returns the GB/s that all rings carry from a machine to the next, by the machine where they
   /// carry least; 0: unknown, or there is one machine.
   double between_gbs() const;

@@ -34,6 +34,9 @@ struct NetRules {
 /// Returns the rules of CCL_CROSS_NIC, CCL_NETDEVS_POLICY and CCL_P2P_PXN_LEVEL.
 [[nodiscard]] Result<NetRules> configured_nets();
 
+/// Returns true unless CCL_MNNVL_ENABLE keeps NVLink from joining hosts.
+[[nodiscard]] Result<bool> nvlink_joins_hosts();
+
 /// Returns the result of a search. Graphs in the file of CCL_GRAPH_FILE replace those of the
 /// search.
 [[nodiscard]] Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths,

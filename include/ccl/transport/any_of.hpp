@@ -143,11 +143,22 @@ struct AnyOf {
 
 template <Transport... Ts>
 inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
+/// The first member that makes multicast memory makes it.
+template <Transport... Ts>
+inline constexpr MulticastKind multicast_of<AnyOf<Ts...>> = [] {
+  MulticastKind found = MulticastKind::none;
+  ((found = found == MulticastKind::none ? multicast_of<Ts> : found), ...);
+  return found;
+}();
 
 /// Transport that connects any two ranks.
 using DefaultTransport = AnyOf<P2pTransport, LoopbackTransport, ShmTransport, IbTransport,
                                PluginTransport, SocketTransport>;
 static_assert(Transport<DefaultTransport>);
+
+/// Algorithms that ask for multicast memory get that of `NvlsTransport`.
+template <>
+inline constexpr MulticastKind multicast_of<DefaultTransport> = MulticastKind::switches;
 
 template <>
 inline constexpr bool detail::is_default<DefaultTransport> = true;

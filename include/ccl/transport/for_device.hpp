@@ -22,6 +22,10 @@ template <class T>
 inline constexpr bool offers_peer_view<ForCpus<T>> = false;
 template <class T>
 inline constexpr bool offers_peer_view<ForGpus<T>> = offers_peer_view<T>;
+template <class T>
+inline constexpr MulticastKind multicast_of<ForCpus<T>> = multicast_of<T>;
+template <class T>
+inline constexpr MulticastKind multicast_of<ForGpus<T>> = multicast_of<T>;
 
 namespace detail {
 /// Execution spaces of a composition.

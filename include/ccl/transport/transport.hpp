@@ -91,4 +91,20 @@ inline constexpr bool is_default = false;
 template <class T>
 inline constexpr bool offers_peer_view = false;
 
+/// Ways in which a transport makes memory of all ranks that one access reaches.
+enum class MulticastKind {
+  none,
+  switches,  ///< NVSwitches between GPUs; emulated between CPU ranks
+  emulated   ///< a load from each rank and a store to each
+};
+/// Multicast memory that a transport makes for algorithms that need it, such as `Nvls`.
+template <class T>
+inline constexpr MulticastKind multicast_of = MulticastKind::none;
+
+namespace detail {
+/// True for transports that make multicast memory and connect no wires.
+template <class T>
+inline constexpr bool makes_no_wires = requires { requires T::makes_no_wires; };
+}  // namespace detail
+
 }  // namespace ccl

@@ -12,6 +12,10 @@ struct CommState;
 /// thread; takes short locks only.
 std::vector<LanePhases> lane_phases(CommState& state);
 
+/// Returns the nanoseconds by which the system clock, that of operations, is ahead of the steady
+/// clock of CPU lanes and proxies.
+long long system_clock_offset();
+
 /// Times by the clock of lanes, and the operation that they belong to by the clock of the host.
 struct PhaseClock {
   Word queued_ns = 0;  // call of the operation, by the host

@@ -33,7 +33,7 @@ struct CallOptions {
   bool deterministic = false;
   ChannelBounds blocks{};          // of a launch on a GPU, or channels on CPU ranks
   std::uint64_t profiler_tag = 0;  // for a profiler plug-in
-  cudaEvent_t started = nullptr;   // recorded behind the call
+  cudaEvent_t started = nullptr;   // recorded behind the call, by `Group`
 };
 
 /// Arguments of one function of NCCL.
@@ -49,6 +49,9 @@ struct Call {
   std::shared_ptr<const CallOptions> options{};  // null: none
 
   bool is_message() const { return kind == Kind::send || kind == Kind::recv; }
+  bool reduces() const {
+    return kind == Kind::all_reduce || kind == Kind::reduce_scatter || kind == Kind::reduce;
+  }
 };
 
 }  // namespace ccl::detail::nccl

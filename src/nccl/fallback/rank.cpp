@@ -1,7 +1,6 @@
 #include "nccl/fallback/rank.hpp"
 
 #include <ccl/comm/log.hpp>
-#include <ccl/element/reduce_op.hpp>
 
 #include <fmt/format.h>
 
@@ -17,7 +16,6 @@
 #include "base/made_once.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
-#include "nccl/abi/types.hpp"
 #include "nccl/device/devices.hpp"
 
 namespace ccl::detail::nccl {
@@ -47,33 +45,6 @@ Windows& windows() {
   static constinit MadeOnce<Windows> all;
   return all.get();
 }
-
-class WithFallback final : public Operations {
- public:
-  WithFallback(std::unique_ptr<Operations> inner, std::shared_ptr<RealRank> real)
-      : inner_{std::move(inner)}, real_{std::move(real)} {}
-  Result<void> run(const Call& call) override {
-    if (inner_->has_code(call)) return inner_->run(call);
-    CCL_CHECK(real_->reduce(call));
-    if (call.options == nullptr || call.options->started == nullptr) return {};
-    return record(call.options->started, call.stream);
-  }
-  Result<Choice> choice(const Call& call) override {
-    if (inner_->has_code(call)) return inner_->choice(call);
-    Choice choice;
-    choice.composition = "NCCL/NCCL";
-    return choice;
-  }
-  Result<double> predict(const Call& call) const override { return inner_->predict(call); }
-  Result<void> exchange(std::span<const Call> messages) override {
-    return inner_->exchange(messages);
-  }
-  std::shared_ptr<RealRank> real() const override { return real_; }
-
- private:
-  const std::unique_ptr<Operations> inner_;
-  const std::shared_ptr<RealRank> real_;
-};
 
 }  // namespace
 
@@ -181,43 +152,6 @@ Result<void> RealRank::lacks(const char* name) const {
                           library_.version, name));
 }
 
-Result<void> RealRank::reduce(const Call& call) const {
-  const ncclComm_t comm = comm_;
-  const auto type = nccl_type(call.type);
-  ncclRedOp_t op = nccl_op(call.op.name());
-  bool made_op = false;
-  if (op == ncclNumOps) {
-    const auto scaled = call.op.as<PreMulSum>();
-    if (!scaled) return fail(Errc::internal, "a reduction without its scalar");
-    CCL_CHECK(with_type(call.type, [&]<class T>(TypeTag<T>) -> Result<void> {
-      T value{};
-      if (!scaled->in_memory())
-        value = T(scaled->value<std::conditional_t<std::is_integral_v<T>, T, double>>());
-      void* const at = scaled->in_memory() ? const_cast<void*>(scaled->address()) : &value;
-      return this->call(library_.RedOpCreatePreMulSum, "ncclRedOpCreatePreMulSum", &op, at, type,
-                        scaled->in_memory() ? ncclScalarDevice : ncclScalarHostImmediate, comm);
-    }));
-    made_op = true;
-  }
-  const auto count = std::size_t(call.count);
-  Result<void> done;
-  switch (call.kind) {
-    case Kind::all_reduce:
-      done = this->call(library_.AllReduce, "ncclAllReduce", call.send, call.recv, count, type, op,
-                        comm, call.stream);
-      break;
-    case Kind::reduce_scatter:
-      done = this->call(library_.ReduceScatter, "ncclReduceScatter", call.send, call.recv, count,
-                        type, op, comm, call.stream);
-      break;
-    default:
-      done = this->call(library_.Reduce, "ncclReduce", call.send, call.recv, count, type, op,
-                        call.root, comm, call.stream);
-  }
-  if (made_op) (void)library_.RedOpDestroy(op, comm);  // the call has what it needs of it
-  return done;
-}
-
 std::shared_ptr<const RealRank> maker_of(ncclWindow_t window) {
   const std::lock_guard lock{windows().mutex};
   const auto found = windows().all.find(window);
@@ -234,12 +168,6 @@ void keep_window(const std::shared_ptr<const RealRank>& rank, ncclWindow_t windo
 void forget_window(ncclWindow_t window) {
   const std::lock_guard lock{windows().mutex};
   windows().all.erase(window);
-}
-
-std::unique_ptr<Operations> with_fallback(std::unique_ptr<Operations> operations,
-                                          std::shared_ptr<RealRank> real) {
-  if (real == nullptr) return operations;
-  return std::make_unique<WithFallback>(std::move(operations), std::move(real));
 }
 
 }  // namespace ccl::detail::nccl

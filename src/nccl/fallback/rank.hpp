@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "comm/peer_waits.hpp"
-#include "nccl/abi/operations.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/fallback/library.hpp"
 
@@ -28,6 +27,8 @@ class RealRank {
 
   const RealNccl& library() const { return library_; }
   ncclComm_t comm() const { return comm_; }
+  /// The communicator of ccl.
+  const Communicator& beside() const { return beside_; }
   /// Calls a function of the library, whose name begins with "nccl". It may wait for other ranks.
   template <class F, class... Args>
   Result<void> call(F* function, const char* name, Args... args) const {
@@ -36,8 +37,6 @@ class RealRank {
     const OnDevice here{device_};
     return finish(function(args...), name, limit_s_);
   }
-  /// Runs a reduction.
-  Result<void> reduce(const Call& call) const;
   /// Ends the communicator, and its windows, once: behind this rank's work.
   void end();
   /// Ends it without waiting for work.
@@ -64,9 +63,5 @@ std::shared_ptr<const RealRank> maker_of(ncclWindow_t window);
 /// Records that the library of `rank` made a window, or that it no longer exists.
 void keep_window(const std::shared_ptr<const RealRank>& rank, ncclWindow_t window);
 void forget_window(ncclWindow_t window);
-
-/// Returns `operations`, whose reductions without code in this library run by the real NCCL.
-std::unique_ptr<Operations> with_fallback(std::unique_ptr<Operations> operations,
-                                          std::shared_ptr<RealRank> real);
 
 }  // namespace ccl::detail::nccl

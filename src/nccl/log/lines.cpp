@@ -71,13 +71,11 @@ void LoggedRank::log_stage(const char* what, const char* stage) const {
 
 void LoggedRank::log_call(const Call& call, std::uint64_t number) const {
   if (!log_enabled(LogLevel::info, LogPart::coll)) return;
-  const bool reduces = call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter ||
-                       call.kind == Kind::reduce;
   const std::string text = fmt::format(
       "{}: opCount {:x} sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} "
       "[nranks={}] stream {}",
       function_of(call.kind), number, call.send, call.recv, call.count, int(nccl_type(call.type)),
-      reduces ? int(nccl_op(call.op.name())) : 0, call.root, handle, ranks,
+      call.reduces() ? int(nccl_op(call.op.name())) : 0, call.root, handle, ranks,
       static_cast<const void*>(call.stream));
   log_as_nccl(LogLevel::info, LogPart::coll, text);
 }

@@ -76,6 +76,9 @@ std::vector<CommMetrics> Listing::metrics() const {
     const FlightRecorder* const recorder = state.observers.recorder();
     if (recorder != nullptr && of.device < 0) of.ns_per_tick = recorder->ns_per_tick();
     of.cells = cells_of(state.observers.counters());
+    const ConnectionCounts& connections = state.connections;
+    of.connections = {connections.open.load(), connections.bytes.load(), connections.made.load(),
+                      connections.closed.load()};
     of.waits = entry.waits;
     out.push_back(std::move(of));
   }

@@ -25,6 +25,10 @@ enum class MetricId : std::size_t {
   bus_bandwidth,
   running,
   waiting,
+  connections,
+  connection_bytes,
+  connections_made,
+  connections_closed,
   info,
   retries,
   failovers,
@@ -47,6 +51,12 @@ constexpr Metric metrics[] = {
      "Samples, ten a second, in which an operation was running."},
     {"ccl_samples_waiting_total", "counter",
      "Those of these samples in which its lanes were waiting for another rank."},
+    {"ccl_connections", "gauge",
+     "Open connections of this rank: one for each composition, peer and direction."},
+    {"ccl_connection_bytes", "gauge", "Bytes of the slots of these that lie on this rank."},
+    {"ccl_connections_made_total", "counter", "Connections that this rank has made."},
+    {"ccl_connections_closed_total", "counter",
+     "Connections that have closed because no call used them (CCL_CONNECTION_IDLE)."},
     {"ccl_communicator_info", "gauge", "1 for each communicator of this process."},
     {"ccl_network_retries_total", "counter",
      "Attempts of this process to make an RDMA connection anew after a failure."},
@@ -144,6 +154,20 @@ void write_waits(Text& text, const std::vector<CommMetrics>& all, MetricId metri
   }
 }
 
+void write_connections(Text& text, const std::vector<CommMetrics>& all) {
+  using Counts = CommMetrics::Connections;
+  const auto write = [&](MetricId metric, auto value) {
+    text.begin(metric);
+    for (const CommMetrics& of : all) {
+      text.sample(metric, communicator_labels(of), double(value(of.connections)));
+    }
+  };
+  write(MetricId::connections, [](const Counts& of) { return of.open; });
+  write(MetricId::connection_bytes, [](const Counts& of) { return of.bytes; });
+  write(MetricId::connections_made, [](const Counts& of) { return of.made; });
+  write(MetricId::connections_closed, [](const Counts& of) { return of.closed; });
+}
+
 void write_durations(Text& text) {
   using Cell = CommMetrics::Cell;
   constexpr double none = -1;
@@ -206,6 +230,7 @@ std::string metrics_text(const std::vector<CommMetrics>& all, const NetworkCount
   write_durations(text);
   write_waits(text, all, MetricId::running);
   write_waits(text, all, MetricId::waiting);
+  write_connections(text, all);
   // Files of several processes in one folder must not have a series twice.
   const std::string process =
       fmt::format("node=\"{}\",pid=\"{}\"", escaped(network.node), network.pid);

@@ -27,6 +27,12 @@ struct CommMetrics {
   };
   std::vector<Cell> cells;  // those with calls
   WaitSamples waits;
+  /// Copy of `ConnectionCounts`.
+  struct Connections {
+    int open = 0;
+    Index bytes = 0;
+    Word made = 0, closed = 0;
+  } connections;
 };
 
 /// Copies the cells with calls.

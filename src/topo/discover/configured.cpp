@@ -123,6 +123,11 @@ Result<PathRules> configured_rules() {
   return rules;
 }
 
+Result<bool> nvlink_joins_hosts() {
+  CCL_TRY(const Index enabled, ccl::detail::setting_integer("MNNVL_ENABLE"));
+  return enabled != 0;
+}
+
 Result<NetRules> configured_nets() {
   NetRules rules;
   CCL_TRY(const Index cross, ccl::detail::setting_integer("CROSS_NIC"));

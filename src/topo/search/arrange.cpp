@@ -114,8 +114,28 @@ MachineShare share_of(const Machine& machine, int rank) {
       share.rails[n] = static_cast<std::int16_t>(rails[n]);
     }
   }
+  const auto head = std::find(machine.heads.begin(), machine.heads.end(), rank);
+  if (head != machine.heads.end()) share.head = static_cast<int>(head - machine.heads.begin());
   return share;
 }
+
+namespace {
+/// Heads of a machine with these ranks. Empty if the ranks do not agree on them.
+std::vector<int> heads_of(std::span<const MachineShare> all, const std::vector<int>& ranks) {
+  std::vector<int> heads;
+  const auto at = [&](int place) {
+    return std::find_if(ranks.begin(), ranks.end(), [&](int r) { return all[r].head == place; });
+  };
+  const auto counted =
+      std::count_if(ranks.begin(), ranks.end(), [&](int r) { return all[r].head >= 0; });
+  for (int place = 0; place < counted; ++place) {
+    const auto found = at(place);
+    if (found == ranks.end()) return {};
+    heads.push_back(*found);
+  }
+  return heads;
+}
+}  // namespace
 
 std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string& wrong) {
   std::map<int, std::vector<int>> by_lowest;
@@ -150,6 +170,7 @@ std::vector<Machine> machines_of(std::span<const MachineShare> all, std::string&
     }
     machine.same_rail = first.same_rail != 0;
     if (agreed) {
+      machine.heads = heads_of(all, ranks);
       machine.ring.channels.resize(static_cast<std::size_t>(first.ring_count));
       machine.tree.channels.resize(static_cast<std::size_t>(first.tree_count));
       for (const int r : ranks) {

@@ -230,6 +230,7 @@ std::string wrong_share(const MachineShare& share, int ranks) {
   }
   check.in_range("number of NICs", share.net_count, 0, MachineShare::max_nets)
       .in_range("number of NICs on rails", share.rail_count, 0, MachineShare::max_nets)
+      .in_range("place among the heads", share.head, -1, ranks - 1)
       .flag("use of the receiver's rail", share.same_rail);
   for (const auto* nets : {&share.nets, &share.rails}) {
     for (const int net : *nets) check.in_range("NIC of a rank", net, 0, max_net);
@@ -368,6 +369,13 @@ Result<Machine> channels_of(const RankPlacement& placement, const std::vector<Se
   machine.even = on_cpu || !placement.known || all_alike(graph, paths);
   machine.ring = std::move(plan.ring);
   machine.tree = std::move(plan.tree);
+  for (const ChannelOrder& order : plan.nvls.channels) {
+    if (order.ranks.empty()) continue;
+    const int head = places[order.ranks.front()].ranks.front();
+    const bool known =
+        std::find(machine.heads.begin(), machine.heads.end(), head) != machine.heads.end();
+    if (!known) machine.heads.push_back(head);
+  }
   expand(machine.ring, places);
   expand(machine.tree, places);
   return machine;

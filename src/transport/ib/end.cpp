@@ -152,7 +152,7 @@ Result<void> IbLink::place_on_gpu() {
   std::string why;
   const IbLinkPorts chosen = ports_of_link(found.ports, edge.nics, shape.channels);
   const auto standby = chosen.ports.begin() + std::ptrdiff_t(chosen.used);
-  CCL_TRY(gpu_slots, IbGpuSlots::make(context.arena, edge.nics.relay, bytes,
+  CCL_TRY(gpu_slots, IbGpuSlots::make({context.proxy, context.arena, edge.nics.relay}, bytes,
                                       {chosen.ports.begin(), standby}, slot_access(true), why));
   for (auto port = chosen.ports.begin(); gpu_slots && port != standby; ++port) {
     double left_s = trial_limit_s();

@@ -19,12 +19,14 @@ namespace {
 
 constexpr auto drain_limit = std::chrono::milliseconds{200};
 
+/// `Notes`: times of the steps.
+template <class Notes>
 class IbReceiver final : public IbTask {
  public:
   explicit IbReceiver(std::shared_ptr<IbLink> link)
       : IbTask{std::move(link), Fd{}}, immediate_{link_->edge.shape.slot_bytes} {
     for (const Wire& wire : link_->wires) {
-      Channel channel;
+      Channel channel{{link_->transfers(), link_->edge, int(channels_.size()), 0}};
       channel.wire = wire;
       channel.missing.resize(std::size_t(wire.slot_count));
       channel.landings.resize(std::size_t(wire.slot_count));
@@ -36,6 +38,7 @@ class IbReceiver final : public IbTask {
 
  private:
   struct Channel {
+    explicit Channel(Notes its) : notes{std::move(its)} {}
     Wire wire;
     std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
     Word received = 0;                            // steps, all parts of them
@@ -50,6 +53,7 @@ class IbReceiver final : public IbTask {
     Word flushing = 0, flushed = 0;                     // steps, if they go to GPU memory
     std::size_t reads = 0;                              // in flight, one for each of `writers`
     std::set<std::pair<const IbDevice*, int>> writers;  // ports by which steps have come
+    [[no_unique_address]] Notes notes;
   };
 
   bool sends() const override { return false; }
@@ -234,6 +238,7 @@ class IbReceiver final : public IbTask {
     channel.wire.sizes[low % slots] = bytes | (landing.memory != nullptr ? ZeroCopy::mark : 0);
     channel.freed[low % slots] = immediate_.freed(ntohl(completion.imm_data));
     --channel.missing[low % slots];
+    channel.notes.begin(low, channel.notes.now());
     const Word before = channel.received;
     Word freed = 0;
     while (channel.received < channel.offered && channel.missing[channel.received % slots] == 0) {
@@ -242,6 +247,7 @@ class IbReceiver final : public IbTask {
       ZeroCopy::Landing& arrived = channel.landings[channel.received % slots];
       if (std::exchange(arrived, {}).memory != nullptr) registered_bytes_ += size;
       freed += channel.freed[channel.received % slots];
+      channel.notes.end(channel.received, size, channel.notes.now());
       ++channel.received;
     }
     if (const auto back = freed > 0 ? link_->mate() : nullptr; back != nullptr) {
@@ -438,6 +444,10 @@ class IbReceiver final : public IbTask {
     std::vector<IbPair> planned;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
       CCL_CHECK(make_pairs(c, all_paths[c], planned));
+      if constexpr (Notes::wanted) {
+        Channel& channel = channels_[c];
+        channel.notes.use_networks(networks_of(channel.first, channel.pairs, channel.parts));
+      }
     }
     if (!open_pairs()) return {};
     ControlWriter answer;
@@ -565,7 +575,9 @@ class IbReceiver final : public IbTask {
 }  // namespace
 
 std::shared_ptr<ProxyTask> make_ib_receiver(std::shared_ptr<IbLink> link) {
-  return std::make_shared<IbReceiver>(std::move(link));
+  if (link->transfers() != nullptr)
+    return std::make_shared<IbReceiver<TransferNotes>>(std::move(link));
+  return std::make_shared<IbReceiver<NoTransferNotes>>(std::move(link));
 }
 
 }  // namespace ccl::detail

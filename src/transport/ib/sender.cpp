@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/network_events.hpp"
 #include "transport/ib/slot_table.hpp"
@@ -18,12 +19,15 @@ namespace {
 constexpr Index signal_bytes = 16 << 10;  // of a piece that gets a completion of its own
 constexpr int inline_wanted = 128;
 
+/// `Notes`: times of the steps.
+template <class Notes>
 class IbSender final : public IbTask {
  public:
   IbSender(std::shared_ptr<IbLink> link, net::SecureSocket socket)
       : IbTask{std::move(link), std::move(socket)}, immediate_{link_->edge.shape.slot_bytes} {
     for (const Wire& wire : link_->wires) {
-      Channel& channel = channels_.emplace_back();
+      Channel& channel =
+          channels_.emplace_back(Notes{link_->transfers(), link_->edge, int(channels_.size()), 0});
       channel.wire = wire;
       channel.freed.resize(std::size_t(wire.slot_count));
     }
@@ -34,12 +38,14 @@ class IbSender final : public IbTask {
 
  private:
   struct Channel {
+    explicit Channel(Notes its) : notes{std::move(its)} {}
     Wire wire;
     std::size_t first = 0, pairs = 0, parts = 1;  // of `pairs_`
     Word next = 0;                                // step to transmit
     Word done = 0;                                // steps that have arrived
     std::vector<Word> freed;                      // by slot: see `freed_by`
     Word reported = 0;                            // steps that have their `freed`
+    [[no_unique_address]] Notes notes;
   };
   /// Requests of a queue pair that one call posts, and their progress.
   struct Chain {
@@ -134,6 +140,7 @@ class IbSender final : public IbTask {
     Channel& channel = channels_[c];
     const Word before = channel.next;
     if (!posted(channel) || revoked(channel)) return false;
+    if (Notes::wanted) channel.notes.posted(HostMemory::load_acquire(channel.wire.posted));
     const auto back = link_->mate();
     while (posted(channel) && slot_is_free(c)) {
       const Word step = channel.next;
@@ -154,6 +161,8 @@ class IbSender final : public IbTask {
         add(first + p, step, source + from, std::min(part, bytes - from),
             to.address + std::uint64_t(from), to, mentions);
       }
+      channel.notes.posted(step + 1);
+      channel.notes.begin(step, channel.notes.now());
       ++channel.next;
       ++counters.steps;
       counters.bytes += Word(bytes);
@@ -307,6 +316,9 @@ class IbSender final : public IbTask {
   /// Returns the steps before `done` to the lanes.
   static void return_steps(Channel& channel, Word done) {
     for (; channel.done < done; ++channel.done) {
+      if (Notes::wanted) {
+        channel.notes.end(channel.done, Word(bytes_of(channel, channel.done)), channel.notes.now());
+      }
       if (is_lent(channel, channel.done)) channel.wire.zero_copy->give_back(channel.done);
     }
     HostMemory::store_release(channel.wire.drained, done);
@@ -451,6 +463,9 @@ class IbSender final : public IbTask {
         chain.undone = channel.next + (group + groups - channel.next % groups) % groups;
         pairs_.push_back({std::move(qp), int(c), own, theirs});
       }
+      if constexpr (Notes::wanted) {
+        channel.notes.use_networks(networks_of(channel.first, channel.pairs, channel.parts));
+      }
       first += channel.pairs;
     }
     if (!open_pairs()) return {};
@@ -466,12 +481,18 @@ class IbSender final : public IbTask {
   std::vector<Chain> chains_;  // one for each of `pairs_`
 };
 
+template <class Notes>
+std::shared_ptr<ProxyTask> make_sender(const std::shared_ptr<IbLink>& link,
+                                       net::SecureSocket socket) {
+  auto sender = std::make_shared<IbSender<Notes>>(link, std::move(socket));
+  if (auto started = sender->start(); !started) link->fail_with(started.error(), false);
+  return sender;
+}
 }  // namespace
 
 std::shared_ptr<ProxyTask> make_ib_sender(std::shared_ptr<IbLink> link, net::SecureSocket socket) {
-  auto sender = std::make_shared<IbSender>(link, std::move(socket));
-  if (auto started = sender->start(); !started) link->fail_with(started.error(), false);
-  return sender;
+  return link->transfers() != nullptr ? make_sender<TransferNotes>(link, std::move(socket))
+                                      : make_sender<NoTransferNotes>(link, std::move(socket));
 }
 
 }  // namespace ccl::detail

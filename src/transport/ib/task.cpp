@@ -386,6 +386,20 @@ void IbTask::set_deadline() {
                   std::chrono::duration<double>(link_->context.deadline_s));
 }
 
+std::vector<std::string> IbTask::networks_of(std::size_t first, std::size_t pairs,
+                                             std::size_t parts) const {
+  std::vector<std::string> all;
+  for (std::size_t group = 0; group < pairs / parts; ++group) {
+    std::set<std::string> names;
+    for (std::size_t p = 0; p < parts; ++p) {
+      const IbPort& port = port_of(pairs_[first + group * parts + p]);
+      names.insert(fmt::format("{}:{}", port.device->name(), port.number));
+    }
+    all.push_back(fmt::format("{}", fmt::join(names, "+")));
+  }
+  return all;
+}
+
 std::string IbTask::peer_text() const {
   return fmt::format("rank {} on {}", link_->edge.peer.rank, link_->edge.peer.host);
 }

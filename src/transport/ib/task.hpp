@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "proxy/transfer_notes.hpp"
 #include "transport/ib/control_messages.hpp"
 #include "transport/ib/gpu/flush.hpp"
 #include "transport/ib/link.hpp"
@@ -117,6 +118,9 @@ class IbTask : public ProxyTask {
   void send_error(const Error& error);
   void set_deadline();
   std::string peer_text() const;
+  /// Names the ports of the queue pairs of each group of a channel, whose steps take turns.
+  std::vector<std::string> networks_of(std::size_t first, std::size_t pairs,
+                                       std::size_t parts) const;
 
   const std::shared_ptr<IbLink> link_;
   IbControlSocket line_;

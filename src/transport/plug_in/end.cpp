@@ -24,6 +24,8 @@ namespace {
 
 /// A step is one message, whose size a plug-in reports as an int.
 constexpr Index max_slot_bytes = Index{1} << 30;
+/// Drivers export whole pages of any host.
+constexpr std::size_t dma_buf_grain = 64 << 10;
 
 /// Place of the rank's GPU below /sys; empty for a CPU rank.
 std::string path_of_gpu(const PeerInfo& rank) {

@@ -70,6 +70,10 @@ struct ProxiedLink {
   bool lines_go_both_ways() const { return false; }  // the sender's, for the reverse edge, too
   bool lines_come() const { return false; }          // the reverse edge makes the sender's sockets
   void lend(std::size_t, const net::SecureSocket&) {}  // lends a socket to the reverse edge
+  /// Log of what moves; null: nothing is noted.
+  TransferLog* transfers() const {
+    return context.proxy == nullptr ? nullptr : context.proxy->transfers();
+  }
   bool healthy() const { return context.status == nullptr || context.status->ok(); }
 };
 

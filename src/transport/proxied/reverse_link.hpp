@@ -36,7 +36,8 @@ class ReverseLink : public std::enable_shared_from_this<Link> {
     const EdgeSide other = edge.side == EdgeSide::sender ? EdgeSide::receiver : EdgeSide::sender;
     const auto found = ends().all.find({self.context.proxy, id_of(edge, true), other});
     if (found != ends().all.end()) back = found->second.lock();
-    if (back == nullptr) return;
+    // The tasks of a connection that has closed may still hold its end, while a new one is made.
+    if (back == nullptr || back->closing.load(std::memory_order_acquire)) return;
     meet(back);
     back->meet(this->shared_from_this());
   }

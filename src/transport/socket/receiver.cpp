@@ -30,10 +30,13 @@ void hush(int socket) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off);
 }
 
+/// `Notes`: times of the steps.
+template <class Notes>
 class ReceiveStream final : public SocketTask {
  public:
   ReceiveStream(std::shared_ptr<SocketLink> link, int channel, int stream)
-      : SocketTask{std::move(link), channel, stream} {
+      : SocketTask{std::move(link), channel, stream},
+        notes_{link_->transfers(), link_->edge, channel, stream} {
     // Pages that no step needs stay untouched.
     if (stream == 0) staging_ = std::make_unique_for_overwrite<std::byte[]>(staging_bytes);
   }
@@ -77,7 +80,7 @@ class ReceiveStream final : public SocketTask {
   bool arrive() {
     if (arrived_ || failed_) return false;
     socket_ = link_->arriving.take(line());
-    if (socket_) tune_for_steps(socket_.get());
+    if (socket_) tune(notes_);
     arrived_ = bool(socket_);
     if (!arrived_ && std::chrono::steady_clock::now() > link_->deadline) {
       failed_ = true;
@@ -163,6 +166,7 @@ class ReceiveStream final : public SocketTask {
       at_ = slot(step_) + mine.offset;
       rest_ = mine.bytes;
       inside_ = true;
+      notes_.begin(step_, notes_.now());
     }
     if (const Index ready = std::min(Index(staged()), rest_); ready > 0) {
       const ZeroCopy::Use use{past_slot(step_) ? wire_.zero_copy : nullptr};
@@ -176,6 +180,9 @@ class ReceiveStream final : public SocketTask {
       inside_ = false;
       large_done_ = wire_.zero_copy != nullptr && Index(bytes_of(step_)) >= ZeroCopy::min_bytes;
       after_large_ = large_done_;
+      if (Notes::wanted && (stream_ == 0 || piece(step_).bytes > 0)) {
+        notes_.end(step_, Word(piece(step_).bytes), notes_.now());
+      }
       ++step_;
       if (stream_ == 0) ++counters.steps;
       link_->publish(channel_, stream_, step_);
@@ -281,13 +288,17 @@ class ReceiveStream final : public SocketTask {
   bool large_done_ = false;           // in this turn: lanes may now offer for the next
   bool after_large_ = false;          // the last step was large
   std::size_t begin_ = 0, end_ = 0;   // range of early data in `staging_`
+  [[no_unique_address]] Notes notes_;
 };
 
 }  // namespace
 
 std::shared_ptr<ProxyTask> make_receive_stream(std::shared_ptr<SocketLink> link, int channel,
                                                int stream) {
-  return std::make_shared<ReceiveStream>(std::move(link), channel, stream);
+  if (link->transfers() != nullptr) {
+    return std::make_shared<ReceiveStream<TransferNotes>>(std::move(link), channel, stream);
+  }
+  return std::make_shared<ReceiveStream<NoTransferNotes>>(std::move(link), channel, stream);
 }
 
 }  // namespace ccl::detail

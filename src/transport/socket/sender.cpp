@@ -15,12 +15,15 @@ constexpr int steps_per_send = 8;           // small steps that share a system c
 constexpr int rounds_per_look = 16;         // an idle sender checks for a close
 constexpr std::size_t packed_bytes = 2048;  // parts that cost less to copy than to list
 
+/// `Notes`: times of the steps.
+template <class Notes>
 class SendStream final : public SocketTask {
  public:
   SendStream(std::shared_ptr<SocketLink> link, int channel, int stream, net::SecureSocket socket)
-      : SocketTask{std::move(link), channel, stream} {
+      : SocketTask{std::move(link), channel, stream},
+        notes_{link_->transfers(), link_->edge, channel, stream} {
     socket_ = std::move(socket);
-    if (socket_) tune_for_steps(socket_.get());
+    if (socket_) tune(notes_);
     arrived_ = bool(socket_);
     goes_first = true;
   }
@@ -28,6 +31,7 @@ class SendStream final : public SocketTask {
   Progress progress(ProxyCounters& counters) override {
     const bool closing = ending();  // before the check of `posted`: no more steps are posted
     const Word posted = HostMemory::load_acquire(wire_.posted);
+    notes_.posted(posted);
     if (!arrived_ && !arrive()) return closing && gone() ? Progress::ended : Progress::none;
     if (!socket_ || left_) {
       if (!closing && posted > step_ && left_) lose("it closed its end of the connection", 0);
@@ -79,7 +83,7 @@ class SendStream final : public SocketTask {
   bool arrive() {
     socket_ = link_->arriving.take(line());
     arrived_ = bool(socket_);
-    if (arrived_) tune_for_steps(socket_.get());
+    if (arrived_) tune(notes_);
     return arrived_;
   }
   /// True if no socket will arrive: the listener is closed.
@@ -116,6 +120,7 @@ class SendStream final : public SocketTask {
         break;
       }
     }
+    const Word begun = notes_.now();
     Index sent = 0;
     if (count > 0) {
       const ZeroCopy::Use use{lent ? wire_.zero_copy : nullptr};
@@ -140,7 +145,9 @@ class SendStream final : public SocketTask {
       const Index whole = piece(step_).bytes + (stream_ == 0 ? Index(sizeof(StepHeader)) : 0);
       if (sent_ < whole) break;
       sent_ -= whole;
+      if (Notes::wanted && whole > 0) notes_.end(step_, Word(piece(step_).bytes), begun);
     }
+    if (Notes::wanted && sent_ > 0) notes_.begin(step_, begun);
     return sent;
   }
 
@@ -219,13 +226,19 @@ class SendStream final : public SocketTask {
   bool left_ = false;              // the receiver has closed without an error
   bool arrived_ = false;           // has had a socket
   std::size_t goodbye_bytes_ = 0;  // sent
+  [[no_unique_address]] Notes notes_;
 };
 
 }  // namespace
 
 std::shared_ptr<ProxyTask> make_send_stream(std::shared_ptr<SocketLink> link, int channel,
                                             int stream, net::SecureSocket socket) {
-  return std::make_shared<SendStream>(std::move(link), channel, stream, std::move(socket));
+  if (link->transfers() != nullptr) {
+    return std::make_shared<SendStream<TransferNotes>>(std::move(link), channel, stream,
+                                                       std::move(socket));
+  }
+  return std::make_shared<SendStream<NoTransferNotes>>(std::move(link), channel, stream,
+                                                       std::move(socket));
 }
 
 }  // namespace ccl::detail

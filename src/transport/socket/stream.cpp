@@ -21,6 +21,17 @@ void tune_for_steps(int socket) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
 }
 
+std::string SocketLink::interface_of(int socket) const {
+  const auto bound = net::bound_address(socket);
+  if (!bound) return {};
+  const net::WireAddress mine = bound->wire();
+  for (const net::Interface& one : net::list_interfaces()) {
+    const net::WireAddress its = one.address.wire();
+    if (its.family == mine.family && std::ranges::equal(its.ip, mine.ip)) return one.name;
+  }
+  return bound->to_string();
+}
+
 void SocketLink::publish(int channel, int stream, Word steps) {
   const Wire& wire = wires[std::size_t(channel)];
   Word* const reported = edge.side == EdgeSide::sender ? wire.drained : wire.posted;

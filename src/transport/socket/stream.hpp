@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "net/address.hpp"
@@ -99,6 +100,8 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
                            net::SecureSocket socket);
   Result<void> wait_connected(const net::Deadline&) { return {}; }
   void wake();
+  /// Returns the name of the interface of a connected socket, or its address.
+  std::string interface_of(int socket) const;
 
   /// Posts to the lanes after a step of one stream, once all streams of the channel have got that
   /// far.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "proxy/transfer_notes.hpp"
 #include "transport/socket/stream.hpp"
 
 namespace ccl::detail {
@@ -60,6 +61,12 @@ class SocketTask : public ProxyTask {
     for (ProxyEngine* const engine : link_->engines) {
       if (engine != own) engine->wake();
     }
+  }
+  /// Prepares a socket that has arrived.
+  template <class Notes>
+  void tune(Notes& notes) const {
+    tune_for_steps(socket_.get());
+    if constexpr (Notes::wanted) notes.use_networks({link_->interface_of(socket_.get())});
   }
   void lose(const char* what, int os_code) {
     socket_.reset();

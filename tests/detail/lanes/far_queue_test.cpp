@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
-#include "support/memory_model.hpp"
+#include "support/model_lanes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -39,13 +39,7 @@ World& world() {
 }
 
 template <Promises P>
-struct ModelMemory {
-  static constexpr bool lines_land_whole = false;
-  static constexpr unsigned check_every = ~0u;  // waits have no limit
-  static MemoryModel& model() { return *MemoryModel::current(); }
-  static void pause() { model().pause(); }
-  static void await_previous() {}
-  static Word now_ns() { return 1; }
+struct ModelMemory : ModelData {
   static bool is_number(const Word* at) {
     return (reinterpret_cast<const char*>(at) - world().slots) % FarQueue::slot_bytes == 0;
   }
@@ -71,32 +65,6 @@ struct ModelMemory {
   static Word fetch_add(Word* at, Word value) { return model().fetch_add(at, value, true, true); }
   static Packet load_relaxed(const Packet* at) { return load_bulk(at); }
   static void store_relaxed(Packet* at, Packet value) { store_bulk(at, value); }
-  static Packet load_bulk(const Packet* at) {
-    return {model().load_data(&at->word[0], false), model().load_data(&at->word[1], false)};
-  }
-  static void store_bulk(Packet* at, Packet value) {
-    model().store_data(&at->word[0], value.word[0], false);
-    model().store_data(&at->word[1], value.word[1], false);
-  }
-};
-
-template <int Width, Promises P>
-class ModelLanes {
- public:
-  static constexpr int width = Width;
-  using Memory = ModelMemory<P>;
-  ModelLanes(MemoryModel::StartGate& gate, int rank) : gate_{&gate}, rank_{rank} {}
-  int rank() const { return rank_; }
-  void sync() const {
-    if (Width > 1 && P.sync) Memory::model().meet(*gate_, Width, true);
-  }
-  bool all(bool vote) const {
-    return Width == 1 ? vote : Memory::model().meet(*gate_, Width, vote) == 0;
-  }
-
- private:
-  MemoryModel::StartGate* gate_;
-  int rank_;
 };
 
 Word value_of(int block, int i) {
@@ -123,7 +91,7 @@ long explore(int blocks, bool full = false) {
     w.gates = {};
     for (int i = 0; i < blocks * Width; ++i) {
       model.add([&w, block = i / Width, lane = i % Width] {
-        ModelLanes<Width, P> group{w.gates[std::size_t(block)], lane};
+        ModelLanes<Width, ModelMemory<P>, P.sync> group{w.gates[std::size_t(block)], lane};
         Word* const mine = &w.mine[std::size_t(block)];
         const detail::AbortWatch watch{&w.stop, &w.failure, 0, nullptr, 0};
         FarHeader* const slot = detail::take_turn(group, w.queue(), &w.taken, mine, 1, watch);
@@ -172,16 +140,6 @@ long explore(int blocks, bool full = false) {
     }
     if (blocks_seen != (Word{1} << blocks) - 1) throw OrderError{"a message is lost"};
   });
-}
-
-template <class F>
-std::string flaw(F run) {
-  try {
-    run();
-  } catch (const OrderError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 }  // namespace

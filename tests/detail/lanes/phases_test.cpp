@@ -1,3 +1,4 @@
+#include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/lanes/phases.hpp>
 
@@ -56,4 +57,26 @@ TEST_CASE("lanes without a place write nothing") {
   CHECK(times.first_data == 0);
   only.write();
   CHECK((times.ready != 0 && times.first_data == times.last_data && times.first_data != 0));
+}
+
+TEST_CASE("the notes of a launch begin and end with an object") {
+  const auto logs = std::make_unique<PhaseLog[]>(2);
+  AbortWatch watch;
+  watch.ticket = 5;
+  const auto launch = [&](PhaseLog* log, int channel) {
+    watch.phases = log;
+    LaunchNotes<HostMemory> notes{SoloLane{}, watch, channel};
+    notes.ready();
+    notes.received();
+  };
+  launch(logs.get(), 1);
+  const PhaseTimes& at = logs[0].times[5][1];
+  CHECK((at.ticket == 5 && at.begun != 0 && at.begun <= at.ready && at.ready <= at.first_data));
+  CHECK((at.first_data == at.last_data && at.last_data <= at.ended));
+  CHECK(logs[0].times[5][0].ticket == 0);
+  // Those after the first of a call have a log of their own.
+  CHECK(PhaseLog::further(nullptr) == nullptr);
+  launch(PhaseLog::further(logs.get()), 1);
+  CHECK((logs[1].times[5][1].ticket == 5 && logs[1].times[5][1].begun >= at.ended));
+  launch(nullptr, 1);  // nobody wants notes
 }

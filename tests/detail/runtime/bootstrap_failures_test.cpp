@@ -16,6 +16,7 @@
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
 #include "support/held_port.hpp"
+#include "support/processes.hpp"
 #include "support/relay.hpp"
 
 using namespace ccl;
@@ -289,12 +290,17 @@ TEST_CASE("ranks with different CCL_ENCRYPTION all get an error that names both 
   }
   const Interfaces lo;
   const auto ids = some_ids(1);  // its root listens without encryption
+  auto content = detail::net::unpack(ids[0]).value();
+  Relay relay{detail::net::Address{content.root}};
+  content.root = relay.address().wire();
+  const std::vector<UniqueId> relayed{detail::net::pack(content)};
   Error first;
   std::thread early{[&] {
-    const auto joined = detail::Bootstrap::join(ids, 0, 2, {20, nullptr});
+    const auto joined = detail::Bootstrap::join(relayed, 0, 2, {20, nullptr});
     if (!joined) first = joined.error();
   }};
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 has joined
+  // Rank 0 sends its claim when it has read the setting.
+  CHECK(wait_until([&] { return relay.caller_has_spoken(); }, 20));
   {
     const Environment encrypted{"CCL_ENCRYPTION", "full"};
     const auto late = detail::Bootstrap::join(ids, 1, 2, {20, nullptr});

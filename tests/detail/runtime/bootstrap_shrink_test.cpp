@@ -204,7 +204,7 @@ TEST_CASE("a rank that cannot begin to shrink ends the others' call, and all may
   const auto ids = some_ids(1);
   const int unable = GENERATE(0, 2, 3);
   const bool early = GENERATE(true, false);  // it fails before the others call, or while they wait
-  std::atomic<int> done{0};
+  std::atomic<int> called{0}, done{0};
   const auto errors = on_ranks(4, [&](int rank) -> Result<void> {
     CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 4, {60, nullptr}));
     if (rank == 1) {
@@ -214,11 +214,15 @@ TEST_CASE("a rank that cannot begin to shrink ends the others' call, and all may
     Result<std::unique_ptr<detail::Bootstrap>> first = fail(Errc::ok, "");
     const auto failed = b->failed_shrinks();
     if (rank == unable) {
-      if (!early) sleep_ms(300);
+      if (!early) {
+        wait_for(called, 2);
+        sleep_ms(300);  // they wait
+      }
       b->miss_shrink(Errc::out_of_memory, failed);
       b->miss_shrink(Errc::out_of_memory, failed);  // of a call that has failed: nothing
     } else {
       if (early) sleep_ms(300);
+      ++called;
       first = b->shrink(Ranks{1}, {60, nullptr});
     }
     // The first call of a rank that comes late may be the second one of the others.

@@ -176,13 +176,13 @@ TEST_CASE("strangers at every port disturb nobody") {
   }};
   // Gives the strangers time for so many visits, in all.
   const auto scanned = [&](int so_many) {
-    for (int i = 0; i < 5000 && visits < so_many; ++i) {
+    for (int i = 0; i < 20'000 && visits < so_many; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   };
   all_ok(on_ranks(6, [&](int rank) -> Result<void> {
     scanned(20 * rank);
-    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 6, {20, nullptr}));
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 6, {60, nullptr}));
     for (int i = 0; i < 3; ++i) {
       CCL_CHECK(gather_works(*b));
       CCL_CHECK(b->send((rank + 2) % 6, 1, &rank, 4));

@@ -68,7 +68,7 @@ TEST_CASE("times are those of the system's clock") {
       double(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) / 1e9 -
       double(op.queued_ns) / 1e9;
   CHECK(age_s >= 0.06);
-  CHECK(age_s < 5);
+  CHECK(age_s < 60);  // not since another moment, as that of a start
   CHECK(op.ended_ns - op.queued_ns >= 45'000'000);
 }
 

@@ -17,6 +17,7 @@
 
 #include "comm/state.hpp"
 #include "support/catch.hpp"
+#include "support/growing_limit.hpp"
 #include "support/on_ranks.hpp"
 
 using namespace ccl;
@@ -253,13 +254,21 @@ TEST_CASE("two threads of a rank open pairs at once, in whatever order") {
 }
 
 TEST_CASE("a peer may come later than a connection may take") {
-  check_well(on_ranks(2, patient(30, 1), [](const Communicator& comm) -> Result<void> {
-    CCL_TRY(const auto pairs, Pairs::create(comm));
-    if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds{1800});
-    int x = comm.rank(), y = -1;
-    CCL_CHECK(pairs(&x, 1, 1 - comm.rank(), &y, 1, 1 - comm.rank()));
-    return expect(y == 1 - comm.rank(), "wrong message");
-  }));
+  const auto with_late_peer = [](double connection_s) {
+    Config config = patient(60, connection_s);
+    config.device = Config::cpu;
+    const auto comms = Communicator::create_all(2, config);
+    if (!comms) return comms.error().message();
+    return first_problem(on_ranks(*comms, [&](const Communicator& comm) -> Result<void> {
+      CCL_TRY(const auto pairs, Pairs::create(comm));
+      const std::chrono::duration<double> late{1.8 * connection_s};
+      if (comm.rank() == 0) std::this_thread::sleep_for(late);
+      int x = comm.rank(), y = -1;
+      CCL_CHECK(pairs(&x, 1, 1 - comm.rank(), &y, 1, 1 - comm.rank()));
+      return expect(y == 1 - comm.rank(), "wrong message");
+    }));
+  };
+  CHECK(with_growing_limit(0.25, with_late_peer) == "");
 }
 
 TEST_CASE("a wait for a wire whose other end never comes names the missing rank") {

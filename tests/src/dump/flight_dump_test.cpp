@@ -62,6 +62,7 @@ FlightRecord record() {
   status.proxy_stuck_s = 1.5;
   status.elsewhere = {"operation 3", "node2", 9};
   out.phases = {{3, 0, 3, 1, 100, 110, 150, 900, 910}, {4, 0, 4, 0, 920, 0, 0, 0, 930}};
+  out.transfers = {{true, 3, 1, 2, 5, 77, 4096, 100, 110, 150, "mlx5_0:1"}, {}};
   return out;
 }
 
@@ -92,6 +93,12 @@ TEST_CASE("a record is read as it was written") {
   CHECK((phases.number == 3 && phases.composition == 0 && phases.call == 3 && phases.channel == 1));
   CHECK((phases.begun_ns == 100 && phases.ready_ns == 110 && phases.first_data_ns == 150));
   CHECK((phases.last_data_ns == 900 && phases.ended_ns == 910));
+  REQUIRE(read->transfers.size() == 2);
+  const Transfer& sent = read->transfers[0];
+  CHECK((sent.sends && sent.peer == 3 && sent.composition == 1 && sent.channel == 2));
+  CHECK((sent.stream == 5 && sent.step == 77 && sent.bytes == 4096 && sent.network == "mlx5_0:1"));
+  CHECK((sent.posted_ns == 100 && sent.begin_ns == 110 && sent.end_ns == 150));
+  CHECK((!read->transfers[1].sends && read->transfers[1].peer == -1));
   CHECK((read->status.elsewhere.text == "operation 3" && read->status.elsewhere.peer_pid == 9));
 }
 
@@ -103,6 +110,7 @@ TEST_CASE("what is no record of ccl is refused, with the member that is wrong") 
   };
   Json older = Json::parse(json_of(record()));
   older["ccl"].erase("phases");  // a file of version 0.1.0
+  older["ccl"].erase("transfers");
   REQUIRE(read_flight_record(older.dump()));
   CHECK(read_flight_record(older.dump())->phases.empty());
   CHECK(mentions(refused(""), "no JSON object"));
@@ -125,6 +133,8 @@ TEST_CASE("what is no record of ccl is refused, with the member that is wrong") 
   CHECK(mentions(with("/steps/0/peer", 4), "none of 4"));
   CHECK(mentions(with("/steps/0/sends", 1), "\"sends\""));
   CHECK(mentions(with("/phases/0/channel", "x"), "\"channel\""));
+  CHECK(mentions(with("/transfers/0/bytes", -1), "\"bytes\""));
+  CHECK(mentions(with("/transfers/0/peer", 4), "none of 4"));
   CHECK(mentions(with("/operations", 1), "\"operations\""));
   CHECK(mentions(with("/operations/1", 1), "\"number\""));
   CHECK(mentions(with("/operations/1/state", "asleep"), "\"state\""));

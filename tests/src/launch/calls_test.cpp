@@ -11,6 +11,7 @@
 
 #include "comm/state.hpp"
 #include "support/collective_suite.hpp"
+#include "support/growing_limit.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -477,20 +478,27 @@ TEST_CASE("a forked process that drops its parent's handles leaves the parent's 
 
 TEST_CASE("a rank that is late for a barrier or the end is no error, but for CCL_TIMEOUT") {
   Config config;
-  config.init_timeout_s = 1;  // in which ranks must find each other on a busy machine, too
   config.check = true;
   config.timeout_s = 0;
-  const auto late = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1600)); };
-  on_all(make(2, config), [&](const Communicator& comm) -> Result<void> {
-    CCL_TRY(auto sum, (Over<AllReduce, Ring>::create(comm)));
-    float x = 1;
-    if (comm.rank() == 1) late();
-    CCL_CHECK(sum(&x, &x, 1));
-    if (comm.rank() == 1) late();
-    CCL_CHECK(comm.barrier());
-    if (comm.rank() == 1) late();
-    return comm.finalize();
-  });
+  const auto with_late_rank = [&](double init_s) {  // in which ranks must find each other
+    config.init_timeout_s = init_s;
+    const auto comms = Communicator::create_all(2, config);
+    if (!comms) return comms.error().message();
+    const auto late = [&] {
+      std::this_thread::sleep_for(std::chrono::duration<double>{1.6 * init_s});
+    };
+    return first_problem(on_ranks(*comms, [&](const Communicator& comm) -> Result<void> {
+      CCL_TRY(auto sum, (Over<AllReduce, Ring>::create(comm)));
+      float x = 1;
+      if (comm.rank() == 1) late();
+      CCL_CHECK(sum(&x, &x, 1));
+      if (comm.rank() == 1) late();
+      CCL_CHECK(comm.barrier());
+      if (comm.rank() == 1) late();
+      return comm.finalize();
+    }));
+  };
+  CHECK(with_growing_limit(0.25, with_late_rank) == "");
   config.init_timeout_s = 60;
   config.timeout_s = 0.3;
   on_all(make(2, config), [](const Communicator& comm) -> Result<void> {

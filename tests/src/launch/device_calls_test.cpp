@@ -126,7 +126,7 @@ TEST_CASE("an abort ends kernels even while a launch holds the lock of all launc
       *member, 0, [] { return true; }, *waits));
   std::thread aborting{[&] { comms[0].abort("enough"); }};
   const bool stopped =
-      wait_until([&] { return detail::HostMemory::load_acquire(&gpu->watched().stop) != 0; }, 10);
+      wait_until([&] { return detail::HostMemory::load_acquire(&gpu->watched().stop) != 0; }, 60);
   waits.reset();
   owner->end(*member);
   aborting.join();

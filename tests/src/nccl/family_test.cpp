@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "support/nccl_ranks.hpp"
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,23 +13,20 @@ using namespace ccl::test;
 
 namespace {
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds late{8};  // of the last rank: later than others wait for it
+constexpr std::chrono::seconds at_most{30};  // for the end of a communicator: usually 5 s
 
-/// Ends the communicator at once, or late. Returns the exit status: 0 if all is well.
-int run_rank(const ncclUniqueId& id, int rank, bool comes_late) {
+/// Ends the communicator after `before(comm)`. Returns the exit status: 0 if all is well.
+template <class Before>
+int run_rank(const ncclUniqueId& id, int rank, Before before) {
   ncclComm_t comm = nullptr;
   if (ncclCommInitRank(&comm, 2, id, rank) != ncclSuccess) return 1;
   float data = 1, sum = 0;
   if (ncclAllReduce(&data, &sum, 1, ncclFloat, ncclSum, comm, nullptr) != ncclSuccess) return 2;
   if (sum != 2) return 3;
-  if (comes_late) {
-    std::this_thread::sleep_for(late);
-    ncclResult_t state = ncclNumResults;
-    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclSuccess) return 4;
-  }
+  if (const int status = before(comm); status != 0) return status;
   const auto begin = Clock::now();
   if (ncclCommDestroy(comm) != ncclSuccess) return 5;
-  return Clock::now() - begin < late - std::chrono::seconds{1} ? 0 : 6;
+  return Clock::now() - begin < at_most ? 0 : 6;
 }
 }  // namespace
 
@@ -36,11 +34,25 @@ TEST_CASE("a rank destroys its communicator without the others, which go on") {
   ncclUniqueId id;
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   std::vector<pid_t> children;
+  int gone[2];  // closed by the end of the process of rank 0
+  REQUIRE(::pipe(gone) == 0);
   for (const int rank : {0, 1}) {
     const pid_t child = ::fork();
-    if (child == 0) std::exit(run_rank(id, rank, rank == 1));
+    if (child == 0) {
+      if (rank == 0) std::exit(run_rank(id, 0, [](ncclComm_t) { return 0; }));
+      ::close(gone[1]);
+      std::exit(run_rank(id, 1, [&](ncclComm_t comm) {
+        pollfd other{gone[0], POLLIN, 0};
+        if (::poll(&other, 1, 60'000) != 1) return 7;
+        ncclResult_t state = ncclNumResults;
+        const auto asked = ncclCommGetAsyncError(comm, &state);
+        return asked == ncclSuccess && state == ncclSuccess ? 0 : 4;
+      }));
+    }
     children.push_back(child);
   }
+  ::close(gone[0]);
+  ::close(gone[1]);
   for (const pid_t child : children) {
     int status = 99;
     CHECK(::waitpid(child, &status, 0) == child);
@@ -56,7 +68,7 @@ TEST_CASE("a rank may leave at once after the end of its communicator") {
     std::vector<pid_t> children;
     for (const int rank : {0, 1}) {
       const pid_t child = ::fork();
-      if (child == 0) ::_exit(run_rank(id, rank, false));
+      if (child == 0) ::_exit(run_rank(id, rank, [](ncclComm_t) { return 0; }));
       children.push_back(child);
     }
     for (const pid_t child : children) {
@@ -82,7 +94,7 @@ int run_rank_without_blocking(const ncclUniqueId& id, int rank) {
   }
   const auto begin = Clock::now();
   if (ncclCommDestroy(comm) != ncclSuccess) return 4;
-  return Clock::now() - begin < std::chrono::seconds{1} ? 0 : 5;
+  return Clock::now() - begin < std::chrono::seconds{4} ? 0 : 5;  // one that blocks waits for 5 s
 }
 }  // namespace
 

@@ -14,6 +14,7 @@
 #include "comm/peer_waits.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
+#include "support/fake_cuda_runtime.hpp"
 #include "support/gpu_ranks.hpp"
 
 using namespace ccl;
@@ -98,14 +99,17 @@ struct TwoRanks {
     arrivals = 0;
     gate_is_open = false;
   }
-  void call(int rank, Kind kind, int tag) {
+  Result<void> submit(int rank, Kind kind, int tag,
+                      std::shared_ptr<const CallOptions> options = {}) {
     Call call;
     call.kind = kind;
     call.count = tag;
+    call.options = std::move(options);
     // Ranks' streams differ; of one GPU only calls on one stream would be in order.
     call.stream = reinterpret_cast<cudaStream_t>(std::uintptr_t(one_stream ? 1 : rank + 1));
-    CHECK(Group::of_this_thread().submit(members[std::size_t(rank)], call));
+    return Group::of_this_thread().submit(members[std::size_t(rank)], call);
   }
+  void call(int rank, Kind kind, int tag) { CHECK(submit(rank, kind, tag)); }
   template <class F>
   Result<void> group(F&& calls) {
     Group::of_this_thread().start();
@@ -277,4 +281,42 @@ TEST_CASE("an aborted rank is released when its group has ended") {
     CHECK(!first.expired());
   }));
   CHECK(first.expired());
+}
+
+namespace {
+std::shared_ptr<const CallOptions> with_event(std::uintptr_t event) {
+  CallOptions options;
+  options.started = reinterpret_cast<cudaEvent_t>(event);
+  return std::make_shared<const CallOptions>(std::move(options));
+}
+/// Numbers of the events and of the streams that they were recorded on, since the last call.
+std::vector<std::pair<std::uintptr_t, std::uintptr_t>> events() {
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> all;
+  for (const auto& [event, stream] : std::exchange(fake_runtime::recorded.all, {})) {
+    all.emplace_back(reinterpret_cast<std::uintptr_t>(event),
+                     reinterpret_cast<std::uintptr_t>(stream));
+  }
+  return all;
+}
+}  // namespace
+
+TEST_CASE("the event of a call is recorded once, on its stream, behind what the call has queued") {
+  using Events = std::vector<std::pair<std::uintptr_t, std::uintptr_t>>;
+  TwoRanks ranks;
+  (void)events();
+  CHECK(ranks.submit(1, Kind::all_reduce, 1, with_event(11)));
+  CHECK(events() == Events{{11, 2}});
+  CHECK(ranks.group([&] {
+    CHECK(ranks.submit(0, Kind::all_reduce, 2, with_event(12)));
+    CHECK(ranks.submit(0, Kind::reduce, 3));
+    CHECK(events().empty());  // nothing has run
+  }));
+  CHECK(events() == Events{{12, 1}});
+  // Broadcasts of the test are refused on this thread at first, and then run on another.
+  CHECK(ranks.group([&] {
+    for (const int rank : {0, 1}) CHECK(ranks.submit(rank, Kind::broadcast, 4, with_event(13)));
+  }));
+  CHECK(events().size() == 2);
+  CHECK(!ranks.submit(0, Kind::gather, 5, with_event(14)));
+  CHECK(events().empty());  // the call has failed
 }

@@ -1,5 +1,6 @@
 // What the operations of libnccl add to ccl's: calls in place, and one order of additions.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -70,6 +71,37 @@ struct Summed {
   std::vector<Floats> in;
 };
 
+/// Sum of element `i` at a rank of the tree of summation_order.md: its own value, then the sums of
+/// its children, the lower one first. The ranks below it are less than `reach` away.
+float tree_sum(const std::vector<Floats>& in, std::size_t i, int rank, int reach) {
+  const int ranks = int(in.size());
+  float sum = in[std::size_t(rank)][i];
+  const int child = reach / 2;
+  if (rank > 0 && child > 0) sum += tree_sum(in, i, rank - child, child);
+  for (int above = child; above > 0; above /= 2) {
+    if (rank + above >= ranks) continue;  // the one below it takes its place
+    return sum + tree_sum(in, i, rank + above, above);
+  }
+  return sum;
+}
+float tree_sum(const std::vector<Floats>& in, std::size_t i) {
+  return tree_sum(in, i, 0, int(std::bit_ceil(in.size())));
+}
+
+/// Sum of element `i` from the rank behind `last` on, around the ring, to `last`.
+float ring_sum(const std::vector<Floats>& in, std::size_t i, int last) {
+  const int ranks = int(in.size());
+  float sum = in[std::size_t((last + 1) % ranks)][i];
+  for (int r = 2; r <= ranks; ++r) sum = in[std::size_t((last + r) % ranks)][i] + sum;
+  return sum;
+}
+
+Floats each(std::size_t count, const std::function<float(std::size_t)>& element) {
+  Floats all(count);
+  for (std::size_t i = 0; i < count; ++i) all[i] = element(i);
+  return all;
+}
+
 bool same_bits(const Floats& whole, std::size_t first, const Floats& part) {
   return std::memcmp(whole.data() + first, part.data(), part.size() * sizeof(float)) == 0;
 }
@@ -86,11 +118,11 @@ const Summed::Call to_last = [](const float* a, float* b, std::size_t n, ncclCom
   return ncclReduce(a, b, n, ncclFloat, ncclSum, ranks - 1, comm, nullptr);
 };
 
-/// Number of random parts whose bits differ from those of the whole, on any rank.
-int differing_parts(const Summed& sums, const Summed::Call& call, int cases, unsigned seed,
-                    bool only_last) {
+/// Number of random parts whose bits differ from those of `whole`, the results of all values, on
+/// any rank.
+int differing_parts(const Summed& sums, const Floats& whole, const Summed::Call& call, int cases,
+                    unsigned seed, bool only_last) {
   std::mt19937 random{seed};
-  const auto whole = sums.run(0, Summed::longest, 0, call);
   int differ = 0;
   for (int i = 0; i < cases; ++i) {
     const std::size_t most = std::size_t{1} << (random() % 17);  // sizes of every magnitude
@@ -99,7 +131,7 @@ int differing_parts(const Summed& sums, const Summed::Call& call, int cases, uns
     const auto part = sums.run(first, count, random() % 8, call);
     bool same = true;
     for (std::size_t r = only_last ? part.size() - 1 : 0; r < part.size(); ++r) {
-      same = same && same_bits(whole.back(), first, part[r]);
+      same = same && same_bits(whole, first, part[r]);
     }
     differ += same ? 0 : 1;
   }
@@ -130,9 +162,15 @@ TEST_CASE("with CCL_DETERMINISTIC, bits depend on no size, offset, split, run an
   const int ranks = GENERATE(3, 4, 5, 8);
 #endif
   const Summed sums{ranks};
-  CHECK(differing_parts(sums, all_reduce, cases, unsigned(ranks), false) == 0);
-  CHECK(differing_parts(sums, average, cases / 4, 7, false) == 0);
-  CHECK(differing_parts(sums, to_last, cases / 2, 8, true) == 0);
+  // The orders of summation_order.md for CPU ranks of one host, by this test's own additions.
+  const Floats tree = each(Summed::longest, [&](auto i) { return tree_sum(sums.in, i); });
+  const Floats mean = each(Summed::longest, [&](auto i) { return tree[i] / float(ranks); });
+  const Floats chain =
+      each(Summed::longest, [&](auto i) { return ring_sum(sums.in, i, ranks - 1); });
+  CHECK(differing_parts(sums, tree, all_reduce, cases, unsigned(ranks), false) == 0);
+  CHECK(differing_parts(sums, mean, average, cases / 4, 7, false) == 0);
+  CHECK(differing_parts(sums, chain, to_last, cases / 2, 8, true) == 0);
+  CHECK(same_bits(sums.run(0, Summed::longest, 0, all_reduce)[0], 0, tree));
   const Summed again{ranks};  // another communicator
   CHECK(same_bits(sums.run(0, 5000, 0, all_reduce)[0], 0, again.run(0, 5000, 3, all_reduce)[1]));
 }
@@ -156,17 +194,22 @@ TEST_CASE("with CCL_DETERMINISTIC, a share's bits do not depend on its size") {
     }) == ncclSuccess);
     return out;
   };
-  const auto whole = shares(20001);
-  for (const std::size_t count : {1u, 7u, 1000u, 4099u}) {
+  for (const std::size_t count : {1u, 7u, 1000u, 4099u, 20001u}) {
     const auto part = shares(count);
-    for (std::size_t r = 0; r < part.size(); ++r) CHECK(same_bits(whole[r], 0, part[r]));
+    for (int to = 0; to < ranks; ++to) {
+      std::vector<Floats> in;
+      for (int r = 0; r < ranks; ++r) in.push_back(values(r * ranks + to, count));
+      const Floats whole = each(count, [&](auto i) { return ring_sum(in, i, to); });
+      CHECK(same_bits(whole, 0, part[std::size_t(to)]));
+    }
   }
 }
 
 TEST_CASE("without it, they do: the test above can tell") {
   const int ranks = GENERATE(3, 5, 8);
   const Summed sums{ranks};
-  CHECK(differing_parts(sums, all_reduce, control_cases, unsigned(ranks), false) > 0);
+  const Floats whole = sums.run(0, Summed::longest, 0, all_reduce)[0];
+  CHECK(differing_parts(sums, whole, all_reduce, control_cases, unsigned(ranks), false) > 0);
 }
 
 TEST_CASE("a call can ask for one order") {
@@ -177,7 +220,8 @@ TEST_CASE("a call can ask for one order") {
   const auto one_order = [&](const float* a, float* b, std::size_t n, ncclComm_t comm) {
     return ncclAllReduceConfig(a, b, n, ncclFloat, ncclSum, comm, nullptr, &config);
   };
-  CHECK(differing_parts(sums, one_order, 20, 4, false) == 0);
+  const Floats tree = each(Summed::longest, [&](auto i) { return tree_sum(sums.in, i); });
+  CHECK(differing_parts(sums, tree, one_order, 20, 4, false) == 0);
 }
 
 TEST_CASE("ranks that differ in CCL_DETERMINISTIC are told so") {

@@ -18,7 +18,7 @@ using namespace ccl::test;
 namespace {
 /// Waits for the failure of `comm` without a call that looks for one.
 bool fails_unasked(const Communicator& comm) {
-  return wait_until([&] { return !detail::Access::state(comm)->status.ok(); }, 10);
+  return wait_until([&] { return !detail::Access::state(comm)->status.ok(); }, 60);
 }
 }  // namespace
 
@@ -149,7 +149,7 @@ bool ends_with_graph(Result<Communicator>& comm) {
   comm = fail(Errc::internal, "dropped");
   CHECK_FALSE(state.expired());
   graph_goes(graph_holds);
-  return wait_until([&] { return state.expired(); }, 10);
+  return wait_until([&] { return state.expired(); }, 60);
 }
 }  // namespace
 

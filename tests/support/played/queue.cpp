@@ -164,13 +164,14 @@ bool Queue::stands_still(unsigned rounds) {
     const auto nodes = seen();
     if (nodes.second == 0) return false;
     const Activity before = activity();
-    // Blocks that no worker has taken yet are not seen: a moment without lanes proves nothing.
+    // Blocks that no worker has taken yet are not seen, and busy cores can keep a worker from them:
+    // without lanes, only a long time proves something.
     for (auto idle_since = steady_clock::now();;) {
       const Activity now = activity();
       if (seen() != nodes || now.moves != before.moves) break;
       if (!now.idle) idle_since = steady_clock::now();
       if (!now.idle && now.rounds >= before.rounds + rounds) return true;
-      if (steady_clock::now() - idle_since > milliseconds{500}) return true;
+      if (steady_clock::now() - idle_since > seconds{10}) return true;
       std::this_thread::sleep_for(milliseconds{1});
     }
   }

@@ -77,6 +77,7 @@ constexpr bool runs_over() {
     return runs_over<typename Algo::InnerAlgo, Transport>() &&
            runs_over<typename Algo::OuterAlgo, Transport>();
   } else {
+    if constexpr (Multicasts<Algo>) return multicast_of<Transport> != MulticastKind::none;
     return !OverPeers<Algo> || offers_peer_view<Transport>;
   }
 }

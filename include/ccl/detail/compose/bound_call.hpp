@@ -18,11 +18,12 @@ template <class Op, class Algo, class Proto, class Acc, class... Args>
 struct CallOf {
   using Type = void;
 };
-/// Call over wires or a peer view. Exchanges of messages over wires and copies are separate
-/// launches.
+/// Call over wires or a peer view. Exchanges of messages over wires, copies and calls over
+/// multicast memory are separate launches.
 template <class Op, class Algo>
 inline constexpr bool shares_kernels =
-    OverPeers<Algo> ? !MovesByCopies<Algo> && !ReadsPeers<Op, Algo> : !std::same_as<Algo, Pairwise>;
+    OverPeers<Algo> ? !MovesByCopies<Algo> && !ReadsPeers<Op, Algo> && !Multicasts<Algo>
+                    : !std::same_as<Algo, Pairwise>;
 template <class Op, class Algo>
 inline constexpr bool is_collective = shares_kernels<Op, Algo> && !ExchangesOverPeers<Op, Algo>;
 template <class Op, class Algo, class Proto, class R>

@@ -3,6 +3,7 @@
 #include <ccl/algo/auto_tag.hpp>
 #include <ccl/detail/compose/check_algorithm.hpp>
 #include <ccl/detail/compose/check_protocol.hpp>
+#include <ccl/detail/multicast/check.hpp>
 
 namespace ccl::detail {
 
@@ -22,14 +23,21 @@ constexpr bool check_collective() {
       "context)` for it");
   if constexpr (!is_auto<Proto>) static_assert(check_protocol<Proto>());
   static_assert(check_transport<Proto, T>());
-  static_assert(!Multicasts<Algo>,
-                "ccl: this algorithm needs multicast memory, which no transport makes yet; use "
-                "TwoShot or Direct");
+  static_assert(!Multicasts<Algo> || multicast_of<T> != MulticastKind::none,
+                "ccl: this algorithm needs multicast memory, which this transport does not make; "
+                "use NvlsTransport or DefaultTransport");
+  static_assert(Multicasts<Algo> || !makes_no_wires<T>,
+                "ccl: this transport makes multicast memory and connects no wires; use Nvls, or "
+                "DefaultTransport");
   static_assert(
-      !OverPeers<Algo> || offers_peer_view<T>,
+      !OverPeers<Algo> || Multicasts<Algo> || offers_peer_view<T>,
       "ccl: this algorithm addresses its peers' memory and would ignore this transport; use "
       "P2pTransport or DefaultTransport");
-  static_assert(check_flags<Op, Algo, Proto>());
+  if constexpr (Multicasts<Algo>) {
+    static_assert(check_multicast<Op, Algo, Proto, Bytes>());
+  } else {
+    static_assert(check_flags<Op, Algo, Proto>());
+  }
   return true;
 }
 

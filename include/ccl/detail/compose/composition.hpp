@@ -14,6 +14,8 @@
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/multicast/check.hpp>
+#include <ccl/detail/multicast/launch.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/peer/call.hpp>
 #include <ccl/detail/peer/direct_launch.hpp>
@@ -42,6 +44,9 @@ struct CallPaths {
   Result<void> (*on_gpu)(const std::shared_ptr<Connections>&, const CallInfo&,
                          const CallArguments<R>&, Stream) = nullptr;
   const WireParts<R>* on_cpu = nullptr;
+  /// Runs a call on CPU lanes without wires.
+  Result<void> (*over_memory)(const std::shared_ptr<Connections>&, const CallInfo&,
+                              const CallArguments<R>&, Stream) = nullptr;
 };
 template <class R>
 Result<void> launch_call(const std::shared_ptr<Connections>& connections, const CallInfo& info,
@@ -57,6 +62,9 @@ Result<void> launch_call(const std::shared_ptr<Connections>& connections, const 
   if (stream.recorder() != nullptr) {
     stream.recorder()->call = paths.record(connections, info, given);
     return {};
+  }
+  if (paths.over_memory != nullptr && !on_device) {
+    return paths.over_memory(connections, info, given, stream);
   }
   if (paths.on_gpu != nullptr && (paths.over_peers || on_device)) {
     return paths.on_gpu(connections, info, given, stream);
@@ -150,6 +158,9 @@ class Composition {
     static_assert(protocol_carries<Proto, F, T>(),
                   "ccl: this protocol cannot carry this reduction of these elements; see "
                   "`supports_reduction` in its header");
+    if constexpr (Multicasts<Algo>) {
+      static_assert(check_switch_op<F, T, typename R::Accumulate>());
+    }
     const R reduction{op, ranks()};
     if (ranks() == 1) return reduce_alone(reduction, send, recv, count, stream);
     const auto info = call_info<T>(Op::name, count, Op::rooted ? root : -1, redop_label(op));
@@ -205,6 +216,8 @@ class Composition {
     if constexpr (MovesByCopies<Algo> || ReadsPeers<Op, Algo> ||
                   (!OverPeers<Algo> && !sides.cpus)) {
       return std::make_unique<GpuCall>(connections, info);
+    } else if constexpr (Multicasts<Algo>) {
+      return std::make_unique<MulticastCall<Op, Algo, Proto, R>>(connections, info, given);
     } else if constexpr (OverPeers<Algo>) {
       register_kernels<PeerKernels<Op, Algo, Proto, R>>();
       return std::make_unique<PeerCall<Op, Algo, Proto, R>>(connections, info, given);
@@ -221,6 +234,8 @@ class Composition {
     } else if constexpr (ReadsPeers<Op, Algo>) {
       register_kernels<DirectKernels<Op, Algo, Proto, R>>();
       return launch_direct<Op, Algo, Proto>(connections, info, given, stream);
+    } else if constexpr (Multicasts<Algo>) {
+      return launch_multicast<Op, Algo, Proto>(connections, info, given, stream);
     } else if constexpr (OverPeers<Algo>) {
       using Kernels = PeerKernels<Op, Algo, Proto, R>;
       register_kernels<Kernels>();
@@ -238,6 +253,9 @@ class Composition {
     if constexpr (OverPeers<Algo> || sides.gpus) paths.on_gpu = launch_on_gpu<R>;
     if constexpr (!OverPeers<Algo> && sides.cpus) {
       paths.on_cpu = &wire_parts<Op, Algo, Proto, R, true>;
+    }
+    if constexpr (Multicasts<Algo> && sides.cpus) {
+      paths.over_memory = launch_multicast_on_host<Op, Algo, Proto, R>;
     }
     return paths;
   }

@@ -39,6 +39,7 @@ struct Composed {
   bool (*takes_ranks)(int ranks) = nullptr;
   int max_ranks = 0;  // for which it can have kernels
   bool copies = false, pulls = false, by_stream = false, stores_plainly = false;
+  MulticastKind multicast = MulticastKind::none;
 
   bool over_peers() const { return takes_ranks != nullptr; }
 };
@@ -88,14 +89,15 @@ constexpr Composed composed() {
       of.pulls = Algo::stages;
     }
     of.by_stream = SignalsByStream<Algo>;
-    of.stores_plainly = StoresPlainly<Algo>;
+    of.stores_plainly = StoresPlainly<Algo> && !Multicasts<Algo>;
+    if constexpr (Multicasts<Algo>) of.multicast = multicast_of<T>;
   } else {
     of.plans = wire_plans<Algo, Proto>;
     of.max_wires = [](int ranks) { return Algo::max_wires(ranks); };
     of.positions = positions_of<Op, Algo>();
     of.needs.exchanges = Exchanges<Op, Algo>;
-    of.needs.notes_phases = requires { Algo::notes_phases; };
   }
+  of.needs.notes_phases = requires { Algo::notes_phases; };
   return of;
 }
 

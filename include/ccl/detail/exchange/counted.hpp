@@ -4,6 +4,7 @@
 #include <ccl/detail/exchange/counted_work.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/launch/arguments.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/types/counted_rows.hpp>
@@ -36,6 +37,7 @@ Result<void> counted_on_device(const std::shared_ptr<Connections>& owner, const 
     int code = 0;
     for (work.first = 0; work.first < stride && code == 0; work.first += work.most) {
       code = Kernels::launch(work, target);
+      if (work.first == 0) work.watch.phases = PhaseLog::further(work.watch.phases);
     }
     return code;
   };

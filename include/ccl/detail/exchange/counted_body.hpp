@@ -4,6 +4,7 @@
 #include <ccl/detail/exchange/body.hpp>
 #include <ccl/detail/exchange/counted_work.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/proto/protocol.hpp>
 
@@ -18,7 +19,10 @@ namespace ccl::detail {
 ///
 /// A group waits for its peers as a whole, because a word that every warp of a GPU polls is slow to
 /// read. The parts of the group move the tiles.
-template <LaneGroup Group, class Proto, int Align, int Most = max_unrolled_ranks>
+///
+/// `Notes`: times of the launch, for `Traced`. The first part notes when its tiles arrive.
+template <LaneGroup Group, class Proto, int Align, int Most = max_unrolled_ranks,
+          class Notes = NoPhaseNotes>
 class CountedExchange {
   using Memory = typename Group::Memory;
   using Part = typename Parts<Group>::Part;
@@ -68,9 +72,11 @@ class CountedExchange {
         parts_{Parts<Group>::count * work.channels},
         state_{work.state.copies + channel % work.blocks},
         mailbox_{detail::mailbox<Most>(work.peers, work.peers.rank, 0)},
-        spin_wait_{work.watch} {
+        spin_wait_{work.watch},
+        notes_{group, work.watch, channel} {
     detail::look_at(work_);
     Memory::await_previous();
+    notes_.ready();
   }
 
   /// Must run before any push. Loads this rank's counts and the peers' credits in one latency.
@@ -116,6 +122,7 @@ class CountedExchange {
 
   CCL_HD void collect_all() {
     if (too_many_ >= 0 || failed_ || !await_counts()) return;
+    notes_.received();
     many(known().rows_in) ? collect<run>() : collect<1>();
   }
 
@@ -360,6 +367,7 @@ class CountedExchange {
       if (lane_.agree(here)) break;
       if (lane_.agree(spin_wait_.ends(p, flag - 1))) return false;
     }
+    notes_.received();
     CCL_UNROLL for (int i = 0; i < N; ++i) {
       if (at.tile + i < at.end) store(rows, m, at.tile + i, lane_.unpack(got[i]));
     }
@@ -430,6 +438,7 @@ class CountedExchange {
   bool failed_ = false;
   [[no_unique_address]] cuda::std::conditional_t<Parts<Group>::shares, Nothing, Known> own_;
   SpinWait<Memory> spin_wait_;
+  [[no_unique_address]] Notes notes_;
 };
 
 /// Body of one launch of a `CountedExchange`, for an executor.
@@ -441,7 +450,8 @@ struct CountedBody {
 
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
-    CountedExchange<Group, Proto, Align, Most> exchange{group, work, channel};
+    using Exchange = CountedExchange<Group, Proto, Align, Most, notes_of<Algo, Group>>;
+    Exchange exchange{group, work, channel};
     Algo::run(exchange);
     return 0;
   }

@@ -4,6 +4,7 @@
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/exchange/mailbox_wait.hpp>
 #include <ccl/detail/lanes/copy_turns.hpp>
+#include <ccl/detail/lanes/phases.hpp>
 
 namespace ccl::detail {
 
@@ -15,7 +16,9 @@ namespace ccl::detail {
 /// empties.
 ///
 /// The sender alone chooses between the two, for each ring.
-template <LaneGroup Group, int Most = max_unrolled_ranks>
+///
+/// `Notes`: times of the launch, for `Traced`.
+template <LaneGroup Group, int Most = max_unrolled_ranks, class Notes = NoPhaseNotes>
 class DirectExchange {
   using Work = BasicPeerExchangeWork<Most>;
   using Partners = typename Work::Partners;
@@ -26,7 +29,7 @@ class DirectExchange {
 
  public:
   template <class OtherGroup>
-  using Over = DirectExchange<OtherGroup, Most>;
+  using Over = DirectExchange<OtherGroup, Most, Notes>;
 
   /// Returns the maximum bytes of one message in a launch: 512 MiB for all peers together, or 4 MiB
   /// per ring if that is more. 0 if the scratch has no slot for each ring.
@@ -53,6 +56,7 @@ class DirectExchange {
 
   CCL_HD DirectExchange(Group group, const Work& work, int channel)
       : group_{group},
+        notes_{group, work.watch, channel},
         work_{work},
         channel_{channel},
         rank_{work.peers.rank},
@@ -60,6 +64,7 @@ class DirectExchange {
         state_{work.state.copies + channel % work.blocks},
         wait_{group, work.watch} {
     Memory::await_previous();
+    notes_.ready();
   }
 
   /// Posts references to the receive buffers. Must run first. One lane of the launch posts each
@@ -269,6 +274,7 @@ class DirectExchange {
     const Word* const reported = detail::mailbox<Most>(work_.peers, rank_, peer)->reported + ring;
     // The sender stored its data before the word.
     if (!wait_.acquire(reported, flag | Word(round + 1), peer)) return false;
+    notes_.received();
     const bool first = group_.rank() == 0;
     if (group_.all(!first || wait_.low(Memory::load_relaxed(reported)) == all_there)) return false;
     const Index left = part.bytes - at;
@@ -291,6 +297,7 @@ class DirectExchange {
   }
 
   Group group_;
+  [[no_unique_address]] Notes notes_;  // as the last member, it made the frames of kernels larger
   const Work& work_;
   int channel_, rank_, ranks_;
   const Word* state_;

@@ -69,7 +69,9 @@ template <class Algo, class Proto>
 struct PeerExchangeShape {
   using Group = BlockLanes<512>;
   template <int Most>
-  using BodyFor = PeerExchangeBody<Algo, DirectExchange<Group, Most>::template Over, Most>;
+  using Exchange = DirectExchange<Group, Most, notes_of<Algo, Group>>;
+  template <int Most>
+  using BodyFor = PeerExchangeBody<Algo, Exchange<Most>::template Over, Most>;
   template <int Align>
   using Body = BodyFor<max_unrolled_ranks>;
 
@@ -115,7 +117,7 @@ template <class Algo, class Proto>
   requires(Proto::carries_flags)
 struct PeerExchangeShape<Algo, Proto> {
   template <int Align, int Most = max_unrolled_ranks>
-  using Exchange = PacketExchange<WarpLanes, Proto, Align, Most>;
+  using Exchange = PacketExchange<WarpLanes, Proto, Align, Most, notes_of<Algo, WarpLanes>>;
   template <int Align, int Most = max_unrolled_ranks>
   using Body = PeerExchangeBody<Algo, Exchange<Align, Most>::template Over, Most>;
   /// One kernel serves buffers of any alignment.

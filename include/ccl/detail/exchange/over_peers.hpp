@@ -4,6 +4,7 @@
 #include <ccl/detail/base/spare.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/launch/device_launch.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
@@ -45,6 +46,7 @@ class ExchangePieces {
     bool any = false;
     const int ranks = connections_.comm().ranks();
     work_.in_turns = false;
+    if (launches_++ == 1) work_.watch.phases = PhaseLog::further(work_.watch.phases);
     for (int p = 0; p < ranks; ++p) {
       work_.out[p] = piece(table_.sends[p], (*places_)[std::size_t(p)]);
       work_.in[p] = piece(table_.recvs[p], (*places_)[std::size_t(ranks + p)]);
@@ -80,6 +82,7 @@ class ExchangePieces {
   const MessageTable& table_;
   bool in_turns_, opens_registry_;
   Index most_;
+  int launches_ = 0;  // prepared
   SpareVector<MessagePlace> places_;
   Work work_;
 };

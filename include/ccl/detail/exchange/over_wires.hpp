@@ -12,6 +12,7 @@
 #include <ccl/detail/launch/recorder.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/runtime/on_demand.hpp>
+#include <ccl/detail/runtime/pair_use.hpp>
 #include <ccl/detail/wire/launch.hpp>
 #include <ccl/transport/for_device.hpp>
 
@@ -90,18 +91,24 @@ void run_messages(Connections& connections, const MessageTable& table) {
   auto work = wire_work(connections, Bytes{});
   work.sends = messages.sends(work.sends.cursor);
   work.recvs = messages.recvs(work.recvs.cursor);
+  const auto run_lanes = [&] {
+    HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
+  };
   if (connections.lacks_wires()) {
     SpareVector<int> from, to;
     list_peers(table.recvs, *from);
     list_peers(table.sends, *to);
+    const PairUse in_use{connections, *from, *to};
+    if (!in_use.begun()) return;
     if (const auto opening = connections.open(*from, *to)) {
       const OnDemandConnect::IdleScope idle_scope{*opening};
       const OnDemandWork some{work, opening->wire_ready(false), opening->wire_ready(true)};
       HostExecutor::run<SoloLane>(work.channels, OnDemandBody<Op, Algo, Proto>{some});
       return opening->finish();
     }
+    return run_lanes();
   }
-  HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
+  run_lanes();
 }
 
 template <class Op, class Algo, class Proto>

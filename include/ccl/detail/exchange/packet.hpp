@@ -4,6 +4,7 @@
 #include <ccl/detail/exchange/counts.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/lanes/collect.hpp>
+#include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 
 #include <cuda/std/limits>
@@ -16,7 +17,10 @@ namespace ccl::detail {
 ///
 /// The two halves of a box alternate. A sender reuses a half after the receiver has begun the
 /// message that follows the half's last message.
-template <ReducingLanes Group, Protocol<Group> Proto, int Align, int Most = max_unrolled_ranks>
+///
+/// `Notes`: times of the launch, for `Traced`.
+template <ReducingLanes Group, Protocol<Group> Proto, int Align, int Most = max_unrolled_ranks,
+          class Notes = NoPhaseNotes>
 class PacketExchange {
   using Work = BasicPeerExchangeWork<Most>;
   using Memory = typename Group::Memory;
@@ -30,7 +34,7 @@ class PacketExchange {
 
  public:
   template <class OtherGroup>
-  using Over = PacketExchange<OtherGroup, Proto, Align, Most>;
+  using Over = PacketExchange<OtherGroup, Proto, Align, Most, Notes>;
 
   static constexpr int tile_bytes = Lane::tile_cells * int(sizeof(Word));
   /// Returns the maximum bytes of a message, a multiple of 128, so that the next piece has the same
@@ -80,9 +84,11 @@ class PacketExchange {
         state_{work.state.copies + channel % work.blocks},
         mailbox_{detail::mailbox<Most>(work.peers, work.peers.rank, 0)},
         first_{push_to(0)},
-        spin_wait_{work.watch} {
+        spin_wait_{work.watch},
+        notes_{group, work.watch, channel} {
     detail::look_at(work_);
     Memory::await_previous();
+    notes_.ready();
   }
 
   /// Must run before any push. Each lane loads its words of the state and the credits of its
@@ -214,6 +220,7 @@ class PacketExchange {
   template <int N>
   CCL_HD void take(const Data& data, const Message& m, const Packet* box, int t, Word flag, int p) {
     const auto got = collect<N>(lane_, box + Index{t} * Lane::tile_packets, flag, p, spin_wait_);
+    notes_.received();
     CCL_UNROLL for (int i = 0; i < N; ++i) store(data, m.bytes, t + i, got.of[i]);
   }
   static constexpr Index box_tiles(const PeerView& peers) {
@@ -260,6 +267,7 @@ class PacketExchange {
   bool reported_ = false;
   Push first_;  // known before the wait for the previous launch
   SpinWait<Memory> spin_wait_;
+  [[no_unique_address]] Notes notes_;
 };
 
 }  // namespace ccl::detail

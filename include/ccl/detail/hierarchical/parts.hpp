@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/traits.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/stream.hpp>
 #include <ccl/detail/hierarchical/any_stage.hpp>
@@ -23,6 +24,7 @@ struct HierarchicalOf {
   bool rails = false;    // of an AllReduce
   bool by_rail = false;  // the operation uses every rail
   bool by_rank = false;  // it places data of ranks side by side
+  bool heads = false;    // heads have the rails: see `NvlsTree`
   bool needs_scratch = false;
   const char* other = "";  // algorithm to suggest if the scratch is too small
   MakeStage inner = nullptr, outer = nullptr;
@@ -101,7 +103,8 @@ struct HierarchicalStages {
   static constexpr HierarchicalOf of() {
     HierarchicalOf of{Op::name, Algo::name, Proto::name, Transport::name};
     of.rails = rails;
-    of.by_rail = !(all_reduce && !rails) && !std::is_same_v<Op, Broadcast>;
+    of.heads = HeadsOwnShares<InnerAlgo>;
+    of.by_rail = !(all_reduce && !rails) && !std::is_same_v<Op, Broadcast> && !of.heads;
     of.by_rank = is_one_of<Op, AllGather, ReduceScatter, AllToAll>;
     of.needs_scratch = (all_reduce && rails) || is_one_of<Op, ReduceScatter, Reduce, AllToAll>;
     of.other = is_one_of<Op, AllToAll>        ? "Pairwise"

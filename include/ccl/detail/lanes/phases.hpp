@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/types/word.hpp>
 
 #include <cuda/std/type_traits>
@@ -21,6 +22,10 @@ struct PhaseTimes {
 struct PhaseLog {
   static constexpr int launches = 64, channels = 8;
   PhaseTimes times[launches][channels];
+
+  /// Returns the log of the launches after the first of a call that is cut into several. It follows
+  /// the log in memory. Null if `log` is null.
+  static PhaseLog* further(PhaseLog* log) { return log == nullptr ? nullptr : log + 1; }
 
   /// Returns the place of a channel, or null for one that is left out.
   static CCL_HD PhaseTimes* place(PhaseLog* log, Word ticket, int channel) {
@@ -81,13 +86,46 @@ class PhaseNotes {
   Word ready_ = 0, first_ = 0, last_ = 0;
 };
 
-/// Replaces `PhaseNotes` in lanes that note nothing, and has no code.
+/// Notes of the lanes of a channel in one launch. The launch begins and ends with the object.
+template <class Memory>
+class LaunchNotes : public PhaseNotes<Memory> {
+ public:
+  template <class Group>
+  CCL_HD LaunchNotes(Group group, const AbortWatch& watch, int channel)
+      : PhaseNotes<Memory>{
+            PhaseLog::place(group.rank() == 0 ? watch.phases : nullptr, watch.ticket, channel)} {
+    this->begin(watch.ticket);
+  }
+  LaunchNotes(const LaunchNotes&) = delete;
+  LaunchNotes& operator=(const LaunchNotes&) = delete;
+  CCL_HD ~LaunchNotes() {
+    this->write();
+    this->end();
+  }
+};
+
+/// Replaces `PhaseNotes` and `LaunchNotes` in lanes that note nothing, and has no code.
 struct NoPhaseNotes {
   explicit CCL_HD NoPhaseNotes(PhaseTimes*) {}
+  template <class Group>
+  CCL_HD NoPhaseNotes(Group, const AbortWatch&, int) {}
   CCL_HD void ready() {}
   CCL_HD void received() {}
   CCL_HD void merge() const {}
 };
+
+/// Notes of the kernels of an algorithm over peers' memory.
+template <class Algo, class Group>
+struct NotesOf {
+  using Type = NoPhaseNotes;
+};
+template <class Algo, class Group>
+  requires requires { Algo::notes_phases; }
+struct NotesOf<Algo, Group> {
+  using Type = LaunchNotes<typename Group::Memory>;
+};
+template <class Algo, class Group>
+using notes_of = typename NotesOf<Algo, Group>::Type;
 
 /// Notes of the primitives of a group: CPU lanes look at run time whether they are wanted. Kernels
 /// of `Traced` note around their steps, and others have no code for it.

@@ -16,13 +16,16 @@ struct DryRunResult;
 /// operation 7".
 std::string call_text(const Connections& connections);
 
-/// Error: the communicator offers no peer memory, or the composition has no kernel for the number
-/// of ranks.
-/// `most`: maximum ranks for which the composition can have kernels.
-Error no_peer_view(const Connections& connections, int most);
+/// Error: the communicator offers no peer memory, because it is one of CPU ranks.
+Error no_peer_view(const Connections& connections);
+/// Error: the composition has no kernel for the number of ranks. `most`: maximum ranks for which it
+/// can have kernels.
+Error too_many_for_peer_view(const Connections& connections, int most);
 Error copies_across_hosts(const Connections& connections);
 /// Error: the program has no kernel for the element type and reduction.
 Error no_device_code(const Connections& connections);
+/// Error: the program has no kernel with the instructions of NVLink multicast.
+Error no_switch_code(const Connections& connections);
 /// Error: a communicator of CPU ranks was given a CUDA stream.
 Error not_on_device(const Connections& connections);
 /// Error: the composition takes no counts that lie in memory.

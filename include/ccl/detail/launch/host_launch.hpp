@@ -38,6 +38,10 @@ Result<void> run_in_turn(const std::shared_ptr<Connections>& connections, const 
 Result<void> run_in_turn(const std::shared_ptr<Connections>& connections, QueuedCall&& queued,
                          Word turn, RunQueued run, void* call);
 
+/// Runs a recorded call on CPU lanes that use no wires. `given` points to the arguments for `run`.
+Result<void> run_on_host(QueuedCall&& queued, void (*run)(const Connections&, const void* given),
+                         const void* given);
+
 /// Call of a composition in the queue of a stream, with its turn among the composition's calls.
 template <class F>
 struct CallInTurn {

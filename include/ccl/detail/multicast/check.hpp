@@ -2,8 +2,8 @@
 
 #include <ccl/algo/traits.hpp>
 #include <ccl/detail/base/bytes.hpp>
-#include <ccl/detail/multicast/switch_op.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/element/switch_op.hpp>
 
 namespace ccl::detail {
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ccl/detail/lanes/peer_view.hpp>
-#include <ccl/detail/multicast/switch_op.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
+#include <ccl/element/switch_op.hpp>
 #include <ccl/proto/lane_group.hpp>
 
 namespace ccl::detail {

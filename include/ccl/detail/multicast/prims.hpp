@@ -14,21 +14,21 @@
 namespace ccl::detail {
 
 /// Shares of an operation over multicast memory, and boxes of each half of the scratch. A box has a
-/// row for each share.
-template <class Op>
+/// row for each share. `OfHeads`: heads own the shares of all operations.
+template <class Op, bool OfHeads>
 struct MulticastShape {
   static constexpr bool sums_for_all = is_one_of<Op, AllReduce>;  // a second box for the sums
   static constexpr int boxes = sums_for_all ? 2 : 1;
 
   template <class R>
   CCL_HD static constexpr int shares(const MulticastWork<R>& work) {
-    if constexpr (sums_for_all) return work.slices;
+    if constexpr (sums_for_all || OfHeads) return work.slices;
     return is_one_of<Op, AllGather, ReduceScatter> ? work.peers.ranks : 1;
   }
   /// Returns the share that this rank reduces or gives; -1: none.
   template <class R>
   CCL_HD static constexpr int own(const MulticastWork<R>& work) {
-    if constexpr (sums_for_all) return work.slice;
+    if constexpr (sums_for_all || OfHeads) return work.slice;
     return is_one_of<Op, AllGather, ReduceScatter> ? work.peers.rank : 0;
   }
 };
@@ -40,14 +40,14 @@ struct MulticastShape {
 ///
 /// All waits of a launch are for words that count launches. The halves of the scratch alternate, as
 /// in `PeerPrims`, and for the same reason: no rank is more than one launch ahead.
-template <class Op, LaneGroup Group, class Multicast, class R, int Align>
+template <class Op, LaneGroup Group, class Multicast, class R, int Align, bool OfHeads = false>
 class MulticastPrims {
  public:
   using T = typename R::Type;
   using Memory = typename Group::Memory;
   using Lane = typename Simple::template Lane<Group, Element<T>::words_per_cell>;
   using Fragment = typename Lane::Fragment;
-  using Shape = MulticastShape<Op>;
+  using Shape = MulticastShape<Op, OfHeads>;
   static_assert(Lane::words == 2, "A lane holds a packet.");
 
   static constexpr int tile_elements = Lane::tile_cells * Element<T>::per_cell;
@@ -159,9 +159,9 @@ class MulticastPrims {
   CCL_HD bool await_step_of_all() {
     return await(begun, flag_ - 1, [](int) { return true; });
   }
-  /// Blocks until one rank has done the last launch that used this half.
-  CCL_HD bool await_step(int rank) {
-    return await(begun, flag_ - 1, [rank](int p) { return p == rank; });
+  /// Blocks until all heads have done the last launch that used this half.
+  CCL_HD bool await_step_of_heads() {
+    return await(begun, flag_ - 1, [this](int p) { return work_.heads.contains(p); });
   }
 
  private:
@@ -242,7 +242,7 @@ struct MulticastBody {
   const Work& work;
 
   template <LaneGroup Group>
-  using Prims = MulticastPrims<Op, Group, Multicast, R, Align>;
+  using Prims = MulticastPrims<Op, Group, Multicast, R, Align, HeadsOwnShares<Algo>>;
 
   /// True if the message fits into the scratch and the channels have words for their arrivals. No
   /// other code checks this.
@@ -250,6 +250,32 @@ struct MulticastBody {
   static constexpr bool fits(const Work& work) {
     return work.channels <= max_channels &&
            Prims<Group>::half_packets(work) <= work.peers.half_packets;
+  }
+  /// Returns the tiles of each share, which is the number of groups with work.
+  template <LaneGroup Group>
+  static constexpr Index tiles(const Work& work) {
+    return div_up<Index>(Prims<Group>::share_of(work), Prims<Group>::tile_elements);
+  }
+  /// Returns the maximum elements of a message, split or per share, that fits into a half of the
+  /// scratch. They are a multiple of 128 bytes, so that the next part has the same alignment.
+  template <LaneGroup Group>
+  static constexpr Index max_elements(const Work& work) {
+    using P = Prims<Group>;
+    const Index rows = Index{P::Shape::shares(work)} * P::Shape::boxes;
+    const Index tiles = work.peers.half_packets / (rows * P::Lane::tile_packets);
+    const Index share = tiles * P::tile_elements / P::grain * P::grain;
+    return work.layout.split ? share * P::Shape::shares(work) : share;
+  }
+  /// Returns the work of at most `most` elements from the `begin`-th on.
+  static Work part(const Work& whole, Index begin, Index most) {
+    constexpr Index size = sizeof(typename R::Type);
+    Work work = whole;
+    const Index left = whole.layout.count - begin;
+    // A rank may have no output: null stays null.
+    if (whole.input != nullptr) work.input = static_cast<const char*>(whole.input) + begin * size;
+    if (whole.output != nullptr) work.output = static_cast<char*>(whole.output) + begin * size;
+    work.layout.count = left < most ? left : most;
+    return work;
   }
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {

@@ -4,10 +4,12 @@
 #include <ccl/detail/base/ptx_multimem.hpp>
 #include <ccl/detail/multicast/memory.hpp>
 
+#include <nv/target>
+
 namespace ccl::detail {
 
-/// Multicast by NVSwitches, for GPUs from sm_90 on. Not run on hardware. No program includes this
-/// header unless it names it.
+/// Multicast by NVSwitches, for GPUs from sm_90 on; code for others does nothing. Not run on
+/// hardware. No program includes this header unless it includes <ccl/nvls.cuh>.
 class SwitchMulticast {
  public:
   CCL_DEVICE SwitchMulticast(Word all, const PeerView&) : all_{all} {}
@@ -15,8 +17,24 @@ class SwitchMulticast {
   template <class F, class T>
   CCL_DEVICE Packet load_reduced(Index packet) const {
     static_assert(SwitchOp<F, T>::possible);
-    using Functor = typename SwitchOp<F, T>::Functor;
     const Word at = all_ + Word(packet) * sizeof(Packet);
+    NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90,
+                      (return reduced_at<typename SwitchOp<F, T>::Functor, T>(at);),
+                      (return {{at, at}};))
+  }
+  CCL_DEVICE void store(Index packet, Packet value) const {
+    NV_IF_TARGET(NV_PROVIDES_SM_90,
+                 (ptx::multimem_store(all_ + Word(packet) * sizeof(Packet), value);))
+  }
+  CCL_DEVICE void store_release(Index word, Word value) const {
+    NV_IF_TARGET(NV_PROVIDES_SM_90,
+                 (ptx::multimem_store_release(all_ + Word(word) * sizeof(Word), value);))
+  }
+  CCL_DEVICE static void fence() { NV_IF_TARGET(NV_PROVIDES_SM_90, (ptx::fence_aliases();)) }
+
+ private:
+  template <class Functor, class T>
+  CCL_DEVICE static Packet reduced_at(Word at) {
     if constexpr (sizeof(T) == 8) {
       return {{number<Functor, T>(at), number<Functor, T>(at + 8)}};
     } else if constexpr (Integer<T>) {
@@ -26,15 +44,6 @@ class SwitchMulticast {
       return floats<Functor, T>(at);
     }
   }
-  CCL_DEVICE void store(Index packet, Packet value) const {
-    ptx::multimem_store(all_ + Word(packet) * sizeof(Packet), value);
-  }
-  CCL_DEVICE void store_release(Index word, Word value) const {
-    ptx::multimem_store_release(all_ + Word(word) * sizeof(Word), value);
-  }
-  CCL_DEVICE static void fence() { ptx::fence_aliases(); }
-
- private:
   template <class F, class T>
   CCL_DEVICE static Packet floats(Word at) {
     constexpr bool adds = cuda::std::is_same_v<F, Sum>, least = cuda::std::is_same_v<F, Min>;

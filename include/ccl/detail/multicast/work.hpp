@@ -20,7 +20,7 @@ struct MulticastWork : PeerWork<R> {
   int slices = 0;  // number of heads
   int slice = -1;  // slice of this rank; -1: it is no head
 
-  /// Makes a rank a head. Ranks are added in rising order.
+  /// Makes a rank a head, of the next slice.
   void add_head(int rank) {
     heads.insert(rank);
     if (rank == this->peers.rank) slice = slices;

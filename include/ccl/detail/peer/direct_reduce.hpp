@@ -4,6 +4,7 @@
 #include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/lanes/collect.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/detail/peer/direct_work.hpp>
@@ -22,8 +23,9 @@ namespace ccl::detail {
 ///
 /// A share is cut into slices, which rings take in turn. All ranks cut alike.
 ///
-/// `Most`: maximum number of ranks.
-template <class Op, LaneGroup Group, class R, int Most = max_unrolled_ranks>
+/// `Most`: maximum number of ranks. `Notes`: times of the launch, for `Traced`.
+template <class Op, LaneGroup Group, class R, int Most = max_unrolled_ranks,
+          class Notes = NoPhaseNotes>
 class DirectReduce {
  public:
   using T = typename R::Type;
@@ -45,9 +47,11 @@ class DirectReduce {
         rank_{work.peers.rank},
         ranks_{work.peers.ranks},
         share_{Shares::largest(work.layout, work.peers.ranks)},
-        wait_{group, work.watch} {
+        wait_{group, work.watch},
+        notes_{group, work.watch, channel} {
     detail::look_at(work_);
     Memory::await_previous();
+    notes_.ready();
     reduction_.load_here();
     flag_ = (Memory::load_relaxed(work.epoch.copies + channel) + 1) << 32;
   }
@@ -174,6 +178,7 @@ class DirectReduce {
     };
     // The sums that a peer stored here precede its word.
     if (!wait_.acquire_each(ranks_ - 1, flag_ | 1, mode, writer, see)) return false;
+    if (sums_for_all && direct_) notes_.received();
     unmapped_ = {};
     if (group_.all(none)) return true;
     for (int i = 0; i < ranks_ - 1; ++i) {
@@ -238,6 +243,7 @@ class DirectReduce {
     for (Index n = 0; n < end; ++n) {
       const Index at = slice_begin(n) * size;
       reduce_slice(at, at, slice_count(rank_, n));
+      notes_.received();
     }
   }
   /// Copies the n-th slices of the peers' shares to those that go by scratch.
@@ -277,6 +283,7 @@ class DirectReduce {
                    sizeof(Packet) ==
                0;
     reduce_slice(at, 0, count);
+    notes_.received();
     group_.sync();
     for (int p = group_.rank(); p < ranks_; p += Group::width) {
       if (p == rank_) continue;
@@ -296,6 +303,7 @@ class DirectReduce {
         const Index to = share_begin(p, work_.layout.out_stride) + slice_begin(n);
         copy_run(group_, static_cast<char*>(work_.output) + to * size, slot(sums, rank_, p, n),
                  count * size);
+        notes_.received();
         group_.sync();
         if (group_.rank() == 0) {
           Memory::store_credit(mailbox(p, rank_)->sums_drained + ring_, count_of(n) + 1);
@@ -459,6 +467,7 @@ class DirectReduce {
   WordSet<wide ? Most : 64> unmapped_;  // peers that go by scratch
   Word flag_ = 0;                       // number of the launch, in the high half
   MailboxWait<Group> wait_;
+  [[no_unique_address]] Notes notes_;
 };
 
 /// Body of one launch of a reduction by `Direct`, for an executor.
@@ -487,7 +496,7 @@ struct DirectBody {
   }
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
-    DirectReduce<Op, Group, R, Most> reduce{group, work, channel};
+    DirectReduce<Op, Group, R, Most, notes_of<Algo, Group>> reduce{group, work, channel};
     Algo::run(reduce);
     return reduce.left();
   }

@@ -67,6 +67,7 @@ cudaError_t launch_parts(const PeerKernelsOf<R>& of, int max_lanes, const PeerWo
     work.input = static_cast<const char*>(how.input) + at * size;
     work.output = static_cast<char*>(how.output) + at * size;
     work.layout.count = how.layout.count - at < most ? how.layout.count - at : most;
+    if (at > 0) work.watch.phases = PhaseLog::further(how.watch.phases);
     const Index tiles = of.shape.tiles(of.shape.share(work.layout, work.peers.ranks));
     const CudaShape shape = spread_tiles(work, tiles, max_lanes, target);
     const int lanes = shape.channels / shape.blocks * WarpLanes::width;

@@ -4,6 +4,7 @@
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/lanes/collect.hpp>
+#include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/detail/peer/work.hpp>
@@ -25,8 +26,10 @@ namespace ccl::detail {
 /// The halves of the scratch alternate between launches. If every rank waits for data of all
 /// others, no rank is more than one launch ahead. No rank then overwrites a tile that a peer still
 /// reads. If some ranks wait for no other, `begin_in_step` keeps them from running ahead.
+///
+/// `Notes`: times of the launch, for `Traced`.
 template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int Ranks,
-          int Fewest = fewest_ranks(Ranks)>
+          int Fewest = fewest_ranks(Ranks), class Notes = NoPhaseNotes>
 class PeerPrims {
  public:
   static constexpr int max_ranks = Ranks;
@@ -81,9 +84,11 @@ class PeerPrims {
         out_stride_{work.layout.split ? share_ : work.layout.out_stride},
         tiles_{div_up(share_, tile_elements)},
         stripe_{channel, tiles_, work.channels},
-        spin_wait_{work.watch} {
+        spin_wait_{work.watch},
+        notes_{group, work.watch, channel} {
     detail::look_at(work_);
     Memory::await_previous();
+    notes_.ready();
     if constexpr (detail::reduces<R>) reduction_.load_here();
   }
 
@@ -220,6 +225,7 @@ class PeerPrims {
     Packet* const row = mine_ + slots(box * rows(), t);
     const All all = collect_peers<Ranks, Fewest>(lane_, row, slots(1, 0), flag_, rank_,
                                                  work_.peers.ranks, spin_wait_);
+    notes_.received();
     CCL_UNROLL for (int r = 0; r < Ranks; ++r) {
       if (stands_for_others && r >= work_.peers.ranks) break;
       if (r != rank_) empty(row + slots(r, 0));
@@ -230,6 +236,7 @@ class PeerPrims {
   CCL_HD Fragment collect_from(int rank, int box, int t) {
     Packet* const tile = mine_ + slots(box * rows() + rank, t);
     const Fragment f = ccl::detail::collect<1>(lane_, tile, flag_, rank, spin_wait_).of[0];
+    notes_.received();
     empty(tile);
     return f;
   }
@@ -324,12 +331,13 @@ class PeerPrims {
   Packet* mine_ = nullptr;       // in this rank's memory: Ranks rows of slots for each box
   Packet* theirs_[wide ? 1 : Ranks] = {};  // this rank's row at the k-th rank after it
   SpinWait<Memory> spin_wait_;
+  [[no_unique_address]] Notes notes_;
 };
 
 /// Primitives of a kernel. Those for more than `max_unrolled_ranks` ranks are in another header.
-template <class Group, class Proto, class R, int Align, int Ranks, int Fewest>
+template <class Group, class Proto, class R, int Align, int Ranks, int Fewest, class Notes>
 struct PrimsOf {
-  using Type = PeerPrims<Group, Proto, R, Align, Ranks, Fewest>;
+  using Type = PeerPrims<Group, Proto, R, Align, Ranks, Fewest, Notes>;
 };
 
 /// Shape of a kernel over a peer view, as values.
@@ -393,7 +401,9 @@ struct PeerBody {
 
   template <LaneGroup Group>
   CCL_HD Word operator()(Group group, int channel) const {
-    typename PrimsOf<Group, Proto, R, Align, Ranks, Fewest>::Type prims{group, work, channel};
+    using Prims =
+        typename PrimsOf<Group, Proto, R, Align, Ranks, Fewest, notes_of<Algo, Group>>::Type;
+    Prims prims{group, work, channel};
     Algo::run(Op{}, prims);
     return prims.left();
   }

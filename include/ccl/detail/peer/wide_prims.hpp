@@ -8,11 +8,12 @@ namespace ccl::detail {
 /// registers for a fragment of each rank. The functions that return such fragments therefore only
 /// name the tile, and the functions that receive it load or collect `batch` ranks at a time. Sums
 /// have the same order as those of `PeerPrims`.
-template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int Ranks>
-class WidePrims : public PeerPrims<Group, Proto, R, Align, Ranks> {
-  using Base = PeerPrims<Group, Proto, R, Align, Ranks>;
-  using Base::flag_, Base::lane_, Base::mine_, Base::peer, Base::rank_, Base::reduction_,
-      Base::rows, Base::slots, Base::spin_wait_, Base::work_;
+template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int Ranks,
+          class Notes = NoPhaseNotes>
+class WidePrims : public PeerPrims<Group, Proto, R, Align, Ranks, fewest_ranks(Ranks), Notes> {
+  using Base = PeerPrims<Group, Proto, R, Align, Ranks, fewest_ranks(Ranks), Notes>;
+  using Base::flag_, Base::lane_, Base::mine_, Base::notes_, Base::peer, Base::rank_,
+      Base::reduction_, Base::rows, Base::slots, Base::spin_wait_, Base::work_;
 
  public:
   using Base::Base, Base::prepare;
@@ -108,6 +109,7 @@ class WidePrims : public PeerPrims<Group, Proto, R, Align, Ranks> {
     if (left == 1 && skip == 0) return {};  // this rank is alone in the last batch
     const Batch some =
         detail::collect_batch<batch>(lane_, row, slots(1, 0), flag_, skip, left, spin_wait_, first);
+    notes_.received();
     CCL_UNROLL for (int i = 0; i < batch; ++i) {
       if (i < left && i != skip) this->empty(row + slots(i, 0));
     }
@@ -115,10 +117,10 @@ class WidePrims : public PeerPrims<Group, Proto, R, Align, Ranks> {
   }
 };
 
-template <class Group, class Proto, class R, int Align, int Ranks, int Fewest>
+template <class Group, class Proto, class R, int Align, int Ranks, int Fewest, class Notes>
   requires(Ranks > max_unrolled_ranks)
-struct PrimsOf<Group, Proto, R, Align, Ranks, Fewest> {
-  using Type = WidePrims<Group, Proto, R, Align, Ranks>;
+struct PrimsOf<Group, Proto, R, Align, Ranks, Fewest, Notes> {
+  using Type = WidePrims<Group, Proto, R, Align, Ranks, Notes>;
 };
 
 }  // namespace ccl::detail

@@ -64,6 +64,7 @@ struct RegisteredKernels<RowKernels<Algo, Proto, P, E>> {
       Work work = how;
       work.first_row += at;
       work.input += at * how.length;
+      if (at > 0) work.watch.phases = PhaseLog::further(how.watch.phases);
       work.rows = int(how.rows - at < most ? how.rows - at : most);
       const cudaError_t e =
           tiles <= held<Short<Ranks>>()    ? launch_one<Ranks, Short<Ranks>>(work, tiles, target)

@@ -2,6 +2,7 @@
 
 #include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/lanes/collect.hpp>
+#include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/rows/work.hpp>
 
 namespace ccl::detail {
@@ -25,8 +26,10 @@ concept MapsValues = requires(const P prologue, float value, Index row, int colu
 ///
 /// An output may be the input. A lane that finishes a tile has received its sum. This rank's
 /// summand traveled through a box to that sum, so it has been read.
+///
+/// `Notes`: times of the launch, for `Traced`.
 template <ReducingLanes Group, Protocol<Group> Proto, class P, class E, int Slices, int Ranks,
-          int Tiles>
+          int Tiles, class Notes = NoPhaseNotes>
 class RowPrims {
  public:
   using Memory = typename Group::Memory;
@@ -77,9 +80,11 @@ class RowPrims {
         warps_{work.channels / work.blocks},
         tiles_{tiles_of(work.length)},
         slice_{slice_of(tiles_, work.peers.ranks)},
-        spin_wait_{work.watch} {
+        spin_wait_{work.watch},
+        notes_{group, work.watch, channel} {
     detail::look_at(work_);
     Memory::await_previous();
+    notes_.ready();
   }
 
   /// Must run before any push or collect. Loads issued earlier overlap with the load of the epoch.
@@ -203,6 +208,7 @@ class RowPrims {
     add_up(collect_peers<Ranks>(lane_, base_[0] + slot(box, 0, row, at), slot(0, 1, 0, 0), flag_,
                                 -1, work_.peers.ranks, spin_wait_),
            sum);
+    notes_.received();
   }
   CCL_HD void add_up(const Fragments<Fragment, Ranks>& all, float* sum) const {
     Wire::unpack(group_, lane_, all.of[0], sum);
@@ -232,6 +238,7 @@ class RowPrims {
             return base_[0] + slot(box, is_present(r) ? r : 0, row, held_tile(k + n));
           },
           [&](int, int r) { return is_present(r) ? r : 0; }, flag_, spin_wait_);
+      notes_.received();
       CCL_UNROLL for (int n = 0; n < N; ++n) add_up(got.of[n], sum[n]);
     }
     CCL_UNROLL for (int n = 0; n < N; ++n) Wire::template round_as_sent<Lane>(sum[n]);
@@ -242,6 +249,7 @@ class RowPrims {
         lane_, [&](int n, int) { return base_[0] + slot(box, 0, row, held_tile(k + n)); },
         [&](int n, int) { return int(unsigned(held_tile(k + n)) / unsigned(slice_)); }, flag_,
         spin_wait_);
+    notes_.received();
     CCL_UNROLL for (int n = 0; n < N; ++n) Wire::unpack(group_, lane_, got.of[n].of[0], sum[n]);
   }
   CCL_HD int held_tile(int k) const { return tile(k) < tiles_ ? tile(k) : warp_; }
@@ -273,6 +281,7 @@ class RowPrims {
   bool launch_counted_ = false;  // for the absent blocks
   Packet* base_[Ranks];  // this launch's half of the scratch of the k-th rank after this one
   SpinWait<Memory> spin_wait_;
+  [[no_unique_address]] Notes notes_;
 };
 
 /// Body of one launch over rows, for an executor. `Tiles` is the maximum tiles of a row per lane.
@@ -283,7 +292,8 @@ struct RowBody {
   using Work = RowWork<P, E>;
   static constexpr int max_lanes = Lanes, tiles = Tiles;
   template <class Group>
-  using Prims = RowPrims<Group, Proto, P, E, Algo::splits ? Ranks : 1, Ranks, Tiles>;
+  using Prims =
+      RowPrims<Group, Proto, P, E, Algo::splits ? Ranks : 1, Ranks, Tiles, notes_of<Algo, Group>>;
   const Work& work;
 
   template <class Group>

@@ -123,6 +123,11 @@ class Bootstrap {
   /// first. Any thread.
   std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
                                                                   double limit_s);
+  /// Sets the function that takes the messages with `tag`, in the network thread and with a lock
+  /// held: it must not block or call this class. Messages that came earlier wait for `recv`. An
+  /// empty function ends that. There is one such tag.
+  void set_message_listener(
+      std::uint64_t tag, std::function<void(int peer, std::span<const std::byte> text)> listener);
   /// Blocks until all ranks have called it. Collective.
   Result<void> barrier(std::optional<double> limit_s = {});
   /// Creates a bootstrap with its own secret for each color, its ranks in order of `key`, then of

@@ -11,6 +11,7 @@
 #include <ccl/topo/arrange.hpp>
 #include <ccl/types/plan.hpp>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -56,6 +57,7 @@ struct PeerChannel {
 };
 
 struct DeviceState;
+class IdlePairs;
 class OnDemandConnect;
 
 /// Wires of one composition on one rank, and the state that its calls share. One call of a
@@ -86,10 +88,17 @@ class Connections : public std::enable_shared_from_this<Connections> {
   /// True if wires between pairs wait for the first call that needs them.
   bool connects_on_demand() const { return connects_on_demand_; }
   /// True if `open` may have to connect a wire. The caller holds the lock of `calls`.
-  bool lacks_wires() const { return missing_ != 0; }
-  /// Begins to connect the missing wires from the ranks of `from` and to those of `to`. Returns
-  /// null if none is missing. The other end of a wire must call it, too.
+  bool lacks_wires() const {
+    return missing_.load(std::memory_order_relaxed) != 0 || closes_idle();
+  }
+  /// True if pairs of ranks disconnect while no call uses them.
+  bool closes_idle() const { return idle_ != nullptr; }
+  /// Begins to connect the missing wires from the ranks of `from` and to those of `to`, which are
+  /// in use. Returns null if none is missing. The other end of a wire must call it, too.
   std::unique_ptr<OnDemandConnect> open(const std::vector<int>& from, const std::vector<int>& to);
+
+  /// Pairs that close; null if they stay connected.
+  IdlePairs* idle_pairs() { return idle_.get(); }
 
   const Plan& plan() const { return plan_; }
   const Communicator& comm() const { return comm_; }
@@ -114,6 +123,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   std::vector<ChannelPhases> phases() const;
 
  private:
+  friend class IdlePairs;
   friend class OnDemandConnect;
   friend class PeerMemory;
   friend class StreamCopies;
@@ -138,6 +148,13 @@ class Connections : public std::enable_shared_from_this<Connections> {
   void own(Connection connection, int sender, int receiver, const ChannelUses& channels);
   /// Counts memory against the communicator's budget, until the end of the composition.
   void charge(Index bytes);
+  /// Counts a connection for the metrics: `by` is 1 for one that is made, -1 for one that closes.
+  void count(const Connection& connection, bool sends, int by);
+
+  // Functions of `IdlePairs`.
+  /// Takes the wires from or to `peer` out of the tables, or enters them again.
+  void remove_wires(int peer, bool sends);
+  void enter_wires(int peer, bool sends, const Connection& connection);
 
   // Functions of `OnDemandConnect`, for an edge that this rank is an end of.
   bool has_wire(int sender, int receiver) const;
@@ -154,9 +171,9 @@ class Connections : public std::enable_shared_from_this<Connections> {
   Plan plan_;
   Index slot_bytes_ = 0;  // bytes of all slots that lie in this rank's memory
   bool connects_on_demand_ = false;
-  bool reserved_ = false;  // memory of all wires is counted
-  int missing_ = 0;        // wires that `open` may still have to make, both ways
-  Index bytes_ = 0;        // bytes counted against the budget
+  bool reserved_ = false;        // memory of all wires is counted
+  std::atomic<int> missing_{0};  // wires that `open` may still have to make, both ways
+  Index bytes_ = 0;              // bytes counted against the budget
   CallState calls_;
   PositionTable positions_;
   mutable std::mutex wires_mutex_;  // `steps` reads while `connect` writes
@@ -167,6 +184,10 @@ class Connections : public std::enable_shared_from_this<Connections> {
   WireTables tables_;            // point to the vectors here, or to their copies on the GPU
   std::shared_ptr<DeviceState> device_;
   PeerMemory peer_memory_{*this};
+  double idle_s_ = 0;                // seconds without a call after which a pair closes; 0: never
+  std::unique_ptr<IdlePairs> idle_;  // null: pairs stay connected
+  int counted_ = 0;                  // connections in the metrics, and the bytes of their slots
+  Index counted_bytes_ = 0;
 };
 
 }  // namespace ccl::detail

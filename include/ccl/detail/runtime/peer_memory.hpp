@@ -1,12 +1,12 @@
 #pragma once
 
 #include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/transport/transport.hpp>
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
-namespace ccl {
-struct Edge;
-}
+#include <vector>
+
 namespace ccl::detail {
 
 class Connections;
@@ -22,7 +22,16 @@ class PeerMemory {
   /// Maps the scratch of all ranks, two slots of the plan each. Collective; `so_far` is the result
   /// of this rank's preparation.
   Result<void> map(const Result<void>& so_far);
+  /// Maps multicast memory of all ranks in the place of the scratch, on GPUs or on CPU ranks.
+  /// Collective, as `map`.
+  Result<void> map_multicast(MulticastKind kind, const Result<void>& so_far);
   const PeerView& view() const { return view_; }
+  /// Multicast address of the scratch, for `multimem` instructions alone; 0: it is emulated.
+  Word all() const { return all_; }
+  /// Ranks that reduce slices of an all-reduce over multicast memory, in the order of the slices.
+  const std::vector<int>& heads() const { return heads_; }
+  /// Maximum channels of a launch over multicast memory on a GPU; the same on all ranks.
+  int max_channels() const { return max_channels_; }
   /// Counter of the composition's launches. Exchanges keep their state in the same memory.
   const Epoch& epoch() const { return epoch_; }
   /// True if cuMem allocated the scratch, so that the driver orders no copy behind kernels.
@@ -37,13 +46,26 @@ class PeerMemory {
   const Word* registry_table() const;
 
  private:
+  /// Bytes of a rank's scratch with the mailboxes behind it.
+  std::size_t block_bytes() const;
   /// Fails if the ranks of the edge cannot address each other's memory, or with too short lines.
   Result<void> can_address(const Edge& edge) const;
+  /// As `map`. `with_table`: the view has a table, however few ranks there are.
+  Result<void> map_scratch(const Result<void>& so_far, bool with_table);
+  /// Fails if this rank cannot share multicast memory with each other rank.
+  Result<void> can_multicast(MulticastKind kind) const;
+  Result<void> map_on_host(const Result<void>& so_far);
+  Result<void> map_by_switches(const Result<void>& so_far);
 
   Connections& owner_;
   PeerView view_;
   Epoch epoch_;
   bool by_cumem_ = false;
+  Word all_ = 0;
+  int max_channels_ = 0;
+  std::vector<int> heads_;
+  std::vector<Packet*> table_;     // scratch of all ranks, on CPU ranks
+  std::vector<Word> host_counts_;  // copies of the epoch, on CPU ranks
 };
 
 }  // namespace ccl::detail

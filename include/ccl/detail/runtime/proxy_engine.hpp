@@ -17,6 +17,8 @@ struct pollfd;
 
 namespace ccl::detail {
 
+class TransferLog;
+
 /// Engine that moves the bytes of proxied wires. Threads that wait inside a collective run rounds
 /// themselves (`help`). The engine's thread moves what they leave, and sleeps while they run.
 ///
@@ -67,6 +69,11 @@ class ProxyEngine {
   /// Sets the CPUs on which the threads of this engine and of further ones run; empty: any. Call it
   /// before the first task is added.
   void run_on(std::vector<int> cpus) { cpus_ = std::move(cpus); }
+  /// Lets the tasks of this engine and of further ones note the latest `size` steps; 0: none. Call
+  /// it before the first task is added.
+  void note_transfers(int size);
+  /// Returns the log that tasks write; null: nothing is noted.
+  TransferLog* transfers() const { return transfers_.get(); }
 
   /// Makes the engine's thread check its tasks. Threads that post steps or give credit without
   /// helping call it.
@@ -139,6 +146,7 @@ class ProxyEngine {
   std::atomic<bool> guarded_{false};  // the thread checks that deferred steps are sent
   // End of the last helper's call; average time between two ends.
   Word last_call_ns_ = 0, call_ns_ = 0;
+  std::unique_ptr<TransferLog> transfers_;  // of the communicator's own engine
 
   alignas(128) std::atomic<bool> busy_{false};  // a thread runs a round or changes `tasks_`
   std::vector<std::shared_ptr<ProxyTask>> tasks_;

@@ -39,7 +39,7 @@ class SimExchangeLaunch {
         bytes_{bytes},
         longest_{is_one_of<Op, SendRecv> ? bytes : div_up<Index>(bytes, cluster.ranks())},
         distance_{options.distance} {
-    const SimTeams all{&cluster.whole(), 1, cluster.ranks(), 0, 1, cluster.nodes() > 1};
+    const SimTeams all{&cluster.whole(), 1, cluster.ranks(), 0, 1, cluster.networked()};
     networked_ = all.networked;
     plan_ = options.plan ? *options.plan : sim_plan<Algo, Proto>(cluster, all);
     const std::vector<int>& order = cluster.whole().ring(0);
@@ -218,7 +218,7 @@ Result<sim::Report> simulate_exchange(const sim::Cluster& cluster, Index bytes,
   CCL_CHECK(check_distance(cluster, options.distance));
   const SimExchangeLaunch<Op, Algo, Proto> launch{cluster, bytes, options};
   SimProgram program;
-  for (const int period : {1, 2, 4}) {
+  for (const int period : sim_periods(cluster)) {
     if (!options.every_node && launch.repeats(period)) {
       program.period = period;
       break;

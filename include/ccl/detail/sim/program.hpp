@@ -65,14 +65,17 @@ Result<sim::Report> report_of(const sim::Cluster& cluster, const SimProgram& pro
 sim::Report repeated(sim::Report one, int times);
 /// Report of `first` followed by `then`.
 sim::Report joined(sim::Report first, const sim::Report& then);
-/// Checks the options. `slot_bytes` completes a plan that leaves them open.
+/// Checks the options. `slot_bytes` completes a plan that leaves them open. `line_bytes` are those
+/// that the protocol needs to land whole.
 Result<void> check_options(const sim::Cluster& cluster, Index bytes, const sim::Options& options,
-                           Index slot_bytes);
+                           Index slot_bytes, int line_bytes);
 
 /// Checks the distance of neighbors, and the wires of the ranks that would be replayed.
 Result<void> check_distance(const sim::Cluster& cluster, int distance);
 Result<void> check_wires(const sim::Cluster& cluster, double wires);
 
+/// Returns numbers of nodes after which a pattern may repeat. They are multiples of a domain.
+std::vector<int> sim_periods(const sim::Cluster& cluster);
 /// True if a team's rings look the same from every `period`-th node.
 bool rings_repeat(const sim::Cluster& cluster, const SimTeams& teams, int period);
 

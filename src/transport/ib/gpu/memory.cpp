@@ -4,43 +4,54 @@
 
 #include <algorithm>
 
+#include "transport/ib/gpu/block.hpp"
+
 namespace ccl::detail {
-Result<std::unique_ptr<IbGpuSlots>> IbGpuSlots::make(GpuArena* arena, std::int64_t relay,
-                                                     std::size_t bytes,
+
+Result<void> IbGpuSlots::register_with(const std::vector<IbPort>& ports) {
+  registered_.clear();
+  for (const IbPort& port : ports) CCL_CHECK(with(port.device));
+  return {};
+}
+
+bool IbGpuSlots::share(const IbGpuPlace& where, const std::vector<IbPort>& ports) {
+  block_ = IbGpuBlock::latest(where);
+  const auto place = block_ ? block_->take(bytes_, access_) : std::nullopt;
+  offset_ = place.value_or(0);
+  return place && register_with(ports);
+}
+
+Result<std::unique_ptr<IbGpuSlots>> IbGpuSlots::make(const IbGpuPlace& where, std::size_t bytes,
                                                      const std::vector<IbPort>& ports,
                                                      unsigned access, std::string& why) {
-  const GpuCalls& calls = gpu_calls();
   auto slots = std::make_unique<IbGpuSlots>();
   slots->access_ = access;
-  auto piece =
-      calls.allocate(arena, relay, (bytes + dma_buf_grain - 1) / dma_buf_grain * dma_buf_grain);
-  if (!piece) {  // such as a GPU that is almost full
-    why = piece.error().what;
+  slots->bytes_ = bytes;
+  if (slots->share(where, ports)) return slots;
+  auto block = IbGpuBlock::make(where, bytes);
+  if (!block) {  // such as a GPU that is almost full
+    why = block.error().what;
     return std::unique_ptr<IbGpuSlots>{};
   }
-  slots->piece_ = *std::move(piece);
-  const auto try_all = [&](GpuReach scope) -> Result<void> {
-    slots->reach_ = scope;
-    slots->registered_.clear();
-    for (const IbPort& port : ports) CCL_CHECK(slots->with(port.device));
+  slots->block_ = *block;
+  slots->offset_ = (*block)->take(bytes, access).value_or(0);
+  const auto try_all = [&](GpuReach reach) -> Result<void> {
+    (*block)->use(reach);
+    CCL_CHECK(slots->register_with(ports));
+    IbGpuBlock::publish(where, *block);
     return {};
   };
   why.clear();
   CCL_TRY(const bool wanted, setting_flag("DMABUF_ENABLE"));
   if (wanted) {
-    auto exported = calls.export_dma_buf(arena, slots->piece_);
-    if (exported) {
-      slots->dma_buf_ = std::move(*exported);
-      const auto done = try_all(GpuReach::dma_buf);
-      if (done) return slots;
-      why = done.error().what;
-    } else {
-      why = exported.error().what;
-    }
+    Result<void> done = (*block)->export_dma_buf(where);
+    if (done) done = try_all(GpuReach::dma_buf);
+    if (done) return slots;
+    why = done.error().what;
   } else {
     why = "CCL_DMABUF_ENABLE is 0";
   }
-  if (!calls.has_peer_memory()) {
+  if (!gpu_calls().has_peer_memory()) {
     why += "; nvidia-peermem is not loaded";
     return std::unique_ptr<IbGpuSlots>{};
   }
@@ -51,16 +62,21 @@ Result<std::unique_ptr<IbGpuSlots>> IbGpuSlots::make(GpuArena* arena, std::int64
   return slots;
 }
 
+std::byte* IbGpuSlots::base() const {
+  return block_->base() + offset_;
+}
+
+GpuReach IbGpuSlots::scope() const {
+  return block_->reach();
+}
+
 Result<std::shared_ptr<IbMemory>> IbGpuSlots::with(const std::shared_ptr<IbDevice>& device) {
   const auto known = std::find_if(registered_.begin(), registered_.end(),
                                   [&](const auto& each) { return each.first == device; });
   if (known != registered_.end()) return known->second;
-  auto made = reach_ == GpuReach::dma_buf
-                  ? device->dma_buf_memory(dma_buf_.get(), piece_.base, piece_.bytes, access_)
-                  : device->memory(piece_.base, piece_.bytes, access_);
-  if (!made) return fail(made.error());
-  registered_.emplace_back(device, *made);
-  return *made;
+  CCL_TRY(auto made, block_->with(device, offset_, bytes_, access_));
+  registered_.emplace_back(device, made);
+  return made;
 }
 
 }  // namespace ccl::detail

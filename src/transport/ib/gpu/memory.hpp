@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "base/io/fd.hpp"
 #include "transport/gpu_memory.hpp"
 #include "transport/ib/verbs/device.hpp"
 
@@ -22,25 +21,36 @@ enum class GpuReach {
   peer_memory  // the module nvidia-peermem: devices register GPU addresses like host memory
 };
 
-/// Slots in GPU memory, registered with every device of the ports.
+/// GPU on which slots are to lie, and the edges that share blocks of its memory.
+struct IbGpuPlace {
+  const void* sharers = nullptr;  // equal for all edges of a communicator
+  GpuArena* arena = nullptr;      // of the rank's own GPU
+  std::int64_t relay = -1;        // bus id of another GPU; -1: the rank's own
+};
+
+class IbGpuBlock;
+
+/// Slots of an edge in GPU memory, registered with every device of the ports.
 class IbGpuSlots {
  public:
-  /// Tries this memory with the GPU's driver and all devices: by DMA-BUF (unless CCL_DMABUF_ENABLE
-  /// is 0), then by nvidia-peermem. Returns null and sets `why` if neither works: steps are then
-  /// staged.
-  static Result<std::unique_ptr<IbGpuSlots>> make(GpuArena* arena, std::int64_t relay,
-                                                  std::size_t bytes,
+  /// Takes a place in the latest block of the sharers, or in a new one. Tries a new block with the
+  /// GPU's driver and all devices: by DMA-BUF (unless CCL_DMABUF_ENABLE is 0), then by
+  /// nvidia-peermem. Returns null and sets `why` if neither works: steps are then staged.
+  static Result<std::unique_ptr<IbGpuSlots>> make(const IbGpuPlace& where, std::size_t bytes,
                                                   const std::vector<IbPort>& ports, unsigned access,
                                                   std::string& why);
-  std::byte* base() const { return piece_.base; }
-  GpuReach scope() const { return reach_; }
+  std::byte* base() const;
+  GpuReach scope() const;
   /// Registration with a device; a device that was added later is tried now.
   Result<std::shared_ptr<IbMemory>> with(const std::shared_ptr<IbDevice>& device);
 
  private:
-  GpuPiece piece_;
-  Fd dma_buf_;
-  GpuReach reach_ = GpuReach::none;
+  Result<void> register_with(const std::vector<IbPort>& ports);
+  /// Takes a place in the latest block. Returns false if it has none, or a device refuses it.
+  bool share(const IbGpuPlace& where, const std::vector<IbPort>& ports);
+
+  std::shared_ptr<IbGpuBlock> block_;
+  std::size_t offset_ = 0, bytes_ = 0;
   unsigned access_ = 0;
   std::vector<std::pair<std::shared_ptr<IbDevice>, std::shared_ptr<IbMemory>>> registered_;
 };

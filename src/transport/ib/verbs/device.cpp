@@ -139,14 +139,14 @@ Result<ibv_mr*> IbDevice::register_pages(std::uintptr_t begin, std::uintptr_t en
       os_code));
 }
 
-Result<std::shared_ptr<IbMemory>> IbDevice::dma_buf_memory(int fd, void* at, std::size_t bytes,
-                                                           unsigned access) {
+Result<std::shared_ptr<IbMemory>> IbDevice::dma_buf_memory(int fd, std::size_t offset, void* at,
+                                                           std::size_t bytes, unsigned access) {
   if (calls_.reg_dmabuf_mr == nullptr) {
     return fail(Errc::not_supported,
                 "libibverbs registers no DMA-BUF; install that of rdma-core 34 or later");
   }
-  ibv_mr* const region =
-      calls_.reg_dmabuf_mr(pd_, 0, bytes, reinterpret_cast<std::uintptr_t>(at), fd, int(access));
+  ibv_mr* const region = calls_.reg_dmabuf_mr(
+      pd_, offset, bytes, reinterpret_cast<std::uintptr_t>(at), fd, int(access));
   if (region != nullptr) return std::make_shared<IbMemory>(shared_from_this(), region);
   const int os_code = errno;
   return fail(os_error(Errc::not_supported,

@@ -52,9 +52,9 @@ class IbDevice : public std::enable_shared_from_this<IbDevice> {
   /// Registers whole pages of a user's memory. Never shared: the registration of a range pins the
   /// pages of its time, and the user may have mapped others there since.
   Result<std::shared_ptr<IbMemory>> user_memory(void* at, std::size_t bytes, unsigned access);
-  /// Registers the memory of a DMA-BUF from its first byte on. `at` is its address in requests.
-  Result<std::shared_ptr<IbMemory>> dma_buf_memory(int fd, void* at, std::size_t bytes,
-                                                   unsigned access);
+  /// Registers memory of a DMA-BUF from its byte `offset` on. `at` is its address in requests.
+  Result<std::shared_ptr<IbMemory>> dma_buf_memory(int fd, std::size_t offset, void* at,
+                                                   std::size_t bytes, unsigned access);
   /// Reads pending events of the device's ports. Never blocks.
   void read_events();
   /// Number of events that may affect a connection: ports that went up or down, and fatal errors.

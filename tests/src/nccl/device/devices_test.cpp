@@ -1,75 +1,13 @@
-// What the library leaves in the CUDA runtime's last error. The runtime is that of this test.
+// What the library leaves in the CUDA runtime's last error.
 #include "nccl/device/devices.hpp"
 
-#include <cuda_runtime_api.h>
-
-#include <utility>
-
 #include "support/catch.hpp"
+#include "support/fake_cuda_runtime.hpp"
 
 using namespace ccl;
 using namespace ccl::detail::nccl;
-
-namespace {
-cudaError_t last = cudaSuccess;   // of the thread
-cudaError_t fails = cudaSuccess;  // the calls below
-
-cudaError_t called() {
-  if (fails != cudaSuccess) last = fails;
-  return fails;
-}
-}  // namespace
-
-extern "C" {
-cudaError_t cudaGetLastError() {
-  return std::exchange(last, cudaSuccess);
-}
-const char* cudaGetErrorString(cudaError_t) {
-  return "of this test";
-}
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return called();
-}
-cudaError_t cudaSetDevice(int) {
-  return called();
-}
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return called();
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned) {
-  return called();
-}
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
-  return called();
-}
-cudaError_t cudaEventDestroy(cudaEvent_t) {
-  return called();
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  *status = stream == nullptr ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
-  return called();
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return called();
-}
-cudaError_t cudaMemcpyAsync(void*, const void*, std::size_t, cudaMemcpyKind, cudaStream_t) {
-  return called();
-}
-cudaError_t cudaMallocAsync(void**, std::size_t, cudaStream_t) {
-  return called();
-}
-cudaError_t cudaFreeAsync(void*, cudaStream_t) {
-  return called();
-}
-cudaError_t cudaMalloc(void**, std::size_t) {
-  return called();
-}
-cudaError_t cudaFree(void*) {
-  return called();
-}
-}
+using ccl::test::fake_runtime::fails;
+using ccl::test::fake_runtime::last;
 
 TEST_CASE("a failed call of the CUDA runtime is reported and leaves no error behind") {
   for (const cudaError_t code : {cudaErrorInvalidDevice, cudaErrorMemoryAllocation}) {

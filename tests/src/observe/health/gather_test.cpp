@@ -9,6 +9,7 @@
 #include "observe/health/monitor.hpp"
 #include "observe/health/render.hpp"
 #include "support/catch.hpp"
+#include "support/growing_limit.hpp"
 
 using namespace ccl;
 using namespace ccl::detail;
@@ -49,7 +50,7 @@ TEST_CASE("ranks that answer are there, and silent ones are unresponsive") {
                                   all[1].clear();
                                   return all;
                                 })},
-                               0.5);
+                               20);
   REQUIRE(seen.communicators.size() == 2);
   CHECK((seen.communicators[0].asked && seen.communicators[0].missing() == 0));
   CHECK((seen.communicators[1].asked && seen.communicators[1].missing() == 1));
@@ -61,16 +62,21 @@ TEST_CASE("ranks that answer are there, and silent ones are unresponsive") {
 
 TEST_CASE("ranks for which no time was left were not asked, and are not called silent") {
   std::atomic<int> asked{0};
-  std::vector<Asked> all;
-  for (int n = 0; n < 40; ++n) {
-    all.push_back(pair([&](double limit_s) {
-      ++asked;
-      std::this_thread::sleep_for(std::chrono::duration<double>{limit_s});
-      return Statuses{both()[0], {}};  // as with a stopped rank
-    }));
-  }
-  const Snapshot seen = gather(std::move(all), 0.3);
-  CHECK(asked == 16);
+  Snapshot seen;
+  const auto ask = [&](double whole_s) -> std::string {  // in which 16 threads begin to ask
+    asked = 0;
+    std::vector<Asked> all;
+    for (int n = 0; n < 40; ++n) {
+      all.push_back(pair([&](double limit_s) {
+        ++asked;
+        std::this_thread::sleep_for(std::chrono::duration<double>{limit_s});
+        return Statuses{both()[0], {}};  // as with a stopped rank
+      }));
+    }
+    seen = gather(std::move(all), whole_s);
+    return asked == 16 ? "" : std::to_string(asked) + " were asked";
+  };
+  REQUIRE(test::with_growing_limit(0.3, ask) == "");
   CHECK(seen.timeouts == 16);
   int unasked = 0;
   for (const CommView& of : seen.communicators) {
@@ -86,13 +92,13 @@ TEST_CASE("ranks for which no time was left were not asked, and are not called s
 
 TEST_CASE("a communicator that ends while it is asked draws no alarm") {
   Monitor monitor;
-  (void)monitor.compare(gather({pair([](double) { return both(); })}, 0.5));
-  const Snapshot seen = gather({pair([](double) { return Statuses(2); })}, 0.5);
+  (void)monitor.compare(gather({pair([](double) { return both(); })}, 20));
+  const Snapshot seen = gather({pair([](double) { return Statuses(2); })}, 20);
   CHECK_FALSE(seen.communicators[0].asked);
   CHECK(seen.timeouts == 0);
   CHECK(seen.communicators[0].diagnosis.behind == -1);
   CHECK(monitor.compare(seen).empty());
-  const Snapshot silent = gather({pair([](double) { return Statuses{both()[0], {}}; })}, 0.5);
+  const Snapshot silent = gather({pair([](double) { return Statuses{both()[0], {}}; })}, 20);
   CHECK(monitor.compare(silent).size() == 1);
   CHECK(monitor.compare(seen).empty());  // nobody has seen it answer again
 }
@@ -105,7 +111,7 @@ TEST_CASE("names of communicators and hosts add no line to a text") {
   });
   one.view.name = "job\nErrors\xff";
   one.view.ranks[1].status.host = "there\r\n[OK]";
-  const Snapshot seen = gather({one}, 0.5);
+  const Snapshot seen = gather({one}, 20);
   CHECK(contains(status_text(seen, true), ", job?Errors?\n"));
   CHECK(contains(status_text(seen, true), "there??[OK]"));
   CHECK(contains(diagnostics_text(seen), "there??[OK]"));

@@ -28,6 +28,7 @@ CommMetrics example() {
   of.cells.push_back({CallCounters::operation_of("all_reduce"), 1, 10, 10000, 10, 50000, 1});
   of.cells.push_back({CallCounters::operation_of("send_recv"), CallCounters::unknown, 3});
   of.waits.by_operation["all_reduce"] = {20, 5};
+  of.connections = {6, 4096, 10, 4};
   return of;
 }
 bool contains(const std::string& text, const std::string& line) {
@@ -49,6 +50,11 @@ TEST_CASE("metrics have the values of the counters") {
   CHECK(contains(text, "ccl_bus_bandwidth_bytes_per_second{" + cell + "} 150000000"));
   CHECK(contains(text, "ccl_samples_running_total{" + labels + "} 20"));
   CHECK(contains(text, "ccl_samples_waiting_total{" + labels + "} 5"));
+  const std::string rank = R"(comm="0xab",comm_name="a \"b\"\\\n",rank="1")";
+  CHECK(contains(text, "ccl_connections{" + rank + "} 6"));
+  CHECK(contains(text, "ccl_connection_bytes{" + rank + "} 4096"));
+  CHECK(contains(text, "ccl_connections_made_total{" + rank + "} 10"));
+  CHECK(contains(text, "ccl_connections_closed_total{" + rank + "} 4"));
   CHECK(contains(text, "ccl_network_retries_total{node=\"node\",pid=\"7\"} 3"));
   CHECK(contains(text, "ccl_network_failovers_total{node=\"node\",pid=\"7\"} 2"));
   CHECK(text.find("nccl_collective_exec_time_microseconds{version=\"v5.1\",") != std::string::npos);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -19,6 +20,7 @@
 
 #include "support/held_port.hpp"
 #include "support/log_of.hpp"
+#include "support/lost_time.hpp"
 #include "support/ranks.hpp"
 #include "support/ras_client.hpp"
 
@@ -131,30 +133,39 @@ TEST_CASE("STATUS lists all communicators with the keys that Ray and SGLang read
 
 TEST_CASE("a stopped rank is missing, and the answer still comes within a second") {
   const HeldPort port;
-  const auto said = run(3, answering(port), [&](const Communicator& comm) -> Answer {
-    CCL_CHECK(comm.barrier());
-    if (comm.rank() == 2) {
-      ::raise(SIGSTOP);
-    } else if (comm.rank() == 0) {
-      const pid_t stopped = comm.peer(2).pid;
-      sleep_s(0.3);
-      const auto begin = Clock::now();
-      const json status = of_size(status_of(at(0), port.number()), 3);
-      const double took = seconds(Clock::now() - begin);
-      ::kill(stopped, SIGCONT);
-      CCL_CHECK(comm.barrier());
-      if (!status.is_object()) return "no answer";
-      return fmt::format("{} {} {}", status["missing_ranks"].dump(),
-                         status["diagnosis"]["behind"].dump(),
-                         took < 1 ? "in time" : fmt::format("after {} s", took));
-    }
-    CCL_CHECK(comm.barrier());
-    return "";
-  });
-  INFO(said[0]);
-  CHECK(said[0].find(
-            R"("rank":2,"status":{"considered_dead":false,"unresponsive":true}}] 2 in time)") !=
-        std::string::npos);
+  const auto said = run(
+      3, answering(port),
+      [&](const Communicator& comm) -> Answer {
+        CCL_CHECK(comm.barrier());
+        if (comm.rank() == 2) {
+          ::raise(SIGSTOP);
+        } else if (comm.rank() == 0) {
+          const pid_t stopped = comm.peer(2).pid;
+          std::string answer;
+          // Again if this machine was too busy for a second, or rank 1 for its part of it.
+          const bool good = wait_until(
+              [&] {
+                const auto begin = Clock::now();
+                const json status = of_size(status_of(at(0), port.number()), 3);
+                const double took = seconds(Clock::now() - begin);
+                if (!status.is_object()) return false;
+                const json& missing = status["missing_ranks"];
+                answer = fmt::format("{} {} after {} s", missing.dump(),
+                                     status["diagnosis"]["behind"].dump(), took);
+                const json as{{"considered_dead", false}, {"unresponsive", true}};
+                return missing.size() == 1 && missing[0]["rank"] == 2 &&
+                       missing[0]["status"] == as && status["diagnosis"]["behind"] == 2 && took < 1;
+              },
+              30);
+          ::kill(stopped, SIGCONT);
+          CCL_CHECK(comm.barrier());
+          return good ? "in time" : answer;
+        }
+        CCL_CHECK(comm.barrier());
+        return "";
+      },
+      true, -1, 60);
+  CHECK(said[0] == "in time");
 }
 
 TEST_CASE("a rank that died is considered dead, and its survivors say what they got") {
@@ -168,7 +179,7 @@ TEST_CASE("a rank that died is considered dead, and its survivors say what they 
           sleep_s(1.5);
           return "";
         }
-        if (!wait_until([&] { return !comm.status(); }, 10)) return "not noticed";
+        if (!wait_until([&] { return !comm.status(); }, 60)) return "not noticed";
         const json status = of_size(status_of(at(0), port.number()), 3);
         if (!status.is_object()) return "no answer";
         return fmt::format("{} {}", status["missing_ranks"].back()["status"].dump(),
@@ -194,7 +205,7 @@ TEST_CASE("a late rank is named, in JSON, as text and in diagnostics") {
           return status.is_object() && status["diagnosis"]["behind"] == 1 &&
                  status["ranks"][0]["progress"].value("waits_for", -1) >= 0;
         },
-        10);
+        60);
     const RasClient client{at(1), port.number()};
     (void)client.send("VERBOSE STATUS\n");
     const std::string text = client.read("");
@@ -222,12 +233,13 @@ TEST_CASE("a monitor receives events of processes, and finalize does not wait fo
       [&](const Communicator& comm) -> Answer {
         const RasClient client{at(comm.rank()), port.number()};
         (void)client.send("SET FORMAT json\nMONITOR all\n");
-        std::string events = client.read("PEER_NEW", 5);
+        std::string events = client.read("PEER_NEW");
         CCL_CHECK(comm.barrier());
+        const LostTime lost;
         const auto begin = Clock::now();
         CCL_CHECK(comm.finalize());
-        const double took = seconds(Clock::now() - begin);
-        events += client.read("", 3);
+        const double took = seconds(Clock::now() - begin) - lost.seconds();
+        events += client.read("");
         if (events.find("[late]") != std::string::npos) return "not closed: " + events;
         if (RasClient{at(comm.rank()), port.number(), 0}) return "it still listens";
         for (const char* key :
@@ -287,7 +299,7 @@ TEST_CASE("a child of a fork holds no socket of the service") {
     });
     const bool closed = wait_until(
         [&] { return sockets_at(fmt::format("{}:{:04X}", "0200007F", port.number()), child) == 0; },
-        5);
+        30);
     const char done = 1;
     const bool released = ::write(ends[1], &done, 1) == 1;
     if (!reap({child}, 10) || !released) return "the child failed";
@@ -335,7 +347,7 @@ TEST_CASE("the metrics of a process, over the port and as a file") {
               file.assign(std::istreambuf_iterator<char>{in}, {});
               return file.find("size_le=\"256\"") != std::string::npos;
             },
-            5);
+            30);
         std::string found;
         for (const std::string& one : {text, plain, file}) {
           for (const char* part :
@@ -346,6 +358,8 @@ TEST_CASE("the metrics of a process, over the port and as a file") {
             if (one.find(part) == std::string::npos)
               found += fmt::format(" no {} in {}", part, one);
           }
+          const std::regex connections{"ccl_connections\\{[^\n]*rank=\"0\"\\} [1-9][0-9]*\n"};
+          if (!std::regex_search(one, connections)) found += " no connections in " + one;
         }
         return found.empty() ? path : found;
       });
@@ -367,10 +381,10 @@ TEST_CASE("a communicator after the last one has metrics and answers, too") {
     REQUIRE(comm);
     if (round % 5 == 4) CHECK(status_of(at(0), port.number())["communicators_count"] == 1);
     if (round == 19) {
-      CHECK(wait_until([&] { return list_dir(folder).size() == 1; }, 5));
+      CHECK(wait_until([&] { return list_dir(folder).size() == 1; }, 30));
     }
   }
-  CHECK(wait_until([&] { return list_dir(folder).empty(); }, 5));
+  CHECK(wait_until([&] { return list_dir(folder).empty(); }, 30));
   ::rmdir(folder);
 }
 

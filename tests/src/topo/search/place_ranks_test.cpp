@@ -89,3 +89,47 @@ TEST_CASE("in a file of several hosts with the same bus ids, the GPUs of all ran
   CHECK(none.error().what.find("of rank 0 is not in the topology (CCL_TOPO_FILE is of another") !=
         std::string::npos);
 }
+
+namespace {
+/// CPU ranks in the places of four GPUs behind an NVSwitch, of which each two share a NIC. Returns
+/// the heads of rank 0's host. `hosts`: equal ones.
+std::vector<int> heads_among(int hosts) {
+  std::string text =
+      R"(<system><cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">)";
+  for (int n = 0; n < 2; ++n) {
+    text += fmt::format(R"(<pci busid="a{0}:00.0" link_speed="32 GT/s" link_width="16">
+      <pci busid="b{0}:00.0" link_speed="32 GT/s" link_width="16"><nic>
+      <net name="n{0}" dev="{0}" speed="400000" guid="0x{0}" gdr="1"/></nic></pci>)",
+                        n);
+    for (const int gpu : {2 * n, 2 * n + 1}) {
+      text += fmt::format(R"(<pci busid="c{0}:00.0" link_speed="32 GT/s" link_width="16">
+        <gpu dev="{0}" rank="{0}" sm="90" gdr="1">
+        <nvlink target="fffffff:ffff:ff" count="18" tclass="0x068000"/></gpu></pci>)",
+                          gpu);
+    }
+    text += "</pci>";
+  }
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("ccl_heads_{}.xml", ::getpid()))
+          .string();
+  REQUIRE(topo::write_file(path, text + "</cpu></system>"));
+  const ccl::test::Environment file("CCL_TOPO_FILE", path);
+  std::vector<PeerInfo> peers(std::size_t(4 * hosts));
+  for (std::size_t r = 0; r < peers.size(); ++r) {
+    peers[r].rank = int(r);
+    peers[r].host_hash = r / 4 + 1;
+  }
+  const auto places = topo::places_of(peers, 0);
+  const auto placed = topo::place_ranks(peers, {}, 0, places);
+  if (!placed) FAIL(placed.error().what);
+  const auto machine = topo::channels_of(*placed, places, 0, int(peers.size()), false);
+  if (!machine) FAIL(machine.error().what);
+  std::filesystem::remove(path);
+  return machine->heads;
+}
+}  // namespace
+
+TEST_CASE("heads are all GPUs behind an NVSwitch, and between hosts those next to a NIC") {
+  CHECK(heads_among(1) == std::vector{0, 1, 2, 3});
+  CHECK(heads_among(2) == std::vector{0, 2});
+}

@@ -14,6 +14,7 @@ namespace {
 struct Link : detail::ReverseLink<Link> {
   Edge edge;
   TransportContext context;
+  std::atomic<bool> closing{false};
   using detail::ReverseLink<Link>::enter;
 };
 
@@ -38,6 +39,16 @@ TEST_CASE("the ends of an edge and of that back find each other, while both are 
   CHECK(in->mate() == out);
   in.reset();
   CHECK(out->mate() == nullptr);
+}
+
+TEST_CASE("an end does not meet one of a connection that has closed, which tasks still hold") {
+  const auto old = end_of(EdgeSide::receiver);
+  old->closing = true;
+  const auto out = end_of(EdgeSide::sender);
+  CHECK(out->mate() == nullptr);
+  CHECK(old->mate() == nullptr);
+  const auto in = end_of(EdgeSide::receiver);
+  CHECK(out->mate() == in);
 }
 
 TEST_CASE("an end may go while its mate comes") {

@@ -80,7 +80,7 @@ TEST_CASE("a stream that was in the middle of a step shows the others the steps 
           arrived += take(second.far);
           return arrived == steps * piece_bytes;
         },
-        10);
+        60);
   };
   post(0);
   (void)by_hand->progress(counters);

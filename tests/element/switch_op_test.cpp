@@ -1,4 +1,4 @@
-#include <ccl/detail/multicast/switch_op.hpp>
+#include <ccl/element/switch_op.hpp>
 
 #include <cstdint>
 

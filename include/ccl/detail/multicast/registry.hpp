@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ccl/detail/exec/kernel_registry.hpp>
+#include <ccl/detail/multicast/work.hpp>
+
+namespace ccl::detail {
+
+/// Launch over multicast memory, or several if the message is longer than the scratch.
+template <class R>
+struct MulticastLaunch {
+  int (*launch)(const MulticastWork<R>&, const DeviceTarget&) = nullptr;
+  /// Returns the maximum elements of a launch. 0 if the scratch has no tile for each rank.
+  Index (*max_elements)(const MulticastWork<R>&) = nullptr;
+};
+/// Kernels over emulated multicast memory.
+template <class Op, class Algo, class Proto, class R>
+struct MulticastKernels {
+  static inline MulticastLaunch<R> kernels{};
+};
+/// Kernels with the instructions of NVLink multicast. Only <ccl/nvls.cuh> has them.
+template <class Op, class Algo, class Proto, class R>
+struct SwitchKernels {
+  static inline MulticastLaunch<R> kernels{};
+};
+
+}  // namespace ccl::detail

@@ -1,0 +1,154 @@
+#include "connect/switch_block.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/detached_call.hpp"
+#include "base/random.hpp"
+#include "comm/edges/edge_handshake.hpp"
+#include "comm/edges/memory_exchange.hpp"
+#include "comm/rank_results.hpp"
+#include "transport/edge_error.hpp"
+#include "transport/fd_server.hpp"
+#include "transport/handshake_fields.hpp"
+
+namespace ccl::detail {
+namespace {
+
+constexpr const char* by = "nvls";
+constexpr double poll_s = 0.02;
+
+/// Words of the rank that made the object to each other rank.
+struct ObjectWords {
+  Nonce nonce{};
+  UnixName name;
+  std::size_t bytes = 0;
+};
+
+class Maker {
+ public:
+  Maker(CommState& state, int number, std::string_view name, std::size_t bytes)
+      : state_{state}, number_{number}, name_{name}, bytes_{bytes} {}
+
+  Result<std::shared_ptr<MulticastBlock>> run(const Result<void>& so_far) {
+    const auto prepare = [&]() -> Result<void> {
+      CCL_CHECK(so_far);
+      if (!makes()) return MulticastBlock::check(state_.device.gpu);
+      return keep(MulticastBlock::create(state_.device.gpu, bytes_, state_.identity.ranks()));
+    };
+    const Result<void> prepared = prepare();
+    CCL_CHECK(swap_handshakes(state_, name_, by, prepared, handshakes()));
+    CCL_CHECK(all_agree(
+        state_, name_,
+        in_driver("add the GPU of this rank to", [](MulticastBlock& b) { return b.add(); })));
+    CCL_CHECK(all_agree(
+        state_, name_,
+        in_driver("bind memory of this rank to", [](MulticastBlock& b) { return b.bind(); })));
+    return block_;
+  }
+
+ private:
+  bool makes() const { return state_.identity.rank() == 0; }
+  Result<void> keep(Result<std::unique_ptr<MulticastBlock>> made) {
+    if (!made) return fail(std::move(made).error());
+    block_ = *std::move(made);
+    return {};
+  }
+
+  /// Edges between the first rank and each other one, which gets the object.
+  std::vector<EdgeHandshake> handshakes() {
+    offers_.resize(std::size_t(state_.identity.ranks()));
+    std::vector<EdgeHandshake> all;
+    for (int p = 0; p < state_.identity.ranks(); ++p) {
+      if (p == state_.identity.rank() || (!makes() && p != 0)) continue;
+      const Edge edge = even_edge(state_, number_, p);
+      const auto offer = [this, edge, p]() -> Result<Handshake> {
+        Handshake mine{};
+        if (makes()) {
+          CCL_TRY(const ObjectWords words, show_to(edge, p));
+          HandshakeCursor{}.put(mine, words);
+        }
+        return mine;
+      };
+      const auto connect = [this, edge](const Handshake& theirs) -> Result<void> {
+        return makes() ? Result<void>{} : open(edge, HandshakeCursor{}.get<ObjectWords>(theirs));
+      };
+      all.push_back({p, edge.id, offer, connect});
+    }
+    return all;
+  }
+  Result<ObjectWords> show_to(const Edge& edge, int p) {
+    ObjectWords words;
+    CCL_CHECK(fill_random(&words.nonce, sizeof words.nonce));
+    CCL_TRY(Fd fd, block_->share());
+    FdOffer& offer = offers_[std::size_t(p)];
+    CCL_TRY(offer,
+            FdOffer::make(proof_of(context_, words.nonce, edge.id, 0), edge.shape, std::move(fd)));
+    words.name = offer.name();
+    words.bytes = block_->bytes();
+    return words;
+  }
+  Result<void> open(const Edge& edge, const ObjectWords& words) {
+    // Sizes are rounded up to what the driver recommends, which is below 1 GiB.
+    constexpr std::size_t max_rounding = std::size_t{1} << 30;
+    if (words.bytes < bytes_ || words.bytes - bytes_ > max_rounding) {
+      return fail(edge_error(
+          edge, by, Errc::mismatch,
+          fmt::format("rank {} made a multicast object of {} bytes, and rank {} wants {}; run the "
+                      "same version of ccl on all ranks",
+                      edge.peer.rank, words.bytes, edge.self.rank, bytes_)));
+    }
+    CCL_TRY(const Fd fd,
+            fetch_fd(context_, edge, by, words.name, proof_of(context_, words.nonce, edge.id, 0)));
+    return keep(MulticastBlock::open(state_.device.gpu, words.bytes, fd));
+  }
+
+  /// Runs a call of the driver that may never return, on a thread of its own.
+  Result<void> in_driver(const char* what, Result<void> (*call)(MulticastBlock&)) {
+    using Clock = std::chrono::steady_clock;
+    CCL_TRY(const auto result, start_detached("multicast", [block = block_, call]() mutable {
+              const auto held = std::move(block);  // let go before the result is there
+              return call(*held);
+            }));
+    const double limit_s = state_.limits.init_timeout_s / 2;  // the others wait for this rank
+    const auto began = Clock::now();
+    while (!returns_within(result, poll_s)) {
+      if (auto well = state_.status.result(); !well) return well;
+      const std::chrono::duration<double> waited = Clock::now() - began;
+      if (limit_s == 0 || waited.count() < limit_s) continue;
+      const PeerInfo& me = state_.identity.peers()[std::size_t(state_.identity.rank())];
+      Error error{
+          Errc::timed_out,
+          fmt::format("the driver did not {} the multicast object of {} within {:.3g} s "
+                      "(rank {} on {}, device {}; Fabric Manager stalls, or another program "
+                      "holds the NVSwitches, and a thread of this process stays in the "
+                      "driver); unset CCL_NVLS_ENABLE, or use TwoShot",
+                      what, name_, limit_s, me.rank, me.host, me.device)};
+      error.transport = by;
+      return fail(std::move(error));
+    }
+    return result.get();
+  }
+
+  CommState& state_;
+  const int number_;
+  const std::string_view name_;
+  const std::size_t bytes_;
+  const TransportContext context_ = transport_context(state_, nullptr);
+  std::shared_ptr<MulticastBlock> block_;
+  std::vector<FdOffer> offers_;  // the first rank's, one for each other rank
+};
+
+}  // namespace
+
+Result<std::shared_ptr<MulticastBlock>> make_switch_block(CommState& state, int number,
+                                                          std::string_view name, std::size_t bytes,
+                                                          const Result<void>& so_far) {
+  return Maker{state, number, name, bytes}.run(so_far);
+}
+
+}  // namespace ccl::detail

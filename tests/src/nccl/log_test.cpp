@@ -1,0 +1,73 @@
+// Lines of NCCL's log that tools look for, in that of libnccl.
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+
+#include "nccl/abi/abi.hpp"
+#include "support/catch.hpp"
+#include "support/environment.hpp"
+#include "support/one_thread.hpp"
+#include <unistd.h>
+
+using namespace ccl::test;
+
+TEST_CASE("the version and the subsystems that NCCL has are logged") {
+  const auto log_of = [](const char* level, const char* parts, const char* transport) {
+    const std::string path = "/tmp/ccl.parts." + std::to_string(::getpid());
+    {
+      const ccl::test::Environment log{{{"NCCL_DEBUG", level},
+                                        {"NCCL_DEBUG_SUBSYS", parts},
+                                        {"NCCL_DEBUG_FILE", path},
+                                        {"CCL_TRANSPORT", transport}}};
+      reload_log();
+      OneThread all;
+      float data[ranks] = {};
+      CHECK(all.group([&](int r, ncclComm_t comm) {  // makes connections
+        return ncclAllReduce(&data[r], &data[r], 1, ncclFloat, ncclSum, comm, nullptr);
+      }) == ncclSuccess);
+    }
+    reload_log();
+    std::ifstream file{path};
+    const std::string text{std::istreambuf_iterator<char>{file}, {}};
+    ::unlink(path.c_str());
+    return text;
+  };
+  CHECK(log_of("VERSION", "ALL", "shm").find("NCCL version 2.32.3") != std::string::npos);
+  CHECK(log_of("INFO", "SHM", "shm").find(" INFO SHM edge ") != std::string::npos);
+  CHECK(log_of("TRACE", "ALLOC", "shm").find(" TRACE ALLOC ") != std::string::npos);
+  CHECK(log_of("INFO", "PROXY", "socket").find(" INFO PROXY ") != std::string::npos);
+  CHECK(log_of("INFO", "NET", "shm").find(" SHM ") == std::string::npos);
+}
+
+TEST_CASE("lines that tools look for in NCCL's log are there") {
+  const std::string path = "/tmp/ccl.lines." + std::to_string(::getpid());
+  const ccl::test::Environment log{{{"NCCL_DEBUG", "INFO"},
+                                    {"NCCL_DEBUG_SUBSYS", "INIT,COLL,TUNING"},
+                                    {"NCCL_DEBUG_FILE", path},
+                                    {"CCL_TRANSPORT", "shm"}}};
+  reload_log();
+  float data[ranks] = {};
+  {
+    OneThread all;
+    CHECK(all.group([&](int r, ncclComm_t comm) {
+      return ncclAllReduce(&data[r], &data[r], 1, ncclFloat, ncclMax, comm, nullptr);
+    }) == ncclSuccess);
+  }
+  std::ifstream file{path};
+  const std::string text{std::istreambuf_iterator<char>{file}, {}};
+  ::unlink(path.c_str());
+  INFO(text);
+  const auto contains = [&](const char* line) { return std::regex_search(text, std::regex{line}); };
+  const char* const of_rank =
+      ":[0-9]+:[0-9]+ .-1. NCCL INFO ncclCommInitRankConfig comm 0x[0-9a-f]+ rank 0 nranks [0-9]+ "
+      "cudaDev -1 nvmlDev -1 busId 0 commId 0x[0-9a-f]+ - Init (START|COMPLETE)";
+  CHECK(contains(of_rank));
+  CHECK(
+      contains("NCCL INFO AllReduce: opCount 0 sendbuff 0x[0-9a-f]+ recvbuff 0x[0-9a-f]+ count 1 "
+               "datatype 7 op 2 root 0 comm 0x[0-9a-f]+ .nranks=[0-9]+. stream "));
+  CHECK(contains(
+      "NCCL INFO AllReduce: 4 Bytes -> Algo [A-Z0-9]+ proto [A-Z0-9]+ channel.Lo..Hi.=.0.."));
+  CHECK(contains("NCCL INFO Channel 00/0 : 0.-1. -> 1.-1. via SHM/direct"));
+  CHECK(contains("NCCL INFO comm 0x[0-9a-f]+ rank 0 nranks .* - Destroy COMPLETE"));
+}
