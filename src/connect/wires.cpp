@@ -22,6 +22,7 @@
 #include "connect/idle_pairs.hpp"
 #include "gpu/devices.hpp"
 #include "transport/edge_error.hpp"
+#include "transport/plug_in/presence.hpp"
 #include "transport/wire_layout.hpp"
 
 namespace ccl::detail {
@@ -37,6 +38,7 @@ std::string channel_line(const Communicator& comm, int channel, int sender, int 
   if (transport == "shm") return line + "via SHM/direct";
   if (transport == "ib") return line + fmt::format("{} via NET/IB", end);
   if (transport == "socket") return line + fmt::format("{} via NET/Socket", end);
+  if (transport == "plugin") return line + fmt::format("{} via NET/{}", end, net_plug_in_name());
   return line + fmt::format("via {}", transport);
 }
 

@@ -5,6 +5,7 @@
 #include <ccl/transport/ib.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>
+#include <ccl/transport/plugin.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>
 #include <ccl/transport/transport.hpp>
@@ -153,8 +154,8 @@ inline constexpr MulticastKind multicast_of<AnyOf<Ts...>> = [] {
 }();
 
 /// Transport that connects any two ranks.
-using DefaultTransport =
-    AnyOf<P2pTransport, LoopbackTransport, ShmTransport, IbTransport, SocketTransport>;
+using DefaultTransport = AnyOf<P2pTransport, LoopbackTransport, ShmTransport, IbTransport,
+                               PluginTransport, SocketTransport>;
 static_assert(Transport<DefaultTransport>);
 
 /// Algorithms that ask for multicast memory get that of `NvlsTransport`.
