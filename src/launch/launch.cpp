@@ -66,7 +66,7 @@ QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
       state.observers.counters().call(connections_->operation(), info_, ranks);
   info_.counter = cell;
   Operation op;
-  connections_->name().copy(op.what, sizeof op.what - 1);
+  put_name(op.what, connections_->name());
   std::memcpy(op.type, info.type, sizeof op.type);
   std::memcpy(op.redop, info.redop, sizeof op.redop);
   op.count = info.count;
@@ -170,6 +170,9 @@ Result<void> Launch::check() const {
     }
     if (other.call != info.call) return differs("number", other.call, info.call);
     if (Text{other.type} != Text{info.type}) return differs("type", other.type, info.type);
+    if (other.element_bytes != info.element_bytes) {
+      return differs("size of an element", other.element_bytes, info.element_bytes);
+    }
     if (Text{other.redop} != Text{info.redop}) return differs("reduction", other.redop, info.redop);
     if (other.place != info.place) {
       return differs("receive buffer", place_text(other.place), place_text(info.place));

@@ -50,6 +50,11 @@ constexpr std::array table{
         "the receiver's rail; 1: they may leave by another; 2: only where that is faster, or else "
         "data would cross a CPU",
         0, 2},
+    Setting{"CTA_POLICY", text, "", nccl,
+            "in libnccl.so.2, policy of communicators: DEFAULT, EFFICIENCY or ZERO, several "
+            "joined by |, or the sum of their numbers 0, 1 and 2; EFFICIENCY halves the blocks of "
+            "launches, ZERO leaves calls in windows to copy engines; by default as the program's "
+            "configuration says"},
     Setting{"CUMEM_ENABLE", flag, "1", nccl,
             "0: share GPU memory by legacy IPC handles instead of cuMem handles"},
     Setting{"DEBUG", word, "WARN", nccl, "how much is logged", any, any,

@@ -14,6 +14,7 @@ namespace {
 Result<GpuPiece> allocate(GpuArena* arena, std::int64_t relay, std::size_t bytes) {
   CCL_TRY(auto memory, relay < 0 ? GpuMemory::allocate(arena->gpu(), bytes)
                                  : GpuMemory::allocate_on(relay, arena->gpu(), bytes));
+  memory->pin();
   return GpuPiece{memory->base(), memory->name().bytes, memory};
 }
 
