@@ -82,9 +82,15 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                   "ccl: this operation's call takes other arguments after `count`; see the "
                   "operation in ccl/collective.hpp");
     CallConstraints demands{
-        Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...), !commutes<F>(),
-        Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...),
-        Op::reduces && (!memory_reduces<typename Cs::Algorithm, F, T, Acc>() || ...)};
+        Op::reduces && ((!ReducesInNetwork<typename Cs::Algorithm> &&
+                         !algorithm_takes<typename Cs::Algorithm, F>()) ||
+                        ...),
+        !commutes<F>(), Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...)};
+    if constexpr (constexpr bool any = (ReducesInNetwork<typename Cs::Algorithm> || ...); any) {
+      demands.no_network = !in_network<F, T>();
+    }
+    demands.no_switch =
+        Op::reduces && (!memory_reduces<typename Cs::Algorithm, F, T, Acc>() || ...);
     static_assert(!fits || (runs<Cs, F, T, Acc>() || ...),
                   "ccl: none of the candidates can run this reduction; see `supports_reduction`, "
                   "`supports_elements` and `reorders` in the headers of their algorithms");
@@ -295,7 +301,20 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
   template <class C, class F, class T, class Acc = void>
   static constexpr bool runs() {
-    return !Op::reduces || runs_reduction<typename C::Algorithm, typename C::Protocol, F, T, Acc>();
+    return !Op::reduces ||
+           (runs_reduction<typename C::Algorithm, typename C::Protocol, F, T, Acc>() &&
+            network_knows<typename C::Algorithm, T>);
+  }
+  /// True if the communicator's network reduces elements of `T` by `F`.
+  template <class F, class T>
+  bool in_network() const {
+    if constexpr (network_type<T>() < 0 || ((ReducesInNetwork<typename Cs::Algorithm> &&
+                                             !algorithm_takes<typename Cs::Algorithm, F>()) ||
+                                            ...)) {
+      return false;
+    } else {
+      return made_->chooser.network_reduces(NetworkStep::tag(network_type<T>(), network_op<F>()));
+    }
   }
   /// Returns the candidate for which a group's kernel has a part, or -1. It is never an exchange,
   /// because a rank that launches it separately would choose again.

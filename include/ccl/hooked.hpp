@@ -2,6 +2,7 @@
 
 #include <ccl/collective/collective.hpp>
 #include <ccl/comm/hooks.hpp>
+#include <ccl/detail/base/put_name.hpp>
 #include <ccl/detail/runtime/hooked_call.hpp>
 #include <ccl/element/red_op.hpp>
 
@@ -51,35 +52,31 @@ struct CalledOperation {
   Stream stream;
   bool takes_name = false;  // a text behind the type names the reduction
 
-  template <std::size_t n>
-  static void put(char (&field)[n], std::string_view text) {
-    field[text.copy(field, n - 1)] = 0;
-  }
   template <class T>
   void take(T& argument) {
     using Plain = std::remove_const_t<T>;
     if constexpr (std::is_convertible_v<T&, Stream>) {
       stream = argument;
     } else if constexpr (std::same_as<Plain, DataType>) {
-      put(op.type, name(argument));
+      put_name(op.type, name(argument));
       takes_name = true;
     } else if constexpr (std::same_as<Plain, RedOp>) {
-      put(op.redop, argument.name());
+      put_name(op.redop, argument.name());
       takes_name = false;
     } else if constexpr (std::is_integral_v<Plain>) {
       op.root = int(argument);
     } else if constexpr (std::is_convertible_v<T&, std::string_view>) {
-      if (std::exchange(takes_name, false) && op.redop[0] != 0) put(op.redop, argument);
+      if (std::exchange(takes_name, false) && op.redop[0] != 0) put_name(op.redop, argument);
     } else {
-      put(op.redop, redop_label(argument));
+      put_name(op.redop, redop_label(argument));
     }
   }
 };
 template <class Op, class T>
 CalledOperation called_operation(Index count) {
   CalledOperation called;
-  CalledOperation::put(called.op.what, Op::name);
-  if constexpr (!std::is_void_v<T>) CalledOperation::put(called.op.type, type_label<T>());
+  put_name(called.op.what, Op::name);
+  if constexpr (!std::is_void_v<T>) put_name(called.op.type, type_label<T>());
   called.op.count = count;
   return called;
 }
@@ -93,7 +90,7 @@ class HookedCall : public C {
   template <class Acc = void, class T, class... Rest>
   Result<void> operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
     auto called = called_operation<Op, T>(count);
-    if constexpr (Op::reduces) CalledOperation::put(called.op.redop, Sum::name);
+    if constexpr (Op::reduces) put_name(called.op.redop, Sum::name);
     (called.take(rest), ...);
     const auto& self = static_cast<const Self&>(*this);
     return self.notify(called, [&] {

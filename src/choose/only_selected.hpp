@@ -23,4 +23,20 @@ class OnlySelected {
   std::string_view before_;
 };
 
+/// While one exists, lists under NCCL's names (NCCL_ALGO, NCCL_PROTO) do not limit compositions
+/// that this thread creates. Those under ccl's own names do.
+class OwnListsOnly {
+ public:
+  OwnListsOnly();
+  ~OwnListsOnly();
+  OwnListsOnly(const OwnListsOnly&) = delete;
+  OwnListsOnly& operator=(const OwnListsOnly&) = delete;
+
+  /// True if the list of the setting does not count for this thread.
+  static bool leaves_out(std::string_view setting);
+
+ private:
+  bool before_;
+};
+
 }  // namespace ccl::detail

@@ -47,7 +47,18 @@ bool has_choice(std::string_view op) {
 namespace detail {
 namespace {
 thread_local std::string_view selected{};
+thread_local bool own_only = false;
 }  // namespace
+
+OwnListsOnly::OwnListsOnly() : before_{own_only} {
+  own_only = true;
+}
+OwnListsOnly::~OwnListsOnly() {
+  own_only = before_;
+}
+bool OwnListsOnly::leaves_out(std::string_view setting) {
+  return own_only && variable_of(setting).starts_with("NCCL_");
+}
 
 OnlySelected::OnlySelected(std::string_view list) : before_{selected} {
   selected = list;
@@ -95,6 +106,7 @@ Result<void> detail::may_compose(std::string_view op, std::string_view algo,
                                  std::string_view proto) {
   const auto look = [&](std::string_view setting, std::string_view name) -> Result<void> {
     CCL_TRY(const std::string list, detail::setting_text(setting));
+    if (list.empty() || detail::OwnListsOnly::leaves_out(setting)) return {};
     if (!has_choice(op) && !is_named(list, op)) return {};
     if (detail::list_leaves(list, op, name)) return {};
     return fail(
@@ -143,7 +155,11 @@ Result<Plan> detail::with_buffer_setting(Plan plan, std::string_view proto) {
   return plan;
 }
 
-Result<Plan> detail::with_net_channels(Plan plan) {
+Result<Plan> detail::with_net_channels(Plan plan, std::optional<int> configured) {
+  if (configured) {
+    plan.channels = *configured;
+    return plan;
+  }
   if (!detail::setting_given("NCHANNELS_PER_NET_PEER")) return plan;
   CCL_TRY(const Index channels, detail::setting_integer("NCHANNELS_PER_NET_PEER"));
   plan.channels = int(channels);

@@ -70,7 +70,7 @@ Result<Plans> wire_plans(const WirePlansOf& of, const Communicator& comm, const 
     CCL_TRY(plan, with_buffer_setting(plan, of.proto));
   }
   if (of.serves_pairs) {
-    CCL_TRY(network, with_net_channels(network));
+    CCL_TRY(network, with_net_channels(network, state.identity.config().net_channels));
   }
   return plans;
 }

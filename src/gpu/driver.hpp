@@ -45,6 +45,7 @@ namespace ccl::detail {
   X(mem_map, cuMemMap)                                                        \
   X(mem_unmap, cuMemUnmap)                                                    \
   X(mem_set_access, cuMemSetAccess)                                           \
+  X(mem_get_access, cuMemGetAccess)                                           \
   X(mem_get_granularity, cuMemGetAllocationGranularity)                       \
   X(mem_export, cuMemExportToShareableHandle)                                 \
   X(mem_get_handle_for_range, cuMemGetHandleForAddressRange)                  \

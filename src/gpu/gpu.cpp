@@ -10,7 +10,10 @@
 
 namespace ccl::detail {
 namespace {
-constexpr std::size_t piece_bytes = 16 << 10;
+/// Bytes that are copied at once. Long copies, as of memory that rests, take fewer round trips.
+constexpr std::size_t piece_of(std::size_t bytes) {
+  return bytes > (1 << 20) ? 1 << 20 : 16 << 10;
+}
 }  // namespace
 
 Gpu::Current::Current(const Gpu& gpu) : driver_{gpu.driver_} {
@@ -63,6 +66,7 @@ Gpu::~Gpu() {
 // waits, too.
 Result<void> Gpu::put(void* to, const void* from, std::size_t bytes) const {
   const Current current{*this};
+  const std::size_t piece_bytes = piece_of(bytes);
   CCL_TRY(const Pinned piece, Pinned::take(driver_, piece_bytes));
   for (std::size_t done = 0; done < bytes; done += piece_bytes) {
     const std::size_t n = std::min(piece_bytes, bytes - done);
@@ -73,6 +77,7 @@ Result<void> Gpu::put(void* to, const void* from, std::size_t bytes) const {
 }
 Result<void> Gpu::get(void* to, const void* from, std::size_t bytes) const {
   const Current current{*this};
+  const std::size_t piece_bytes = piece_of(bytes);
   CCL_TRY(const Pinned piece, Pinned::take(driver_, piece_bytes));
   for (std::size_t done = 0; done < bytes; done += piece_bytes) {
     const std::size_t n = std::min(piece_bytes, bytes - done);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <new>
 #include <tuple>
 #include <utility>
 
@@ -41,6 +42,15 @@ struct Memories {
   void put(const GpuMemoryName& name, int device, std::weak_ptr<GpuMemory> memory) {
     const std::lock_guard lock{mutex};
     known[{name.id[0], name.id[1], device}] = std::move(memory);
+  }
+  template <class F>
+  std::vector<std::shared_ptr<GpuMemory>> all_that(F f) {
+    std::vector<std::shared_ptr<GpuMemory>> all;
+    const std::lock_guard lock{mutex};
+    for (const auto& [key, one] : known) {
+      if (auto memory = one.lock(); memory && f(*memory)) all.push_back(std::move(memory));
+    }
+    return all;
   }
   void drop(const GpuMemoryName& name, int device) {
     const std::lock_guard lock{mutex};
@@ -125,29 +135,33 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::make(std::shared_ptr<Gpu> gpu, std
 }
 
 Result<void> GpuMemory::allocate_handles(std::size_t bytes, int device) {
-  const CudaDriver& cuda = gpu_->driver();
-  const auto allocate = [&](bool fabric) -> Result<void> {
-    const CUmemAllocationProp how = properties(cuda, device, fabric);
-    std::size_t grain = 0;
-    CCL_CHECK(
-        cuda_check(cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-                   "ask for the granularity of memory"));
-    name_.bytes = up(bytes, grain);
-    CCL_CHECK(cuda_check(cuda.mem_create(&handle_, name_.bytes, &how, 0),
-                         fmt::format("allocate {} bytes on device {}", name_.bytes, device)));
-    name_.handles = 1;
-    return fabric ? export_fabric() : Result<void>{};
-  };
-  Result<void> made = allocate(gpu_->fabric());
+  device_ = device;
+  name_.bytes = bytes;
+  Result<void> made = create_handle(gpu_->fabric());
   if (!made && gpu_->fabric() && made.error().code != Errc::out_of_memory) {
     // Without access to the fabric (IMEX), memory serves this host only.
     log_info(LogPart::p2p, "no memory for other hosts: {}", made.error().what);
-    if (name_.handles != 0) (void)cuda.mem_release(std::exchange(handle_, 0));
-    name_.handles = 0;
-    made = allocate(false);
+    CCL_CHECK(unmap());
+    made = create_handle(false);
   }
   CCL_CHECK(made);
   return map_handle();
+}
+
+/// Takes pages on the device: at least `name_.bytes` bytes.
+Result<void> GpuMemory::create_handle(bool fabric) {
+  const CudaDriver& cuda = gpu_->driver();
+  const CUmemAllocationProp how = properties(cuda, device_, fabric);
+  std::size_t grain = 0;
+  CCL_CHECK(cuda_check(cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                       "ask for the granularity of memory"));
+  name_.bytes = up(name_.bytes, grain);
+  CUmemGenericAllocationHandle made = 0;
+  CCL_CHECK(cuda_check(cuda.mem_create(&made, name_.bytes, &how, 0),
+                       fmt::format("allocate {} bytes on device {}", name_.bytes, device_)));
+  handle_ = made;
+  name_.handles = 1;
+  return fabric ? export_fabric() : Result<void>{};
 }
 
 Result<void> GpuMemory::export_fabric() {
@@ -171,15 +185,120 @@ Result<void> GpuMemory::allocate_legacy(std::size_t bytes) {
 }
 
 Result<void> GpuMemory::map_handle() {
-  const CudaDriver& cuda = gpu_->driver();
   CUdeviceptr at = 0;
-  CCL_CHECK(cuda_check(cuda.mem_address_reserve(&at, name_.bytes, 0, 0, 0), "reserve addresses"));
+  CCL_CHECK(cuda_check(gpu_->driver().mem_address_reserve(&at, name_.bytes, 0, 0, 0),
+                       "reserve addresses"));
   base_ = reinterpret_cast<std::byte*>(at);
-  CCL_CHECK(cuda_check(cuda.mem_map(at, name_.bytes, 0, handle_, 0), "map memory"));
+  return map_pages();
+}
+
+/// Maps the pages of the handle at `base_`, for all devices that have used the memory.
+Result<void> GpuMemory::map_pages() {
+  CCL_CHECK(cuda_check(
+      gpu_->driver().mem_map(reinterpret_cast<CUdeviceptr>(base_), name_.bytes, 0, handle_, 0),
+      "map memory"));
   mapped_ = true;
-  const CUmemAccessDesc access = writable(gpu_->device());
+  CCL_CHECK(open_to(gpu_->device()));
+  const std::lock_guard lock{access_mutex_};
+  for (const int device : accessible_) CCL_CHECK(open_to(device));
+  return {};
+}
+
+/// Lets a device use memory of a handle. Where it may already, the driver is not asked again: a
+/// repeated call fails, or removes the memory for a moment.
+Result<void> GpuMemory::open_to(int device) {
+  const CudaDriver& cuda = gpu_->driver();
+  const auto at = reinterpret_cast<CUdeviceptr>(base_);
+  const CUmemAccessDesc access = writable(device);
+  unsigned long long has = 0;
+  if (cuda.mem_get_access(&has, &access.location, at) == CUDA_SUCCESS && has == access.flags) {
+    return {};
+  }
   return cuda_check(cuda.mem_set_access(at, name_.bytes, &access, 1),
-                    fmt::format("let device {} use the memory", gpu_->device()));
+                    device == gpu_->device() ? fmt::format("let device {} use the memory", device)
+                                             : fmt::format("let device {} use memory of device {}",
+                                                           device, gpu_->device()));
+}
+
+Result<void> GpuMemory::open_to_all() {
+  if (name_.handles == 0) return {};  // a program enables peers' access itself
+  const Gpu::Current current{*gpu_};
+  const std::lock_guard lock{access_mutex_};
+  for (int device = 0; device < cuda_device_count(); ++device) {
+    int reaches = 0;
+    if (device == gpu_->device() || accessible_.contains(device)) continue;
+    if (gpu_->driver().device_can_access_peer(&reaches, device, gpu_->device()) != CUDA_SUCCESS) {
+      continue;
+    }
+    if (reaches == 0) continue;
+    CCL_CHECK(open_to(device));
+    accessible_.insert(device);
+  }
+  return {};
+}
+
+/// Undoes what a handle has been used for. The addresses stay reserved.
+Result<void> GpuMemory::unmap() {
+  const CudaDriver& cuda = gpu_->driver();
+  Result<void> done;
+  if (std::exchange(mapped_, false)) {
+    done = cuda_check(cuda.mem_unmap(reinterpret_cast<CUdeviceptr>(base_), name_.bytes),
+                      "unmap memory");
+  }
+  if (handle_ != 0) (void)cuda.mem_release(std::exchange(handle_, 0));
+  return done;
+}
+
+std::vector<std::shared_ptr<GpuMemory>> GpuMemory::all_of(const Gpu& gpu) {
+  return Memories::instance().all_that(
+      [&](const GpuMemory& one) { return one.gpu_.get() == &gpu; });
+}
+std::vector<std::shared_ptr<GpuMemory>> GpuMemory::that_can_rest(const Gpu& gpu) {
+  return Memories::instance().all_that(
+      [&](const GpuMemory& one) { return one.gpu_.get() == &gpu && one.can_rest(); });
+}
+
+Result<void> GpuMemory::save() {
+  if (!mapped_) return {};
+  std::unique_ptr<std::byte[]> kept{new (std::nothrow) std::byte[name_.bytes]};
+  if (kept == nullptr) {
+    return fail(Errc::out_of_memory,
+                fmt::format("no host memory for {} bytes of device {}", name_.bytes, device_));
+  }
+  CCL_CHECK(gpu_->get(kept.get(), base_, name_.bytes));
+  saved_ = std::move(kept);
+  return {};
+}
+
+Result<void> GpuMemory::rest() {
+  const Gpu::Current current{*gpu_};
+  return unmap();
+}
+
+Result<void> GpuMemory::wake() {
+  if (mapped_) return {};
+  const auto take = [&]() -> Result<void> {
+    const Gpu::Current current{*gpu_};
+    CCL_CHECK(create_handle(name_.handles == 2));
+    return map_pages();
+  };
+  auto taken = take();
+  if (taken && saved_) taken = gpu_->put(base_, saved_.get(), name_.bytes);
+  if (!taken) (void)rest();
+  return taken;
+}
+
+Result<void> GpuMemory::wake(const GpuMemoryName& name, const Fd& fd) {
+  if (mapped_) return {};
+  name_ = name;
+  const auto take = [&]() -> Result<void> {
+    const Gpu::Current current{*gpu_};
+    CCL_CHECK(import_handle(fd));
+    return map_pages();
+  };
+  auto taken = take();
+  if (!taken) (void)rest();
+  return taken;
 }
 
 Result<std::shared_ptr<GpuMemory>> GpuMemory::find(const Gpu& gpu, const GpuMemoryName& name) {
@@ -192,11 +311,7 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::find(const Gpu& gpu, const GpuMemo
   const std::lock_guard lock{memory->access_mutex_};
   if (memory->accessible_.count(gpu.device()) != 0) return memory;
   if (memory->name_.handles != 0) {
-    const CUmemAccessDesc access = writable(gpu.device());
-    CCL_CHECK(cuda_check(cuda.mem_set_access(reinterpret_cast<CUdeviceptr>(memory->base_),
-                                             memory->name_.bytes, &access, 1),
-                         fmt::format("let device {} use memory of device {}", gpu.device(),
-                                     memory->gpu_->device())));
+    CCL_CHECK(memory->open_to(gpu.device()));
     memory->accessible_.insert(gpu.device());
     return memory;
   }
@@ -234,6 +349,7 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::borrow(std::shared_ptr<Gpu> gpu, v
   }
   std::shared_ptr<GpuMemory> memory{new GpuMemory{std::move(gpu)}};
   memory->own_ = memory->borrowed_ = true;
+  memory->name_.borrowed = 1;
   memory->base_ = reinterpret_cast<std::byte*>(whole.begin);
   memory->name_.bytes = whole.bytes;
   CCL_CHECK(fill_random(&memory->name_.id, sizeof memory->name_.id));
@@ -281,28 +397,34 @@ std::shared_ptr<GpuMemory> GpuMemory::mapped(const Gpu& gpu, const GpuMemoryName
   return Memories::instance().find(name, gpu.device());
 }
 
+Result<void> GpuMemory::import_handle(const Fd& fd) {
+  CUmemFabricHandle fabric;
+  std::memcpy(&fabric, name_.key.data(), sizeof fabric);
+  // The driver takes the descriptor in place of a pointer.
+  void* const what = fd ? reinterpret_cast<void*>(std::uintptr_t(fd.get())) : &fabric;
+  return cuda_check(gpu_->driver().mem_import(
+                        &handle_, what,
+                        fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_FABRIC),
+                    fd ? "import a peer's memory" : "import memory of another host");
+}
+
 Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
-                                                  const GpuMemoryName& name, const Fd& fd) {
+                                                  const GpuMemoryName& name, const Fd& fd,
+                                                  int maker) {
   std::shared_ptr<GpuMemory> memory{new GpuMemory{std::move(gpu)}};
   memory->name_ = name;
-  const CudaDriver& cuda = memory->gpu_->driver();
+  memory->maker_ = maker;
   const Gpu::Current current{*memory->gpu_};
   if (name.handles != 0) {
-    CUmemFabricHandle fabric;
-    std::memcpy(&fabric, name.key.data(), sizeof fabric);
-    // The driver takes the descriptor in place of a pointer.
-    void* const what = fd ? reinterpret_cast<void*>(std::uintptr_t(fd.get())) : &fabric;
-    CCL_CHECK(cuda_check(
-        cuda.mem_import(&memory->handle_, what,
-                        fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_FABRIC),
-        fd ? "import a peer's memory" : "import memory of another host"));
+    CCL_CHECK(memory->import_handle(fd));
     CCL_CHECK(memory->map_handle());
   } else {
     CUdeviceptr at = 0;
     CUipcMemHandle ipc;
     std::memcpy(&ipc, name.key.data(), sizeof ipc);
-    CCL_CHECK(cuda_check(cuda.ipc_open_mem_handle(&at, ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-                         "open a peer's memory"));
+    CCL_CHECK(cuda_check(
+        memory->gpu_->driver().ipc_open_mem_handle(&at, ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+        "open a peer's memory"));
     memory->base_ = reinterpret_cast<std::byte*>(at);
   }
   Memories::instance().put(name, memory->gpu_->device(), memory);
@@ -326,9 +448,8 @@ GpuMemory::~GpuMemory() {
   if (borrowed_) {
     if (handle_ != 0) (void)cuda.mem_release(handle_);
   } else if (name_.handles != 0) {
-    if (mapped_) (void)cuda.mem_unmap(at, name_.bytes);
+    (void)unmap();
     if (base_ != nullptr) (void)cuda.mem_address_free(at, name_.bytes);
-    if (handle_ != 0) (void)cuda.mem_release(handle_);
   } else if (base_ != nullptr) {
     if (own_) {
       (void)cuda.mem_free(at);

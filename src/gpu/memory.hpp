@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "base/io/fd.hpp"
 #include "gpu/gpu.hpp"
@@ -22,6 +23,7 @@ struct GpuMemoryName {
   // - 2: as 1, and `key` is its fabric handle for other hosts.
   Word handles = 0;
   std::array<std::byte, 64> key{};
+  Word borrowed = 0;  // 1: the user has allocated it
   static_assert(sizeof(CUipcMemHandle) == 64 && sizeof(CUmemFabricHandle) == 64);
 };
 
@@ -42,14 +44,17 @@ class GpuMemory {
   static Result<std::shared_ptr<GpuMemory>> find(const Gpu& gpu, const GpuMemoryName& name);
   /// Returns the existing mapping of `gpu`, null if there is none.
   static std::shared_ptr<GpuMemory> mapped(const Gpu& gpu, const GpuMemoryName& name);
-  /// Maps a peer's memory. `fd` is its cuMem handle, or empty to use its fabric handle.
+  /// Maps the memory of rank `maker`. `fd` is its cuMem handle, or empty to use its fabric handle.
   static Result<std::shared_ptr<GpuMemory>> map(std::shared_ptr<Gpu> gpu, const GpuMemoryName& name,
-                                                const Fd& fd);
+                                                const Fd& fd, int maker);
   /// Lets peers map memory of the user, who frees it. `elsewhere`: some peers are other processes
   /// of this host. Ranks of other hosts need memory whose handles are made for the fabric.
   /// The `bytes` bytes from `at` on must be in one allocation of `gpu`.
   static Result<std::shared_ptr<GpuMemory>> borrow(std::shared_ptr<Gpu> gpu, void* at,
                                                    std::size_t bytes, bool elsewhere);
+  /// Memory that is made or mapped by `gpu`, which is one rank's of a communicator.
+  static std::vector<std::shared_ptr<GpuMemory>> all_of(const Gpu& gpu);
+  static std::vector<std::shared_ptr<GpuMemory>> that_can_rest(const Gpu& gpu);
   ~GpuMemory();
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
@@ -58,6 +63,30 @@ class GpuMemory {
   const GpuMemoryName& name() const { return name_; }
   /// Returns a descriptor of cuMem memory of this process.
   Result<Fd> share() const;
+  /// Makes it accessible to all GPUs that this process sees and that reach it.
+  Result<void> open_to_all();
+  /// True if this process has allocated it for the library.
+  bool is_own() const { return own_ && !borrowed_; }
+  /// Rank that has made memory which is mapped here; -1: this process has made it.
+  int maker() const { return maker_; }
+
+  // Memory may rest: the GPU has its pages back, and its addresses stay reserved. Nobody may use it
+  // until it is woken. One thread at a time.
+
+  /// Keeps it from resting, because a NIC has its pages.
+  void pin() { pinned_ = true; }
+  /// True for memory of cuMem handles that is not the user's and not pinned.
+  bool can_rest() const { return name_.handles != 0 && name_.borrowed == 0 && !pinned_; }
+  /// Keeps what own memory holds, until `forget`.
+  Result<void> save();
+  void forget() { saved_.reset(); }
+  /// Gives the pages back. Own memory is gone when no other process maps it.
+  Result<void> rest();
+  /// Takes pages for own memory that rests, with what was saved. It rests on if that fails. Does
+  /// nothing if it does not rest.
+  Result<void> wake();
+  /// Maps a peer's memory again, which has pages now: see `map`.
+  Result<void> wake(const GpuMemoryName& name, const Fd& fd);
 
  private:
   explicit GpuMemory(std::shared_ptr<Gpu> gpu) : gpu_{std::move(gpu)} {}
@@ -67,8 +96,12 @@ class GpuMemory {
                                                  int device);
   Result<void> allocate_legacy(std::size_t bytes);
   Result<void> map_handle();
+  Result<void> create_handle(bool fabric);
+  Result<void> import_handle(const Fd& fd);
+  Result<void> map_pages();
+  Result<void> open_to(int device);
+  Result<void> unmap();
   Result<void> export_fabric();
-  void enlist();
 
   std::shared_ptr<Gpu> gpu_;
   GpuMemoryName name_;
@@ -77,6 +110,10 @@ class GpuMemory {
   std::byte* base_ = nullptr;
   CUmemGenericAllocationHandle handle_ = 0;
   bool mapped_ = false;
+  bool pinned_ = false;
+  int maker_ = -1;
+  int device_ = -1;  // of own memory with handles
+  std::unique_ptr<std::byte[]> saved_;
   std::mutex access_mutex_;   // guards `accessible_`
   std::set<int> accessible_;  // devices of other ranks of this process
 };

@@ -1,6 +1,7 @@
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/wire/work.hpp>
+#include <ccl/transport/collnet.hpp>
 #include <ccl/types/operations.hpp>
 
 #include <fmt/format.h>
@@ -65,7 +66,7 @@ QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
       state.observers.counters().call(connections_->operation(), info_, ranks);
   info_.counter = cell;
   Operation op;
-  connections_->name().copy(op.what, sizeof op.what - 1);
+  put_name(op.what, connections_->name());
   std::memcpy(op.type, info.type, sizeof op.type);
   std::memcpy(op.redop, info.redop, sizeof op.redop);
   op.count = info.count;
@@ -169,6 +170,9 @@ Result<void> Launch::check() const {
     }
     if (other.call != info.call) return differs("number", other.call, info.call);
     if (Text{other.type} != Text{info.type}) return differs("type", other.type, info.type);
+    if (other.element_bytes != info.element_bytes) {
+      return differs("size of an element", other.element_bytes, info.element_bytes);
+    }
     if (Text{other.redop} != Text{info.redop}) return differs("reduction", other.redop, info.redop);
     if (other.place != info.place) {
       return differs("receive buffer", place_text(other.place), place_text(info.place));
@@ -280,12 +284,10 @@ Result<void> Launch::end_lanes() {
     const int peer = int(found.peer) - 1;
     Error error{
         Errc::timed_out,
-        fmt::format(
-            "no progress for {} s in {} (it waits for rank {} on {} at step "
-            "{}); look there, or raise CCL_TIMEOUT",
-            state.limits.timeout_s, call_text(connections()), peer,
-            peer < int(state.identity.peers().size()) ? state.identity.peers()[peer].host : "?",
-            found.step)};
+        fmt::format("no progress for {} s in {} (it waits for {} at step {}); look there, or raise "
+                    "CCL_TIMEOUT",
+                    state.limits.timeout_s, call_text(connections()), state.awaited(peer),
+                    found.step)};
     error.peer = peer;
     state.rendezvous.fail_all(state.observers.overdue(std::move(error)));
   }
@@ -295,6 +297,8 @@ Result<void> Launch::end_lanes() {
   if (error.code == Errc::timed_out && !error.transport.empty()) {
     error = state.rendezvous.late_connection(std::move(error));
   }
+  // No wire's other end has seen it.
+  if (error.transport == CollNetTransport::name) state.rendezvous.fail_all(error);
   if (error.what.find(call_.info().what) == std::string::npos) {
     error.what += fmt::format(" [while in {}]", call_text(connections()));
   }

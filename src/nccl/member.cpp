@@ -63,7 +63,7 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
       if (aborted_) comm.abort(abort_called);
     }
     if (auto well = comm.wait(); !well && !may_have_failed) return well;
-    auto operations = Operations::create(comm);
+    auto operations = Operations::create(comm, config.zero_blocks);
     if (!operations && (comm.status() || !may_have_failed)) {
       return fail(std::move(operations).error());
     }
@@ -356,38 +356,6 @@ void Member::rename(std::string family) {
 std::string Member::family() const {
   const std::lock_guard lock{mutex_};
   return family_;
-}
-
-Result<void> Member::suspend() {
-  std::optional<Communicator> comm;
-  {
-    const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_ready());
-    if (suspended_) return fail(Errc::invalid_usage, "the communicator is suspended already");
-    comm = comm_;
-  }
-  CCL_CHECK(Access::state(*comm)->await_calls("ncclCommSuspend"));
-  CCL_CHECK(comm->barrier());
-  const std::lock_guard lock{mutex_};
-  suspended_ = true;
-  return {};
-}
-
-Result<void> Member::resume() {
-  std::optional<Communicator> comm;
-  {
-    const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_ready());
-    if (!suspended_) {
-      return fail(Errc::invalid_usage,
-                  "the communicator is not suspended; call ncclCommSuspend before");
-    }
-    comm = comm_;
-  }
-  CCL_CHECK(comm->barrier());  // no rank's call reaches one that is suspended
-  const std::lock_guard lock{mutex_};
-  suspended_ = false;
-  return {};
 }
 
 Result<void> Member::make_signals() {

@@ -104,8 +104,9 @@ class Member : public std::enable_shared_from_this<Member> {
   void rename(std::string family);
   std::string family() const;
 
-  /// Waits for all ranks, and refuses calls from then on. Collective.
+  /// Gives GPU memory back, and refuses calls from then on. Collective.
   Result<void> suspend();
+  /// Takes the memory again. If that fails, on all ranks, the communicator stays suspended.
   Result<void> resume();
   bool is_suspended() const;
 

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "nccl/api.hpp"
+#include "nccl/device/allocations.hpp"
 #include "nccl/device/devices.hpp"
 
 using namespace ccl::detail::nccl;
@@ -15,12 +16,17 @@ ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
       return ccl::fail(ccl::Errc::invalid_argument,
                        std::to_string(bytes) + " bytes are more than memory has");
     }
-    CCL_TRY(*memory, allocate(bytes));
+    if (bytes == 0) return {};
+    const int device = current_device();
+    CCL_TRY(*memory, device >= 0 ? allocate_shareable(device, bytes) : allocate(bytes));
     return {};
   });
 }
 ncclResult_t ncclMemFree(void* memory) {
-  return answer([&] { return release(memory); });
+  return answer([&]() -> ccl::Result<void> {
+    if (release_shareable(memory)) return {};
+    return release(memory);  // of cudaMalloc, or of a CPU rank
+  });
 }
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {

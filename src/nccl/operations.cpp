@@ -17,6 +17,7 @@
 #include "comm/peer_waits.hpp"
 #include "nccl/abi/common_settings.hpp"
 #include "nccl/abi/config.hpp"
+#include "nccl/abi/zero_copies.hpp"
 #include "nccl/contents.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/fallback/reductions.hpp"
@@ -75,15 +76,15 @@ struct Kept {
 
 class Made : public Operations {
  public:
-  Made(const Communicator& comm, bool deterministic)
-      : comm_{comm}, deterministic_{deterministic}, on_gpu_{comm.peer(comm.rank()).device >= 0} {}
+  Made(const Communicator& comm, const CommonSettings& common)
+      : comm_{comm}, common_{common}, on_gpu_{comm.peer(comm.rank()).device >= 0} {}
 
   template <class Op, class Algo = Auto>
   Result<const Collective<Op, Algo>*> get() {
     auto& one = std::get<Kept<Op, Algo>>(made_).plain;
     if (!one) {
       CCL_CHECK(check_may_wait());
-      CCL_TRY(auto made, Collective<Op, Algo>::create(comm_));
+      CCL_TRY(auto made, (create_by<Op, Algo>()));
       one.emplace(std::move(made));
     }
     return &*one;
@@ -221,6 +222,15 @@ class Made : public Operations {
                        most.value_or(0));
   }
 
+  /// Frameworks ask for batch-invariant results by NCCL_ALGO=allreduce:tree and NCCL_PROTO=Simple,
+  /// which leave nothing of one order. One order is what they want.
+  template <class Op, class Algo>
+  Result<Collective<Op, Algo>> create_by() const {
+    std::optional<OwnListsOnly> lists;
+    if constexpr (std::is_same_v<Algo, Deterministic>) lists.emplace();
+    return Collective<Op, Algo>::create(comm_);
+  }
+
   /// The operation that the call selects.
   template <class Op, class Algo = Auto>
   Result<const Collective<Op, Algo>*> selected(const Call& call) {
@@ -232,7 +242,7 @@ class Made : public Operations {
     if (known == all.end()) {
       CCL_CHECK(check_may_wait());
       const OnlySelected only{options->algorithms};
-      auto made = Collective<Op, Algo>::create(comm_);
+      auto made = create_by<Op, Algo>();
       if (!made && options->algorithms.empty()) return fail(std::move(made).error());
       if (!made && (options->must_select || !may_run_by_any(made.error()))) {
         return no_selection(std::move(made).error(), options->algorithms);
@@ -274,8 +284,16 @@ class Made : public Operations {
                            : choice_by<Op, Auto>(call, times);
   }
 
+  /// True if the call is to leave the multiprocessors alone: see `ZeroCopies`. An algorithm that it
+  /// names comes first.
+  bool without_blocks(const Call& call) const {
+    if (!on_gpu_ || comm_.ranks() == 1) return false;
+    const CallOptions* const options = call.options.get();
+    if (options == nullptr) return common_.zero_blocks;
+    return options->algorithms.empty() && options->zero_blocks.value_or(common_.zero_blocks);
+  }
   bool one_order(const Call& call) const {
-    return deterministic_ || (call.options != nullptr && call.options->deterministic);
+    return common_.one_order || (call.options != nullptr && call.options->deterministic);
   }
   template <class Op>
   Result<void> reduce(const Call& call) {
@@ -313,10 +331,18 @@ class Made : public Operations {
 
   template <class Op, class... Root>
   Result<void> move(const Call& call, Root... root) {
-    CCL_TRY(const auto* one, selected<Op>(call));
-    const auto by = [&]<class T>(TypeTag<T>) {
-      return (*one)(static_cast<const T*>(call.send), static_cast<T*>(call.recv), call.count,
-                    root..., Stream{call.stream});
+    const auto by = [&]<class T>(TypeTag<T>) -> Result<void> {
+      const auto* const send = static_cast<const T*>(call.send);
+      auto* const recv = static_cast<T*>(call.recv);
+      if constexpr (is_one_of<Op, AllGather, AllToAll>) {
+        if (without_blocks(call)) {
+          auto& zero = std::get<ZeroCopies<Op>>(zero_copies_);
+          CCL_TRY(const bool done, zero.run(comm_, send, recv, call.count, Stream{call.stream}));
+          if (done) return {};
+        }
+      }
+      CCL_TRY(const auto* one, selected<Op>(call));
+      return (*one)(send, recv, call.count, root..., Stream{call.stream});
     };
     // All types of a size are moved alike.
     switch (size_of(call.type)) {
@@ -335,20 +361,25 @@ class Made : public Operations {
   using OneOfEach = std::tuple<Kept<Ops, Auto>..., Kept<AllReduce, Deterministic>,
                                Kept<ReduceScatter, Deterministic>, Kept<Reduce, Deterministic>>;
   Communicator comm_;
-  bool deterministic_, on_gpu_;
+  CommonSettings common_;
+  bool on_gpu_;
   int looks_left_ = 64;  // groups of messages whose buffers are compared
   OneOfEach<AllReduce, ReduceScatter, Reduce, AllGather, Broadcast, AllToAll, Gather, Scatter,
             SendRecv>
       made_;
+  std::tuple<ZeroCopies<AllGather>, ZeroCopies<AllToAll>> zero_copies_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm) {
+Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm, bool zero_blocks) {
   const auto library = real_nccl();
   if (!library) log_warn(LogPart::init, "{}", library.error().what);
-  CCL_TRY(const auto common, common_settings(comm, library && *library != nullptr));
-  auto made = std::make_unique<Made>(comm, common.one_order);
+  CommonSettings own;
+  own.zero_blocks = zero_blocks;
+  own.fallback = library && *library != nullptr;
+  CCL_TRY(const auto common, common_settings(comm, own));
+  auto made = std::make_unique<Made>(comm, common);
   CCL_CHECK(made->get<SendRecv>());
   std::shared_ptr<RealRank> real;
   if (common.fallback) {

@@ -3,15 +3,67 @@
 
 #include <fmt/format.h>
 
+#include <mutex>
+#include <optional>
+
+#include "comm/edges/memory_rest.hpp"
+#include "comm/rank_results.hpp"
 #include "nccl/api.hpp"
+#include "nccl/fallback/rank.hpp"
 
 namespace ccl::detail::nccl {
-namespace {
 
-/// Bytes of GPU memory of a communicator. All of it stays while it is suspended.
-Index gpu_bytes(const Member& member, const Communicator& comm) {
-  return member.device >= 0 ? comm.memory_used() : 0;
+Result<void> Member::suspend() {
+  std::optional<Communicator> comm;
+  {
+    const std::lock_guard lock{mutex_};
+    CCL_CHECK(check_ready());
+    if (suspended_) return fail(Errc::invalid_usage, "the communicator is suspended already");
+    comm = comm_;
+  }
+  CommState& state = *Access::state(*comm);
+  if (const auto bytes = gpu_bytes(state); bytes.can_rest < bytes.all) {
+    log_warn(
+        LogPart::alloc,
+        "ncclCommSuspend: {} of {} bytes of GPU memory stay allocated (a NIC has them, or they "
+        "have no cuMem handle: CCL_CUMEM_ENABLE)",
+        bytes.all - bytes.can_rest, bytes.all);
+  }
+  CCL_CHECK(rest_memory(state, "ncclCommSuspend"));
+  if (const auto fallback = real()) fallback->suspend();
+  const std::lock_guard lock{mutex_};
+  suspended_ = true;
+  return {};
 }
+
+Result<void> Member::resume() {
+  std::optional<Communicator> comm;
+  {
+    const std::lock_guard lock{mutex_};
+    CCL_CHECK(check_ready());
+    if (!suspended_) {
+      return fail(Errc::invalid_usage,
+                  "the communicator is not suspended; call ncclCommSuspend before");
+    }
+    comm = comm_;
+  }
+  CommState& state = *Access::state(*comm);
+  CCL_CHECK(wake_memory(state, "ncclCommResume"));
+  if (const auto fallback = real()) {
+    const auto resumed = fallback->resume();
+    if (comm->ranks() == 1) {
+      CCL_CHECK(resumed);
+    } else {
+      const auto lock = state.rendezvous.lock();
+      CCL_CHECK(all_agree(state, "ncclCommResume", resumed));
+    }
+  }
+  const std::lock_guard lock{mutex_};
+  suspended_ = false;
+  return {};
+}
+
+namespace {
 
 Result<void> submit(ncclComm_t comm, Result<void> (Member::*step)()) {
   CCL_TRY(auto member, member_of(comm));
@@ -29,14 +81,8 @@ using namespace ccl::detail::nccl;
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
   return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(const auto member, member_of(comm));
-    CCL_TRY(const auto ready, member->ready());
+    CCL_CHECK(member->ready());
     if ((flags & NCCL_SUSPEND_MEM) == 0) return {};
-    const ccl::Index stays = gpu_bytes(*member, ready);
-    if (stays > 0) {
-      ccl::log_warn(ccl::LogPart::alloc,
-                    "ncclCommSuspend: {} bytes of GPU memory stay allocated (ccl gives none back)",
-                    stays);
-    }
     return submit(comm, &Member::suspend);
   });
 }
@@ -49,16 +95,19 @@ ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, std::uint
     CCL_CHECK(check_given(value, "value"));
     CCL_TRY(const auto member, member_of(comm));
     CCL_TRY(const auto ready, member->ready());
+    const auto bytes = ccl::detail::gpu_bytes(*ccl::detail::Access::state(ready));
     switch (stat) {
       case ncclStatGpuMemSuspend:
-        *value = 0;
+        *value = std::uint64_t(bytes.can_rest);
         return {};
       case ncclStatGpuMemSuspended:
         *value = member->is_suspended() ? 1 : 0;
         return {};
       case ncclStatGpuMemPersist:
+        *value = std::uint64_t(bytes.all - bytes.can_rest);
+        return {};
       case ncclStatGpuMemTotal:
-        *value = std::uint64_t(gpu_bytes(*member, ready));
+        *value = std::uint64_t(bytes.all);
         return {};
     }
     return ccl::fail(ccl::Errc::invalid_argument,

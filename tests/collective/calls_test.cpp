@@ -23,6 +23,18 @@ using Copies = Collective<Broadcast, Tree, LL, LoopbackTransport>;
 using P2p = Collective<SendRecv, Pairwise, LL, LoopbackTransport>;
 using Alls = Collective<AllToAll, Pairwise, LL, LoopbackTransport>;
 using AllsV = Collective<AllToAllV, Pairwise, LL, LoopbackTransport>;
+
+// Functors whose names begin alike, and types without a name.
+template <int n>
+struct Clipped : Sum {
+  static constexpr const char* name = n == 0 ? "sum, clipped to the range of the first half"
+                                             : "sum, clipped to the range of the second half";
+};
+template <class T>
+struct Boxed {
+  T value = 0;
+  friend CCL_HD Boxed operator+(const Boxed& a, const Boxed& b) { return {a.value + b.value}; }
+};
 }  // namespace
 
 TEST_CASE("misuse is a typed error that names the value and the rank") {
@@ -119,11 +131,14 @@ TEST_CASE("with checking on, the error of ranks that disagree names the differen
   struct Wrong {
     const char* what;
     Index counts[2];
-    bool other_type, other_op;
+    bool other_type = false, other_op = false, other_name = false, other_size = false;
   };
   for (const Wrong& wrong :
-       {Wrong{"count", {4, 3}, false, false}, Wrong{"type", {4, 4}, true, false},
-        Wrong{"reduction", {4, 4}, false, true}}) {
+       {Wrong{.what = "count", .counts = {4, 3}},
+        Wrong{.what = "type", .counts = {4, 4}, .other_type = true},
+        Wrong{.what = "reduction", .counts = {4, 4}, .other_op = true},
+        Wrong{.what = "reduction", .counts = {4, 4}, .other_name = true},
+        Wrong{.what = "size of an element", .counts = {4, 4}, .other_size = true}}) {
     const auto comms = make(2, config);
     std::vector<std::thread> threads;
     std::vector<Result<void>> results(2);
@@ -138,6 +153,12 @@ TEST_CASE("with checking on, the error of ranks that disagree names the differen
           results[r] = (*sums)(i, j, wrong.counts[r]);
         } else if (wrong.other_op && r == 1) {
           results[r] = (*sums)(x, y, wrong.counts[r], Max{});
+        } else if (wrong.other_name) {
+          results[r] = r == 1 ? (*sums)(x, y, 4, Clipped<1>{}) : (*sums)(x, y, 4, Clipped<0>{});
+        } else if (wrong.other_size) {
+          Boxed<float> a[4], b[4];
+          Boxed<double> c[4], d[4];
+          results[r] = r == 1 ? (*sums)(a, b, 4) : (*sums)(c, d, 4);
         } else {
           results[r] = (*sums)(x, y, wrong.counts[r]);
         }

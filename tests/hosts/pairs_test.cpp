@@ -128,6 +128,27 @@ TEST_CASE("a setting says how many channels pairs have over a network, and only 
   }
 }
 
+TEST_CASE("a communicator may have channels between pairs of its own, over a network only") {
+  for (const int hosts : {2, 1}) {
+    const auto said = run(
+        4,
+        [&](int r) {
+          on_host(fmt::format("host{}", r * hosts / 4));
+          ::setenv("NCCL_NCHANNELS_PER_NET_PEER", "2", 1);
+        },
+        [&](const Communicator& comm) -> Answer {
+          Config config;
+          config.net_channels = 3;
+          CCL_TRY(const auto part, comm.split(0, comm.rank(), config));
+          CCL_TRY(const auto of_part, ToAll::create(*part));
+          CCL_TRY(const auto of_all, ToAll::create(comm));
+          CCL_CHECK(part->finalize());
+          return fmt::format("{} and {}", of_part.plan().channels, of_all.plan().channels);
+        });
+    for (const auto& text : said) CHECK(text == (hosts > 1 ? "3 and 2" : "1 and 1"));
+  }
+}
+
 TEST_CASE("what pairs hold over a network stays within the memory budget") {
   constexpr int ranks = 8;
   const auto said = run(

@@ -22,6 +22,7 @@
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
 #include "support/played/calls.hpp"
+#include "support/played/stream_words.hpp"
 #include <unistd.h>
 
 using namespace ccl;
@@ -99,25 +100,6 @@ void check_names(const std::vector<std::string>& problems, const char* one, cons
     CHECK(mentions(what, one));
     CHECK(mentions(what, other));
   }
-}
-
-/// Lets streams write words and wait for words, in the call that queues them: what the stream has
-/// before ends first.
-void install_stream_words(int devices) {
-  detail::CudaDriver driver = **detail::cuda_driver();
-  driver.stream_batch_mem_op = [](CUstream stream, unsigned count, CUstreamBatchMemOpParams* ops,
-                                  unsigned) {
-    (void)(*detail::cuda_driver())->stream_synchronize(stream);
-    for (const CUstreamBatchMemOpParams* op = ops; op != ops + count; ++op) {
-      const bool waits = op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-      const auto at = waits ? op->waitValue.address : op->writeValue.address;
-      const std::atomic_ref<Word> word{*reinterpret_cast<Word*>(at)};
-      if (!waits) word.store(op->writeValue.value64);
-      while (waits && word.load() != op->waitValue.value64) std::this_thread::yield();
-    }
-    return CUDA_SUCCESS;
-  };
-  detail::use_cuda_driver(driver, devices);
 }
 
 /// Table by which copies into windows are the fastest for long messages.
@@ -262,7 +244,7 @@ TEST_CASE("Auto: a rank that has dropped its handle of a window names itself to 
 
 TEST_CASE("streams that wait for words find other places, too") {
   played::install(2, 4);
-  install_stream_words(2);
+  played::install_stream_words(2);
   check_names(gather_apart<Gathers<ZeroSmCopies>>({behind, second, first}, {first, behind}),
               "at offset 64000 of window", "at offset 0 of window");
   const Table table{2, "ZeroSmCopies/Simple"};
@@ -273,7 +255,7 @@ TEST_CASE("streams that wait for words find other places, too") {
 
 TEST_CASE("streams that wait find a rank whose buffers are in no window and whose host is ahead") {
   played::install(2, 4);
-  install_stream_words(2);
+  played::install_stream_words(2);
   const Table table{2, "ZeroSmCopies/Simple"};
   const test::Environment measured{"CCL_TUNE_FILE", table.path()};
   const test::Environment limit{"CCL_TIMEOUT", "20"};

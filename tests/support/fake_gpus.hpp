@@ -384,7 +384,9 @@ inline CudaDriver driver() {
     gpus().regions[at] = {bytes, held.device, {}};
     return CUDA_SUCCESS;
   };
-  cuda.mem_unmap = [](CUdeviceptr at, std::size_t) {
+  cuda.mem_unmap = [](CUdeviceptr at, std::size_t bytes) {
+    ::mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+           -1, 0);
     const std::lock_guard lock{gpus().mutex};
     gpus().regions.erase(at);
     return CUDA_SUCCESS;
@@ -404,6 +406,15 @@ inline CudaDriver driver() {
       }
       region.accessible.push_back(device);
     }
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_get_access = [](unsigned long long* flags, const CUmemLocation* of, CUdeviceptr at) {
+    const std::lock_guard lock{gpus().mutex};
+    const FakeGpus::Region* const region = gpus().region(reinterpret_cast<void*>(at));
+    if (region == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto& all = region->accessible;
+    *flags = std::count(all.begin(), all.end(), of->id) != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                             : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
   };
   // Legacy memory: what one device has enabled, it reaches all of.

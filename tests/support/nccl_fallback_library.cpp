@@ -84,6 +84,13 @@ ncclResult_t reduce(ncclComm_t comm, const void* send, void* recv, std::size_t f
   return ncclSuccess;
 }
 
+/// True if the variable names the rank of `comm`. FAKE_NCCL_FAILS and FAKE_NCCL_HANGS name one
+/// whose creation does so, and FAKE_NCCL_WAKES_NOT one that cannot be resumed.
+bool names(ncclComm_t comm, const char* variable) {
+  const char* const rank = std::getenv(variable);
+  return rank != nullptr && std::atoi(rank) == comm->rank;
+}
+
 /// Counts what a call's configuration says.
 void look_at(const ncclCollConfig_t* config) {
   const bool named = config->algSelection != nullptr &&
@@ -123,20 +130,24 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   ++counts["communicators"];
   return ncclInProgress;
 }
-// FAKE_NCCL_FAILS and FAKE_NCCL_HANGS name the rank whose creation does so.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  const auto is = [&](const char* variable) {
-    const char* const rank = std::getenv(variable);
-    return rank != nullptr && std::atoi(rank) == comm->rank;
-  };
-  *state = is("FAKE_NCCL_FAILS")                         ? ncclSystemError
-           : is("FAKE_NCCL_HANGS") || comm->asked++ == 0 ? ncclInProgress
-                                                         : ncclSuccess;
+  *state = names(comm, "FAKE_NCCL_FAILS")                         ? ncclSystemError
+           : names(comm, "FAKE_NCCL_HANGS") || comm->asked++ == 0 ? ncclInProgress
+                                                                  : ncclSuccess;
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   count("communicators", -1);
   delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommSuspend(ncclComm_t, int flags) {
+  count("suspended", flags);
+  return std::getenv("FAKE_NCCL_RESTS_NOT") == nullptr ? ncclSuccess : ncclInvalidUsage;
+}
+ncclResult_t ncclCommResume(ncclComm_t comm) {
+  if (names(comm, "FAKE_NCCL_WAKES_NOT")) return ncclSystemError;
+  count("suspended", -NCCL_SUSPEND_MEM);
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {

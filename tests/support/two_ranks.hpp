@@ -25,13 +25,16 @@ struct Ends {
 };
 
 /// Two ranks in threads, connected both ways; `run(rank, duplex, lent)` is the problem that it had.
-template <class Run>
-Ends connected_ranks(WireShape shape, Run run) {
+/// `prepare(context)` changes what a communicator lends.
+template <class Run, class Prepare = void (*)(TransportContext&)>
+Ends connected_ranks(
+    WireShape shape, Run run, Prepare prepare = [](TransportContext&) {}) {
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
   Ends ends;
   const auto rank = [&](int r) {
     Lent lent;
+    prepare(lent.context);
     {
       auto duplex = connect_pair<IbTransport>(lent.context, r, shape, fds[r]);
       if (duplex) {

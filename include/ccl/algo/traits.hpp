@@ -16,6 +16,13 @@ concept OverPeers = requires { typename Algo::RankCounts; };
 template <class Algo>
 concept Multicasts = OverPeers<Algo> && requires { requires Algo::multicasts; };
 
+/// Algorithms over wires between whose hosts a network reduces. `network_heads` is the maximum
+/// number of heads that a host has on one channel.
+template <class Algo>
+concept ReducesInNetwork = requires {
+  { Algo::network_heads } -> cuda::std::convertible_to<int>;
+};
+
 namespace detail {
 /// Algorithms over multicast memory whose shares belong to the heads, not to all ranks.
 template <class Algo>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/bruck.hpp>
+#include <ccl/algo/collnet_chain.hpp>
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
@@ -96,6 +97,13 @@ using TwoShotOfWords = OnGpus<ForTornLines<Candidate<TwoShotOfMany, LL>>>;
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
 
+// Only with CCL_COLLNET_ENABLE=1. A NIC sends and receives the message once.
+struct ChainInOneKernel : CollNetChain {
+  using Validated = ChainInOneKernel;
+  using OnCpus = CollNetChain;
+  static constexpr bool one_kernel = true;
+};
+
 // Restricted to the rank count at which it was measured; see `Sentinel`.
 using TwoShotOfEight = ForRanks<TwoShot, ExactRankCounts<8>>;
 
@@ -118,6 +126,7 @@ struct DefaultCandidates<AllReduce> {
       OnGpus<Candidate<TreeInOneKernel, LL>>,  //
       Candidate<TreeInOneKernel, Simple>,      //
       InOrderOnCpus,                           //
+      Candidate<ChainInOneKernel, Simple>,     //
       RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>, SwitchesOfHosts>;
 };
 template <>

@@ -12,7 +12,8 @@ class CommHooks;
 }  // namespace detail
 
 /// Options of a communicator. Unset options are taken from the settings
-/// (docs/reference/settings.md). All options except `name` and `device` must be equal on all ranks.
+/// (docs/reference/settings.md). All options except `name`, `device` and `traffic_class` must be
+/// equal on all ranks.
 struct Config {
   /// Value of `device` without a GPU: data is in CPU memory.
   static constexpr int cpu = -1;
@@ -34,6 +35,10 @@ struct Config {
   /// On GPUs, launches of different communicators on one device that do not fit side by side wait
   /// for each other, in the order of this process's calls (CCL_LAUNCH_ORDER_IMPLICIT).
   std::optional<bool> implicit_launch_order;
+  /// Channels of a wire to another host for messages between pairs (CCL_NCHANNELS_PER_NET_PEER).
+  std::optional<int> net_channels;
+  /// Traffic class of RDMA packets. Ranks may differ (CCL_IB_TC).
+  std::optional<int> traffic_class;
   int device = automatic;  ///< CUDA device, `cpu` or `automatic`
   std::string tune_file;   ///< file of measurements for `Auto` (CCL_TUNE_FILE)
   std::string name;        ///< name in messages

@@ -27,10 +27,11 @@ struct Operation {
   /// Index among the rank's collectives in call order, from 1, equal on all ranks. 0: a group of
   /// sends and receives, in which not all ranks take part.
   Word number = 0;
-  char what[48] = {};   ///< "all_reduce/Ring/LL128/any", "barrier"
-  char type[16] = {};   ///< type of the elements
-  char redop[16] = {};  ///< name of the reduction; empty if none
-  Index count = 0;      ///< elements as given by the caller; -1: no single number
+  char what[48] = {};  ///< "all_reduce/Ring/LL128/any", "barrier"
+  char type[16] = {};  ///< type of the elements
+  /// Name of the reduction; empty if none. A longer name is cut and ends with `~` and a hash.
+  char redop[32] = {};
+  Index count = 0;  ///< elements as given by the caller; -1: no single number
   int root = -1;
   int composition = -1;  ///< index in order of creation; -1: none (a barrier)
   Word call = 0;         ///< index of the call to this composition, from 1

@@ -68,6 +68,7 @@ struct TransportContext {
   detail::GpuArena* arena = nullptr;   ///< null on a CPU rank
   int local_ranks = 1;                 ///< ranks on this host, this rank included
   int numa = -1;                       ///< NUMA node for the rank's buffers; -1: any
+  int traffic_class = -1;              ///< of RDMA packets; -1: that of the settings
   /// Address at which the other ranks have reached this one: "10.0.0.1:0"; empty: none has.
   std::string reached_at{};
 

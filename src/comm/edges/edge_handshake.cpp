@@ -33,6 +33,7 @@ TransportContext transport_context(CommState& state, GpuArena* arena) {
   context.arena = arena;
   context.reached_at = state.rendezvous.bootstrap()->reached_at();
   context.numa = state.device.numa;
+  context.traffic_class = state.identity.config().traffic_class.value_or(-1);
   const auto& peers = state.identity.peers();
   const auto host = peers[std::size_t(state.identity.rank())].host_hash;
   context.local_ranks = int(std::count_if(

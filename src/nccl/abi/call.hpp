@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <driver_types.h>
@@ -31,9 +32,10 @@ struct CallOptions {
   std::string algorithms;   // prefixes of names such as RING_LL, or ^ and such a list; empty: all
   bool must_select = true;  // a list that leaves nothing is an error, else it is left out
   bool deterministic = false;
-  ChannelBounds blocks{};          // of a launch on a GPU, or channels on CPU ranks
-  std::uint64_t profiler_tag = 0;  // for a profiler plug-in
-  cudaEvent_t started = nullptr;   // recorded behind the call, by `Group`
+  std::optional<bool> zero_blocks{};  // see `ZeroCopies`; nothing: as the communicator
+  ChannelBounds blocks{};             // of a launch on a GPU, or channels on CPU ranks
+  std::uint64_t profiler_tag = 0;     // for a profiler plug-in
+  cudaEvent_t started = nullptr;      // recorded behind the call, by `Group`
 };
 
 /// Arguments of one function of NCCL.

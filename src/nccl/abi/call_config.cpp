@@ -43,7 +43,6 @@ Result<ncclCollConfig_t> whole(const ncclCollConfig_t& given) {
 
 void log_unused(const ncclCollConfig_t& all) {
   constexpr const char* no_multicast = "host operations do not use NVLink multicast unless named";
-  constexpr const char* no_copies = "ccl chooses copy engines by the cost of a call";
   constexpr const char* no_clusters = "ccl launches no thread block clusters";
   const auto log = [](bool set, const char* member, const char* why) {
     if (set) log_without_effect("the call's config", member, why);
@@ -52,8 +51,6 @@ void log_unused(const ncclCollConfig_t& all) {
   log(all.maxCTAs != unset && all.maxCTAs < 1, "maxCTAs", "it is less than 1");
   log(all.nvlsCTAs != unset, "nvlsCTAs", no_multicast);
   log(all.cgaClusterSize != unset, "cgaClusterSize", no_clusters);
-  log(all.CTAPolicy != unset && (all.CTAPolicy & NCCL_CTA_POLICY_ZERO) != 0,
-      "CTAPolicy NCCL_CTA_POLICY_ZERO", no_copies);
 }
 
 /// Bounds on the blocks of the call. As in NCCL, a number below 1 is no error.
@@ -92,6 +89,9 @@ Result<void> read_call_config(const ncclCollConfig_t* given, Call& call) {
   if (all.algSelection != nullptr) options->algorithms = upper(all.algSelection);
   options->must_select = all.forceAlgSelection == 1;
   options->blocks = blocks_of(all);
+  if (all.CTAPolicy != unset) {
+    options->zero_blocks = (all.CTAPolicy & NCCL_CTA_POLICY_ZERO) != 0;
+  }
   options->started = all.launchCompletionEvent;
   options->profiler_tag = all.userProfilerTag;
   log_unused(all);

@@ -20,6 +20,7 @@ namespace {
 struct Part {
   std::int16_t one_order = 0;  // 2: the setting cannot be
   std::int16_t fallback = 0;
+  std::int16_t zero_blocks = 0;
 };
 
 /// Returns the first rank whose value differs from that of rank 0; -1: there is none.
@@ -31,17 +32,17 @@ int first_other(const std::vector<Part>& all, std::int16_t Part::*value) {
 
 }  // namespace
 
-Result<CommonSettings> common_settings(const Communicator& comm, bool has_fallback) {
+Result<CommonSettings> common_settings(const Communicator& comm, const CommonSettings& own) {
   const auto wanted = setting_flag("DETERMINISTIC");
   if (comm.ranks() == 1) {
     CCL_TRY(const bool one_order, wanted);
-    return CommonSettings{one_order, has_fallback};
+    return CommonSettings{one_order, own.zero_blocks, own.fallback};
   }
   constexpr std::int16_t bad = 2;  // a setting that cannot be must not leave the others waiting
   CommState& state = *Access::state(comm);
   std::vector<Part> all(std::size_t(comm.ranks()));
-  all[std::size_t(comm.rank())] = {wanted ? std::int16_t(*wanted) : bad,
-                                   std::int16_t(has_fallback)};
+  all[std::size_t(comm.rank())] = {wanted ? std::int16_t(*wanted) : bad, std::int16_t(own.fallback),
+                                   std::int16_t(own.zero_blocks)};
   const auto lock = state.rendezvous.lock();
   CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
       all.data(), Index{sizeof(Part)}, {}, {"CCL_DETERMINISTIC"})));
@@ -56,16 +57,27 @@ Result<CommonSettings> common_settings(const Communicator& comm, bool has_fallba
     (void)all_agree(state, "CCL_DETERMINISTIC", mine);
     return fail(mine.error());
   }
-  CCL_TRY(const bool one_order, wanted);
-  const int rank = first_other(all, &Part::fallback);
-  if (rank < 0) return CommonSettings{one_order, has_fallback};
-  if (comm.rank() == 0) {
-    log_warn(LogPart::init,
-             "no rank of the communicator falls back to NCCL (CCL_NCCL_FALLBACK names one on rank "
-             "{}, and none that can be loaded on rank {}); set it alike on all ranks",
-             has_fallback ? 0 : rank, has_fallback ? rank : 0);
+  CommonSettings common = own;
+  CCL_TRY(common.one_order, wanted);
+  if (const int rank = first_other(all, &Part::zero_blocks); rank >= 0) {
+    common.zero_blocks = false;
+    if (comm.rank() == 0) {
+      log_warn(LogPart::init,
+               "the communicator does without NCCL_CTA_POLICY_ZERO, which is its policy on rank {} "
+               "and not on rank {}; give all ranks the same config.CTAPolicy or NCCL_CTA_POLICY",
+               own.zero_blocks ? 0 : rank, own.zero_blocks ? rank : 0);
+    }
   }
-  return CommonSettings{one_order, false};
+  if (const int rank = first_other(all, &Part::fallback); rank >= 0) {
+    common.fallback = false;
+    if (comm.rank() == 0) {
+      log_warn(LogPart::init,
+               "no rank of the communicator falls back to NCCL (CCL_NCCL_FALLBACK names one on "
+               "rank {}, and none that can be loaded on rank {}); set it alike on all ranks",
+               own.fallback ? 0 : rank, own.fallback ? rank : 0);
+    }
+  }
+  return common;
 }
 
 }  // namespace ccl::detail::nccl

@@ -9,8 +9,14 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/text.hpp"
+#include "settings/report.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
@@ -18,6 +24,7 @@ namespace {
 constexpr int unset = NCCL_CONFIG_UNDEF_INT;
 constexpr int any = INT_MAX;
 constexpr const char* used = nullptr;
+constexpr int max_class = 255;  // of traffic
 
 /// Member of the configuration, with the values that NCCL takes.
 struct Member {
@@ -39,14 +46,13 @@ constexpr Member members[] = {
     {"minCTAs", &ncclConfig_t::minCTAs, 1, any},
     {"maxCTAs", &ncclConfig_t::maxCTAs, 1, any},
     {"splitShare", &ncclConfig_t::splitShare, 0, 1, no_sharing},
-    {"trafficClass", &ncclConfig_t::trafficClass, INT_MIN, any,
-     "NCCL_IB_TC sets the class of all connections", 22600},
-    {"collnetEnable", &ncclConfig_t::collnetEnable, 0, 1, "NCCL_ALGO names CollNet"},
+    {"trafficClass", &ncclConfig_t::trafficClass, INT_MIN, any, used, 22600},
+    {"collnetEnable", &ncclConfig_t::collnetEnable, 0, 1,
+     "NCCL_COLLNET_ENABLE sets it for the process"},
     {"CTAPolicy", &ncclConfig_t::CTAPolicy, 0, 3},
     {"shrinkShare", &ncclConfig_t::shrinkShare, 0, 1, no_sharing},
     {"nvlsCTAs", &ncclConfig_t::nvlsCTAs, 1, any, no_multicast},
-    {"nChannelsPerNetPeer", &ncclConfig_t::nChannelsPerNetPeer, 1, 64,
-     "NCCL_NCHANNELS_PER_NET_PEER sets it for the process"},
+    {"nChannelsPerNetPeer", &ncclConfig_t::nChannelsPerNetPeer, 1, 64},
     {"nvlinkCentricSched", &ncclConfig_t::nvlinkCentricSched, 0, 1, own_plan},
     {"graphUsageMode", &ncclConfig_t::graphUsageMode, 0, 2, "graphs and calls may be mixed"},
     {"numRmaCtx", &ncclConfig_t::numRmaCtx, 0, any},
@@ -113,13 +119,51 @@ void log_unused(const ncclConfig_t& all) {
       log_without_effect("config", one.name, one.without_effect);
     }
   }
-  if (all.CTAPolicy != unset && (all.CTAPolicy & NCCL_CTA_POLICY_ZERO) != 0) {
-    log_without_effect("config", "CTAPolicy NCCL_CTA_POLICY_ZERO",
-                       "ccl chooses copy engines by the cost of a call");
+  if (all.trafficClass != unset && (all.trafficClass < 0 || all.trafficClass > max_class)) {
+    log_without_effect("config", "trafficClass", "RDMA packets have one of 0 to 255");
   }
   if (all.netName != nullptr) {
     log_without_effect("config", "netName", "NCCL_NET names the network of the process");
   }
+}
+
+/// Sets what a policy of NCCL says, where nothing else limits the blocks.
+void follow(int policy, MemberConfig& wanted) {
+  wanted.zero_blocks = (policy & NCCL_CTA_POLICY_ZERO) != 0;
+  if (wanted.max_channels || setting_given("MAX_CTAS")) return;
+  wanted.max_channels = max_blocks_by(policy);
+  if (wanted.max_channels) {
+    wanted.max_channels = std::max(*wanted.max_channels, wanted.min_channels.value_or(1));
+  }
+}
+
+/// Returns the policy of CCL_CTA_POLICY; nothing if it is not set.
+Result<std::optional<int>> policy_of_setting() {
+  constexpr std::string_view names[] = {"default", "efficiency", "zero"};  // 0, 1, 2
+  CCL_TRY(const std::string text, setting_text("CTA_POLICY"));
+  if (text.empty()) return std::optional<int>{};
+  int policy = 0;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find('|', at), text.size());
+    const std::string part = plain(std::string_view{text}.substr(at, end - at));
+    const auto known = std::ranges::find(names, part);
+    if (known != std::end(names)) {
+      policy |= int(known - names);
+    } else if (part.size() == 1 && part[0] >= '0' && part[0] <= '3') {
+      policy |= part[0] - '0';
+    } else {
+      const std::string variable{variable_of("CTA_POLICY")};
+      std::string what = fmt::format(
+          "{} is {} (\"{}\" is no policy); give DEFAULT, EFFICIENCY or ZERO, joined by "
+          "|, or 0 to 3",
+          variable, text, part);
+      if (!variable.starts_with("NCCL_")) return fail(Errc::bad_setting, std::move(what));
+      log_warn(LogPart::env, "{}; it is left out", what);  // as other values of NCCL's
+      return std::optional<int>{};
+    }
+    at = end + 1;
+  }
+  return std::optional{policy};
 }
 
 /// Configuration of a program that gives none. Programs for NCCL may use several communicators at
@@ -149,7 +193,11 @@ void log_without_effect(const char* of, const char* member, const char* why) {
 Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* otherwise) {
   if (given == nullptr && otherwise != nullptr) return *otherwise;
   CCL_TRY(MemberConfig wanted, default_config());
-  if (given == nullptr) return wanted;
+  CCL_TRY(const std::optional<int> policy, policy_of_setting());
+  if (given == nullptr) {
+    if (policy) follow(*policy, wanted);
+    return wanted;
+  }
   CCL_TRY(const ncclConfig_t all, whole(*given));
   log_unused(all);
   const auto take = [](int value, const char* setting, auto& where) {
@@ -161,11 +209,10 @@ Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* 
   if (fixed < 0) take(all.blocking, nullptr, blocking);
   take(all.minCTAs, "MIN_CTAS", wanted.min_channels);
   take(all.maxCTAs, "MAX_CTAS", wanted.max_channels);
-  if (all.CTAPolicy != unset && !wanted.max_channels && !setting_given("MAX_CTAS")) {
-    wanted.max_channels = max_blocks_by(all.CTAPolicy);
-    if (wanted.max_channels) {
-      wanted.max_channels = std::max(*wanted.max_channels, wanted.min_channels.value_or(1));
-    }
+  if (policy || all.CTAPolicy != unset) follow(policy.value_or(all.CTAPolicy), wanted);
+  take(all.nChannelsPerNetPeer, "NCHANNELS_PER_NET_PEER", wanted.net_channels);
+  if (all.trafficClass >= 0 && all.trafficClass <= max_class) {
+    take(all.trafficClass, "IB_TC", wanted.traffic_class);
   }
   take(all.numRmaCtx, nullptr, wanted.signal_contexts);
   take(all.numRmaSig, nullptr, wanted.signals);

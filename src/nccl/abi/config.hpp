@@ -16,6 +16,7 @@ namespace ccl::detail::nccl {
 struct MemberConfig : Config {
   int signal_contexts = 1, signals = 1;  // of ncclPutSignal: how many there are
   bool early_signals = false;            // signals come before any window
+  bool zero_blocks = false;              // calls by copy engines where they can: see `ZeroCopies`
 };
 
 /// True if `size` and `magic`, the first members of NCCL's structures, are those of an initializer.

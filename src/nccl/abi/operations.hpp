@@ -16,8 +16,8 @@ class RealRank;
 /// Messages go between any two ranks, so their composition is created at once.
 class Operations {
  public:
-  /// Creates the operations. Collective.
-  static Result<std::unique_ptr<Operations>> create(const Communicator& comm);
+  /// Creates the operations. `zero_blocks` is this rank's policy. Collective.
+  static Result<std::unique_ptr<Operations>> create(const Communicator& comm, bool zero_blocks);
   virtual ~Operations() = default;
   virtual Result<void> run(const Call& call) = 0;
   /// True if this library has code for the call's type and reduction. Equal on all ranks.

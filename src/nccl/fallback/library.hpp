@@ -14,7 +14,7 @@ namespace ccl::detail::nccl {
   X(CommDestroy) X(CommAbort) X(AllReduce) X(ReduceScatter) X(Reduce) X(RedOpCreatePreMulSum) \
   X(RedOpDestroy)
 #define CCL_NCCL_LATER(X) \
-  X(AllReduceConfig) X(ReduceScatterConfig) X(ReduceConfig) \
+  X(AllReduceConfig) X(ReduceScatterConfig) X(ReduceConfig) X(CommSuspend) X(CommResume) \
   X(CommWindowRegister) X(CommWindowDeregister) X(WinGetUserPtr) X(PutSignal) X(Signal) \
   X(WaitSignal) X(CommQueryProperties) X(DevCommCreate) X(DevCommDestroy) X(TeamLsa) \
   X(TeamRail) X(TeamCft) X(TeamCftMultimem) X(GetLsaDevicePointer) X(GetPeerDevicePointer) \

@@ -128,6 +128,18 @@ RealRank::~RealRank() {
   abort();
 }
 
+void RealRank::suspend() {
+  const auto done = call(library_.CommSuspend, "ncclCommSuspend", comm(), NCCL_SUSPEND_MEM);
+  suspended_ = done.has_value();
+  if (!done) log_warn(LogPart::alloc, "GPU memory of it stays: {}", done.error().what);
+}
+Result<void> RealRank::resume() {
+  if (!suspended_) return {};
+  CCL_CHECK(call(library_.CommResume, "ncclCommResume", comm()));
+  suspended_ = false;
+  return {};
+}
+
 void RealRank::end_by(ncclResult_t (*how)(ncclComm_t)) {
   const ncclComm_t comm = comm_.exchange(nullptr);
   if (comm == nullptr) return;

@@ -37,6 +37,10 @@ class RealRank {
     const OnDevice here{device_};
     return finish(function(args...), name, limit_s_);
   }
+  /// Suspends the communicator, if the library can. A failure is logged: its memory then stays.
+  void suspend();
+  /// Resumes it, if it is suspended.
+  Result<void> resume();
   /// Ends the communicator, and its windows, once: behind this rank's work.
   void end();
   /// Ends it without waiting for work.
@@ -56,6 +60,7 @@ class RealRank {
   const int device_;
   const double limit_s_;                   // of a call
   std::atomic<ncclComm_t> comm_{nullptr};  // null: it has ended
+  bool suspended_ = false;                 // for the thread that suspends and resumes
 };
 
 /// Returns the rank whose library made a window; null: ccl made it. The rank has not ended.

@@ -1,5 +1,6 @@
 #include "nccl/fallback/reductions.hpp"
 
+#include <ccl/detail/base/put_name.hpp>
 #include <ccl/element/reduce_op.hpp>
 #include <ccl/types/operations.hpp>
 
@@ -28,14 +29,13 @@ constexpr const char* composition = "NCCL/NCCL";
 /// Description of a reduction for the communicator's records.
 Operation recorded(const Call& call) {
   Operation op;
-  const auto put = [](auto& field, std::string_view text) { text.copy(field, sizeof field - 1); };
-  put(op.what, fmt::format("{}/{}",
-                           call.kind == Kind::all_reduce       ? AllReduce::name
-                           : call.kind == Kind::reduce_scatter ? ReduceScatter::name
-                                                               : Reduce::name,
-                           composition));
-  put(op.type, name(call.type));
-  put(op.redop, call.op.name());
+  put_name(op.what, fmt::format("{}/{}",
+                                call.kind == Kind::all_reduce       ? AllReduce::name
+                                : call.kind == Kind::reduce_scatter ? ReduceScatter::name
+                                                                    : Reduce::name,
+                                composition));
+  put_name(op.type, name(call.type));
+  put_name(op.redop, call.op.name());
   op.count = call.count;
   if (call.kind == Kind::reduce) op.root = call.root;
   return op;

@@ -119,7 +119,7 @@ Result<void> P2pMapping::scope(const OpenReply& said) {
         CCL_TRY(fd, fetch_fd(context_, edge_, P2pTransport::name, said.name,
                              proof_of(context_, said.nonce, edge_.id, end)));
       }
-      CCL_TRY(theirs_.memory, GpuMemory::map(gpu, said.memory, fd));
+      CCL_TRY(theirs_.memory, GpuMemory::map(gpu, said.memory, fd, edge_.peer.rank));
     }
   }
   theirs_.offset = said.offset;

@@ -130,7 +130,7 @@ std::vector<int> tags(int rank) {
 }  // namespace
 
 namespace ccl::detail::nccl {
-Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm) {
+Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm, bool) {
   return std::unique_ptr<Operations>{std::make_unique<Recorded>(comm.rank())};
 }
 }  // namespace ccl::detail::nccl

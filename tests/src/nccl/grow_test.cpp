@@ -1,4 +1,6 @@
 // Communicators that grow, rest and are revoked.
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -153,5 +155,35 @@ TEST_CASE("a revoked communicator refuses calls, and can be split and shrunk") {
     return ncclCommSplit(comm, r == 1 ? 1 : 0, r, &parts[std::size_t(r)], nullptr);
   }) == ncclSuccess);
   CHECK(ones(parts) == std::vector<float>{2, 1, 2});
+  for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
+}
+
+TEST_CASE("a revoke ends a call that waits for a rank that does not come") {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = GENERATE(1, 0);
+  const NcclRanks all{2, &config};
+  float data = 1;
+  std::atomic<bool> called{false};
+  ncclResult_t result = ncclNumResults;
+  std::thread waiting{[&] {
+    called = true;
+    result = ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, all[0], nullptr);
+  }};
+  while (!called) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  REQUIRE(ncclCommRevoke(all[0], NCCL_REVOKE_DEFAULT) == ncclSuccess);
+  waiting.join();
+  // Without blocking the call has begun, and its communicator is at rest.
+  CHECK(result == (config.blocking == 1 ? ncclRemoteError : ncclInProgress));
+  const auto state = NcclRanks::end_of(all[0]);
+  CHECK((state == ncclSuccess || state == ncclRemoteError));
+  CHECK(ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, all[0], nullptr) == ncclInvalidUsage);
+  REQUIRE(ncclCommRevoke(all[1], NCCL_REVOKE_DEFAULT) == ncclSuccess);
+  // What is left of it can be used on.
+  std::vector<ncclComm_t> parts(2);
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    return ncclCommSplit(comm, 0, r, &parts[std::size_t(r)], nullptr);
+  }) != ncclInvalidUsage);
+  for (ncclComm_t part : parts) CHECK(NcclRanks::end_of(part) == ncclSuccess);
   for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
 }

@@ -14,6 +14,7 @@
 
 #include "support/environment.hpp"
 #include "support/nccl_ranks.hpp"
+#include "support/processes.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,6 +206,66 @@ TEST_CASE("with CCL_DETERMINISTIC, a share's bits do not depend on its size") {
   }
 }
 
+namespace {
+/// Sum of element `i` over hosts of `per_host` ranks each, as in summation_order.md: each host has
+/// a tree of its own, and its first rank adds the sums of the hosts below it in a tree of the
+/// hosts.
+float hosts_sum(const std::vector<Floats>& in, std::size_t i, int per_host, int host, int reach) {
+  const int hosts = int(in.size()) / per_host;
+  const std::vector<Floats> of_host(in.begin() + long(host) * per_host,
+                                    in.begin() + long(host + 1) * per_host);
+  float sum = tree_sum(of_host, i);
+  const int child = reach / 2;
+  if (host > 0 && child > 0) sum += hosts_sum(in, i, per_host, host - child, child);
+  for (int above = child; above > 0; above /= 2) {
+    if (host + above >= hosts) continue;
+    return sum + hosts_sum(in, i, per_host, host + above, above);
+  }
+  return sum;
+}
+
+/// Number of random parts whose bits differ from the order of hosts, on this rank.
+int differing_over_hosts(ncclComm_t comm, int rank, int ranks, int per_host) {
+  constexpr std::size_t longest = 20001;
+  std::vector<Floats> in;
+  for (int r = 0; r < ranks; ++r) in.push_back(values(r, longest));
+  const int reach = int(std::bit_ceil(unsigned(ranks / per_host)));
+  const Floats whole = each(longest, [&](auto i) { return hosts_sum(in, i, per_host, 0, reach); });
+  std::mt19937 random{9};
+  int differ = 0;
+  for (int i = 0; i < 20; ++i) {
+    const std::size_t count = 1 + random() % (std::size_t{1} << random() % 15);
+    const std::size_t first = random() % (longest - count + 1);
+    Floats part(count);
+    const auto done = ncclAllReduce(in[std::size_t(rank)].data() + first, part.data(), count,
+                                    ncclFloat, ncclSum, comm, nullptr);
+    differ += done == ncclSuccess && same_bits(whole, first, part) ? 0 : 1;
+  }
+  return differ;
+}
+}  // namespace
+
+TEST_CASE("over several hosts, bits depend on no size either, but on the ranks of each host") {
+  constexpr int ranks = 6;
+  for (const int per_host : {2, 3}) {
+    ncclUniqueId id;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < ranks; ++rank) {
+      pids.push_back(start_process([&] {
+        const Environment one_order{
+            {{"CCL_DETERMINISTIC", "1"}, {"CCL_HOSTID", "host" + std::to_string(rank / per_host)}}};
+        ncclComm_t comm = nullptr;
+        if (ncclCommInitRank(&comm, ranks, id, rank) != ncclSuccess) return 100;
+        const int differ = differing_over_hosts(comm, rank, ranks, per_host);
+        return ncclCommDestroy(comm) == ncclSuccess ? differ : 101;
+      }));
+    }
+    INFO(per_host << " ranks of each host");
+    CHECK(reap(pids, 60));
+  }
+}
+
 TEST_CASE("without it, they do: the test above can tell") {
   const int ranks = GENERATE(3, 5, 8);
   const Summed sums{ranks};
@@ -222,6 +283,25 @@ TEST_CASE("a call can ask for one order") {
   };
   const Floats tree = each(Summed::longest, [&](auto i) { return tree_sum(sums.in, i); });
   CHECK(differing_parts(sums, tree, one_order, 20, 4, false) == 0);
+}
+
+TEST_CASE("what frameworks set for batch-invariant results leaves one order as it is") {
+  const Environment one_order{{{"CCL_DETERMINISTIC", "1"},
+                               {"NCCL_ALGO", "allreduce:tree"},
+                               {"NCCL_PROTO", "Simple"},
+                               {"NCCL_MAX_NCHANNELS", "1"}}};
+  const Summed sums{5};
+  const Floats tree = each(Summed::longest, [&](auto i) { return tree_sum(sums.in, i); });
+  CHECK(differing_parts(sums, tree, all_reduce, 20, 4, false) == 0);
+  // A list of ccl's own name counts: it leaves nothing.
+  const Environment own{"CCL_ALGO", "allreduce:ring"};
+  const NcclRanks others{2};
+  const float in = 1;
+  float out[2] = {};
+  CHECK(others.group([&](int r, ncclComm_t comm) {
+    return ncclAllReduce(&in, &out[r], 1, ncclFloat, ncclSum, comm, nullptr);
+  }) != ncclSuccess);
+  CHECK(last_error_has("CCL_ALGO"));
 }
 
 TEST_CASE("ranks that differ in CCL_DETERMINISTIC are told so") {

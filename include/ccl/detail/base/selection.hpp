@@ -40,7 +40,8 @@ Result<ChannelBounds> channel_bounds(std::optional<int> least, std::optional<int
 
 /// Applies CCL_BUFFSIZE, CCL_LL_BUFFSIZE or CCL_LL128_BUFFSIZE to a composition's default plan.
 Result<Plan> with_buffer_setting(Plan plan, std::string_view proto);
-/// Applies CCL_NCHANNELS_PER_NET_PEER to the plan of messages between pairs over a network.
-Result<Plan> with_net_channels(Plan plan);
+/// Applies `Config::net_channels`, or CCL_NCHANNELS_PER_NET_PEER, to the plan of messages between
+/// pairs over a network.
+Result<Plan> with_net_channels(Plan plan, std::optional<int> configured);
 
 }  // namespace ccl::detail

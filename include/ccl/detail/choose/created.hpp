@@ -152,7 +152,13 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     };
     if (maker.exists(made)) return true;
     Result<void> created = create();
+    if (created && made.chooser.by_network(at)) made.chooser.look_at_network(comm);
     if (created) return true;
+    if (made.chooser.by_network(at)) {
+      CCL_CHECK(check_ready(comm));
+      CCL_CHECK(made.chooser.drop_network(at, created.error()));
+      return false;
+    }
     // All ranks go on without multicast memory that one of them could not make.
     const bool optional =
         maker.multicasts && check_ready(comm) && created.error().code != Errc::bad_setting;

@@ -160,7 +160,11 @@ CandidateFacts facts_of() {
   facts.packing = packing_of<Proto>();
   facts.line_bytes = Proto::line_bytes;
   facts.order = order_of<Op, Algo>();
-  facts.takes_all = !requires { Algo::template supports_reduction<Sum>; };
+  facts.by_network = ReducesInNetwork<Algo>;
+  // Reductions of networks have a constraint of their own.
+  facts.takes_all = facts.by_network || !requires { Algo::template supports_reduction<Sum>; };
+  if constexpr (ReducesInNetwork<Algo>) facts.host_hops = Algo::host_hops;
+  if constexpr (requires { Algo::max_host_ranks; }) facts.max_host_ranks = Algo::max_host_ranks;
   facts.carries_all = !CarriesSome<Proto>;
   facts.reorders = Algo::reorders;
   if constexpr (requires { C::for_order; }) facts.for_order = C::for_order;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/base/put_name.hpp>
 #include <ccl/element/data_type.hpp>
 #include <ccl/types/word.hpp>
 
@@ -13,7 +14,7 @@ namespace ccl::detail {
 struct CallInfo {
   char what[24] = {};   // "all_reduce"
   char type[16] = {};   // type of the elements
-  char redop[16] = {};  // functor of the reduction; empty if none
+  char redop[32] = {};  // functor of the reduction; empty if none
   Index count = 0;      // as the caller passed it
   int root = -1;
   int composition = 0;  // number of the composition, in order of creation
@@ -49,10 +50,9 @@ std::string_view redop_label(const F& op) {
 template <class T>
 CallInfo call_info(const char* what, Index count, int root, std::string_view redop = {}) {
   CallInfo info;
-  const auto put = [](auto& field, std::string_view text) { text.copy(field, sizeof field - 1); };
-  put(info.what, what);
-  put(info.type, type_label<T>());
-  put(info.redop, redop);
+  put_name(info.what, what);
+  put_name(info.type, type_label<T>());
+  put_name(info.redop, redop);
   info.count = count;
   info.root = root;
   info.element_bytes = int(sizeof(T));

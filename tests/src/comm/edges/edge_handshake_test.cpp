@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "comm/state.hpp"
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
@@ -48,4 +49,18 @@ TEST_CASE("what an end says of its transport is compared whole") {
   CHECK(detail::check_same_transport({{}, "a_transport_with_a_long_name"}, 1,
                                      "a_transport_with_a_long_name", 0)
             .has_value());
+}
+
+TEST_CASE("connections have the traffic class of their communicator") {
+  Config config;
+  config.device = Config::cpu;
+  const auto plain = Communicator::create_all(2, config);
+  config.traffic_class = 8;
+  const auto all = Communicator::create_all(2, config);
+  REQUIRE((plain && all));
+  const auto class_of = [](const Communicator& comm) {
+    return detail::transport_context(*detail::Access::state(comm), nullptr).traffic_class;
+  };
+  CHECK(class_of(plain->front()) == -1);
+  CHECK(class_of(all->back()) == 8);
 }

@@ -50,10 +50,58 @@ TEST_CASE("NCCL's policy for few blocks limits them, where nothing else does") {
   CHECK_FALSE(read_config(&given)->max_channels);
   given.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO;
   CHECK(read_config(&given)->max_channels == few);
+  CHECK(read_config(&given)->zero_blocks);
+  given.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+  CHECK_FALSE(read_config(&given)->zero_blocks);
   given.minCTAs = *few + 4;  // which counts before
   CHECK(read_config(&given)->max_channels == *few + 4);
   given.maxCTAs = *few + 8;
   CHECK(read_config(&given)->max_channels == *few + 8);
+}
+
+TEST_CASE("the policy of the environment counts before that of a configuration, and without one") {
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  given.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+  const auto policy = [&](const ncclConfig_t* config, const char* variable, const char* value) {
+    const Environment set{variable, value};
+    const auto read = read_config(config);
+    if (!read) return "error: " + read.error().what;
+    return std::string{read->max_channels ? "few" : "any"} + (read->zero_blocks ? " zero" : "");
+  };
+  CHECK(policy(&given, "NCCL_CTA_POLICY", "") == "few");
+  for (const bool has_config : {false, true}) {
+    const ncclConfig_t* const config = has_config ? &given : nullptr;
+    for (const char* const both : {"3", "EFFICIENCY|ZERO", "efficiency | zero", "1|2"}) {
+      CHECK(policy(config, "NCCL_CTA_POLICY", both) == "few zero");
+    }
+    CHECK(policy(config, "NCCL_CTA_POLICY", "DEFAULT") == "any");
+    CHECK(policy(config, "NCCL_CTA_POLICY", "ZERO") == "any zero");
+    CHECK(policy(config, "CCL_CTA_POLICY", "2") == "any zero");
+  }
+  // A value that NCCL would not take is left out; one of ccl's own is an error.
+  CHECK(policy(&given, "NCCL_CTA_POLICY", "SOME") == "few");
+  const auto wrong = policy(&given, "CCL_CTA_POLICY", "ZERO|SOME");
+  CHECK(wrong.find("CCL_CTA_POLICY is ZERO|SOME (\"some\" is no policy)") != wrong.npos);
+  CHECK(policy(nullptr, "CCL_CTA_POLICY", "4").starts_with("error"));
+}
+
+TEST_CASE("the traffic class and the channels to another host are those of the communicator") {
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  CHECK_FALSE(read_config(&given)->traffic_class);
+  CHECK_FALSE(read_config(&given)->net_channels);
+  given.trafficClass = 106;
+  given.nChannelsPerNetPeer = 3;
+  CHECK(read_config(&given)->traffic_class == 106);
+  CHECK(read_config(&given)->net_channels == 3);
+  {
+    const Environment set{{{"NCCL_IB_TC", "7"}, {"NCCL_NCHANNELS_PER_NET_PEER", "2"}}};
+    CHECK_FALSE(read_config(&given)->traffic_class);
+    CHECK_FALSE(read_config(&given)->net_channels);
+  }
+  for (const int of_none : {-1, 256}) {
+    given.trafficClass = of_none;
+    CHECK_FALSE(read_config(&given)->traffic_class);
+  }
 }
 
 TEST_CASE("a configuration may be shorter or longer than this library's") {

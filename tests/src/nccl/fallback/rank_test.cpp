@@ -1,4 +1,5 @@
 // What ccl cannot do, by the library that CCL_NCCL_FALLBACK names.
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,37 @@ TEST_CASE("ranks that differ in CCL_NCCL_FALLBACK go on without") {
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   CHECK(good);
+}
+
+TEST_CASE("the real NCCL's communicators are suspended, and resumed, with ccl's") {
+  const Environment fallback{"CCL_NCCL_FALLBACK", library};
+  const NcclRanks all{2};
+  const auto each = [&](auto&& call) {
+    return all.group([&](int, ncclComm_t comm) { return call(comm); });
+  };
+  const auto suspend = [](ncclComm_t comm) { return ncclCommSuspend(comm, NCCL_SUSPEND_MEM); };
+  REQUIRE(each(suspend) == ncclSuccess);
+  CHECK(made_by(library, "suspended") == 2);
+  REQUIRE(each(ncclCommResume) == ncclSuccess);
+  CHECK(made_by(library, "suspended") == 0);
+  REQUIRE(each(suspend) == ncclSuccess);
+  {
+    // One rank that fails keeps all at rest, and the others are not resumed twice.
+    const Environment fails{"FAKE_NCCL_WAKES_NOT", "1"};
+    CHECK(each(ncclCommResume) == ncclSystemError);
+    CHECK(made_by(library, "suspended") == 1);
+    for (ncclComm_t comm : all.comms) {
+      std::uint64_t rests = 0;
+      REQUIRE(ncclCommMemStats(comm, ncclStatGpuMemSuspended, &rests) == ncclSuccess);
+      CHECK(rests == 1);
+    }
+  }
+  REQUIRE(each(ncclCommResume) == ncclSuccess);
+  CHECK(made_by(library, "suspended") == 0);
+  const Environment fails{"FAKE_NCCL_RESTS_NOT", "1"};
+  REQUIRE(each(suspend) == ncclSuccess);  // with a warning
+  REQUIRE(each(ncclCommResume) == ncclSuccess);
+  CHECK(made_by(library, "suspended") == 2);  // it was not asked to resume
 }
 
 TEST_CASE("a revoke ends the real NCCL's communicators, whose kernels would wait on") {

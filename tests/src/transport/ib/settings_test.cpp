@@ -36,6 +36,16 @@ TEST_CASE("settings reach the queue pairs of both ends") {
   }
 }
 
+TEST_CASE("the traffic class of a communicator comes before that of the settings") {
+  FakeVerbs fabric{1};
+  const Environment environment{"CCL_IB_TC", "106"};
+  check_fine(connected_ranks(
+      {1, 2, 128}, [](int, auto&, Lent&) { return std::string{}; },
+      [](TransportContext& context) { context.traffic_class = 8; }));
+  REQUIRE(fabric.connected.size() >= 4);
+  for (const QpSettings& qp : fabric.connected) CHECK(qp.traffic_class == 8);
+}
+
 TEST_CASE("recreated queue pairs go to the addresses of then") {
   FakeVerbs fabric{1};
   bool broken = false;
