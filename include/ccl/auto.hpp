@@ -92,9 +92,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     demands.no_switch =
         Op::reduces && (!memory_reduces<typename Cs::Algorithm, F, T, Acc>() || ...);
     static_assert(!fits || (runs<Cs, F, T, Acc>() || ...),
-                  "ccl: none of the candidates can run this reduction; see `supports_reduction` "
-                  "and `reorders` in "
-                  "the headers of their algorithms");
+                  "ccl: none of the candidates can run this reduction; see `supports_reduction`, "
+                  "`supports_elements` and `reorders` in the headers of their algorithms");
     constexpr bool times_ranks = is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
     const Index bytes = count * Index{sizeof(T)} * (times_ranks ? made_->ranks : 1);
     [[maybe_unused]] const auto recorded = [](const auto& argument) {
