@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "plug_in/symbols.hpp"
 #include "transport/collnet/abi.hpp"
 #include <dlfcn.h>
 #include <unistd.h>
@@ -21,8 +22,9 @@ namespace {
 const PlugInV12& under() {
   static const PlugInV12* const table = [] {
     void* const library = ::dlopen(std::getenv("COLLNET_UNDER"), RTLD_NOW | RTLD_LOCAL);
-    return static_cast<const PlugInV12*>(library == nullptr ? nullptr
-                                                            : ::dlsym(library, symbol_v12.data()));
+    return static_cast<const PlugInV12*>(
+        library == nullptr ? nullptr
+                           : ::dlsym(library, ccl::detail::collnet_plug_in_symbols[0].data()));
   }();
   return *table;
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "plug_in/logger.hpp"
 
@@ -123,9 +122,5 @@ struct PlugInV10 {
   int (*merge_devices)(int* device, MergedDevices<4>* merged);
 };
 static_assert(sizeof(PlugInV12) == 19 * sizeof(void*) && sizeof(PlugInV10) == 18 * sizeof(void*));
-
-constexpr std::string_view symbol_v12 = "ncclCollNetPlugin_v12";
-constexpr std::string_view symbol_v11 = "ncclCollNetPlugin_v11";
-constexpr std::string_view symbol_v10 = "ncclCollNetPlugin_v10";
 
 }  // namespace ccl::detail::collnet

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "plug_in/library.hpp"
+#include "plug_in/symbols.hpp"
 
 namespace ccl::detail::collnet {
 namespace {
@@ -82,13 +83,13 @@ std::string PlugIn::take(const Table* table, int version) {
 
 std::string PlugIn::take(const PlugInSymbol& found) {
   library_ = found.library;
-  if (found.symbol == symbol_v12) return take(static_cast<const PlugInV12*>(found.object), 12);
-  if (found.symbol == symbol_v11) return take(static_cast<const PlugInV11*>(found.object), 11);
+  constexpr std::string_view v12 = collnet_plug_in_symbols[0], v11 = collnet_plug_in_symbols[1];
+  if (found.symbol == v12) return take(static_cast<const PlugInV12*>(found.object), 12);
+  if (found.symbol == v11) return take(static_cast<const PlugInV11*>(found.object), 11);
   return take(static_cast<const PlugInV10*>(found.object), 10);
 }
 
 Result<PlugIn> PlugIn::find() {
-  constexpr std::array symbols{symbol_v12, symbol_v11, symbol_v10};
   CCL_TRY(const std::string setting, setting_text("NET_PLUGIN"));
   PlugIn taken;
   std::string missing, incomplete;
@@ -98,7 +99,7 @@ Result<PlugIn> PlugIn::find() {
     incomplete += fmt::format("{}{}: {}", incomplete.empty() ? "" : "; ", found.library, why);
     return false;
   };
-  if (each_plug_in("net", setting, symbols, take, &missing)) {
+  if (each_plug_in("net", setting, collnet_plug_in_symbols, take, &missing, net_plug_in_symbols)) {
     log_info(LogPart::init, "CollNet plug-in {}", taken.text());
     return taken;
   }

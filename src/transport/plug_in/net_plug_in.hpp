@@ -4,7 +4,6 @@
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <string_view>
 
 #include "plug_in/library.hpp"
+#include "plug_in/symbols.hpp"
 #include "transport/plug_in/net_abi.hpp"
 
 namespace ccl::detail {
@@ -36,8 +36,7 @@ using NetHandle = std::array<std::byte, net_abi::handle_bytes>;
 class NetPlugIn {
  public:
   /// Symbols of all versions, newest first.
-  static constexpr std::array<std::string_view, 4> symbols{"ncclNetPlugin_v12", "ncclNetPlugin_v11",
-                                                           "ncclNetPlugin_v10", "ncclNetPlugin_v9"};
+  static constexpr auto symbols = net_plug_in_symbols;
   /// Returns the plug-in of a symbol, or fails if it lacks a function.
   static Result<std::unique_ptr<const NetPlugIn>> of(const PlugInSymbol& found);
   virtual ~NetPlugIn() = default;

@@ -17,6 +17,7 @@
 #include "base/forks.hpp"
 #include "base/made_once.hpp"
 #include "base/text.hpp"
+#include "plug_in/symbols.hpp"
 #include "settings/init_limit.hpp"
 #include "settings/report.hpp"
 
@@ -78,7 +79,8 @@ Found look_for(const std::string& libraries, const std::string& wanted) {
     found.plug_in = std::move(plug_in);
     return true;
   };
-  (void)each_plug_in("net", libraries, NetPlugIn::symbols, take, &found.why);
+  (void)each_plug_in("net", libraries, NetPlugIn::symbols, take, &found.why,
+                     collnet_plug_in_symbols);
   if (!others.empty()) found.why += found.why.empty() ? others : "; " + others;
   if (found.why.empty()) found.why = "CCL_NET_PLUGIN is none";
   return found;

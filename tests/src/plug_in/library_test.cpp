@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
+#include "support/log_of.hpp"
 #include "support/net_plug_in.hpp"
 
 using namespace ccl::detail;
@@ -44,4 +46,21 @@ TEST_CASE("none is no library, and the default one is tried without a setting") 
   CHECK(mentions(missing, "libnccl-nosuchkind.so: cannot be loaded"));
   CHECK(find_plug_in("nosuchkind", "", symbols).object == nullptr);
   CHECK(find_plug_in("net", TestNet{11}.path(), symbols).symbol == symbols[1]);
+}
+
+TEST_CASE("a library with plug-ins of the other kind of a setting is no warning") {
+  constexpr std::array<std::string_view, 1> others{"ncclCollNetPlugin_v12"};
+  const std::string v12 = TestNet{12}.path();
+  const auto log_with = [&](std::span<const std::string_view> kin) {
+    return log_of([&] {
+      std::string missing;
+      CHECK_FALSE(each_plug_in(
+          "net", v12, others, [](const auto&) { return true; }, &missing, kin));
+      CHECK(mentions(missing, "it has none of ncclCollNetPlugin_v12"));
+    });
+  };
+  CHECK(mentions(log_with({}), "WARN INIT net plug-in"));
+  const std::string quiet = log_with(symbols);
+  CHECK(mentions(quiet, "INFO INIT net plug-in"));
+  CHECK_FALSE(mentions(quiet, "WARN"));
 }
