@@ -2,6 +2,8 @@
 // that is left gets an error that names a lost rank, and nothing is left behind.
 //
 //   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=200 ccl.test.comm.lost_process
+#include "support/lost_process.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +21,6 @@
 
 #include "support/catch.hpp"
 #include "support/held_port.hpp"
-#include "support/lost_process.hpp"
 #include "support/processes.hpp"
 #include <sys/wait.h>
 
