@@ -1,5 +1,7 @@
 #include "measure.hpp"
 
+#include <ccl/comm/registered_buffer.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <set>
+#include <vector>
 
 #include "cases.hpp"
 #include "compositions.hpp"
@@ -60,11 +63,20 @@ class Bench {
         send_{bytes},
         recv_{bytes} {}
 
-  Result<void> has_room() const {
-    if (send_.data() != nullptr && recv_.data() != nullptr) return {};
-    return fail(Errc::out_of_memory,
-                fmt::format("rank {} has no memory for two buffers of {} bytes; give a smaller -e",
-                            comm_.rank(), bytes_));
+  /// Fails without memory for the buffers, and registers them if that is asked for.
+  Result<void> prepare() {
+    if (send_.data() == nullptr || recv_.data() == nullptr) {
+      return fail(
+          Errc::out_of_memory,
+          fmt::format("rank {} has no memory for two buffers of {} bytes; give a smaller -e",
+                      comm_.rank(), bytes_));
+    }
+    for (Buffer* const each : {&send_, &recv_}) {
+      if (!options_.registered) break;
+      CCL_TRY(auto one, RegisteredBuffer::create(comm_, each->data(), bytes_));
+      registered_.push_back(std::move(one));
+    }
+    return {};
   }
 
   /// Times the phases of calls like those of `row`, with the data that its last call left.
@@ -156,6 +168,7 @@ class Bench {
   const Sideband& sideband_;
   Index bytes_;
   Buffer send_, recv_;
+  std::vector<RegisteredBuffer> registered_;  // they end before the memory
 };
 
 }  // namespace
@@ -172,7 +185,7 @@ Result<int> measure(const Communicator& comm, const Options& options) {
   Report report{options, comm.ranks(), comm.rank() == 0};
   Compositions compositions{comm, options};
   Bench bench{comm, options, sideband, largest_buffer(options, comm.ranks())};
-  CCL_CHECK(bench.has_room());
+  CCL_CHECK(bench.prepare());
   bool has_wrong = false;
   const std::vector<Choice> listed = choices(options.op, options.algo, options.proto, Device::cpu,
                                              {.windows = false, .one_host = options.hosts <= 1});

@@ -279,7 +279,8 @@ Options parse_options(int argc, char** argv) {
       app.add_option("--proto", options.proto, "Simple, LL, LL128, Sentinel, auto, or all")
           ->capture_default_str();
   app.add_option("--transport", options.transport,
-                 "loopback, shm, socket (a value of CCL_TRANSPORT); default: the first that works");
+                 "loopback, shm, ib, plugin, socket (a value of CCL_TRANSPORT); default: the first "
+                 "that works");
   app.add_option("--device", device, "where the data is; auto: on GPUs if there are any")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
@@ -294,6 +295,9 @@ Options parse_options(int argc, char** argv) {
       "--inplace", options.in_place,
       "send and receive buffers are one memory, as far as the collective may have them so");
   app.add_flag("--windows", options.windows, "GPUs: ccl's buffers are registered windows");
+  app.add_flag(
+      "--registered", options.registered,
+      "CPU ranks: ccl's buffers are registered, for networks that move them without a copy");
   app.add_flag("--deterministic", options.deterministic,
                "choose as Deterministic does: sums have one order");
   app.add_flag("--explain", options.explain,
@@ -395,6 +399,7 @@ Options parse_options(int argc, char** argv) {
     }
     if (options.launch == Launch::environment) options.launch = Launch::processes;
     if (compare == "mpi") refuse("--compare mpi times CPU ranks; add --device cpu");
+    if (options.registered) refuse("--registered is for CPU ranks; add --device cpu");
   } else {
     if (compare == "nccl") refuse("--compare nccl needs GPUs (there are none, or --device cpu)");
     if (options.ctas != std::vector<int>{0}) refuse("--ctas needs GPUs (see CCL_MAX_CTAS)");

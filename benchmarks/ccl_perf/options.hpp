@@ -34,7 +34,7 @@ struct Options {
   Launch launch = Launch::environment;
   std::string algo = "auto", proto = "auto";
   std::string transport;  // a value of CCL_TRANSPORT; empty: from the environment
-  bool check = true, in_place = false, windows = false;
+  bool check = true, in_place = false, windows = false, registered = false;
   bool explain = false;        // time the phases of each case
   bool deterministic = false;  // sums have one order: see `Deterministic`
   std::string tune;            // file of the table of measurements; empty: none

@@ -261,6 +261,7 @@ bool Report::finish() {
       {"transport", options_.transport.empty() ? "auto" : options_.transport},
       {"in_place", options_.in_place},
       {"windows", options_.windows},
+      {"registered", options_.registered},
       {"deterministic", options_.deterministic},
       {"wrong", wrong},
       {"rows", nlohmann::json::array()}};

@@ -418,7 +418,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     } else if constexpr (detail::is_auto<Algo>) {
       return true;
     } else {
-      return detail::runs_reduction<Algo, typename C::Protocol, F, T>();
+      return detail::runs_reduction<Algo, typename C::Protocol, F, T>() &&
+             detail::network_knows<Algo, T>;
     }
   }
   static std::string list(std::initializer_list<std::string_view> names) {

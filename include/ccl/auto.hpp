@@ -82,12 +82,18 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                   "ccl: this operation's call takes other arguments after `count`; see the "
                   "operation in ccl/collective.hpp");
     CallConstraints demands{
-        Op::reduces && (!algorithm_takes<typename Cs::Algorithm, F>() || ...), !commutes<F>(),
-        Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...)};
-    static_assert(!fits || (runs<Cs, F, T>() || ...),
-                  "ccl: none of the candidates can run this reduction; see `supports_reduction` "
-                  "and `reorders` in "
-                  "the headers of their algorithms");
+        Op::reduces && ((!ReducesInNetwork<typename Cs::Algorithm> &&
+                         !algorithm_takes<typename Cs::Algorithm, F>()) ||
+                        ...),
+        !commutes<F>(), Op::reduces && (!protocol_carries<typename Cs::Protocol, F, T>() || ...)};
+    if constexpr (constexpr bool any = (ReducesInNetwork<typename Cs::Algorithm> || ...); any) {
+      demands.no_network = !in_network<F, T>();
+    }
+    demands.no_switch =
+        Op::reduces && (!memory_reduces<typename Cs::Algorithm, F, T, Acc>() || ...);
+    static_assert(!fits || (runs<Cs, F, T, Acc>() || ...),
+                  "ccl: none of the candidates can run this reduction; see `supports_reduction`, "
+                  "`supports_elements` and `reorders` in the headers of their algorithms");
     constexpr bool times_ranks = is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
     const Index bytes = count * Index{sizeof(T)} * (times_ranks ? made_->ranks : 1);
     [[maybe_unused]] const auto recorded = [](const auto& argument) {
@@ -114,7 +120,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     Result<void> result;
     bool ran = false;
     Made::each([&]<std::size_t I, class C>() {
-      if constexpr (fits && runs<C, F, T>()) {
+      if constexpr (fits && runs<C, F, T, Acc>()) {
         if (int(I) != at) return;
         ran = true;
         const auto& one = *std::get<I>(made_->all);
@@ -293,9 +299,22 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     if constexpr (!Op::reduces) return true;
     return is_commutative<F>;
   }
-  template <class C, class F, class T>
+  template <class C, class F, class T, class Acc = void>
   static constexpr bool runs() {
-    return !Op::reduces || runs_reduction<typename C::Algorithm, typename C::Protocol, F, T>();
+    return !Op::reduces ||
+           (runs_reduction<typename C::Algorithm, typename C::Protocol, F, T, Acc>() &&
+            network_knows<typename C::Algorithm, T>);
+  }
+  /// True if the communicator's network reduces elements of `T` by `F`.
+  template <class F, class T>
+  bool in_network() const {
+    if constexpr (network_type<T>() < 0 || ((ReducesInNetwork<typename Cs::Algorithm> &&
+                                             !algorithm_takes<typename Cs::Algorithm, F>()) ||
+                                            ...)) {
+      return false;
+    } else {
+      return made_->chooser.network_reduces(NetworkStep::tag(network_type<T>(), network_op<F>()));
+    }
   }
   /// Returns the candidate for which a group's kernel has a part, or -1. It is never an exchange,
   /// because a rank that launches it separately would choose again.

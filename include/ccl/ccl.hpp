@@ -9,6 +9,8 @@
 #endif
 
 #include <ccl/algo/bruck.hpp>
+#include <ccl/algo/collnet_chain.hpp>
+#include <ccl/algo/collnet_direct.hpp>
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
@@ -45,6 +47,7 @@
 #include <ccl/proto/simple.hpp>
 #include <ccl/traced.hpp>
 #include <ccl/transport/any_of.hpp>
+#include <ccl/transport/collnet.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/nvls.hpp>
 #include <ccl/transport/p2p.hpp>

@@ -276,7 +276,8 @@ class Calls(Checks):
         at = recv.address if recv is not None else 0
         handle = self._stream(stream, send, recv)
         if isinstance(op, Functor):
-            run(send.address, at, count, send.type, op.name, root, handle, op._address(send.type))
+            compiled = op._address(send.type) if self._device == CPU else op
+            run(send.address, at, count, send.type, op.name, root, handle, compiled)
         else:
             run(send.address, at, count, send.type, op, root, handle)
         self._keep(stream, send, recv)

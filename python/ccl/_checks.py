@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _buffers, _core
 from ._buffers import CPU, Buffer
-from ._errors import InvalidArgumentError, NotSupportedError
+from ._errors import InvalidArgumentError
 from ._functor import Functor
 
 _REDUCTIONS = ("sum", "prod", "min", "max", "avg")
@@ -88,14 +88,7 @@ class Checks:
                 f"data has elements of bool on rank {self.rank}, which only move; view them as uint8 "
                 "and take max (or) or min (and)"
             )
-        if isinstance(op, Functor):
-            if self._device != CPU:
-                raise NotSupportedError(
-                    f"rank {self.rank} works on CUDA device {self._device}, and {op!r} is compiled for "
-                    "CPU ranks; reduce with it in C++ (ccl.include_dir() has the headers), or copy "
-                    "the data to the CPU"
-                )
-        elif op not in _REDUCTIONS:
+        if not isinstance(op, Functor) and op not in _REDUCTIONS:
             raise InvalidArgumentError(
                 f"there is no reduction {op!r}; take {', '.join(_REDUCTIONS)} or a ccl.Functor"
             )

@@ -36,7 +36,8 @@ def device_at(address: int) -> int | None:
     return found.value if result == 0 and found.value >= 0 else None
 
 
-def _check(result: int, text: str) -> None:
+def check(result: int, text: str) -> None:
+    """Raises the error of a result of the driver; its number takes the place of the braces in `text`."""
     if result != 0:
         raise _errors.create("cuda", text.format(f"CUresult {result}"), -1, -1, result, "", "")
 
@@ -56,14 +57,14 @@ def on_device(device: int) -> Iterator[None]:
         return
     text = f"CUDA device {device} cannot be used ({{}}); check the number and CUDA_VISIBLE_DEVICES"
     before = _Pointer()
-    _check(cuda.cuInit(0), text)
-    _check(cuda.cuCtxGetCurrent(ctypes.byref(before)), text)
+    check(cuda.cuInit(0), text)
+    check(cuda.cuCtxGetCurrent(ctypes.byref(before)), text)
     if device not in _contexts:
         context, handle = _Pointer(), _Int()
-        _check(cuda.cuDeviceGet(ctypes.byref(handle), device), text)
-        _check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), text)
+        check(cuda.cuDeviceGet(ctypes.byref(handle), device), text)
+        check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), text)
         _contexts[device] = context
-    _check(cuda.cuCtxSetCurrent(_contexts[device]), text)
+    check(cuda.cuCtxSetCurrent(_contexts[device]), text)
     try:
         yield
     finally:
@@ -84,10 +85,10 @@ def wait_for_producer(device: int, producer: int, consumer: int) -> None:
     text = f"CUDA stream {consumer} cannot wait for stream {producer} of an array ({{}})"
     event = _Pointer()
     with on_device(device):
-        _check(cuda.cuEventCreate(ctypes.byref(event), _EVENT_DISABLE_TIMING), text)
+        check(cuda.cuEventCreate(ctypes.byref(event), _EVENT_DISABLE_TIMING), text)
         try:
-            _check(cuda.cuEventRecord(event, _Pointer(producer)), text)
-            _check(cuda.cuStreamWaitEvent(_Pointer(consumer), event, 0), text)
+            check(cuda.cuEventRecord(event, _Pointer(producer)), text)
+            check(cuda.cuStreamWaitEvent(_Pointer(consumer), event, 0), text)
         finally:
             cuda.cuEventDestroy_v2(event)
 
@@ -97,4 +98,17 @@ def allow_other_captures() -> None:
     cuda = driver()
     if cuda is not None:
         mode = _Int(_CAPTURE_MODE_RELAXED)
+        cuda.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+
+
+@contextlib.contextmanager
+def relaxed() -> Iterator[None]:
+    """Lets this thread load code and make pools in the block while a graph is captured."""
+    cuda = driver()
+    assert cuda is not None
+    mode = _Int(_CAPTURE_MODE_RELAXED)
+    cuda.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    try:
+        yield
+    finally:
         cuda.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))

@@ -23,6 +23,12 @@ _COMPILE_LIMIT_S = 120.0
 _COMBINED = {"float": "float", "half": "float", "bfloat16": "float", "f8e4m3": "float",
              "f8e5m2": "float", "double": "double"}  # fmt: skip
 
+
+def combined_type(element: str) -> str:
+    """Returns the C++ type in which elements of a type of `_core.types` are combined."""
+    return _COMBINED.get(element, f"std::{element}_t")
+
+
 # Functors of this process. Compiled graphs of PyTorch name them by their keys, and may outlive them.
 by_key: dict[str, Functor] = {}
 
@@ -57,15 +63,19 @@ const Exported_ ccl_functor = {combine_, "@LABEL@"};
 
 
 class Functor:
-    """Reduction of one's own, as a C++ struct. Takes the place of ``op`` in calls of CPU ranks.
+    """Reduction of one's own, as a C++ struct. Takes the place of ``op`` in calls.
 
     The struct has ``T operator()(const T& a, const T& b) const``, or a template of it. `T` is the
     type of the elements, or ``float`` for floating-point types of 16 and 8 bits. It must be
     associative and commutative, hold no data members, and not throw. All ranks pass the same source.
 
-    The compiler runs when a rank first reduces a type with it, and its result is kept in
-    ``$XDG_CACHE_HOME/ccl/functors`` (default: ``~/.cache``). With ``check=True``, ranks whose
+    The compiler runs when a rank first reduces a type with it. Its result for CPU ranks is kept in
+    ``$XDG_CACHE_HOME/ccl/functors`` (default: ``~/.cache``). With ``check=True``, CPU ranks whose
     sources differ get `MismatchError`.
+
+    Ranks of GPUs compile the same source by CUDA's run-time compiler (NVRTC). Its functions need no
+    ``__device__``. Each rank combines its share of the elements in the order of ranks, by a kernel.
+    Such a call takes memory of its device: 512 KiB, or 64 MiB for long messages.
 
     Parameters
     ----------
@@ -76,7 +86,8 @@ class Functor:
     header : path, optional
         File that defines the struct, in place of `source`.
     flags : sequence of str
-        More arguments of the compiler, such as ``-I`` and ``-march=native``.
+        More arguments of the compiler, such as ``-I`` and ``-march=native``. NVRTC gets those that
+        begin with ``-I``, ``-D`` and ``-U``.
     compiler : str, optional
         Command of a C++20 compiler. Default: ``CXX``, or ``c++``.
 
@@ -129,7 +140,7 @@ class Functor:
         self.name = name
         # Descriptions of calls have 15 characters for it, so the source's hash is first.
         self._label = f"{hashlib.sha256(compared).hexdigest()[:8]} {name}"
-        self._text = f'{_BEFORE}#line 1 "functor {name}"\n{source}\n'
+        self._text = f'#line 1 "functor {name}"\n{source}\n'
         self._flags = tuple(flags)
         self._compiler = shlex.split(compiler or os.environ.get("CXX") or "c++")
         how = "\0".join([self._label, *self._compiler, "", *self._flags]).encode() + compared
@@ -145,8 +156,7 @@ class Functor:
         """Returns the address of the compiled functor for a type of `_core.types`."""
         import ctypes
 
-        element = _core.types[type][0]
-        combined = _COMBINED.get(element, f"std::{element}_t")
+        combined = combined_type(_core.types[type][0])
         with self._lock:  # ranks may be threads
             if combined not in self._loaded:
                 library = self._load(self._library(combined))
@@ -172,9 +182,9 @@ class Functor:
 
         command = [*self._compiler, *_FLAGS, *self._flags]
         expand = [*self._compiler, *_FLAGS[:1], *self._flags, "-E", "-P"]
-        preprocessed = self._run(expand, self._text, type)  # with all that the source includes
+        preprocessed = self._run(expand, _BEFORE + self._text, type)  # with all that the source includes
         after = _AFTER.replace("@NAME@", self.name).replace("@TYPE@", type)
-        text = self._text + after.replace("@LABEL@", self._label)
+        text = _BEFORE + self._text + after.replace("@LABEL@", self._label)
         built = [preprocessed, text, *command, _version(tuple(self._compiler))]
         key = hashlib.sha256("\0".join(built).encode()).hexdigest()
         library = _cache() / f"{key}.so"

@@ -8,11 +8,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
-from typing import Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from . import _core, _errors, nccl
+from ._combine import Combination
 from ._cuda import on_device
 from ._interrupt import blocking
+
+if TYPE_CHECKING:
+    from ._functor import Functor
 
 # Numbers of NCCL's interface for those of _core.types.
 _TYPES = {
@@ -293,18 +297,30 @@ class GpuCore:
         _call("cclCommStatus", self._comm())
 
     def all_reduce(
-        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int
-    ) -> None:
+        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int,
+        functor: Functor | None = None,
+    ) -> None:  # fmt: skip
+        if functor is not None:
+            Combination(self, functor, type, stream).all_reduce(send, recv, count)
+            return
         _call("ncclAllReduce", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
 
     def reduce_scatter(
-        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int
-    ) -> None:
+        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int,
+        functor: Functor | None = None,
+    ) -> None:  # fmt: skip
+        if functor is not None:
+            Combination(self, functor, type, stream).reduce_scatter(send, recv, count)
+            return
         _call("ncclReduceScatter", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
 
     def reduce(
-        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int
-    ) -> None:
+        self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int,
+        functor: Functor | None = None,
+    ) -> None:  # fmt: skip
+        if functor is not None:
+            Combination(self, functor, type, stream).reduce(send, recv, count, root)
+            return
         _call("ncclReduce", send, recv, count, _reduced(type), _OPS[op], root, self._comm(), stream)
 
     def all_gather(

@@ -16,6 +16,10 @@ std::string say_numbered(const Operation& op);
 std::string say_ranks(const std::vector<int>& ranks);
 /// " for 1.250 s" for an operation that runs; empty if nobody knows since when.
 std::string say_running_time(const RankStatus& of, const Operation& op);
+/// True if the rank waits for a network that reduces, to which its wires to itself lead.
+bool waits_for_network(const RankStatus& of);
+/// "rank 3", or the network that `of` waits for.
+std::string say_awaited(const RankStatus& of);
 /// Age in seconds of an event when the rank published its status; 0 if there was none.
 double age_s(const RankStatus& of, Word then_ns);
 

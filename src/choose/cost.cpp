@@ -51,6 +51,12 @@ double block_speed(int compute_capability) {
   return compute_capability >= 90 || compute_capability == 0 ? 1 : 20 / 36.7;
 }
 
+/// Returns the part of the bandwidth of its links that a GPU has by NVLink multicast, which ccl has
+/// not measured: that of NCCL 2.30's model (src/graph/tuning.cc).
+double part_by_switches(int compute_capability) {
+  return compute_capability >= 100 ? 0.74 : 0.85;
+}
+
 }  // namespace
 
 std::string_view name(Path path) {
@@ -61,6 +67,7 @@ std::string_view name(Path path) {
 
 Rates rates(Path path, Mover mover, Packing packing) {
   if (mover == Mover::engines) return engines[int(path)];
+  if (mover == Mover::switches) return table[int(path)][int(Mover::peers)][int(packing)];
   return table[int(path)][int(mover)][int(packing)];
 }
 
@@ -75,6 +82,7 @@ Rates rates_inside(Path path, Mover mover, Packing packing, const HostFacts& hos
   by.gbs *= links;
   by.few_gbs *= links;
   if (path == Path::nvlink) by.block_gbs *= block_speed(host.compute_capability);
+  if (mover == Mover::switches) by.gbs *= part_by_switches(host.compute_capability);
   return by;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/field_check.hpp"
 #include "choose/edges.hpp"
+#include "comm/edges/reducing_network.hpp"
 #include "comm/host_shape.hpp"
 #include "comm/machine_facts.hpp"
 #include "comm/part_rules.hpp"
@@ -94,6 +95,8 @@ struct Chooser::Creator {
   /// Returns why this rank cannot run a candidate; empty if it can.
   Result<std::string> refusal(const CandidateFacts& one);
   std::string edge_refusal(const CandidateFacts& one);
+  /// Returns why a candidate has no network that reduces; empty if it may have one.
+  Result<std::string> network_refusal(const CandidateFacts& one);
   const Edges& edges_by(const TransportTable* transport_table);
   Result<TuningTable> read_table() const;
   /// Compares the inputs of all ranks. Collective, unless the chooser is for this rank alone.
@@ -146,6 +149,7 @@ std::string Chooser::Creator::edge_refusal(const CandidateFacts& one) {
     if (one.mover == Mover::engines && shape.hosts > 1) {
       return "copy engines signal through memory of one host";
     }
+    if (one.mover == Mover::switches) return no_multicast(state, one);
     if (!peers_refused) peers_refused = no_peers(state);
     if (!peers_refused->empty()) return *peers_refused;
     return short_peer_lines(state, one.line_bytes);
@@ -156,6 +160,17 @@ std::string Chooser::Creator::edge_refusal(const CandidateFacts& one) {
                        one.line_bytes, seen.line_bytes);
   }
   return {};
+}
+
+Result<std::string> Chooser::Creator::network_refusal(const CandidateFacts& one) {
+  const Edges& seen = edges_by(one.transport_table);
+  mine.path = std::max(mine.path, int(seen.path));
+  mine.inner_path = std::max(mine.inner_path, int(seen.inner_path));
+  CCL_TRY(std::string why, no_network(state));
+  if (why.empty() && one.max_host_ranks > 0 && shape.most > one.max_host_ranks) {
+    why = fmt::format("a host has {} ranks (at most {})", shape.most, one.max_host_ranks);
+  }
+  return why;
 }
 
 Result<std::string> Chooser::Creator::refusal(const CandidateFacts& one) {
@@ -178,10 +193,12 @@ Result<std::string> Chooser::Creator::refusal(const CandidateFacts& one) {
     if (one.takes_ranks != nullptr && !one.takes_ranks(state.identity.ranks())) {
       return fmt::format("it is not for {} ranks", state.identity.ranks());
     }
+    if (one.by_network) return network_refusal(one);
     return edge_refusal(one);
   }
+  if (one.by_network) return std::string{"a rank alone needs no network"};
   if (one.step_count > 0) return "a rank alone has no levels";
-  if (one.mover != Mover::wires && !made.gpu_) {
+  if (one.mover != Mover::wires && one.mover != Mover::switches && !made.gpu_) {
     return "CPU ranks do not address each other's memory";
   }
   return std::string{};
@@ -248,7 +265,7 @@ Result<void> Chooser::Creator::agree() {
     return fail(state.annotate(std::move(error)));
   }
   for (int r = 0; r < state.identity.ranks(); ++r) merge(all[std::size_t(r)], r);
-  made.usable_ = mine.usable;
+  made.usable_ = made.offered_ = mine.usable;
   made.path_ = Path(mine.path);
   made.inner_path_ = Path(mine.inner_path);
   made.blocks_ = mine.blocks;
@@ -310,6 +327,11 @@ void Chooser::Creator::add_model() {
         one.cost_terms == nullptr ? CostTerms{1, 1} : one.cost_terms(state.identity.ranks());
     if (one.inter_node_volume != nullptr && machines > 1) {
       cost_terms.volume = one.inter_node_volume(state.identity.ranks(), machines);
+    }
+    if (one.by_network) {
+      const double inside = one.host_hops(shape.most);
+      made.far_.back() = cost_terms.hops / (cost_terms.hops + inside);
+      cost_terms.hops += inside;
     }
     if (one.packing != Packing::simple || made.hosts_ > 1) cost_terms.volume_of_few_blocks = 0;
     made.cost_terms_.push_back(cost_terms);

@@ -1,8 +1,10 @@
 #include "choose/edges.hpp"
 
 #include <ccl/detail/base/selection.hpp>
+#include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/ib.hpp>
+#include <ccl/transport/nvls.hpp>
 #include <ccl/transport/p2p.hpp>
 
 #include <fmt/format.h>
@@ -10,6 +12,8 @@
 #include <algorithm>
 #include <string_view>
 #include <utility>
+
+#include "gpu/multicast.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -85,6 +89,24 @@ std::string short_peer_lines(const CommState& state, int line_bytes, bool of_hos
   return {};
 }
 
+std::string no_multicast(const CommState& state, const CandidateFacts& one, bool of_host) {
+  const MulticastKind kind = one.multicast;
+  if (one.by_switches_alone && kind != MulticastKind::switches) {
+    return "its transport emulates multicast, and it is for switches";
+  }
+  if (auto may = may_choose(NvlsTransport::name); !may) return may.error().what;
+  if (state.device.gpu && kind == MulticastKind::switches) {
+    if (auto can = MulticastBlock::check(state.device.gpu); !can) return can.error().what;
+    if (!program_has_switch_code) return "the program does not include <ccl/nvls.cuh>";
+  }
+  const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
+  for (const PeerInfo& peer : state.identity.peers()) {
+    if (peer.rank == me.rank || (of_host && peer.host_hash != me.host_hash)) continue;
+    if (auto can = can_multicast(kind, me, peer); !can) return can.error().what;
+  }
+  return {};
+}
+
 std::string no_levels(const CommState& state, const CandidateFacts& one, const HostShape& shape) {
   if (shape.hosts == 1) return "all ranks are on one host";
   if (shape.hosts == state.identity.ranks()) return "each rank is alone on its host";
@@ -97,8 +119,12 @@ std::string no_levels(const CommState& state, const CandidateFacts& one, const H
     if (step.takes_ranks != nullptr && !step.takes_ranks(ranks)) {
       return fmt::format("one of its levels is not for {} ranks", ranks);
     }
-    if (step.mover != Mover::peers) continue;
+    if (step.mover == Mover::wires) continue;
     if (step.outer) return "its outer level goes over wires";
+    if (step.mover == Mover::switches) {
+      if (auto why = no_multicast(state, one, true); !why.empty()) return why;
+      continue;
+    }
     if (auto why = no_peers(state, true); !why.empty()) return why;
     if (auto why = short_peer_lines(state, step.line_bytes, true); !why.empty()) return why;
   }

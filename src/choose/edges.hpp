@@ -30,6 +30,10 @@ std::string no_peers(const CommState& state, bool of_host = false);
 /// empty if all land whole.
 std::string short_peer_lines(const CommState& state, int line_bytes, bool of_host = false);
 
+/// Reason why the ranks, or those on this host, have no multicast memory for a candidate, or the
+/// program no code for it; empty if they have. It asks the driver only if CCL_NVLS_ENABLE is 1.
+std::string no_multicast(const CommState& state, const CandidateFacts& one, bool of_host = false);
+
 /// Reason why this communicator has no levels for a candidate; empty if it has.
 std::string no_levels(const CommState& state, const CandidateFacts& one, const HostShape& shape);
 

@@ -75,6 +75,8 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
   }
   std::string gone;
   for (std::size_t o = 0; o < out_.size(); ++o) {
+    // A network that reduces is the exception: it counts where one was to be had.
+    if (facts_[o].by_network && (offered_ >> o & 1) == 0) continue;
     if (!out_[o].empty()) gone += (gone.empty() ? "" : ", ") + facts_[o].name();
   }
   if (!gone.empty()) choice.why += fmt::format("; not to be had: {}", gone);

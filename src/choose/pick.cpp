@@ -1,8 +1,16 @@
 #include <ccl/algo/rank_counts.hpp>
+#include <ccl/comm/log.hpp>
 #include <ccl/detail/choose/chooser.hpp>
+#include <ccl/detail/numeric/network_step.hpp>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
+#include <string>
+
+#include "comm/edges/reducing_network.hpp"
+#include "comm/state.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -16,6 +24,8 @@ bool Chooser::meets(int candidate, CallConstraints demands) const {
   return (!demands.any_reduction || one.takes_all) && (!demands.any_elements || one.carries_all) &&
          (!demands.not_commutative || !one.reorders) &&
          (!one.for_order || demands.not_commutative || only_for_order_) &&
+         (!one.by_network || !demands.no_network) &&
+         (!demands.no_switch || one.multicast == MulticastKind::none) &&
          (!one.in_windows || demands.in_window) && (!demands.in_group || one.step_count == 0);
 }
 
@@ -71,8 +81,16 @@ void Chooser::resolve() {
     return c;
   };
   if (any_size_) steady_ = take(steadiest({}));
-  for (int d = 0; d < 8; ++d) {
-    const CallConstraints demands{(d & 1) != 0, (d & 2) != 0, (d & 4) != 0};
+  bool networks = false, switches = false;
+  for (int c = 0; c < int(facts_.size()); ++c) {
+    if (!usable(c)) continue;
+    networks |= by_network(c);
+    switches |= facts_[std::size_t(c)].multicast != MulticastKind::none;
+  }
+  for (int d = 0; d < 32; ++d) {
+    const CallConstraints demands{(d & 1) != 0, (d & 2) != 0, (d & 4) != 0, (d & 8) != 0,
+                                  (d & 16) != 0};
+    if ((demands.no_network && !networks) || (demands.no_switch && !switches)) continue;
     if (any_size_ || (d != 0 && !reduces_)) continue;
     CallConstraints in_window = demands;
     in_window.in_window = true;
@@ -104,6 +122,23 @@ Result<void> Chooser::drop(int candidate, const Error& why) {
   return fail(why);
 }
 
+Result<void> Chooser::drop_network(int candidate, const Error& why) {
+  const std::string text =
+      fmt::format("{} goes without {} ({})", op_, facts_[std::size_t(candidate)].name(), why.what);
+  log(rank_ == 0 ? LogLevel::warn : LogLevel::info, LogPart::tuning, "{}", text);
+  return drop(candidate, why);
+}
+
+void Chooser::look_at_network(const Communicator& comm) {
+  const auto& network = Access::state(comm)->network;
+  if (network != nullptr) networks_ = network->support;
+}
+
+bool Chooser::network_reduces(Word tag) const {
+  const NetworkStep step = NetworkStep::of(tag);
+  return (networks_[std::size_t(step.op)] >> step.type & 1) != 0;
+}
+
 std::uint64_t Chooser::kept_set() const {
   std::uint64_t kept = 0;
   for (const int c : kept_) kept |= std::uint64_t{1} << c;
@@ -113,7 +148,8 @@ std::uint64_t Chooser::kept_set() const {
 int Chooser::pick_single(Index bytes, CallConstraints demands) const {
   const unsigned constraints =
       unsigned(demands.any_reduction) | unsigned(demands.not_commutative) << 1 |
-      unsigned(demands.any_elements) << 2 | unsigned(demands.in_window) << 3;
+      unsigned(demands.any_elements) << 2 | unsigned(demands.in_window) << 3 |
+      unsigned(demands.no_network) << 4 | unsigned(demands.no_switch) << 5;
   const std::uint64_t key = PickCache::key(bytes, constraints);
   int picked = picked_.find(key);
   if (picked != PickCache::none) return picked;

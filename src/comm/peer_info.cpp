@@ -11,6 +11,7 @@
 #include "base/io/os_error.hpp"
 #include "base/numa.hpp"
 #include "transport/ib/verbs/presence.hpp"
+#include "transport/plug_in/presence.hpp"
 #include <unistd.h>
 
 namespace ccl {
@@ -39,6 +40,10 @@ Result<PeerInfo> local_peer_info(int rank, int device) {
   CCL_TRY(const detail::IbPresence ib, detail::ib_presence());
   info.ib_kinds = ib.kinds;
   info.ib_absence = int(ib.absence);
+  CCL_TRY(const detail::NetPlugInPresence net, detail::net_plug_in_presence());
+  info.net_plug_in = net.id;
+  info.net_plug_in_only = net.only ? 1 : 0;
+  info.net_absence = int(net.absence);
   return info;
 }
 

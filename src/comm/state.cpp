@@ -91,14 +91,19 @@ void CommState::look_at_lanes(LaneFailure& lane_failure) {
   }
   if (load(lane_failure.why) != LaneFailure::late)
     return rendezvous.fail_all(overflow(lane_failure));
-  const auto& peers = identity.peers();
   Error error{Errc::timed_out,
-              fmt::format("no progress for {} s in a kernel (it waits for rank {} on {} at step "
-                          "{}); look there, or raise CCL_TIMEOUT",
-                          limits.timeout_s, peer, peer < int(peers.size()) ? peers[peer].host : "?",
-                          load(lane_failure.step))};
+              fmt::format("no progress for {} s in a kernel (it waits for {} at step {}); look "
+                          "there, or raise CCL_TIMEOUT",
+                          limits.timeout_s, awaited(peer), load(lane_failure.step))};
   error.peer = peer;
   rendezvous.fail_all(observers.overdue(std::move(error)));
+}
+
+std::string CommState::awaited(int peer) const {
+  if (has_network && peer == identity.rank()) return "the network that reduces between hosts";
+  const auto& peers = identity.peers();
+  return fmt::format("rank {} on {}", peer,
+                     peer < int(peers.size()) ? peers[std::size_t(peer)].host : "?");
 }
 
 Error CommState::overflow(const LaneFailure& found) const {

@@ -4,7 +4,9 @@
 #include <ccl/detail/base/status.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
 
+#include <atomic>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,8 @@
 #include "comm/rendezvous.hpp"
 
 namespace ccl::detail {
+
+struct ReducingNetwork;
 
 /// State that all handles of one rank's communicator share.
 struct CommState : std::enable_shared_from_this<CommState> {
@@ -50,6 +54,10 @@ struct CommState : std::enable_shared_from_this<CommState> {
   // Closer of idle connections of src/connect, which alone knows the type. Null until a composition
   // needs it.
   std::shared_ptr<void> idle_closer{};
+  // Opened by the first composition that needs it; see `join_network`. Read with the lock of
+  // `rendezvous`, or after a composition has been made.
+  std::shared_ptr<const ReducingNetwork> network{};
+  std::atomic<bool> has_network{false};  // for any thread
 
   /// Adds the rank and the host of this communicator to `error`.
   Error annotate(Error error) const;
@@ -59,6 +67,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Result<void> ready();
   /// True if the communicator was created and not finalized, even if it has failed since.
   bool was_up() const;
+  /// Returns "rank 3 on node7", for messages about a lane that waits for this peer. A rank's wire
+  /// to itself leads through a network that reduces.
+  std::string awaited(int peer) const;
   /// Error of counts in memory that a kernel or a call found too large.
   Error overflow(const LaneFailure& found) const;
   /// Fails the communicator if a lane of a kernel has failed. Lanes may write `found` meanwhile.

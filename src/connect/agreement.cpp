@@ -83,6 +83,9 @@ void look_at_edges(const CommState& state, const TransportTable& transport_table
   agreed.fan += std::min(agreed.fan, networked);
 }
 
+/// Wires of a head to a network that reduces, whose slots lie with it.
+constexpr int network_wires = 2;
+
 /// Shrinks the slots of each plan until this composition takes at most its part of the budget. The
 /// part is half of a given budget, or a sixteenth of the default one, so that many compositions
 /// fit.
@@ -196,6 +199,7 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
   mine.idle_s = request.idle_s;
   mine.checks = int(state.limits.check);
   look_at_edges(state, request.transport_table, mine, agreed);
+  if (request.has_network) agreed.fan = request.fan + network_wires;
   fit_slots(state, plans, agreed.fan, mine);
   const auto lock = state.rendezvous.lock();
   CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(

@@ -16,6 +16,7 @@ struct PlanRequest {
   const TransportTable& transport_table;
   int fan = 1;                      // maximum number of wires in, or out, of a rank
   bool connects_on_demand = false;  // wires between pairs may wait for the first call
+  bool has_network = false;         // a network that reduces has wires, too
   double idle_s = 0;                // seconds without a call after which they close; 0: never
 };
 

@@ -165,11 +165,11 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
     if (state.device.gpu)
       connections->device_ = std::make_shared<DeviceState>(DeviceState{GpuArena{state.device.gpu}});
     if (auto done = connections->note_phases(); wanted && !done) wanted = fail(done.error());
-    CCL_TRY(
-        const AgreedPlan agreed,
-        agree_on_plan(comm, wanted,
-                      {connections->name_, transport_table, std::max(1, std::min(fan, ranks - 1)),
-                       connections->connects_on_demand_, connections->idle_s_}));
+    CCL_TRY(const AgreedPlan agreed,
+            agree_on_plan(
+                comm, wanted,
+                {connections->name_, transport_table, std::max(1, std::min(fan, ranks - 1)),
+                 connections->connects_on_demand_, needs.network_heads > 0, connections->idle_s_}));
     connections->plan_ = agreed.plan;
     connections->connects_on_demand_ = agreed.connects_on_demand;
     connections->idle_s_ = agreed.idle_s;

@@ -37,7 +37,10 @@ Result<void> make_wires(const Composed& of, Connections& connections, bool late)
   if (of.positions.by_root || late) return agree_on_result(connections, ready);
   if (of.needs.exchanges && connections.connects_on_demand())
     return connections.connect_on_demand(ready);
-  return connect_positions(connections, of.positions, 0, ready);
+  if (of.needs.network_heads == 0) return connect_positions(connections, of.positions, 0, ready);
+  CCL_CHECK(connections.join_network(ready));
+  CCL_CHECK(connect_positions(connections, of.positions, 0));
+  return connections.connect_network();
 }
 
 Result<void> make_peers(const Composed& of, Connections& connections) {

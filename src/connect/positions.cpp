@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "comm/edges/reducing_network.hpp"
 #include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
 
@@ -56,6 +57,31 @@ void PositionTable::set_root(const Communicator& comm, int root, bool double_tre
   }
 }
 
+void PositionTable::set_hosts(const Communicator& comm, const ReducingNetwork& network, int heads) {
+  const topo::Arrangement& arrangement = Access::state(comm)->identity.arrangement();
+  const std::vector<int>& here = network.hosts[std::size_t(network.host_of(comm.rank()))];
+  const auto ranks = std::ptrdiff_t(here.size());
+  host_order.clear();
+  for (int c = 0; c < channels; ++c) {
+    std::vector<int> order = here;
+    if (heads == 1) {  // along the ring of the channel, from its head on
+      order.clear();
+      for (const int rank : arrangement.ring(c)) {
+        if (std::find(here.begin(), here.end(), rank) != here.end()) order.push_back(rank);
+      }
+      const int head = here[std::size_t(c % network.heads)];
+      std::rotate(order.begin(), std::find(order.begin(), order.end(), head), order.end());
+    }
+    host_order.insert(host_order.end(), order.begin(), order.end());
+  }
+  hosts.clear();
+  for (int c = 0; c < channels; ++c) {
+    const auto begin = host_order.begin() + ranks * c;
+    hosts.push_back({int(std::find(begin, begin + ranks, comm.rank()) - begin), int(ranks),
+                     std::min(heads, network.heads), &*begin});
+  }
+}
+
 namespace {
 /// Fails if the positions name a rank outside the communicator. A program's own algorithm may name
 /// any number.
@@ -97,7 +123,7 @@ Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfP
       const std::vector<int> from = named(positions.in, c), to = named(positions.out, c);
       of.dry_run({positions.rank(), ranks, positions.root_rank, c, plan.channels,
                   std::max(window, 1), positions.ring(), positions.tree(), from.data(), to.data(),
-                  int(from.size()), int(to.size())},
+                  int(from.size()), int(to.size()), positions.host()},
                  found);
     }
   }

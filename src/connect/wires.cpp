@@ -22,6 +22,7 @@
 #include "connect/idle_pairs.hpp"
 #include "gpu/devices.hpp"
 #include "transport/edge_error.hpp"
+#include "transport/plug_in/presence.hpp"
 #include "transport/wire_layout.hpp"
 
 namespace ccl::detail {
@@ -37,6 +38,7 @@ std::string channel_line(const Communicator& comm, int channel, int sender, int 
   if (transport == "shm") return line + "via SHM/direct";
   if (transport == "ib") return line + fmt::format("{} via NET/IB", end);
   if (transport == "socket") return line + fmt::format("{} via NET/Socket", end);
+  if (transport == "plugin") return line + fmt::format("{} via NET/{}", end, net_plug_in_name());
   return line + fmt::format("via {}", transport);
 }
 
@@ -109,11 +111,13 @@ Result<void> Connections::upload() {
   const auto part = [](const auto& v) { return v.size() * sizeof v[0]; };
   // The tables lie in the order of their alignment.
   const std::size_t out = part(rows_.in()), rings = out + part(rows_.out()),
-                    trees = rings + part(at.rings), cursors = trees + part(at.trees),
+                    trees = rings + part(at.rings), hosts = trees + part(at.trees),
+                    cursors = hosts + part(at.hosts),
                     order = (cursors + part(cursors_) + 7) / 8 * 8,
-                    columns = order + part(at.order), bytes = columns + part(rows_.column_of());
+                    host_order = order + part(at.order), columns = host_order + part(at.host_order),
+                    bytes = columns + part(rows_.column_of());
   static_assert(alignof(TreePosition) <= 8 && sizeof(TreePosition) % 8 == 0 &&
-                sizeof(RingPosition) % 8 == 0);
+                sizeof(RingPosition) % 8 == 0 && sizeof(HostPosition) % 8 == 0);
   if (bytes > device_->table_bytes) {
     // Launches that are under way read the tables until the composition ends.
     if (device_->tables.memory) device_->former_tables.push_back(device_->tables);
@@ -129,16 +133,24 @@ Result<void> Connections::upload() {
   for (RingPosition& ring : device_rings) {
     ring.order = reinterpret_cast<const int*>(base + order) + (ring.order - at.order.data());
   }
+  auto device_hosts = at.hosts;
+  for (HostPosition& host : device_hosts) {
+    host.order =
+        reinterpret_cast<const int*>(base + host_order) + (host.order - at.host_order.data());
+  }
   put(0, rows_.in());
   put(out, rows_.out());
   put(rings, device_rings);
   put(trees, at.trees);
+  put(hosts, device_hosts);
   put(order, at.order);
+  put(host_order, at.host_order);
   put(columns, rows_.column_of());
   tables_.in = reinterpret_cast<const Wire*>(base);
   tables_.out = reinterpret_cast<const Wire*>(base + out);
   tables_.rings = reinterpret_cast<const RingPosition*>(base + rings);
   tables_.trees = reinterpret_cast<const TreePosition*>(base + trees);
+  if (!at.hosts.empty()) tables_.hosts = reinterpret_cast<const HostPosition*>(base + hosts);
   tables_.cursors = cursors_.empty() ? nullptr : reinterpret_cast<Cursor*>(base + cursors);
   tables_.columns = rows_.columns();
   if (!rows_.column_of().empty()) tables_.column_of = reinterpret_cast<const int*>(base + columns);

@@ -1,6 +1,7 @@
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/wire/work.hpp>
+#include <ccl/transport/collnet.hpp>
 #include <ccl/types/operations.hpp>
 
 #include <fmt/format.h>
@@ -283,12 +284,10 @@ Result<void> Launch::end_lanes() {
     const int peer = int(found.peer) - 1;
     Error error{
         Errc::timed_out,
-        fmt::format(
-            "no progress for {} s in {} (it waits for rank {} on {} at step "
-            "{}); look there, or raise CCL_TIMEOUT",
-            state.limits.timeout_s, call_text(connections()), peer,
-            peer < int(state.identity.peers().size()) ? state.identity.peers()[peer].host : "?",
-            found.step)};
+        fmt::format("no progress for {} s in {} (it waits for {} at step {}); look there, or raise "
+                    "CCL_TIMEOUT",
+                    state.limits.timeout_s, call_text(connections()), state.awaited(peer),
+                    found.step)};
     error.peer = peer;
     state.rendezvous.fail_all(state.observers.overdue(std::move(error)));
   }
@@ -298,6 +297,8 @@ Result<void> Launch::end_lanes() {
   if (error.code == Errc::timed_out && !error.transport.empty()) {
     error = state.rendezvous.late_connection(std::move(error));
   }
+  // No wire's other end has seen it.
+  if (error.transport == CollNetTransport::name) state.rendezvous.fail_all(error);
   if (error.what.find(call_.info().what) == std::string::npos) {
     error.what += fmt::format(" [while in {}]", call_text(connections()));
   }

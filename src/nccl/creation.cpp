@@ -22,6 +22,7 @@
 #include "nccl/device/devices.hpp"
 #include "nccl/plug_in/env.hpp"
 #include "settings/report.hpp"
+#include "transport/plug_in/presence.hpp"
 
 namespace ccl::detail::nccl {
 
@@ -99,6 +100,7 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   CCL_CHECK(check_given(comm, "comm"));
   *comm = nullptr;
   load_env_plug_in();
+  look_for_default_net_plug_in();
   CCL_TRY(MemberConfig wanted, read_config(config));
   if (change) change(wanted);
   CCL_CHECK(check_rank(rank, ranks));

@@ -273,7 +273,7 @@ class Diagnosis {
   bool undelivered() {
     for (int n = -1; n < count(); ++n) {
       const int r = n < 0 ? asking_ : n;
-      if (r < 0 || !runs(at(r)) || at(r).waits.peer < 0) continue;
+      if (r < 0 || !runs(at(r)) || at(r).waits.peer < 0 || waits_for_network(at(r))) continue;
       const RankStatus& waits = at(r);
       const RankStatus& peer = at(waits.waits.peer);
       for (const WireSteps& here : waits.steps) {
@@ -343,32 +343,45 @@ class Diagnosis {
                                                    : op->number == subject_->number);
   }
 
+  /// Follows the waiting from each rank that runs the subject, the asking one first. A network that
+  /// reduces is behind only if it ends there for all.
   void in_the_same() {
-    int r = asking_ >= 0 && runs(at(asking_)) ? asking_ : -1;
-    for (int i = 0; i < count() && r < 0; ++i) {
-      if (runs(at(i))) r = i;
+    int head = -1;  // the least far of those that wait for such a network
+    for (int n = -1; n < count(); ++n) {
+      const int first = n < 0 ? asking_ : n;
+      if (first < 0 || !runs(at(first))) continue;
+      std::vector<int> chain;
+      int r = first;
+      while (runs(at(r)) && at(r).waits.peer >= 0 && !waits_for_network(at(r)) &&
+             std::find(chain.begin(), chain.end(), r) == chain.end()) {
+        chain.push_back(r);
+        r = at(r).waits.peer;
+      }
+      if (!runs(at(r)) || !waits_for_network(at(r))) {
+        conclude_chain(std::move(chain), r);
+        return;
+      }
+      if (head < 0 || at(r).waits.step < at(head).waits.step) head = r;
     }
-    std::vector<int> chain;
-    while (r >= 0 && r < count() && runs(at(r)) && at(r).waits.peer >= 0 &&
-           std::find(chain.begin(), chain.end(), r) == chain.end()) {
-      chain.push_back(r);
-      r = at(r).waits.peer;
-    }
-    if (r < 0 || r >= count()) return;
-    if (std::find(chain.begin(), chain.end(), r) != chain.end()) {
-      chain.erase(chain.begin(), std::find(chain.begin(), chain.end(), r));
+    if (head >= 0) conclude(head, Cause::silent_link, say_unreduced(at(head)));
+  }
+
+  /// `chain`: ranks that run the subject, each of which waits for the next, and the last for `end`.
+  void conclude_chain(std::vector<int> chain, int end) {
+    const auto circle = std::find(chain.begin(), chain.end(), end);
+    if (circle != chain.end()) {
+      chain.erase(chain.begin(), circle);
       const int least = *std::min_element(chain.begin(), chain.end(), [&](int a, int b) {
         return at(a).waits.step < at(b).waits.step;
       });
       conclude(least, Cause::circle, say_circle(chain, least));
-      return;
+    } else if (runs(at(end))) {
+      conclude(end, Cause::working,
+               fmt::format("rank {} on {} waits for nobody", end, at(end).host));
+    } else {
+      conclude(end, at(end).rendezvous.empty() ? Cause::not_called : Cause::other_step,
+               say_elsewhere(at(end)));
     }
-    if (runs(at(r))) {
-      conclude(r, Cause::working, fmt::format("rank {} on {} waits for nobody", r, at(r).host));
-      return;
-    }
-    conclude(r, at(r).rendezvous.empty() ? Cause::not_called : Cause::other_step,
-             say_elsewhere(at(r)));
   }
 
   Report report_;

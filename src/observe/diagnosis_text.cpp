@@ -54,6 +54,13 @@ std::string say_undelivered(const RankStatus& from, const RankStatus& to,
                      from.rank, from.host, to.rank, to.host, where);
 }
 
+std::string say_unreduced(const RankStatus& of) {
+  return fmt::format(
+      "the network that reduces between hosts does not return what its heads have sent: rank {} on "
+      "{} waits for it at step {}",
+      of.rank, of.host, of.waits.step);
+}
+
 std::string say_not_begun(const RankStatus& of, const Operation& op, OpState state) {
   const Operation* const before = of.running();
   return fmt::format("rank {} on {} has not begun {} ({} behind {})", of.rank, of.host,

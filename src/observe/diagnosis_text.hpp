@@ -19,6 +19,8 @@ std::string say_other_call(const std::vector<int>& few, const Operation& theirs,
 std::string say_stuck_proxy(const RankStatus& of);
 /// `where` names the step that has not arrived, or the operation that `from` has done.
 std::string say_undelivered(const RankStatus& from, const RankStatus& to, const std::string& where);
+/// `of` is a head, which waits for a network that reduces.
+std::string say_unreduced(const RankStatus& of);
 /// `state` is that of the operation, which `of` has called.
 std::string say_not_begun(const RankStatus& of, const Operation& op, OpState state);
 std::string say_circle(const std::vector<int>& ranks, int least);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/report_text.hpp"
@@ -41,6 +42,16 @@ std::string detail::say_numbered(const Operation& op) {
 std::string detail::say_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", list(ranks));
 }
+bool detail::waits_for_network(const RankStatus& of) {
+  return of.waits.peer >= 0 && of.waits.peer == of.rank &&
+         std::ranges::any_of(of.steps, [&](const WireSteps& s) { return s.peer == of.rank; });
+}
+
+std::string detail::say_awaited(const RankStatus& of) {
+  return waits_for_network(of) ? "the network that reduces between hosts"
+                               : fmt::format("rank {}", of.waits.peer);
+}
+
 std::string detail::say_running_time(const RankStatus& of, const Operation& op) {
   return op.started_ns == 0 ? "" : fmt::format(" for {:.3f} s", age_s(of, op.started_ns));
 }
@@ -76,7 +87,7 @@ std::string Report::text() const {
     if (const Operation* op = of.running()) {
       text += fmt::format(", {}{}", say_numbered(*op), say_running_time(of, *op));
       if (of.waits.peer >= 0) {
-        text += fmt::format(", waits for rank {} at step {}", of.waits.peer, of.waits.step);
+        text += fmt::format(", waits for {} at step {}", say_awaited(of), of.waits.step);
       }
     }
     if (!of.shortage.empty()) text += fmt::format(", {}", of.shortage);
@@ -85,8 +96,10 @@ std::string Report::text() const {
     for (const WireSteps& s : of.steps) {
       if (running == nullptr || s.composition != running->composition) continue;
       if (ranks.size() > 16 && s.peer != behind && s.peer != waiting) continue;
-      text += fmt::format("    {} rank {}, channel {}: {} steps filled, {} drained\n",
-                          s.sends ? "to" : "from", s.peer, s.channel, s.filled, s.drained);
+      const std::string peer =
+          s.peer == of.rank ? "the network that reduces" : fmt::format("rank {}", s.peer);
+      text += fmt::format("    {} {}, channel {}: {} steps filled, {} drained\n",
+                          s.sends ? "to" : "from", peer, s.channel, s.filled, s.drained);
     }
   }
   return text;

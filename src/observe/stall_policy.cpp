@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/report_text.hpp"
+
 namespace ccl::detail {
 namespace {
 constexpr double early_s = 2.5;    // of the first question
@@ -82,8 +84,11 @@ StallPolicy::Finding StallPolicy::finding_of(const Report& report) {
   Finding finding{report.cause, report.behind, report.waiting, report.operation.number,
                   report.step};
   if (report.behind < 0) finding.cause = Cause::none;
-  if (report.cause == Cause::silent_link && report.waiting >= 0) {
-    finding.network_bytes = report.ranks[std::size_t(report.waiting)].network_bytes;
+  if (report.cause == Cause::silent_link && finding.behind >= 0) {
+    // The head that waits for a network that reduces is named itself.
+    const bool is_head = waits_for_network(report.ranks[std::size_t(report.behind)]);
+    const int waiting = is_head ? report.behind : report.waiting;
+    if (waiting >= 0) finding.network_bytes = report.ranks[std::size_t(waiting)].network_bytes;
   }
   return finding;
 }

@@ -243,7 +243,9 @@ std::optional<OtherOperation> Watchdog::stalled_operation() const {
   OtherOperation other;
   other.text = fmt::format("{} of {}", say_numbered(*running), say(state_.identity));
   const auto& peers = state_.identity.peers();
-  if (status.waits.peer >= 0 && std::size_t(status.waits.peer) < peers.size()) {
+  if (waits_for_network(status)) {
+    other.text += fmt::format(", where it waits for {}", say_awaited(status));
+  } else if (status.waits.peer >= 0 && std::size_t(status.waits.peer) < peers.size()) {
     const PeerInfo& peer = peers[std::size_t(status.waits.peer)];
     other.peer_host = peer.host;
     other.peer_pid = peer.pid;

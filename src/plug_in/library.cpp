@@ -39,7 +39,8 @@ PlugInSymbol first_of(void* library, const std::string& name,
 
 bool each_plug_in(std::string_view kind, const std::string& setting,
                   std::span<const std::string_view> symbols,
-                  const std::function<bool(const PlugInSymbol&)>& take, std::string* missing) {
+                  const std::function<bool(const PlugInSymbol&)>& take, std::string* missing,
+                  std::span<const std::string_view> kin) {
   if (setting == "none") return false;
   const auto misses = [&](bool asked, const std::string& text) {
     asked ? log_warn(LogPart::init, "{}", text) : log_info(LogPart::init, "{}", text);
@@ -64,8 +65,9 @@ bool each_plug_in(std::string_view kind, const std::string& setting,
       if (take(found)) return true;
       continue;
     }
+    const bool has_kin = first_of(library, name, kin).object != nullptr;
     ::dlclose(library);
-    misses(!setting.empty(),
+    misses(!setting.empty() && !has_kin,
            fmt::format("{} plug-in {}: it has none of {}", kind, name, fmt::join(symbols, ", ")));
   }
   return false;

@@ -21,12 +21,13 @@ struct PlugInSymbol {
 ///   `libnccl-KIND-NAME.so`. "none": there is none. "STATIC_PLUGIN": the program's own symbols.
 /// - Without it `libnccl-KIND.so` is tried.
 ///
-/// A library that was asked for and is missing is a warning in the log. `missing` gets it as text,
-/// unless it is null.
+/// A library that was asked for and is missing is a warning in the log. So is one without the
+/// symbols, unless it has one of `kin`, which are those of another kind under the same setting.
+/// `missing` gets the texts of both, unless it is null.
 bool each_plug_in(std::string_view kind, const std::string& setting,
                   std::span<const std::string_view> symbols,
                   const std::function<bool(const PlugInSymbol&)>& take,
-                  std::string* missing = nullptr);
+                  std::string* missing = nullptr, std::span<const std::string_view> kin = {});
 
 /// Returns the first plug-in that `each_plug_in` finds.
 PlugInSymbol find_plug_in(std::string_view kind, const std::string& setting,

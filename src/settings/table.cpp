@@ -29,6 +29,10 @@ constexpr std::array table{
         "1: compare operation, count, type and root between ranks before each collective, and the "
         "lengths of messages at their two ends; on GPUs, that buffers are memory that kernels can "
         "use"},
+    Setting{"COLLNET_ENABLE", flag, "0", nccl,
+            "1: a network that reduces between hosts is allowed, by a plug-in of CCL_NET_PLUGIN"},
+    Setting{"COLLNET_NODE_THRESHOLD", integer, "2", nccl,
+            "hosts from which on such a network is used", 1, 1 << 20},
     Setting{"COMM_BLOCKING", integer, "-1", nccl,
             "in libnccl.so.2, 0: no call of a communicator blocks; 1: calls block; -1: as the "
             "program's configuration says",
@@ -108,11 +112,13 @@ constexpr std::array table{
             "index of the GID that connections of RoCE ports start from; -1: choose by family, "
             "range and version",
             -1, 65535},
-    Setting{"IB_GPU_MEMORY", integer, "-1", false,
-            "whether slots of GPU ranks lie in GPU memory, by DMA-BUF or nvidia-peermem; -1: where "
-            "the topology allows it (CCL_NET_GDR_LEVEL, CCL_NET_GDR_READ) and a trial at set-up "
-            "proves it; 1: whatever the topology says; 0: never; has not been run on hardware",
-            -1, 1},
+    Setting{
+        "IB_GPU_MEMORY", integer, "-1", false,
+        "whether slots of GPU ranks lie in GPU memory over RDMA and network plug-ins, by DMA-BUF "
+        "or nvidia-peermem; -1: where the topology allows it (CCL_NET_GDR_LEVEL, "
+        "CCL_NET_GDR_READ) and, over RDMA, a trial at set-up proves it; 1: whatever the topology "
+        "says; 0: never; has not been run on hardware",
+        -1, 1},
     Setting{"IB_HCA", text, "", nccl,
             "RDMA devices to use: a list of prefixes of names, each with :port or without; = "
             "before the list: whole names; ^ before it: all but these"},
@@ -188,7 +194,9 @@ constexpr std::array table{
         "gather, scatter) where some ranks reach each other over a network; CCL_MIN_CTAS and "
         "CCL_MAX_CTAS bound them on CPU ranks; by default the composition's choice",
         1, 64},
-    Setting{"NET", word, "", nccl, "the network to use: Socket or IB", any, any, "SOCKET IB"},
+    Setting{"NET", text, "", nccl,
+            "the network to use: Socket, IB, or the name of a network plug-in of CCL_NET_PLUGIN, "
+            "in any case"},
     Setting{"NETDEVS_POLICY", text, "AUTO", nccl,
             "number of NICs that a GPU takes of those equally near to it: AUTO: its share among "
             "the GPUs that are near to them, ALL, or MAX: and a number from 1"},
@@ -210,6 +218,15 @@ constexpr std::array table{
     Setting{"NET_MERGE_POLICY", word, "ALL", nccl,
             "RAIL: only NICs of the same rail, as the topology file says, are taken as one", any,
             any, "ALL RAIL"},
+    Setting{"NET_PLUGIN", text, "", nccl,
+            "libraries that may have a network plug-in (version 9 to 12) or a CollNet plug-in (10 "
+            "to 12), "
+            "parted by commas; each is tried as it is named, then as libnccl-net-NAME.so; none: no "
+            "plug-in. "
+            "The first network that works is the only one, unless CCL_NET is IB or Socket. Without "
+            "a value, "
+            "libnccl-net.so is tried for a network that reduces, in libnccl.so.2, and if CCL_NET "
+            "names a plug-in"},
     Setting{"NSOCKS_PERTHREAD", integer, "-2", nccl,
             "sockets of a connection for each thread that drives it, helpers and the proxy's; at "
             "most 64 in all; -2: 8 on a NIC of Amazon's cloud, else 1",

@@ -77,7 +77,7 @@ struct KnownNames {
                       "OneShot",      "TwoShot", "Direct",   "CopyEngine",    "WindowCopies",
                       "ZeroSmCopies", "NVLS",    "NVLSTree", "CollNetDirect", "CollNetChain"}},
             {"PROTO", {"Simple", "LL", "LL128"}},
-            {"TRANSPORT", {"p2p", "loopback", "shm", "ib", "socket"}}};
+            {"TRANSPORT", {"p2p", "loopback", "shm", "ib", "plugin", "socket"}}};
   }
   Names of = predefined();
   detail::ForkMutex mutex{[this] { detail::renew(of, predefined()); }};

@@ -1,6 +1,7 @@
 // NvlsTree between CPU ranks of several hosts, in processes, over emulated multicast memory.
 #include <ccl/algo/nvls_tree.hpp>
 #include <ccl/algo/ring.hpp>
+#include <ccl/auto.hpp>
 #include <ccl/detail/runtime/levels.hpp>
 #include <ccl/hierarchical.hpp>
 #include <ccl/proto/ll.hpp>
@@ -98,6 +99,17 @@ TEST_CASE("NvlsTree on hosts of equally many ranks, in any order, and of differe
 TEST_CASE("NvlsTree on one host, and with one rank on each") {
   CHECK(run_on({0, 0, 0}, run_all) == nothing(3));
   CHECK(run_on({0, 1, 2}, run_all) == nothing(3));
+}
+
+TEST_CASE("a list that names NvlsTree takes it, on hosts of different numbers of ranks, too") {
+  const std::vector<int> hosts = GENERATE(std::vector{0, 0, 1, 1}, std::vector{0, 0, 0, 1});
+  const auto said = run_on(hosts, [](const Communicator& comm) -> Answer {
+    using Listed = AutoOf<Candidate<NvlsTree, Simple>>;
+    CCL_TRY(const auto sums, (Collective<AllReduce, Listed, Auto, DefaultTransport>::create(comm)));
+    CCL_TRY(const auto wrong, sum_some(comm, sums));
+    return fmt::format("{}{}", wrong, fmt::join(sums.compositions(), " "));
+  });
+  CHECK(said == std::vector<std::string>(4, "NVLSTree/Simple"));
 }
 
 TEST_CASE("NvlsTree crosses by the GPUs next to the NICs, beside the rails of others") {

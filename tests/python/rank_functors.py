@@ -4,7 +4,6 @@ import os
 import tempfile
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -125,15 +124,6 @@ def faults(cache):
     alone.finalize()
 
 
-def gpus():
-    """A rank of a GPU refuses it before it waits for another."""
-    rank = ccl.Communicator._wrap(SimpleNamespace(rank=2, ranks=4), 1, {})
-    buffer = ccl._buffers.read(np.ones(3, "float32"), "data")
-    functor = ccl.Functor("Clamped", CLAMPED)
-    refused(ccl.NotSupportedError, lambda: rank._check_op(functor, buffer),
-            "rank 2", "device 1", "Clamped")  # fmt: skip
-
-
 def differ():
     """Ranks whose sources differ are told so, with check=True."""
 
@@ -153,5 +143,4 @@ with tempfile.TemporaryDirectory() as folder:
     streams()
     cached(cache)
     faults(cache)
-    gpus()
     differ()

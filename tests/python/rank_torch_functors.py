@@ -1,13 +1,16 @@
 """One of the ranks of test_torch.py: functors of the program. The arguments name the cases."""
 
+import tempfile
+
 import torch
 import torch.distributed as dist
 
 import ccl
 import ccl.torch
+import rank_gpu_functors
 import rank_torch
 from ccl.torch import ops
-from rank_torch import REDUCED, raises, same
+from rank_torch import GPUS, REDUCED, raises, same
 
 SOURCE = """
 struct Clamped {
@@ -20,7 +23,7 @@ struct Clamped {
 def functors(n, me):
     clamped = ccl.Functor("Clamped", SOURCE)
     op = ccl.torch.reduce_op(clamped)
-    assert torch.bfloat16 in REDUCED and torch.int64 in REDUCED
+    assert GPUS or (torch.bfloat16 in REDUCED and torch.int64 in REDUCED)
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
         one = torch.arange(1, 8).to(dtype).repeat(n)
         whole = one if n == 1 else (n * one).clamp(max=5)
@@ -82,13 +85,12 @@ def faults(n, me, clamped):
     same(data, torch.full((1,), float(n)), "a call after the refusals")
 
 
-def refused(n, me):
-    """With played GPUs."""
-    clamped = ccl.Functor("Clamped", SOURCE)
-    op = ccl.torch.reduce_op(clamped)
-    for call in (lambda: dist.all_reduce(torch.ones(1), op), lambda: ops.all_reduce_by(torch.ones(1), clamped)):
-        raises(ccl.NotSupportedError, call, f"rank {me}", "Clamped", "CPU")
-    dist.all_reduce(torch.ones(1))
+def played(n, me):
+    """With played GPUs, on which kernels of the functor combine what the library moves."""
+    with tempfile.TemporaryDirectory() as folder:
+        driver = rank_gpu_functors.play(folder)
+        functors(n, me)
+        assert driver.launches and not driver.memory
 
 
 if __name__ == "__main__":

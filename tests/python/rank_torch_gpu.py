@@ -449,6 +449,54 @@ def graph_us(case, calls=20, replays=20):
     return ends[0].elapsed_time(ends[1]) / replays / calls * 1e3
 
 
+def functors(n, me):
+    """Functors of the program: sizes on both sides of the limits, in graphs, and their times."""
+    clamped = ccl.Functor("Clamped", """
+    #include <algorithm>
+    struct Clamped {
+      template <class T>
+      T operator()(T a, T b) const { return std::min<T>(a + b, 100); }
+    };""")
+    op = ccl.torch.reduce_op(clamped)
+    for dtype in (torch.float32, torch.bfloat16, torch.half, torch.int64, torch.float8_e5m2):
+        for count in (1, 1000, 100_003, 40_000_001):
+            if dtype == torch.float8_e5m2 and count > 200_000:
+                continue
+            mine = (torch.arange(count, device="cuda") % 50 + me).to(dtype)
+            all = [(torch.arange(count, device="cuda") % 50 + r).to(dtype) for r in range(n)]
+            total = all[0].float()
+            for one in all[1:]:
+                total = (total + one.float()).clamp(max=100)
+            total = total.to(dtype)
+            data = mine.clone()
+            dist.all_reduce(data, op)
+            same(data.view(torch.uint8), total.view(torch.uint8), f"all_reduce of {count} {dtype}")
+            data = mine.clone()
+            dist.reduce(data, n - 1, op)
+            if me == n - 1:
+                same(data.view(torch.uint8), total.view(torch.uint8), f"reduce of {count} {dtype}")
+            wide = torch.cat([mine] * n)
+            part = torch.empty_like(mine)
+            dist.reduce_scatter_tensor(part, wide, op)
+            same(part.view(torch.uint8), total.view(torch.uint8), f"reduce_scatter of {count} {dtype}")
+    data = torch.full((200_000,), 30.0, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        dist.all_reduce(data, op)
+    for replay in range(1, 4):
+        graph.replay()
+        torch.cuda.synchronize()
+        same(data, torch.full_like(data, min(30.0 * n**replay, 100)), f"replay {replay}")
+    for kib in (1, 16, 64, 256, 1024, 16384, 262144):
+        data = torch.ones(kib * 256, device="cuda")
+        by_functor = graph_us(lambda: dist.all_reduce(data, op), calls=5)
+        by_sum = graph_us(lambda: dist.all_reduce(data), calls=5)
+        if me == 0:
+            print(f"all_reduce of {kib} KiB float in a graph, us: functor {by_functor:.2f}, sum {by_sum:.2f}",
+                  flush=True)  # fmt: skip
+
+
 def rows(n, me):
     """Rows whose counts only the GPU knows; a graph runs again with other counts."""
     from ccl.torch import ops

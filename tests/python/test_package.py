@@ -341,6 +341,28 @@ class Library(unittest.TestCase):
     def test_calls_of_gpu_ranks_on_played_memory(self):
         launch.run("rank_gpu.py", 2)
 
+    @unittest.skipIf(ccl._build.cuda, "the library is for GPUs")
+    @unittest.skipUnless(shutil.which("c++"), "no compiler c++")
+    def test_functors_of_gpu_ranks_on_played_memory(self):
+        launch.run("rank_gpu_functors.py", 3)
+
+    def test_functors_compile_for_gpus(self):
+        from ccl import _kernels
+
+        try:
+            _kernels.compiler()
+        except ccl.NotSupportedError as error:
+            self.skipTest(str(error))
+        text = "#include <algorithm>\nstruct Low { %s operator()(%s a, %s b) const { return std::min(a, b); } };"
+        for element, type in (("float", "float"), ("f8e4m3", "float"), ("int64", "std::int64_t")):
+            functor = ccl.Functor("Low", text % (type, type, type))
+            self.assertEqual(_kernels._compiled(functor, element, "sm_90")[:4], b"\x7fELF")
+        with self.assertRaisesRegex(ccl.CompileError, "(?s)Low .*elements of half.*sm_90.*functor Low.1.: error"):
+            _kernels._compiled(ccl.Functor("Low", "struct Low { nonsense };"), "half", "sm_90")
+        with self.assertRaisesRegex(ccl.CompileError, "data members"):
+            held = "struct Held { float x; float operator()(float a, float) const { return a; } };"
+            _kernels._compiled(ccl.Functor("Held", held), "float", "sm_90")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -54,6 +54,10 @@ class TwoGpus(unittest.TestCase):
             with self.subTest(case=case):
                 run("rank_torch_gpu.py", case)
 
+    def test_functors(self):
+        run("rank_torch_functors.py", "functors", ON_CUDA="1")
+        run("rank_torch_gpu.py", "functors")
+
     def test_a_late_rank_is_named(self):
         for case in ("late", "late_wait"):
             with self.subTest(case=case):

@@ -26,9 +26,11 @@ enum StepParts { gets = 1, loads = 2, stores = 4, puts = 8 };
 
 struct Event {
   int does = 0;
-  int in[4] = {-1, -1, -1, -1}, out[3] = {-1, -1, -1};
+  static constexpr int most = 7;  // wires in, and out
+  int in[most] = {-1, -1, -1, -1, -1, -1, -1}, out[most] = {-1, -1, -1, -1, -1, -1, -1};
   Part part;
   bool own_is_output = false;  // loads what this rank has stored
+  bool from_network = false, to_network = false;
 };
 
 template <int In, int Out>
@@ -36,6 +38,7 @@ struct TracePrims {
   std::vector<Event>& events;
   Peers<In> ins;
   Peers<Out> outs;
+  bool from_network = false, to_network = false;
   bool from_output = false;
   constexpr void own_is_output() { from_output = true; }
   constexpr void lend() {}
@@ -46,6 +49,8 @@ struct TracePrims {
     e.does = does;
     e.part = part;
     e.own_is_output = from_output;
+    e.from_network = from_network && (does & gets) != 0;
+    e.to_network = to_network && (does & puts) != 0;
     for (int i = 0; i < In && (does & gets) != 0; ++i) e.in[i] = ins.rank[i];
     for (int o = 0; o < Out && (does & puts) != 0; ++o) e.out[o] = outs.rank[o];
     events.push_back(e);
@@ -58,17 +63,21 @@ struct TracePrims {
   constexpr void recv_reduce_copy(const Part& p) { note(gets | loads | stores, p); }
   constexpr void recv_reduce_finish_send(const Part& p) { note(gets | loads | puts, p); }
   constexpr void recv_reduce_copy_send(const Part& p) { note(gets | loads | stores | puts, p); }
+  constexpr void recv_finish(const Part& p) { recv(p); }
+  constexpr void recv_finish_copy_send(const Part& p) { recv_copy_send(p); }
 };
 
 struct TraceContext {
   RingPosition ring_position;
   TreePosition tree_position;
+  HostPosition host_position{};
   int root_rank = 0;
   Layout layout;
   int my_rank = 0, rank_count = 1, slots = 1;
   std::vector<Event> events{};
   constexpr RingPosition ring() const { return ring_position; }
   constexpr TreePosition tree() const { return tree_position; }
+  constexpr HostPosition host() const { return host_position; }
   constexpr int root() const { return root_rank; }
   constexpr int rank() const { return my_rank; }
   constexpr int ranks() const { return rank_count; }
@@ -78,6 +87,14 @@ struct TraceContext {
   template <int In, int Out>
   constexpr TracePrims<In, Out> prims(const Peers<In>& ins, const Peers<Out>& outs) {
     return {events, ins, outs};
+  }
+  template <int In>
+  constexpr TracePrims<In, 1> to_network(const Peers<In>& ins) {
+    return {events, ins, {{-1}}, false, true};
+  }
+  template <int Out>
+  constexpr TracePrims<1, Out> from_network(const Peers<Out>& outs) {
+    return {events, {{-1}}, outs, true, false};
   }
 };
 
@@ -115,10 +132,11 @@ constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0, int
       const Event& e = context[r].events[at[r]];
       bool ready = true;
       for (const int p : e.in) {
-        if (p >= 0) ready = ready && head[p * ranks + r] < wire[p * ranks + r].size();
+        if (p < 0) break;
+        ready = ready && head[p * ranks + r] < wire[p * ranks + r].size();
       }
       for (const int p : e.out) {
-        if (p < 0) continue;
+        if (p < 0) break;
         const int w = r * ranks + p;
         ready = ready && wire[w].size() - head[w] < std::size_t(slots);
       }
@@ -128,7 +146,7 @@ constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0, int
         value = e.own_is_output ? out[r][e.part.in] : Symbol{1u << r, e.part.in};
       }
       for (const int p : e.in) {
-        if (p < 0) continue;
+        if (p < 0) break;
         const int w = p * ranks + r;
         const Symbol got = wire[w][head[w]++];
         if ((value.ranks & got.ranks) != 0) return false;                    // counted twice
@@ -137,7 +155,8 @@ constexpr bool plays(int ranks, int slots, int root = 0, int which_tree = 0, int
       }
       if ((e.does & stores) != 0) out[r][e.part.out] = value;
       for (const int p : e.out) {
-        if (p >= 0) wire[r * ranks + p].push_back(value);
+        if (p < 0) break;
+        wire[r * ranks + p].push_back(value);
       }
       ++at[r];
       progress = true;

@@ -1,6 +1,7 @@
 #pragma once
 
 // Ranks as threads over wires in plain memory: algorithms and protocols without a communicator.
+#include <ccl/algo/traits.hpp>
 #include <ccl/detail/exchange/batches.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/detail/wire/context.hpp>
@@ -13,12 +14,14 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "network_rails.hpp"
 #include "tree_over_hosts.hpp"
 
 namespace ccl::test {
@@ -66,6 +69,13 @@ class World {
     delay_ = by;
     of_host_ = of_host;
   }
+  /// Adds a network that reduces between these hosts.
+  NetworkRails& add_network(const HostSizes& hosts, int heads) {
+    const Wire& shape = all_[0].wire;
+    rails_ = std::make_unique<NetworkRails>(hosts, heads, channels_, shape.slot_count,
+                                            shape.slot_packets * Index{sizeof(Packet)});
+    return *rails_;
+  }
   /// Runs one launch of every rank; `setup(rank, work)` gives buffers, layout and root.
   /// `order`: the ring's; by default 0, 1, 2, ... `Align`: that of every other rank's kernel.
   template <class Op, class Algo, class Proto, class Group, int Align = 1, class R, class F>
@@ -73,12 +83,19 @@ class World {
     std::vector<std::thread> threads;
     std::vector<char> ok(ranks_, 0);
     std::atomic<bool> done{false};
-    std::thread network{[&] { carry_counts(done); }};
+    std::thread network{[&] {
+      if constexpr (ReducesInNetwork<Algo>) {
+        rails_->template run<R>(done);
+      } else {
+        carry_counts(done);
+      }
+    }};
     for (int r = 0; r < ranks_; ++r) {
       threads.emplace_back([&, r] {
         std::vector<Wire> in(ranks_ * channels_), out(ranks_ * channels_);
         std::vector<RingPosition> rings(channels_);
         std::vector<TreePosition> trees(channels_);
+        std::vector<HostPosition> hosts(channels_);
         for (int c = 0; c < channels_; ++c) {
           for (int p = 0; p < ranks_; ++p) {
             if (p == r) continue;
@@ -87,6 +104,11 @@ class World {
           }
           rings[c] = {int(std::find(order_.begin(), order_.end(), r) - order_.begin()), ranks_,
                       order_.data()};
+          if (rails_ != nullptr) {
+            in[c * ranks_ + r] = rails_->wire(r, c, false);
+            out[c * ranks_ + r] = rails_->wire(r, c, true);
+            hosts[c] = rails_->position(r, c);
+          }
           trees[c] = tree_over_hosts(r, ranks_, root, Op::rooted ? 0 : c % 2, of_host_);
         }
         std::vector<detail::Cursor> cursors(2 * ranks_ * channels_);
@@ -97,6 +119,7 @@ class World {
         work.out = out.data();
         work.rings = rings.data();
         work.trees = trees.data();
+        work.hosts = hosts.data();
         work.rank = r;
         work.ranks = ranks_;
         work.root = root;
@@ -203,6 +226,7 @@ class World {
   std::chrono::microseconds delay_{0};
   std::vector<int> order_;
   std::vector<Lines> all_;
+  std::unique_ptr<NetworkRails> rails_;
   std::vector<int> launches_;  // see `launches`
 };
 

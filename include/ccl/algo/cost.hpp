@@ -47,8 +47,8 @@ enum class Path {
 inline constexpr int path_count = 6;
 std::string_view name(Path path);
 
-/// Means by which an algorithm moves data.
-enum class Mover { wires, peers, engines };
+/// Means by which an algorithm moves data. `switches`: multicast memory.
+enum class Mover { wires, peers, engines, switches };
 /// Signal by which a protocol's data shows that it has arrived. It decides the cost of a hop and of
 /// a byte.
 enum class Packing {

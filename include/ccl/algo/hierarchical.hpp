@@ -107,6 +107,10 @@ struct Hierarchical {
   static_assert(!detail::is_hierarchical<InnerAlgo> && !detail::is_hierarchical<OuterAlgo>,
                 "ccl: Hierarchical has two levels, inside a host and between hosts; a level is an "
                 "algorithm, or With<Algo, Proto>");
+  static_assert(
+      !requires { OuterAlgo::multicasts; },
+      "ccl: multicast memory ends at the host, so the level between hosts cannot have it; put "
+      "Nvls inside, or use NvlsTree");
   template <class Proto>
   using InnerProto = typename detail::LevelOf<Inner>::template ProtocolOr<Proto>;
   template <class Proto>

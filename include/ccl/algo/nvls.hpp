@@ -2,6 +2,7 @@
 
 #include <ccl/algo/cost.hpp>
 #include <ccl/algo/rank_counts.hpp>
+#include <ccl/element/switch_op.hpp>
 #include <ccl/types/operations.hpp>
 
 namespace ccl {
@@ -21,6 +22,16 @@ struct Nvls {
   template <class Op>
   static constexpr bool supports =
       is_one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
+  /// Reductions of switches, in their own accumulate type.
+  template <class F, class T, class Acc>
+  static constexpr bool supports_elements =
+      detail::SwitchOp<F, T>::possible && is_one_of<Acc, void, accumulate_t<T>>;
+  /// Estimates: a copy of a share comes back to the rank that stores it.
+  template <class Op>
+  static constexpr CostTerms cost_terms(int ranks) {
+    if (is_one_of<Op, AllReduce>) return {2, 1 + 1.0 / ranks};
+    return {is_one_of<Op, Broadcast, Reduce> ? 2.0 : 1.0, 1};
+  }
   template <class Op>
   static constexpr SumOrder order = SumOrder::varies;
 

@@ -16,6 +16,13 @@ concept OverPeers = requires { typename Algo::RankCounts; };
 template <class Algo>
 concept Multicasts = OverPeers<Algo> && requires { requires Algo::multicasts; };
 
+/// Algorithms over wires between whose hosts a network reduces. `network_heads` is the maximum
+/// number of heads that a host has on one channel.
+template <class Algo>
+concept ReducesInNetwork = requires {
+  { Algo::network_heads } -> cuda::std::convertible_to<int>;
+};
+
 namespace detail {
 /// Algorithms over multicast memory whose shares belong to the heads, not to all ranks.
 template <class Algo>
@@ -63,11 +70,24 @@ constexpr bool algorithm_takes() {
     return Algo::template supports_reduction<F>;
   return true;
 }
+/// True if the memory of an algorithm can run this reduction: switches have few of them. `Acc`:
+/// accumulate type, or void for that of the elements.
+template <class Algo, class F, class T, class Acc = void>
+constexpr bool memory_reduces() {
+  if constexpr (Multicasts<Algo>) {
+    return Algo::template supports_elements<F, T, Acc>;
+  } else if constexpr (requires { typename Algo::InnerAlgo; }) {
+    return memory_reduces<typename Algo::InnerAlgo, F, T, Acc>() &&
+           memory_reduces<typename Algo::OuterAlgo, F, T, Acc>();
+  } else {
+    return true;
+  }
+}
 /// True if a composition can run this reduction.
-template <class Algo, class Proto, class F, class T>
+template <class Algo, class Proto, class F, class T, class Acc = void>
 constexpr bool runs_reduction() {
   return algorithm_takes<Algo, F>() && protocol_carries<Proto, F, T>() &&
-         (!Algo::reorders || is_commutative<F>);
+         memory_reduces<Algo, F, T, Acc>() && (!Algo::reorders || is_commutative<F>);
 }
 
 /// True if the wires depend on the root. They are then connected at the first call with that root.

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <ccl/algo/bruck.hpp>
+#include <ccl/algo/collnet_chain.hpp>
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
 #include <ccl/algo/halving.hpp>
 #include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/nvls.hpp>
+#include <ccl/algo/nvls_tree.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/one_tree.hpp>
 #include <ccl/algo/ordered_chain.hpp>
@@ -63,6 +66,23 @@ struct OneTreeInOneKernel : OneTree {
   using OnGpus = TreeInOneKernel;  // the kernels of the list for any order
 };
 
+/// Nvls without the kernels that emulate multicast: `Auto` takes it where NVSwitches do that.
+struct NvlsOfSwitches : Nvls {
+  static constexpr bool by_switches_alone = true;
+};
+struct HeadsOfSwitches : NvlsHeads {
+  static constexpr bool by_switches_alone = true;
+};
+/// NvlsTree over the kernels that the list has.
+struct TreeOfSwitches : Hierarchical<With<HeadsOfSwitches, Simple>, TreeInOneKernel> {
+  static constexpr const char* name = NvlsTree::name;
+};
+template <>
+inline constexpr bool is_hierarchical<TreeOfSwitches> = true;
+/// Only if CCL_NVLS_ENABLE is 1 and the program includes <ccl/nvls.cuh>. Not run on hardware.
+using Switches = OnGpus<Candidate<NvlsOfSwitches, Simple>>;
+using SwitchesOfHosts = OnGpus<Candidate<TreeOfSwitches, Simple>>;
+
 // Candidates for several hosts.
 using RailsOfCpus = OnCpus<Candidate<Hierarchical<Ring, Ring>, Simple>>;
 template <class Proto>
@@ -76,6 +96,13 @@ using TwoShotOfWords = OnGpus<ForTornLines<Candidate<TwoShotOfMany, LL>>>;
 // Relays through the rank of the sender's host that is on the receiver's rail.
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
+
+// Only with CCL_COLLNET_ENABLE=1. A NIC sends and receives the message once.
+struct ChainInOneKernel : CollNetChain {
+  using Validated = ChainInOneKernel;
+  using OnCpus = CollNetChain;
+  static constexpr bool one_kernel = true;
+};
 
 // Restricted to the rank count at which it was measured; see `Sentinel`.
 using TwoShotOfEight = ForRanks<TwoShot, ExactRankCounts<8>>;
@@ -91,7 +118,7 @@ struct DefaultCandidates<AllReduce> {
       Candidate<TwoShotOfFew, LL128>,          //
       TwoShotOfWords,                          //
       Candidate<TwoShotOfEight, Sentinel>,     //
-      Candidate<Direct, Simple>,               //
+      Candidate<Direct, Simple>, Switches,     //
       OnCpus<Candidate<Doubling, Simple>>,     //
       OnGpus<Candidate<Ring, LL>>,             //
       OnGpus<Candidate<Ring, LL128>>,          //
@@ -99,14 +126,15 @@ struct DefaultCandidates<AllReduce> {
       OnGpus<Candidate<TreeInOneKernel, LL>>,  //
       Candidate<TreeInOneKernel, Simple>,      //
       InOrderOnCpus,                           //
-      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
+      Candidate<ChainInOneKernel, Simple>,     //
+      RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>, SwitchesOfHosts>;
 };
 template <>
 struct DefaultCandidates<AllGather> {
   using List = Candidates<                      //
       Candidate<OneShotOfFew, LL128>,           //
       OneShotOfWords,                           //
-      Candidate<Direct, Simple>,                //
+      Candidate<Direct, Simple>, Switches,      //
       OnCpus<Candidate<Bruck, Simple>>,         //
       OnCpus<Candidate<Doubling, Simple>>,      //
       OnGpus<Candidate<Ring, LL>>,              //
@@ -119,40 +147,40 @@ struct DefaultCandidates<AllGather> {
 };
 template <>
 struct DefaultCandidates<ReduceScatter> {
-  using List = Candidates<                 //
-      Candidate<OneShotOfFew, LL128>,      //
-      OneShotOfWords,                      //
-      Candidate<Direct, Simple>,           //
-      OnGpus<Candidate<Ring, LL>>,         //
-      OnGpus<Candidate<Ring, LL128>>,      //
-      Candidate<Ring, Simple>,             //
-      OnCpus<Candidate<Halving, Simple>>,  //
-      OnCpus<Candidate<Pat, Simple>>,      //
-      SharesInOrderOnCpus,                 //
+  using List = Candidates<                  //
+      Candidate<OneShotOfFew, LL128>,       //
+      OneShotOfWords,                       //
+      Candidate<Direct, Simple>, Switches,  //
+      OnGpus<Candidate<Ring, LL>>,          //
+      OnGpus<Candidate<Ring, LL128>>,       //
+      Candidate<Ring, Simple>,              //
+      OnCpus<Candidate<Halving, Simple>>,   //
+      OnCpus<Candidate<Pat, Simple>>,       //
+      SharesInOrderOnCpus,                  //
       RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>
 struct DefaultCandidates<Broadcast> {
-  using List = Candidates<             //
-      Candidate<OneShot, LL128>,       //
-      OneShotOfWords,                  //
-      Candidate<Direct, Simple>,       //
-      Candidate<TwoShotOfFew, LL128>,  //
-      OnGpus<Candidate<Ring, LL>>,     //
-      OnGpus<Candidate<Ring, LL128>>,  //
-      OnCpus<Candidate<Pat, Simple>>,  //
+  using List = Candidates<                  //
+      Candidate<OneShot, LL128>,            //
+      OneShotOfWords,                       //
+      Candidate<Direct, Simple>, Switches,  //
+      Candidate<TwoShotOfFew, LL128>,       //
+      OnGpus<Candidate<Ring, LL>>,          //
+      OnGpus<Candidate<Ring, LL128>>,       //
+      OnCpus<Candidate<Pat, Simple>>,       //
       Candidate<Ring, Simple>>;
 };
 template <>
 struct DefaultCandidates<Reduce> {
-  using List = Candidates<             //
-      Candidate<OneShotOfFew, LL128>,  //
-      OneShotOfWords,                  //
-      Candidate<TwoShotOfFew, LL128>,  //
-      OnGpus<Candidate<Ring, LL>>,     //
-      OnGpus<Candidate<Ring, LL128>>,  //
-      OnCpus<Candidate<Pat, Simple>>,  //
-      InOrderOnCpus,                   //
+  using List = Candidates<                       //
+      Candidate<OneShotOfFew, LL128>,            //
+      OneShotOfWords,                            //
+      Candidate<TwoShotOfFew, LL128>, Switches,  //
+      OnGpus<Candidate<Ring, LL>>,               //
+      OnGpus<Candidate<Ring, LL128>>,            //
+      OnCpus<Candidate<Pat, Simple>>,            //
+      InOrderOnCpus,                             //
       Candidate<Ring, Simple>, RailsOfCpus>;
 };
 template <>

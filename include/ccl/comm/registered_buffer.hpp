@@ -12,9 +12,9 @@ struct BufferEntry;
 }
 
 /// Registration of this rank's memory with the NICs that carry it, made once and used by all later
-/// calls. CPU ranks then send large parts from this memory over RDMA, and receive sends, receives
-/// and all-to-all messages into it, without a copy through slots. It has no effect on other
-/// transports, on GPU ranks and on protocols with flags.
+/// calls. CPU ranks then send large parts from this memory over RDMA and network plug-ins, and
+/// receive sends, receives and all-to-all messages into it, without a copy through slots. It has no
+/// effect on other transports, on GPU ranks and on protocols with flags.
 ///
 /// A NIC registers the memory at the first step that it moves. If it cannot, the log names the
 /// reason, and the memory goes through slots as without registration.

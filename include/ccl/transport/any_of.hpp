@@ -5,6 +5,7 @@
 #include <ccl/transport/ib.hpp>
 #include <ccl/transport/loopback.hpp>
 #include <ccl/transport/p2p.hpp>
+#include <ccl/transport/plugin.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>
 #include <ccl/transport/transport.hpp>
@@ -142,6 +143,8 @@ struct AnyOf {
 
 template <Transport... Ts>
 inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
+template <Transport... Ts>
+inline constexpr bool offers_network<AnyOf<Ts...>> = (offers_network<Ts> || ...);
 /// The first member that makes multicast memory makes it.
 template <Transport... Ts>
 inline constexpr MulticastKind multicast_of<AnyOf<Ts...>> = [] {
@@ -151,8 +154,8 @@ inline constexpr MulticastKind multicast_of<AnyOf<Ts...>> = [] {
 }();
 
 /// Transport that connects any two ranks.
-using DefaultTransport =
-    AnyOf<P2pTransport, LoopbackTransport, ShmTransport, IbTransport, SocketTransport>;
+using DefaultTransport = AnyOf<P2pTransport, LoopbackTransport, ShmTransport, IbTransport,
+                               PluginTransport, SocketTransport>;
 static_assert(Transport<DefaultTransport>);
 
 /// Algorithms that ask for multicast memory get that of `NvlsTransport`.
@@ -161,5 +164,7 @@ inline constexpr MulticastKind multicast_of<DefaultTransport> = MulticastKind::s
 
 template <>
 inline constexpr bool detail::is_default<DefaultTransport> = true;
+template <>
+inline constexpr bool offers_network<DefaultTransport> = true;
 
 }  // namespace ccl

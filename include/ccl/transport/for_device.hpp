@@ -23,6 +23,10 @@ inline constexpr bool offers_peer_view<ForCpus<T>> = false;
 template <class T>
 inline constexpr bool offers_peer_view<ForGpus<T>> = offers_peer_view<T>;
 template <class T>
+inline constexpr bool offers_network<ForCpus<T>> = offers_network<T>;
+template <class T>
+inline constexpr bool offers_network<ForGpus<T>> = offers_network<T>;
+template <class T>
 inline constexpr MulticastKind multicast_of<ForCpus<T>> = multicast_of<T>;
 template <class T>
 inline constexpr MulticastKind multicast_of<ForGpus<T>> = multicast_of<T>;

@@ -90,6 +90,10 @@ inline constexpr bool is_default = false;
 /// fails and names an edge over which the memory cannot be addressed.
 template <class T>
 inline constexpr bool offers_peer_view = false;
+/// True for transports over which algorithms may use a network that reduces: `CollNetTransport`,
+/// `DefaultTransport`, and lists that contain the former.
+template <class T>
+inline constexpr bool offers_network = false;
 
 /// Ways in which a transport makes memory of all ranks that one access reaches.
 enum class MulticastKind {

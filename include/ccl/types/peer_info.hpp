@@ -33,7 +33,11 @@ struct PeerInfo {
   int pid = 0;
   int ib_kinds = 0;    ///< kinds of its active RDMA ports, as bits: 1 InfiniBand, 2 RoCE
   int ib_absence = 0;  ///< reason why it has no RDMA port; a detail::IbAbsence
-  char host[64] = {};  ///< host name, for messages
+  /// Hash of the name of the rank's network plug-in; 0: it has none.
+  cuda::std::uint64_t net_plug_in = 0;
+  int net_plug_in_only = 0;  ///< 1: by its settings the plug-in is its only network
+  int net_absence = 0;       ///< reason why it has no plug-in; a detail::NetPlugInAbsence
+  char host[64] = {};        ///< host name, for messages
 
   /// Topology result for the path between this rank and the rank that holds the copy. The holder
   /// sets it. Both ends compute the same result.

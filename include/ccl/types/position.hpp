@@ -68,6 +68,24 @@ class NearRingPosition {
   Word order_ = 0;
 };
 
+/// Position of a rank among the ranks of its host, for algorithms whose network reduces between
+/// hosts. The first `heads` ranks of the order are heads: they send to the network and receive from
+/// it. All ranks of a host hold the same order.
+struct HostPosition {
+  int place = 0;
+  int ranks = 1;  ///< ranks of the host
+  int heads = 1;
+  const int* order = nullptr;  ///< `ranks` entries; must outlive the position
+
+  CCL_HD constexpr int rank() const { return order[place]; }
+  CCL_HD constexpr int rank_at(int n) const { return order[n]; }
+  CCL_HD constexpr bool is_head() const { return place < heads; }
+  CCL_HD constexpr bool is_last() const { return place + 1 == ranks; }
+  /// Returns the rank one place before (`prev`) or after (`next`) this one, or -1 if there is none.
+  CCL_HD constexpr int prev() const { return place > 0 ? order[place - 1] : -1; }
+  CCL_HD constexpr int next() const { return is_last() ? -1 : order[place + 1]; }
+};
+
 /// Position of a rank in a tree. Members are ranks, or -1 for none.
 struct TreePosition {
   static constexpr int arity = 3;  ///< NCCL_MAX_TREE_ARITY

@@ -15,7 +15,7 @@ from ._tensors import NUMBERS
 
 
 def reduce_op(functor: Functor) -> dist.ReduceOp:
-    """Returns the reduction by a functor, for calls of torch.distributed on tensors in CPU memory.
+    """Returns the reduction by a functor, for calls of torch.distributed.
 
     It takes the place of ``dist.ReduceOp.SUM`` in ``all_reduce``, ``reduce``, ``reduce_scatter`` and
     ``reduce_scatter_tensor`` of groups of the backend ``ccl_comm``. With another backend it is an
@@ -37,11 +37,6 @@ def functor_of(factor: Any) -> Functor | None:
 
 def combine(on: Any, kind: str, send: Any, recv: Any, functor: Functor, ranks: int, root: int) -> None:
     """Runs `kind` of the engine with a functor. `recv` is None where nothing is received."""
-    if _devices.is_gpu(send):
-        raise NotSupportedError(
-            f"a tensor of rank {on.rank} is on {send.device}, and {functor!r} is compiled for CPU ranks; "
-            "copy the tensor to the CPU, or reduce with it in C++"
-        )
     number = NUMBERS.get(send.dtype)
     if number is None or send.dtype == torch.bool:
         raise NotSupportedError(
@@ -50,5 +45,5 @@ def combine(on: Any, kind: str, send: Any, recv: Any, functor: Functor, ranks: i
         )
     count = send.numel() // (ranks if kind == "reduce_scatter" else 1)
     to = recv.data_ptr() if recv is not None else 0
-    address = functor._address(number)
-    getattr(on.core, kind)(send.data_ptr(), to, count, number, functor.name, root, on.stream, address)
+    compiled = functor if _devices.is_gpu(send) else functor._address(number)
+    getattr(on.core, kind)(send.data_ptr(), to, count, number, functor.name, root, on.stream, compiled)

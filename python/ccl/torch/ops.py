@@ -240,7 +240,7 @@ def all_reduce_add_rms_norm(
 
 
 def all_reduce_by(data: torch.Tensor, functor: Functor, *, group: Any = None) -> torch.Tensor:
-    """Combines the tensors of all ranks, in CPU memory, by a functor. Returns a new tensor.
+    """Combines the tensors of all ranks by a functor. Returns a new tensor.
 
     `ccl.torch.reduce_op` takes the functor into calls of torch.distributed, which work in place.
     """
@@ -248,7 +248,7 @@ def all_reduce_by(data: torch.Tensor, functor: Functor, *, group: Any = None) ->
 
 
 def reduce_scatter_by(data: torch.Tensor, functor: Functor, *, group: Any = None) -> torch.Tensor:
-    """Combines the tensors of all ranks, in CPU memory, by a functor. Returns this rank's part.
+    """Combines the tensors of all ranks by a functor. Returns this rank's part.
 
     The first extent of `data` is a multiple of the number of ranks.
     """

@@ -29,7 +29,7 @@ struct FarPeer {
 
 namespace {
 
-using Network = AnyOf<IbTransport, SocketTransport>;
+using Network = AnyOf<IbTransport, PluginTransport, SocketTransport>;
 constexpr const char* far_name = "a DeviceComm's network path";
 constexpr int wire_slots = 16, max_messages = 32;  // of a wire; of one turn of the task
 constexpr std::size_t drained_bytes = 128;         // a line of its own, before the slots

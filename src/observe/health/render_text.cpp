@@ -109,7 +109,7 @@ std::string rank_state(const CommView& in, const RankView& of) {
     text += fmt::format(", {}{}", say_numbered(*op), say_running_time(of.status, *op));
     if (of.status.waits.peer >= 0) {
       text +=
-          fmt::format(", waits for rank {} at step {}", of.status.waits.peer, of.status.waits.step);
+          fmt::format(", waits for {} at step {}", say_awaited(of.status), of.status.waits.step);
     }
   }
   if (of.health.error != 0) text += fmt::format(", failed: {}", name(Errc(of.health.error)));

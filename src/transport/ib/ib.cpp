@@ -37,8 +37,8 @@ Result<void> IbTransport::can_connect(const PeerInfo& from, const PeerInfo& to) 
     return fail(Errc::no_transport, fmt::format("ib does not connect rank {} to rank {} ({})",
                                                 from.rank, to.rank, why));
   };
-  CCL_TRY(const bool allowed, detail::net_allows(name));
-  if (!allowed) return refuse("CCL_NET is Socket");
+  CCL_TRY(const std::string why, detail::net_excludes(name, from, to));
+  if (!why.empty()) return refuse(why);
   for (const PeerInfo* rank : {&from, &to}) {
     if (rank->ib_kinds != 0) continue;
     return refuse(fmt::format("rank {} on {}: {}", rank->rank, rank->host,

@@ -156,11 +156,10 @@ template class ProxiedEnd<SocketLink>;
 }  // namespace detail
 
 Result<void> SocketTransport::can_connect(const PeerInfo& from, const PeerInfo& to) {
-  CCL_TRY(const bool allowed, detail::net_allows(name));
-  if (allowed) return {};
-  return fail(Errc::no_transport, fmt::format("socket does not connect rank {} to rank {} (CCL_NET "
-                                              "is IB)",
-                                              from.rank, to.rank));
+  CCL_TRY(const std::string why, detail::net_excludes(name, from, to));
+  if (why.empty()) return {};
+  return fail(Errc::no_transport, fmt::format("socket does not connect rank {} to rank {} ({})",
+                                              from.rank, to.rank, why));
 }
 
 Result<SocketTransport::End> SocketTransport::setup(TransportContext& context, const Edge& edge) {

@@ -3,12 +3,14 @@
 #include <ccl/detail/choose/chooser.hpp>
 
 #include <array>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "support/catch.hpp"
 #include "support/environment.hpp"
+#include "support/fake_multicast.hpp"
 #include "support/gpu_ranks.hpp"
 
 using namespace ccl;
@@ -32,7 +34,8 @@ const auto& all_facts() {
 
 /// Choices among so many GPUs from ccl's list. `nvlink`: of all pairs; else all have PCIe.
 template <class Op = AllReduce>
-Chooser among(int gpu_count, bool nvlink = true, bool deterministic = false) {
+Chooser among(int gpu_count, bool nvlink = true, bool deterministic = false,
+              std::span<const CandidateFacts> facts = all_facts<Op>()) {
   std::vector<int> devices;
   const int first = nvlink ? 0 : 100;  // a pair's path is remembered
   for (int g = 0; g < gpu_count; ++g) devices.push_back(first + g);
@@ -48,8 +51,7 @@ Chooser among(int gpu_count, bool nvlink = true, bool deterministic = false) {
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < comms.size(); ++r) {
     threads.emplace_back([&, r] {
-      if (comms[r])
-        made[r] = Chooser::create(*comms[r], {Op::name, all_facts<Op>(), deterministic, true});
+      if (comms[r]) made[r] = Chooser::create(*comms[r], {Op::name, facts, deterministic, true});
     });
   }
   for (auto& thread : threads) thread.join();
@@ -167,4 +169,52 @@ TEST_CASE("a candidate that is dropped is not picked again, and repeated picks a
   REQUIRE(chooser.drop(small, {Errc::internal, "a test drops it"}));
   CHECK(chooser.pick(1) != small);
   CHECK(chooser.pick(1) >= 0);
+}
+
+namespace {
+/// The program has code for switches, as <ccl/nvls.cuh> has it say.
+struct SwitchCode {
+  SwitchCode() { detail::program_has_switch_code = true; }
+  ~SwitchCode() { detail::program_has_switch_code = false; }
+};
+}  // namespace
+
+TEST_CASE("sums go by switches where they pay, if the setting and the program allow it") {
+  FakeMulticast& fake = FakeMulticast::install();
+  const Environment all_blocks{"CCL_MAX_CTAS", "128"};
+  CHECK(picked(among(8), Index{1} << 28) != "NVLS/Simple");
+  {
+    const SwitchCode code;
+    CHECK(picked(among(8), Index{1} << 28) != "NVLS/Simple");
+    const Environment of_nccl{"NCCL_NVLS_ENABLE", "1"};
+    CHECK(picked(among(8), Index{1} << 28) != "NVLS/Simple");
+  }
+  const Environment setting{"CCL_NVLS_ENABLE", "1"};
+  CHECK(picked(among(8), Index{1} << 28) != "NVLS/Simple");
+  const SwitchCode code;
+  const Chooser chooser = among(8);
+  CHECK(picked(chooser, Index{1} << 28) == "NVLS/Simple");
+  CHECK(picked(chooser, 64) != "NVLS/Simple");
+  CallConstraints product;
+  product.no_switch = true;
+  CHECK(picked(chooser, Index{1} << 28, product) != "NVLS/Simple");
+  CHECK(picked(among(2), Index{1} << 28) != "NVLS/Simple");
+  CHECK(picked(among(8, true, true), Index{1} << 28) != "NVLS/Simple");
+  const Environment excluded{"CCL_TRANSPORT", "^nvls"};
+  CHECK(picked(among(8), Index{1} << 28) != "NVLS/Simple");
+  CHECK(fake.so_far().empty());  // a choice calls no function of multicast
+}
+
+TEST_CASE("candidates for switches alone are not taken where a transport emulates them") {
+  FakeMulticast::install();
+  const Environment setting{"CCL_NVLS_ENABLE", "1"};
+  const SwitchCode code;
+  using Emulated = AnyOf<EmulatedNvlsTransport, P2pTransport>;
+  using Wires = OnGpus<Candidate<Ring, Simple>>;
+  const auto facts = std::array{detail::facts_of<AllReduce, detail::Switches, Emulated>(),
+                                detail::facts_of<AllReduce, Wires, Emulated>()};
+  REQUIRE(facts[0].multicast == MulticastKind::emulated);
+  const Chooser chooser = among(3, true, false, facts);
+  CHECK_FALSE(chooser.usable(0));
+  CHECK(chooser.usable(1));
 }

@@ -76,8 +76,6 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_NVLS_ENABLE", "2", "0 or 1");
   bad("CCL_DEBUG", "LOUD", "TRACE");
   bad("CCL_P2P_LEVEL", "LOC NVL", "PHB");
-  bad("CCL_NET", "Infiniband", "SOCKET, IB");
-  bad("CCL_NET", "AWS Libfabric", "SOCKET, IB");
   bad("CCL_ALGO", "nosuch:Ring", "reducescatter");
   bad("CCL_ALGO", "Ring;:Tree", "allreduce");
   bad("CCL_PROTO", "LL;allreduce,broadcast:Simple", "parted by semicolons");
@@ -87,9 +85,9 @@ TEST_CASE("a bad value is an error that says what fits") {
   bad("CCL_ALGO", "^", "a list to leave out");
   bad("CCL_ALGO", "Ring;allreduce:^,", "a list to leave out");
   bad("CCL_PROTO", "^ ", "there are Simple LL LL128");
-  bad("CCL_TRANSPORT", "^", "shm ib socket");
-  bad("CCL_TRANSPORT", "sockt", "there are p2p loopback shm ib socket");
-  bad("CCL_TRANSPORT", "^shm,sockt", "shm ib socket");
+  bad("CCL_TRANSPORT", "^", "shm ib plugin socket");
+  bad("CCL_TRANSPORT", "sockt", "there are p2p loopback shm ib plugin socket");
+  bad("CCL_TRANSPORT", "^shm,sockt", "shm ib plugin socket");
   bad("CCL_DEBUG_SUBSYS", "INIT,NETS", "BOOTSTRAP");
   bad("CCL_DEBUG_SUBSYS", "INIT NET", "parted by commas");
   bad("CCL_DEBUG_SUBSYS", "^NETS", "INIT,NET");
@@ -121,6 +119,9 @@ TEST_CASE("what NCCL takes in a text is taken") {
   good("CCL_ALGO", "Mine;send_recv:Pairwise;all_to_all_v:OneShot;all_reduce_rows:TwoShot");
   good("NCCL_NET", "ib");
   good("NCCL_NET", "Socket");
+  good("NCCL_NET", "AWS Libfabric");  // a network plug-in, which creation looks for
+  good("NCCL_NET_PLUGIN", "none");
+  good("NCCL_NET_PLUGIN", "first,libnccl-net-second.so");
   good("NCCL_DEBUG_SUBSYS", "ALL");
   good("NCCL_DEBUG_SUBSYS", "^init,NVLS,");
   good("NCCL_DEBUG_SUBSYS", "CALL,REG,PROFILE,RAS");
@@ -218,9 +219,9 @@ TEST_CASE("NCCL's values are read as NCCL reads them") {
   CHECK(flag("SHM_DISABLE", "0x1"));
   CHECK_FALSE(flag("SHM_DISABLE", "yes"));
   CHECK_FALSE(flag("SHM_DISABLE", "0"));
-  const Environment size{"NCCL_BUFFSIZE", "0x10000"}, net{"NCCL_NET", "AWS Libfabric"};
+  const Environment size{"NCCL_BUFFSIZE", "0x10000"}, net{"NCCL_NET", " AWS Libfabric "};
   CHECK(detail::setting_bytes("BUFFSIZE").value() == 65536);
-  CHECK(detail::setting_text("NET").value() == "");
+  CHECK(detail::setting_text("NET").value() == "AWS Libfabric");
   // ccl's own names stay strict.
   const Environment own{"CCL_IB_TC", "0x6a"};
   CHECK_FALSE(detail::check_settings());

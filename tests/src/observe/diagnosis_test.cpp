@@ -345,3 +345,35 @@ TEST_CASE("where nothing runs, nobody is behind") {
   CHECK(report.cause == Cause::none);
   CHECK(report.summary == "no operation runs");
 }
+
+TEST_CASE("a network that reduces is behind if all ranks wait for it at the end") {
+  auto all = ring(4);  // hosts of ranks 0 and 1, and of ranks 2 and 3, whose heads are 0 and 2
+  for (const int head : {0, 2}) {
+    WireSteps up, down;
+    up.peer = down.peer = head;
+    up.sends = true;
+    up.filled = 13;
+    down.filled = 12;
+    up.drained = down.drained = 12;
+    up.composition = down.composition = 0;
+    up.proxied = down.proxied = true;
+    all[head].steps = {up, down};
+    all[head].waits = {head, 12};
+  }
+  all[2].waits.step = 11;
+  const Report report = diagnose(all, 1);
+  INFO(report.text());
+  CHECK(report.cause == Cause::silent_link);
+  CHECK(report.behind == 2);
+  CHECK(mentions(report.summary, "the network that reduces between hosts does not return"));
+  CHECK(mentions(report.summary, "rank 2 on here waits for it at step 11"));
+  CHECK(mentions(report.text(), "waits for the network that reduces between hosts at step 12"));
+  CHECK(mentions(report.text(), "to the network that reduces, channel 0: 13 steps filled"));
+  // A rank at work holds up its host's head, which the network waits for.
+  all[2].waits = {3, 12};
+  all[3].waits = {};
+  const Report busy = diagnose(all, 1);
+  INFO(busy.summary);
+  CHECK(busy.cause == Cause::working);
+  CHECK(busy.behind == 3);
+}

@@ -21,5 +21,11 @@ CCL_HD constexpr bool prepares() {
   if constexpr (reduces<R>) return R::prepares;
   return false;
 }
+/// Returns true if R changes whole results.
+template <class R>
+CCL_HD constexpr bool completes() {
+  if constexpr (reduces<R>) return R::completes;
+  return false;
+}
 
 }  // namespace ccl::detail

@@ -5,6 +5,7 @@
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/choose/pick_cache.hpp>
 #include <ccl/detail/choose/tuning.hpp>
+#include <ccl/transport/transport.hpp>
 #include <ccl/types/plan.hpp>
 
 #include <array>
@@ -34,8 +35,14 @@ struct CandidateFacts {
   bool for_order = false;
   // Only if no candidate with the same algorithm can write whole lines.
   bool for_torn_lines = false;
-  bool reads_peers = false;  // reduces by loads from peers, which suit NVLink
-  bool in_windows = false;   // needs receive buffers in windows
+  bool by_network = false;  // uses a network that reduces, which is asked for each reduction
+  int max_host_ranks = 0;   // with such a network, ranks of a host at most; 0: any number
+  // With such a network, hops inside a host of so many ranks, both ways.
+  int (*host_hops)(int ranks) = nullptr;
+  bool reads_peers = false;                       // reduces by loads from peers, which suit NVLink
+  bool in_windows = false;                        // needs receive buffers in windows
+  MulticastKind multicast = MulticastKind::none;  // memory that it, or a level of it, needs
+  bool by_switches_alone = false;                 // has no kernels that emulate multicast
   bool on_cpus = true, on_gpus = true;
   bool (*takes_ranks)(int ranks) = nullptr;  // null: any number
   CostTerms (*cost_terms)(int ranks) = nullptr;
@@ -61,6 +68,8 @@ struct CallConstraints {
   bool any_reduction = false;  // a reduction that not every algorithm runs
   bool not_commutative = false;
   bool any_elements = false;  // elements, or a reduction of them, that not every protocol carries
+  bool no_network = false;    // no network reduces it: see `Chooser::network_reduces`
+  bool no_switch = false;     // a reduction that switches do not have
   bool in_window = false;     // peers can write to the receive buffer, on all ranks alike
   // The call runs with other calls, which excludes candidates that run on levels.
   bool in_group = false;
@@ -94,6 +103,14 @@ class Chooser {
   const std::vector<int>& kept() const { return kept_; }
   /// Drops a candidate that could not be created, on all ranks alike. Fails if none is left.
   Result<void> drop(int candidate, const Error& why);
+  /// Drops a candidate whose network that reduces could not be set up, with a line of the log. All
+  /// ranks alike.
+  Result<void> drop_network(int candidate, const Error& why);
+  /// Takes over what the communicator's network reduces, once it has one.
+  void look_at_network(const Communicator& comm);
+  /// True if the network reduces what `tag` says; see `NetworkStep`.
+  bool network_reduces(Word tag) const;
+  bool by_network(int candidate) const { return facts_[std::size_t(candidate)].by_network; }
   /// Returns the fastest kept candidate that meets the requirements, or -1. A candidate that fails
   /// only a group's requirement reports that itself.
   int pick(Index bytes, CallConstraints demands = {}) const;
@@ -158,6 +175,8 @@ class Chooser {
   int hosts_ = 1, locals_ = 1;  // `locals_`: ranks of this host
   TuningCase where_;
   std::uint64_t usable_ = 0;
+  std::uint64_t offered_ = 0;                // `usable_` of the creation
+  std::array<std::uint32_t, 4> networks_{};  // types that the network reduces, by reduction
   std::vector<int> kept_;
   mutable PickCache picked_;
   Index window_bytes_ = std::numeric_limits<Index>::max();

@@ -152,8 +152,19 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     };
     if (maker.exists(made)) return true;
     Result<void> created = create();
+    if (created && made.chooser.by_network(at)) made.chooser.look_at_network(comm);
     if (created) return true;
-    if (created.error().code != Errc::over_budget) return fail(std::move(created).error());
+    if (made.chooser.by_network(at)) {
+      CCL_CHECK(check_ready(comm));
+      CCL_CHECK(made.chooser.drop_network(at, created.error()));
+      return false;
+    }
+    // All ranks go on without multicast memory that one of them could not make.
+    const bool optional =
+        maker.multicasts && check_ready(comm) && created.error().code != Errc::bad_setting;
+    if (created.error().code != Errc::over_budget && !optional) {
+      return fail(std::move(created).error());
+    }
     CCL_CHECK(made.chooser.drop(at, created.error()));
     return false;
   }
@@ -164,12 +175,14 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     const Composed& (*description)() = nullptr;
     void (*keep)(MadeCandidates& made, std::shared_ptr<Connections>&& connections) = nullptr;
     bool late = false;
+    bool multicasts = false;
     // Several:
     Result<void> (*create)(const Communicator& comm, MadeCandidates& made) = nullptr;
   };
   template <std::size_t I, class C>
   static constexpr Maker maker() {
     Maker maker{[](const MadeCandidates& made) { return std::get<I>(made.all).has_value(); }};
+    maker.multicasts = needs_multicast<typename C::Algorithm>();
     if constexpr (is_hierarchical<typename C::Algorithm>) {
       maker.create = [](const Communicator& comm, MadeCandidates& made) -> Result<void> {
         CCL_TRY(auto one, One<C>::create(comm));

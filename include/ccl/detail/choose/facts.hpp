@@ -4,6 +4,7 @@
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/traits.hpp>
 #include <ccl/choose/candidate.hpp>
+#include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/choose/chooser.hpp>
 #include <ccl/detail/compose/creation.hpp>
 #include <ccl/detail/compose/default_plans.hpp>
@@ -11,6 +12,7 @@
 #include <ccl/detail/runtime/transport_table.hpp>
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/transport/for_device.hpp>
+#include <ccl/transport/nvls.hpp>
 #include <ccl/types/operations.hpp>
 
 #include <cstddef>
@@ -25,7 +27,7 @@ constexpr bool candidate_on_gpus() {
 template <class C>
 constexpr bool candidate_on_cpus() {
   if constexpr (requires { C::on_cpus; }) return C::on_cpus;
-  return !OverPeers<typename C::Algorithm>;
+  return !OverPeers<typename C::Algorithm> || Multicasts<typename C::Algorithm>;
 }
 /// Transport of a candidate, if it names a transport other than the default.
 template <class C, class Transport>
@@ -78,7 +80,7 @@ LevelStep level_step(bool outer, bool shared, bool once_a_host) {
   step.line_bytes = Proto::line_bytes;
   step.cost_terms = [](int ranks) { return cost_terms_of<Op, Algo>(ranks); };
   if constexpr (OverPeers<Algo>) {
-    step.mover = Mover::peers;
+    step.mover = Multicasts<Algo> ? Mover::switches : Mover::peers;
     step.takes_ranks = [](int ranks) { return takes_ranks<Op, Algo>(ranks); };
   } else {
     step.blocks_over_network = &blocks_over_network<Op, Algo, Proto>;
@@ -107,7 +109,8 @@ void add_steps(CandidateFacts& facts) {
   constexpr bool all_reduce = cuda::std::is_same_v<Op, AllReduce>;
   facts.by_rank = is_one_of<Op, AllGather, ReduceScatter, AllToAll>;
   facts.relays = cuda::std::is_same_v<Op, AllToAll>;
-  facts.by_rail = !(all_reduce && !Algo::rails) && !cuda::std::is_same_v<Op, Broadcast>;
+  facts.by_rail = !(all_reduce && !Algo::rails) && !cuda::std::is_same_v<Op, Broadcast> &&
+                  !HeadsOwnShares<Inner>;
   if constexpr (all_reduce && Algo::rails) {
     add(level_step<ReduceScatter, Inner, InnerProto>(false, false, false));
     add(level_step<AllReduce, Outer, OuterProto>(true, true, false));
@@ -131,6 +134,22 @@ void add_steps(CandidateFacts& facts) {
   }
 }
 
+/// Algorithm that runs inside a host.
+template <class Algo>
+struct InsideHost {
+  using Type = Algo;
+};
+template <class Algo>
+  requires is_hierarchical<Algo>
+struct InsideHost<Algo> {
+  using Type = typename Algo::InnerAlgo;
+};
+/// True if an algorithm, or its level inside a host, needs multicast memory.
+template <class Algo>
+constexpr bool needs_multicast() {
+  return Multicasts<typename InsideHost<Algo>::Type>;
+}
+
 template <class Op, class C, class Transport>
 CandidateFacts facts_of() {
   using Algo = typename C::Algorithm;
@@ -141,12 +160,22 @@ CandidateFacts facts_of() {
   facts.packing = packing_of<Proto>();
   facts.line_bytes = Proto::line_bytes;
   facts.order = order_of<Op, Algo>();
-  facts.takes_all = !requires { Algo::template supports_reduction<Sum>; };
+  facts.by_network = ReducesInNetwork<Algo>;
+  // Reductions of networks have a constraint of their own.
+  facts.takes_all = facts.by_network || !requires { Algo::template supports_reduction<Sum>; };
+  if constexpr (ReducesInNetwork<Algo>) facts.host_hops = Algo::host_hops;
+  if constexpr (requires { Algo::max_host_ranks; }) facts.max_host_ranks = Algo::max_host_ranks;
   facts.carries_all = !CarriesSome<Proto>;
   facts.reorders = Algo::reorders;
   if constexpr (requires { C::for_order; }) facts.for_order = C::for_order;
   if constexpr (requires { C::for_torn_lines; }) facts.for_torn_lines = C::for_torn_lines;
   facts.reads_peers = ReadsPeers<Op, typename C::Algorithm>;
+  if constexpr (needs_multicast<Algo>()) {
+    using Inside = typename InsideHost<Algo>::Type;
+    facts.multicast = multicast_of<GivenTransport<C, Transport>>;
+    facts.by_switches_alone = requires { Inside::by_switches_alone; };
+    static_cast<void>(&known_transport<NvlsTransport>);
+  }
   facts.on_gpus = candidate_on_gpus<C>();
   facts.on_cpus = candidate_on_cpus<C>();
   if constexpr (!is_hierarchical<Algo>) {
@@ -165,7 +194,9 @@ CandidateFacts facts_of() {
     facts.line_bytes = OuterProto::line_bytes;
     facts.packing = packing_of<OuterProto>();
   } else if constexpr (OverPeers<Algo>) {
-    facts.mover = MovesByCopies<Algo> ? Mover::engines : Mover::peers;
+    facts.mover = MovesByCopies<Algo> ? Mover::engines
+                  : Multicasts<Algo>  ? Mover::switches
+                                      : Mover::peers;
     facts.in_windows = writes_windows<Algo>;
     facts.takes_ranks = [](int ranks) { return takes_ranks<Op, Algo>(ranks); };
   } else {

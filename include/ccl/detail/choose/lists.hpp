@@ -4,6 +4,7 @@
 #include <ccl/algo/traits.hpp>
 #include <ccl/choose/candidates.hpp>
 #include <ccl/detail/choose/facts.hpp>
+#include <ccl/detail/compose/check_protocol.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
@@ -36,7 +37,8 @@ template <class Op, class Algo, class Proto>
 struct CandidatesOf {
   // The algorithm is given: it is combined with each of its protocols.
   using List = cuda::std::conditional_t<
-      StoresPlainly<Algo> || MovesByCopies<Algo>, Candidates<Candidate<Algo, Simple>>,
+      StoresPlainly<Algo> || MovesByCopies<Algo> || ReducesInNetwork<Algo>,
+      Candidates<Candidate<Algo, Simple>>,
       cuda::std::conditional_t<
           OverPeers<Algo>, Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>>,
           Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>, Candidate<Algo, Simple>>>>;
@@ -70,7 +72,8 @@ struct CandidatesOf<Op, Auto, Auto> : DefaultCandidates<Op> {};
 template <class Op>
 struct CandidatesOf<Op, Deterministic, Auto> : DeterministicCandidates<Op> {};
 
-/// True if an algorithm can run over a transport: one over peers' memory needs a peer view.
+/// True if an algorithm can run over a transport: one over peers' memory needs a peer view, one
+/// whose network reduces needs that.
 template <class Algo, class Transport>
 constexpr bool runs_over() {
   if constexpr (is_hierarchical<Algo>) {
@@ -78,7 +81,8 @@ constexpr bool runs_over() {
            runs_over<typename Algo::OuterAlgo, Transport>();
   } else {
     if constexpr (Multicasts<Algo>) return multicast_of<Transport> != MulticastKind::none;
-    return !OverPeers<Algo> || offers_peer_view<Transport>;
+    if constexpr (ReducesInNetwork<Algo>) return offers_network<Transport>;
+    return !reduces_alone<Transport> && (!OverPeers<Algo> || offers_peer_view<Transport>);
   }
 }
 /// Candidates of a list that can run over a transport.

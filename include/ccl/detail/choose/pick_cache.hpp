@@ -13,7 +13,7 @@ namespace ccl::detail {
 class PickCache {
  public:
   /// Size and constraints of a call as one word; 0 if the cache does not hold such calls.
-  /// `constraints`: 4 bits.
+  /// `constraints`: 8 bits.
   static std::uint64_t key(Index bytes, unsigned constraints) {
     if (bytes < 0 || bytes >> size_bits != 0) return 0;
     return std::uint64_t(bytes) << 16 | std::uint64_t(constraints) << 8 | present;

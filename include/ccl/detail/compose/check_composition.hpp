@@ -33,6 +33,12 @@ constexpr bool check_collective() {
       !OverPeers<Algo> || Multicasts<Algo> || offers_peer_view<T>,
       "ccl: this algorithm addresses its peers' memory and would ignore this transport; use "
       "P2pTransport or DefaultTransport");
+  static_assert(!ReducesInNetwork<Algo> || offers_network<T>,
+                "ccl: this algorithm needs a network that reduces and would ignore this transport; "
+                "use CollNetTransport or DefaultTransport");
+  static_assert(ReducesInNetwork<Algo> || !reduces_alone<T>,
+                "ccl: CollNetTransport carries sums between hosts and no messages; use "
+                "CollNetChain or CollNetDirect over it, or DefaultTransport");
   if constexpr (Multicasts<Algo>) {
     static_assert(check_multicast<Op, Algo, Proto, Bytes>());
   } else {

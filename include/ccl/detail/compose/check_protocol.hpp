@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/algo/traits.hpp>
+#include <ccl/detail/numeric/network_step.hpp>
 #include <ccl/proto/lane_group.hpp>
 #include <ccl/proto/protocol.hpp>
 #include <ccl/transport/transport.hpp>
@@ -28,6 +29,13 @@ constexpr bool check_transport() {
   return true;
 }
 
+/// True if networks that reduce know elements of `T`, or the algorithm needs no such network.
+template <class Algo, class T>
+inline constexpr bool network_knows = !ReducesInNetwork<Algo> || network_type<T>() >= 0;
+/// True for transports that carry nothing but sums between hosts.
+template <class T>
+inline constexpr bool reduces_alone = requires { requires T::only_reduces; };
+
 /// States in one sentence why a protocol cannot carry what an algorithm moves.
 template <class Op, class Algo, class Proto>
 constexpr bool check_flags() {
@@ -37,6 +45,9 @@ constexpr bool check_flags() {
   static_assert(!CarriesSome<Proto> || (OverPeers<Algo> && Op::reduces),
                 "ccl: this protocol carries reductions over peers' memory and nothing else; use "
                 "LL or LL128, or OneShot or TwoShot");
+  static_assert(!ReducesInNetwork<Algo> || !Proto::carries_flags,
+                "ccl: a network reduces plain elements, and this protocol has flags between them; "
+                "use Simple");
   static_assert(!MovesByCopies<Algo> || !Proto::carries_flags,
                 "ccl: copy engines move data as it is, without flags; use Simple");
   static_assert(!StoresPlainly<Algo> || !Proto::carries_flags,

@@ -3,6 +3,7 @@
 #include <ccl/comm/communicator.hpp>
 #include <ccl/detail/base/handle.hpp>
 #include <ccl/detail/base/selection.hpp>
+#include <ccl/detail/compose/check_protocol.hpp>
 #include <ccl/detail/compose/creation.hpp>
 #include <ccl/detail/copy/exchange.hpp>
 #include <ccl/detail/copy/reduce.hpp>
@@ -158,10 +159,16 @@ class Composition {
     static_assert(protocol_carries<Proto, F, T>(),
                   "ccl: this protocol cannot carry this reduction of these elements; see "
                   "`supports_reduction` in its header");
+    static_assert(network_knows<Algo, T>,
+                  "ccl: networks that reduce know the element types of NCCL alone (integers of 8, "
+                  "32 and 64 bits, half, bfloat16, float, double, fp8); use Ring or Tree");
     if constexpr (Multicasts<Algo>) {
       static_assert(check_switch_op<F, T, typename R::Accumulate>());
     }
     const R reduction{op, ranks()};
+    if constexpr (ReducesInNetwork<Algo>) {
+      CCL_CHECK(connections_->check_network(network_tag<R>));
+    }
     if (ranks() == 1) return reduce_alone(reduction, send, recv, count, stream);
     const auto info = call_info<T>(Op::name, count, Op::rooted ? root : -1, redop_label(op));
     return launch(info, reduction, send, recv, layout, root, stream);
@@ -214,7 +221,7 @@ class Composition {
   static std::unique_ptr<RecordedCall> record(const std::shared_ptr<Connections>& connections,
                                               const CallInfo& info, const CallArguments<R>& given) {
     if constexpr (MovesByCopies<Algo> || ReadsPeers<Op, Algo> ||
-                  (!OverPeers<Algo> && !sides.cpus)) {
+                  ((!OverPeers<Algo> || Multicasts<Algo>)&&!sides.cpus)) {
       return std::make_unique<GpuCall>(connections, info);
     } else if constexpr (Multicasts<Algo>) {
       return std::make_unique<MulticastCall<Op, Algo, Proto, R>>(connections, info, given);

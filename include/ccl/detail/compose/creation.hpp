@@ -96,6 +96,9 @@ constexpr Composed composed() {
     of.max_wires = [](int ranks) { return Algo::max_wires(ranks); };
     of.positions = positions_of<Op, Algo>();
     of.needs.exchanges = Exchanges<Op, Algo>;
+    if constexpr (ReducesInNetwork<Algo>) of.needs.network_heads = Algo::network_heads;
+    if constexpr (requires { Algo::max_host_ranks; })
+      of.needs.max_host_ranks = Algo::max_host_ranks;
   }
   of.needs.notes_phases = requires { Algo::notes_phases; };
   return of;

@@ -104,7 +104,8 @@ Plans default_device_plans(const NetworkFacts& between, const HostFacts& machine
   // often. Every tree has two channels, of which one is its twin.
   const int rings = between.rings < 32 ? between.rings : 32;
   const int ways = Algo::wires > 2 ? 2 * rings : rings;
-  if (!to_many<Algo>) {
+  // Each channel to a network that reduces is a group of its switches, which have few.
+  if (!to_many<Algo> && !ReducesInNetwork<Algo>) {
     network.channels = (network.channels + ways - 1) / ways * ways;
     const int wide = ways * channels_of_way(packing_of<Proto>(), ways, between, machine, blocks);
     if (wide > network.channels) {

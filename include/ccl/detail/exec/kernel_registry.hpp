@@ -25,6 +25,9 @@ struct DeviceTarget {
 /// True if the program includes <ccl/ccl.cuh>. A shared runtime reads it, so it is always visible.
 [[gnu::visibility("default")]] inline bool program_has_device_code = false;
 
+/// True if the program includes <ccl/nvls.cuh>.
+[[gnu::visibility("default")]] inline bool program_has_switch_code = false;
+
 /// Launch of one rank alone: its data through the reduction's prologue and epilogue.
 template <class R>
 struct AloneKernels {

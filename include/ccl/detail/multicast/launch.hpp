@@ -99,7 +99,7 @@ Result<void> launch_multicast(const std::shared_ptr<Connections>& connections, c
                               const CallArguments<R>& given, Stream stream) {
   using Emulated = MulticastKernels<Op, Algo, Proto, R>;
   using Switch = SwitchKernels<Op, Algo, Proto, R>;
-  register_kernels<Emulated>();
+  if constexpr (!requires { Algo::by_switches_alone; }) register_kernels<Emulated>();
   register_kernels<Switch>();
   const bool by_switches = connections->peer_memory().all() != 0;
   const MulticastLaunch<R>& kernels = by_switches ? Switch::kernels : Emulated::kernels;

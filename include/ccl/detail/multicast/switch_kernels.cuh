@@ -5,6 +5,8 @@
 
 namespace ccl::detail {
 
+inline const bool has_switch_code = program_has_switch_code = true;
+
 /// Not run on hardware. No function of ccl includes this: a program does, by <ccl/nvls.cuh>.
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<SwitchKernels<Op, Algo, Proto, R>> {

@@ -2,6 +2,7 @@
 
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/numeric/bulk.hpp>
+#include <ccl/detail/numeric/network_step.hpp>
 #include <ccl/types/word.hpp>
 
 namespace ccl::detail {
@@ -19,6 +20,7 @@ struct HostLoops {
                         const void* const* sources, Index count);
   Loop partial[Most + 1];
   Loop finished[Most + 1];
+  Loop whole = nullptr;  // finishes one source, a whole sum; null: that changes nothing
 };
 
 /// Reduction of elements of `Size` bytes on CPU lanes, whose element type and functor only its
@@ -28,7 +30,8 @@ template <int Size, int Most>
 struct HostReduction {
   using Type = PlainElement<Size>;
   using Accumulate = Type;
-  static constexpr bool prepares = true;  // perhaps: see `changes_own`
+  static constexpr bool prepares = true;   // perhaps: see `changes_own`
+  static constexpr bool completes = true;  // perhaps: see `HostLoops::whole`
   static constexpr int max_sources = Most;
 
   void load_here() {}
@@ -36,6 +39,7 @@ struct HostReduction {
   const void* reduction = nullptr;
   const HostLoops<Most>* loops = nullptr;
   bool changes_own = false;
+  Word network_tag = 0;  // see `NetworkStep`
 };
 
 /// True if R changes a rank's own data before it is sent.
@@ -49,6 +53,11 @@ template <class R, int Sources, bool Finish>
 void host_loop(const void* reduction, void* out, const void* own, const void* const* sources,
                Index count) {
   reduce_own<R, Sources, Finish>(*static_cast<const R*>(reduction), out, own, sources, count);
+}
+template <class R>
+void finish_loop(const void* reduction, void* out, const void*, const void* const* sources,
+                 Index count) {
+  reduce_own<R, 1, true, false>(*static_cast<const R*>(reduction), out, nullptr, sources, count);
 }
 /// Loops of `R`. One source at most means exactly one, except where own data is only prepared.
 template <class R, int Most>
@@ -67,11 +76,12 @@ inline constexpr HostLoops<Most> host_loops = [] {
   add.template operator()<3>();
   add.template operator()<4>();
   static_assert(Most <= 4, "ccl: no loop adds up so many messages at once");
+  if constexpr (R::completes) loops.whole = finish_loop<R>;
   return loops;
 }();
 template <int Most, class R>
 HostReduction<int(sizeof(typename R::Type)), Most> host_reduction(const R& reduction) {
-  return {&reduction, &host_loops<R, Most>, R::prepares};
+  return {&reduction, &host_loops<R, Most>, R::prepares, network_tag<R>};
 }
 
 }  // namespace ccl::detail

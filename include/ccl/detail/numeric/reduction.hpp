@@ -170,6 +170,8 @@ struct Reduction {
  public:
   /// True if `prepare` changes values. Otherwise data may be sent unchanged.
   static constexpr bool prepares = is_scaled || (is_early_avg && !is_ended);
+  /// True if `finish` changes whole results.
+  static constexpr bool completes = is_avg && !is_begun;
 };
 
 /// Reduces fragments element by element, in registers, and rounds once, at the end. The order of

@@ -38,6 +38,8 @@ struct WireNeeds {
   bool polls_slots = true;    // see `Edge`
   bool exchanges = false;     // messages with any ranks
   bool notes_phases = false;  // see `Traced`
+  int network_heads = 0;      // heads of a host on a channel; 0: no network that reduces
+  int max_host_ranks = 0;     // ranks of a host, at most, with such a network; 0: any number
   template <class Proto>
   static constexpr WireNeeds of() {
     return {Proto::line_bytes, Proto::carries_flags};
@@ -57,6 +59,7 @@ struct PeerChannel {
 };
 
 struct DeviceState;
+struct ReducingNetwork;
 class IdlePairs;
 class OnDemandConnect;
 
@@ -82,6 +85,13 @@ class Connections : public std::enable_shared_from_this<Connections> {
   /// preparation.
   Result<void> connect(const std::vector<PeerChannel>& from, const std::vector<PeerChannel>& to,
                        const Result<void>& so_far = {});
+  /// Joins the network that reduces and enters the positions of its heads. Collective.
+  Result<void> join_network(const Result<void>& so_far);
+  /// Connects the heads to that network, channel by channel. Collective.
+  Result<void> connect_network();
+  /// Fails with `Errc::not_supported` if the network does not reduce what `tag` says. All ranks get
+  /// the same result. See `NetworkStep`.
+  Result<void> check_network(Word tag) const;
   /// Checks on CPU ranks that all ranks can connect to all, reserves the memory, and leaves each
   /// pair to `open`. Collective.
   Result<void> connect_on_demand(const Result<void>& so_far);
@@ -146,6 +156,8 @@ class Connections : public std::enable_shared_from_this<Connections> {
   Result<void> upload();
   /// Enters a connection with wires from `sender` to `receiver` for `channels`.
   void own(Connection connection, int sender, int receiver, const ChannelUses& channels);
+  /// Enters a channel's wires to a network that reduces and from it.
+  void own_network(int channel, const Wire& up, const Wire& down, std::shared_ptr<void> owner);
   /// Counts memory against the communicator's budget, until the end of the composition.
   void charge(Index bytes);
   /// Counts a connection for the metrics: `by` is 1 for one that is made, -1 for one that closes.
@@ -180,6 +192,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   WireRows rows_;
   std::vector<Cursor> cursors_;
   std::vector<Connection> owners_;
+  std::shared_ptr<const ReducingNetwork> network_;
   std::optional<Error> broken_;  // some edges are made at one end only
   WireTables tables_;            // point to the vectors here, or to their copies on the GPU
   std::shared_ptr<DeviceState> device_;

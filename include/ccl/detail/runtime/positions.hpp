@@ -8,6 +8,8 @@
 
 namespace ccl::detail {
 
+struct ReducingNetwork;
+
 /// Positions of this rank in the rings and trees of all channels of one composition.
 struct PositionTable {
   /// Assigns the rings of the topology to the channels in turn.
@@ -22,12 +24,18 @@ struct PositionTable {
     return trees[std::size_t(of_all_roots ? channels * root + channel : channel)];
   }
 
+  /// Enters the places among the ranks of this host. `heads`: of a host on one channel. With one,
+  /// channels have different heads.
+  void set_hosts(const Communicator& comm, const ReducingNetwork& network, int heads);
+
   int channels = 0;
   bool of_all_roots = false;        // `trees` holds the trees of all roots, one root after another
   std::vector<int> order;           // ranks of each ring, which `rings` points into
   std::vector<RingPosition> rings;  // one for each channel
   std::vector<TreePosition> trees;
-  std::vector<bool> connected;  // one for each root: the wires that the positions need exist
+  std::vector<int> host_order;      // ranks of this host for each channel, `hosts` points into it
+  std::vector<HostPosition> hosts;  // one for each channel; empty without a network that reduces
+  std::vector<bool> connected;      // one for each root: the wires that the positions need exist
 };
 
 }  // namespace ccl::detail

@@ -21,6 +21,7 @@ struct WireTables {
   int columns = 0;
   const RingPosition* rings = nullptr;  // one for each channel
   const TreePosition* trees = nullptr;  // one for each channel; on a GPU, of all roots
+  const HostPosition* hosts = nullptr;  // one for each channel; null without a network that reduces
   Cursor* cursors = nullptr;  // of exchanges: channels * ranks for sends, then for receives
   bool proxied = false;       // a proxy carries some wires
   bool unproxied = false;     // no proxy carries some wires

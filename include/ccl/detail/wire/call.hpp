@@ -33,6 +33,7 @@ class AnyWireCall : public RecordedCall {
     work.out += work.row(int(share.begin));
     work.rings += share.begin;
     work.trees += share.begin;
+    if (work.hosts != nullptr) work.hosts += share.begin;
     work.channels = int(share.size);
     return work;
   }

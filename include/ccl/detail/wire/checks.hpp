@@ -80,6 +80,12 @@ class NanCheckedPrims {
   CCL_HD void recv_reduce_finish_send(const Part& part) {
     if (may_use(part)) inner.recv_reduce_finish_send(part);
   }
+  CCL_HD void recv_finish(const Part& part) {
+    if (!stopped) inner.recv_finish(part);
+  }
+  CCL_HD void recv_finish_copy_send(const Part& part) {
+    if (!stopped) inner.recv_finish_copy_send(part);
+  }
   CCL_HD bool can_send() { return stopped || inner.can_send(); }
   CCL_HD bool can_recv() { return stopped || inner.can_recv(); }
   CCL_HD bool failed() const { return stopped || inner.failed(); }
@@ -132,6 +138,18 @@ class NanCheckedContext : public Inner {
   CCL_HD auto prims(const Peers<In>& ins, const Peers<Out>& outs) const {
     using Steps = decltype(Inner::template prims<In, Out>(ins, outs));
     return NanCheckedPrims<Steps, Group, Work>{Inner::template prims<In, Out>(ins, outs),
+                                               this->group(), this->work(), stopped_};
+  }
+  template <int In>
+  CCL_HD auto to_network(const Peers<In>& ins) const {
+    using Steps = decltype(Inner::template to_network<In>(ins));
+    return NanCheckedPrims<Steps, Group, Work>{Inner::template to_network<In>(ins), this->group(),
+                                               this->work(), stopped_};
+  }
+  template <int Out>
+  CCL_HD auto from_network(const Peers<Out>& outs) const {
+    using Steps = decltype(Inner::template from_network<Out>(outs));
+    return NanCheckedPrims<Steps, Group, Work>{Inner::template from_network<Out>(outs),
                                                this->group(), this->work(), stopped_};
   }
 

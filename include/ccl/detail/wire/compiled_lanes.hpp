@@ -7,6 +7,7 @@
 
 namespace ccl {
 struct Bruck;
+struct CollNetChain;
 struct Doubling;
 struct Halving;
 struct OneTree;
@@ -36,8 +37,8 @@ using on_cpu_lanes = typename OnCpuLanes<Algo>::Type;
 /// True if the compiled runtime has the CPU lanes of a composition, for elements of `Size` bytes.
 template <class Algo, class Proto, int Size>
 inline constexpr bool has_compiled_lanes =
-    is_one_of<Algo, Bruck, Doubling, Halving, OneTree, OrderedChain, OrderedTree, Pat, Ring,
-              Tree> &&
+    is_one_of<Algo, Bruck, CollNetChain, Doubling, Halving, OneTree, OrderedChain, OrderedTree, Pat,
+              Ring, Tree> &&
     is_one_of<Proto, Simple> && (Size == 1 || Size == 2 || Size == 4 || Size == 8 || Size == 16);
 /// Maximum number of wires in whose slices an algorithm adds up at once.
 template <class Algo>

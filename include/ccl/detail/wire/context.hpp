@@ -32,6 +32,7 @@ class WireContext {
     }
   }
   CCL_HD TreePosition tree() const { return work_.trees[channel_]; }
+  CCL_HD HostPosition host() const { return work_.hosts[channel_]; }
   CCL_HD int root() const { return work_.root; }
   CCL_HD int rank() const { return work_.rank; }
   CCL_HD int ranks() const { return work_.ranks; }
@@ -77,6 +78,18 @@ class WireContext {
     } else {
       return Prims<In, Out>{group_, work_, channel_, ins, outs};
     }
+  }
+  /// Primitives of a head whose wire out leads to the network that reduces.
+  template <int In>
+  CCL_HD auto to_network(const Peers<In>& ins) const {
+    return WirePrims<Group, Proto, R, Align, In, 1, true, true>{group_, work_, channel_, ins,
+                                                                Peers<1>{{work_.rank}}};
+  }
+  /// Primitives of a head whose wire in comes from that network.
+  template <int Out>
+  CCL_HD auto from_network(const Peers<Out>& outs) const {
+    return WirePrims<Group, Proto, R, Align, 1, Out>{group_, work_, channel_,
+                                                     Peers<1>{{work_.rank}}, outs};
   }
   /// Lists what `Algo` will receive, if peers may write it to registered memory of this rank.
   template <class Algo>

@@ -18,6 +18,7 @@ struct DryRunPosition {
   // Ranks that `peers` named for this channel. Null: they are not checked.
   const int *from = nullptr, *to = nullptr;
   int froms = 0, tos = 0;
+  HostPosition host{};  // of an algorithm whose network reduces
 };
 
 /// First absent share or wire that an algorithm names.
@@ -90,6 +91,8 @@ class DryRunPrims {
   CCL_HD void recv_reduce_copy(const Part&) { ++step_; }
   CCL_HD void recv_reduce_copy_send(const Part&) { ++step_; }
   CCL_HD void recv_reduce_finish_send(const Part&) { ++step_; }
+  CCL_HD void recv_finish(const Part&) { ++step_; }
+  CCL_HD void recv_finish_copy_send(const Part&) { ++step_; }
   CCL_HD bool can_send() { return true; }
   CCL_HD bool can_recv() { return true; }
   CCL_HD void expect(Index, Index) {}
@@ -108,6 +111,7 @@ class DryRunContext {
       : position_{position}, found_{found} {}
   CCL_HD RingPosition ring() const { return position_.ring; }
   CCL_HD TreePosition tree() const { return position_.tree; }
+  CCL_HD HostPosition host() const { return position_.host; }
   CCL_HD int root() const { return position_.root; }
   CCL_HD int rank() const { return position_.rank; }
   CCL_HD int ranks() const { return position_.ranks; }
@@ -121,6 +125,14 @@ class DryRunContext {
     for (const int p : ins.rank) look(p, position_.from, position_.froms, DryRunResult::wire_from);
     for (const int p : outs.rank) look(p, position_.to, position_.tos, DryRunResult::wire_to);
     return {};
+  }
+  template <int In>
+  CCL_HD DryRunPrims to_network(const Peers<In>& ins) const {
+    return prims<In, 1>(ins, {{-1}});
+  }
+  template <int Out>
+  CCL_HD DryRunPrims from_network(const Peers<Out>& outs) const {
+    return prims<1, Out>({{-1}}, outs);
   }
 
  private:

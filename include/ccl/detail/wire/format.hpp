@@ -64,6 +64,11 @@ struct FixedStep {
   template <auto Part>
   static constexpr bool may = Step.*Part;
 };
+/// True for steps that finish what a network has reduced, without data of this rank.
+template <class Step>
+inline constexpr bool only_finishes = false;
+template <StepParts Step>
+inline constexpr bool only_finishes<FixedStep<Step>> = Step.recv && Step.post_op && !Step.own;
 /// False if the compiler knows that steps of type `Step` lack a part.
 template <class Step, bool StepParts::*Part>
 inline constexpr bool may = Step::template may<Part>;

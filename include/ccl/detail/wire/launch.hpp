@@ -31,6 +31,7 @@ WireWork<R> wire_work(const Connections& connections, const R& reduction) {
   work.columns = tables.columns;
   work.rings = tables.rings;
   work.trees = tables.trees;
+  work.hosts = tables.hosts;
   work.rank = connections.comm().rank();
   work.ranks = connections.comm().ranks();
   work.channels = plan.channels;

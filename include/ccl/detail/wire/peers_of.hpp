@@ -27,6 +27,10 @@ struct PeersOfPositions {
     use = topo::EdgeUse::tree;
     return connections.positions().tree(channel, root_rank);
   }
+  HostPosition host() const {
+    const auto& hosts = connections.positions().hosts;
+    return hosts.empty() ? HostPosition{} : hosts[std::size_t(channel)];
+  }
   void from(int peer) { in.push_back({peer, channel, use}); }
   void to(int peer) { out.push_back({peer, channel, use}); }
 };

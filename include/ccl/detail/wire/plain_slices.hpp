@@ -91,6 +91,9 @@ class PlainSlices {
     void* slots[MaxOut]{};
     int filled = 0;
     if constexpr (Step::send) filled = lend_or_fill<Step>(reduction, own, out, n, slots);
+    if constexpr (only_finishes<Step>) {
+      return finish_elements(reduction, out, slots, filled, from, n);
+    }
     if (filled == 0 && (out == nullptr || (out == from[0] && own == nullptr))) return;
     move_elements<R, Step::post_op, Step::recv ? MaxIn : 0>(reduction, out, slots, filled, own,
                                                             from, sources, n);

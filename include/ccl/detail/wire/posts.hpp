@@ -7,9 +7,10 @@ namespace ccl::detail {
 
 /// Writes the sizes of the slots of the next slice, for a proxy that moves steps one by one. A
 /// slice fills its slots in order, the last ones perhaps not. `Lends`: bytes that carry
-/// `ZeroCopy::mark` are those of one lent step.
+/// `ZeroCopy::mark` are those of one lent step. `tag`: see `NetworkStep`.
 template <bool Lends>
-CCL_HD void write_sizes(const Wire& wire, const OutEnd& out, const SliceShape& shape, Word bytes) {
+CCL_HD void write_sizes(const Wire& wire, const OutEnd& out, const SliceShape& shape, Word bytes,
+                        Word tag) {
   const Word slot_bytes = Word(shape.slot_packets) * sizeof(Packet);
   Word* const sizes = wire.sizes + (int(out.sent) & (shape.slot_count - 1));
   if constexpr (Lends) {
@@ -17,8 +18,9 @@ CCL_HD void write_sizes(const Wire& wire, const OutEnd& out, const SliceShape& s
     if (bytes >= ZeroCopy::mark) return;
   }
   CCL_ROLL for (int s = 0; s < shape.steps; ++s) {
-    sizes[s] = bytes < slot_bytes ? bytes : slot_bytes;
-    bytes -= sizes[s];
+    const Word filled = bytes < slot_bytes ? bytes : slot_bytes;
+    sizes[s] = filled | tag;
+    bytes -= filled;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <ccl/algo/peers.hpp>
 #include <ccl/detail/lanes/phases.hpp>
+#include <ccl/detail/numeric/network_step.hpp>
 #include <ccl/detail/wire/ends.hpp>
 #include <ccl/detail/wire/format.hpp>
 #include <ccl/detail/wire/landings.hpp>
@@ -21,11 +22,14 @@ namespace ccl::detail {
 /// conditions of such wires: after a divergent branch it does not know that lanes are together
 /// again, which made LL128's ring half as long again.
 ///
+/// `Network`: the wire out leads to a network that reduces.
+///
 /// With `any_align`, all steps of a group of GPU lanes are one function, which is told at run time
 /// what a step does. That is a fifth of the code, for wires and buffers that are slower anyway.
 template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int MaxIn, int MaxOut,
-          bool Proxied = true>
+          bool Proxied = true, bool Network = false>
 class WirePrims {
+  static_assert(!Network || (Proxied && MaxOut == 1 && reduces<R> && !Proto::carries_flags));
   using Format = WireFormat<Group, Proto, R, Align>;
   using Memory = typename Group::Memory;
   using Do = StepParts;
@@ -102,6 +106,9 @@ class WirePrims {
   CCL_HD void recv_reduce_finish_send(const Part& part) {
     step<Do{.recv = true, .own = true, .send = true, .post_op = true}>(part);
   }
+  /// Stores a whole sum that a network has made, finished.
+  CCL_HD void recv_finish(const Part& part) { finish_step<false>(part); }
+  CCL_HD void recv_finish_copy_send(const Part& part) { finish_step<true>(part); }
 
   /// True if a step of one slice on the first wire would not wait. The same on all lanes.
   CCL_HD bool can_send() {
@@ -137,6 +144,10 @@ class WirePrims {
 
  private:
   static constexpr Do received{.recv = true, .out = true};
+  CCL_HD Word tag() const {
+    if constexpr (Network) return network_tag_of(reduction_);
+    return 0;
+  }
   using Plain = cuda::std::conditional_t<contiguous, PlainSlices<Memory, R, Align, MaxIn, MaxOut>,
                                          NoPlainSlices>;
 
@@ -165,6 +176,12 @@ class WirePrims {
     } else {
       run_step(part, FixedStep<Step>{});
     }
+  }
+  template <bool Sends>
+  CCL_HD void finish_step(const Part& part) {
+    if (lacks_wire()) return;
+    constexpr Do whole{.recv = true, .out = true, .send = Sends, .post_op = completes<R>()};
+    run_step(part, FixedStep<whole>{});
   }
   CCL_HD_APART void step_apart(const Part& part, StepParts step) { run_step(part, step); }
   template <class Step>
@@ -208,7 +225,7 @@ class WirePrims {
         if (Proxied && lead && out.proxied) {
           Word bytes = Format::wire_bytes(n);
           if constexpr (contiguous) bytes |= plain_.is_lent(o) ? ZeroCopy::mark : 0;
-          write_sizes<contiguous>(wire<true>(out.peer), out, ends_.shape, bytes);
+          write_sizes<contiguous>(wire<true>(out.peer), out, ends_.shape, bytes, tag());
         }
         post_slice<Memory, Proto, Proxied>(out, ends_.shape, lead);
       }

@@ -18,7 +18,7 @@ void reduce_sources(const R& reduction, void* out, const void* own, const void* 
     const auto& loops = Finish ? reduction.loops->finished : reduction.loops->partial;
     loops[sources](reduction.reduction, out, own, parts, n);
   } else {
-    static_assert(Most <= 4, "ccl: no loop adds up so many messages at once");
+    static_assert(Most <= 7, "ccl: no loop adds up so many messages at once");
     const auto reduce = [&]<int Sources>() {
       if constexpr (Sources <= Most) {
         if (sources == Sources) reduce_own<R, Sources, Finish>(reduction, out, own, parts, n);
@@ -29,6 +29,9 @@ void reduce_sources(const R& reduction, void* out, const void* own, const void* 
     reduce.template operator()<2>();
     reduce.template operator()<3>();
     reduce.template operator()<4>();
+    reduce.template operator()<5>();
+    reduce.template operator()<6>();
+    reduce.template operator()<7>();
   }
 }
 
@@ -69,6 +72,23 @@ void move_elements(const R& reduction, void* out, void* const* slots, int slot_c
     for (int s = 0; s < slot_count; ++s) {
       copy_away(static_cast<char*>(slots[s]) + at, source + at, m);
     }
+  }
+}
+
+/// Moves one slice of whole sums: `out` and slots[0..slot_count) each get from[0], finished.
+template <class R>
+void finish_elements(const R& reduction, void* out, void* const* slots, int slot_count,
+                     const void* const* from, Index n) {
+  const auto bytes = size_t(n * Index{sizeof(typename R::Type)});
+  if constexpr (!requires { R::max_sources; }) {
+    reduce_own<R, 1, true, false>(reduction, out, nullptr, from, n);
+  } else if (reduction.loops->whole != nullptr) {
+    reduction.loops->whole(reduction.reduction, out, nullptr, from, n);
+  } else {
+    copy_here(static_cast<char*>(out), static_cast<const char*>(from[0]), bytes);
+  }
+  for (int s = 0; s < slot_count; ++s) {
+    copy_away(static_cast<char*>(slots[s]), static_cast<const char*>(out), bytes);
   }
 }
 

@@ -166,6 +166,9 @@ class TileMover {
     }
     CCL_UNROLL for (int n = 0; n < N; ++n) {
       if (!step.own) f.of[n] = got[0].of[n];
+      if constexpr (only_finishes<Step>) {
+        f.of[n] = CellReducer<R, Tile::words>::from_received(reduction_, f.of[n]).finish();
+      }
       if constexpr (reduces<R> && may<Step, &StepParts::own>) {
         if (!step.own) continue;
         auto sum = CellReducer<R, Tile::words>::from_own(reduction_, f.of[n]);

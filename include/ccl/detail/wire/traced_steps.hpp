@@ -49,6 +49,14 @@ class TracedPrims {
     inner.recv_reduce_finish_send(part);
     notes.received();
   }
+  CCL_HD void recv_finish(const Part& part) {
+    inner.recv_finish(part);
+    notes.received();
+  }
+  CCL_HD void recv_finish_copy_send(const Part& part) {
+    inner.recv_finish_copy_send(part);
+    notes.received();
+  }
   CCL_HD bool can_send() { return inner.can_send(); }
   CCL_HD bool can_recv() { return inner.can_recv(); }
   CCL_HD bool failed() const { return inner.failed(); }
@@ -64,6 +72,16 @@ class TracedContext : public Inner {
   CCL_HD auto prims(const Peers<In>& ins, const Peers<Out>& outs) const {
     using Steps = decltype(Inner::template prims<In, Out>(ins, outs));
     return TracedPrims<Steps, Notes>{Inner::template prims<In, Out>(ins, outs), notes_};
+  }
+  template <int In>
+  CCL_HD auto to_network(const Peers<In>& ins) const {
+    using Steps = decltype(Inner::template to_network<In>(ins));
+    return TracedPrims<Steps, Notes>{Inner::template to_network<In>(ins), notes_};
+  }
+  template <int Out>
+  CCL_HD auto from_network(const Peers<Out>& outs) const {
+    using Steps = decltype(Inner::template from_network<Out>(outs));
+    return TracedPrims<Steps, Notes>{Inner::template from_network<Out>(outs), notes_};
   }
 
  private:

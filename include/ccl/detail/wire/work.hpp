@@ -36,6 +36,7 @@ struct LaunchWires {
   const int* column_of = nullptr;       // column of each rank in large jobs; null: its number
   const RingPosition* rings = nullptr;  // one per channel
   const TreePosition* trees = nullptr;  // one for each channel
+  const HostPosition* hosts = nullptr;  // one for each channel, of algorithms with a network
   int rank = 0, ranks = 1, root = 0;
   int channels = 1, slice_steps = 1, chunk_steps = 1;
   int columns = 0;       // of a row, if `column_of` is there

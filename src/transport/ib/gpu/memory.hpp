@@ -9,12 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "base/io/fd.hpp"
+#include "transport/gpu_memory.hpp"
 #include "transport/ib/verbs/device.hpp"
 
 namespace ccl::detail {
-
-class GpuArena;
 
 /// Access of RDMA devices to memory of a GPU. None of it has been run on hardware.
 enum class GpuReach {
@@ -22,31 +20,6 @@ enum class GpuReach {
   dma_buf,     // a descriptor that the GPU's driver exports and the device's driver imports
   peer_memory  // the module nvidia-peermem: devices register GPU addresses like host memory
 };
-
-/// Memory of a GPU, kept alive by `owner`; addresses are the GPU's.
-struct GpuPiece {
-  std::byte* base = nullptr;
-  std::size_t bytes = 0;
-  std::shared_ptr<void> owner;
-};
-
-/// Calls of the machine beside the verbs. Tests replace them, having neither GPU nor module.
-struct GpuCalls {
-  /// Allocates zeroed whole pages on the rank's GPU or, if `relay` is not -1, on the GPU with that
-  /// bus id.
-  Result<GpuPiece> (*allocate)(GpuArena* arena, std::int64_t relay, std::size_t bytes);
-  Result<Fd> (*export_dma_buf)(GpuArena* arena, const GpuPiece& piece);
-  bool (*has_peer_memory)();
-  bool (*has_gdrcopy)();
-};
-const GpuCalls& gpu_calls();
-/// Replaces the calls; null restores the machine's own.
-void use_gpu_calls(const GpuCalls* instead);
-/// True if GPU ranks' slots are possible: there is a GPU, or calls that replace one.
-bool may_use_gpu_memory(const GpuArena* arena);
-
-/// True if `root`/sys lists nvidia-peermem or its predecessor.
-bool finds_peer_memory(const std::string& root);
 
 /// GPU on which slots are to lie, and the edges that share blocks of its memory.
 struct IbGpuPlace {

@@ -117,6 +117,25 @@ TEST_CASE("a silent link moves no byte between two answers") {
   CHECK(policy.judge(5, answer));
 }
 
+TEST_CASE("a network that reduces is silent if its head moves no byte between two answers") {
+  Report answer = late(Cause::silent_link);
+  RankStatus& head = answer.ranks[std::size_t(answer.behind)];
+  head.rank = head.waits.peer = answer.behind;
+  head.steps.resize(1);
+  head.steps[0].peer = answer.behind;
+  StallPolicy policy{90, 0};
+  (void)policy.look(0, 1, 1);
+  CHECK_FALSE(policy.look(2, 1, 1));
+  REQUIRE(policy.look(3, 1, 1));
+  CHECK_FALSE(policy.judge(3, answer));
+  CHECK_FALSE(policy.look(3.5, 1, 1));
+  REQUIRE(policy.look(4, 1, 1));
+  head.network_bytes = 1;
+  CHECK_FALSE(policy.judge(4, answer));
+  REQUIRE(policy.look(5, 1, 1));
+  CHECK(policy.judge(5, answer));
+}
+
 TEST_CASE("another finding about the same pause is said, the same one is not repeated") {
   Played job{5};
   job.pause(600, late(Cause::not_called));

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <ccl/element/data_type.hpp>
+#include <ccl/element/reduce_op.hpp>
+#include <ccl/types/word.hpp>
+
+#include <array>
+
+namespace ccl::detail {
+
+/// Element types that networks reduce, in the order of their numbers in NCCL's plug-ins.
+inline constexpr std::array network_types{
+    DataType::int8,    DataType::uint8,    DataType::int32,       DataType::uint32,
+    DataType::int64,   DataType::uint64,   DataType::float16,     DataType::float32,
+    DataType::float64, DataType::bfloat16, DataType::float8_e4m3, DataType::float8_e5m2};
+inline constexpr int network_type_count = int(network_types.size());
+/// Reductions of networks, by their numbers in NCCL's plug-ins.
+enum class NetworkOp { sum, prod, max, min };
+inline constexpr int network_op_count = 4;
+
+/// Returns the number of an element type in NCCL's plug-ins, or -1.
+template <class T>
+constexpr int network_type() {
+  if constexpr (has_data_type<T>) {
+    for (int n = 0; n < network_type_count; ++n) {
+      if (network_types[std::size_t(n)] == data_type_of<T>) return n;
+    }
+  }
+  return -1;
+}
+/// Returns the reduction of a network that the functor takes. An average is a sum that is divided
+/// afterwards, and `PreMulSum` scales before.
+template <class F>
+constexpr NetworkOp network_op() {
+  if constexpr (cuda::std::is_same_v<F, Prod>) return NetworkOp::prod;
+  if constexpr (cuda::std::is_same_v<F, Max>) return NetworkOp::max;
+  if constexpr (cuda::std::is_same_v<F, Min>) return NetworkOp::min;
+  return NetworkOp::sum;
+}
+
+/// What a network reduces in one step of a wire. The step's size carries it, so that the proxy
+/// needs no other word of a call.
+struct NetworkStep {
+  int type = 0;
+  NetworkOp op = NetworkOp::sum;
+  Index bytes = 0;
+
+  static constexpr int type_bit = 48, op_bit = 56;
+  /// Returns the part of a size that names the reduction.
+  CCL_HD static constexpr Word tag(int type, NetworkOp op) {
+    return Word(type) << type_bit | Word(op) << op_bit;
+  }
+  static constexpr NetworkStep of(Word size) {
+    return {int(size >> type_bit & 0xff), NetworkOp(size >> op_bit & 0x7f),
+            Index(size & ((Word{1} << type_bit) - 1))};
+  }
+};
+/// Tag of the steps of a reduction; 0 for elements that no network knows.
+template <class R>
+inline constexpr Word network_tag =
+    network_type<typename R::Type>() < 0
+        ? 0
+        : NetworkStep::tag(network_type<typename R::Type>(), network_op<typename R::Functor>());
+/// Returns the tag of a reduction, which the reduction itself may hold.
+template <class R>
+CCL_HD constexpr Word network_tag_of(const R& reduction) {
+  if constexpr (requires { reduction.network_tag; }) {
+    return reduction.network_tag;
+  } else {
+    return network_tag<R>;
+  }
+}
+
+}  // namespace ccl::detail

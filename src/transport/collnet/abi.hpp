@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plug_in/logger.hpp"
+
+// Interface of NCCL's plug-ins for networks that reduce: order and types of all members are those
+// of NCCL 2.32.3 (src/include/plugin/net of its sources). Functions return an `ncclResult_t`.
+namespace ccl::detail::collnet {
+
+constexpr std::size_t handle_bytes = 128;                // NCCL_NET_HANDLE_MAXSIZE
+constexpr std::size_t max_bytes = std::size_t{1} << 40;  // NCCL_MAX_NET_SIZE_BYTES
+
+/// Kinds of memory that a network accesses, as bits.
+enum MemoryKind : int { host_memory = 1, gpu_memory = 2, dma_buf = 4 };
+
+/// Devices that act as one.
+template <int Most>
+struct MergedDevices {
+  int count;
+  int devices[Most];
+};
+
+/// Device of a network, in version 10.
+struct PropertiesV10 {
+  char* name;
+  char* pci_path;  // in /sys; may be null
+  std::uint64_t guid;
+  int memory_kinds;
+  int registers_for_all;  // memory is registered for all groups at once
+  int force_flush;
+  int speed;  // Mbit/s
+  int port;
+  float latency;
+  int max_groups;
+  int max_recvs;
+  int offload_type, offload_version;
+  MergedDevices<4> merged;
+  std::size_t max_message_bytes, max_reduced_bytes;
+};
+struct PropertiesV11 {
+  PropertiesV10 of_v10;
+  int max_requests_at_once;
+};
+struct PropertiesV12 {
+  char* name;
+  char* pci_path;
+  std::uint64_t guid;
+  int memory_kinds;
+  int registers_for_all;
+  int force_flush;
+  int speed;
+  int port;
+  float latency;
+  int max_groups;
+  int max_recvs;
+  int offload_type, offload_version;
+  MergedDevices<8> merged;
+  std::size_t max_message_bytes, max_reduced_bytes;
+  int max_requests_at_once;
+  std::int16_t rail, plane;
+};
+static_assert(offsetof(PropertiesV10, max_reduced_bytes) == 96 && sizeof(PropertiesV10) == 104);
+static_assert(offsetof(PropertiesV11, max_requests_at_once) == 104 && sizeof(PropertiesV11) == 112);
+static_assert(offsetof(PropertiesV12, max_reduced_bytes) == 112 && sizeof(PropertiesV12) == 128);
+
+/// Piece of registered memory.
+struct MemoryPart {
+  void* memory_handle;
+  void* at;
+  std::size_t bytes;
+};
+
+/// Functions between `devices` and the end, which all versions have in one order. `group` is a
+/// communicator of the network: one rank of each host.
+struct GroupFunctions {
+  int (*connect)(void* handles[], int ranks, int rank, void* listener, void** group);
+  int (*supports)(int type, int op, int* supported);
+  int (*register_memory)(void* group, void* at, std::size_t bytes, int kind, void** memory_handle);
+  int (*register_dma_buf)(void* group, void* at, std::size_t bytes, int kind, std::uint64_t offset,
+                          int fd, void** memory_handle);
+  int (*deregister_memory)(void* group, void* memory_handle);
+  /// A null request: not now, call again.
+  int (*all_reduce)(void* group, void* send, void* recv, std::size_t count, int type, int op,
+                    void* send_handle, void* recv_handle, void** request);
+  int (*all_gather)(void* group, void* send, int part_count, MemoryPart* recv,
+                    std::size_t bytes_each, std::size_t offset, std::size_t bytes,
+                    void* send_handle, void** request);
+  int (*reduce_scatter)(void* group, int part_count, MemoryPart* send, void* recv,
+                        std::size_t bytes_each, std::size_t offset, std::size_t bytes, int type,
+                        int op, void* recv_handle, void** request);
+  int (*flush)(void* group, void* at, int bytes, void* memory_handle, void** request);
+  int (*test)(void* request, int* done, int* bytes);
+  int (*close_group)(void* group);
+  int (*close_listener)(void* listener);
+};
+
+/// Versions 11 and 12, which differ in the properties alone.
+template <class Properties, class Merged>
+struct PlugInTable {
+  const char* name;
+  int (*init)(void** context, std::uint64_t communicator, PlugInLogger log);
+  int (*devices)(int* count);
+  int (*properties)(int device, Properties* properties);
+  int (*listen)(void* context, int device, void* handle, void** listener);
+  GroupFunctions group;
+  int (*merge_devices)(int* device, Merged* merged);
+  int (*finalize)(void* context);
+};
+using PlugInV12 = PlugInTable<PropertiesV12, MergedDevices<8>>;
+using PlugInV11 = PlugInTable<PropertiesV11, MergedDevices<4>>;
+
+/// Version 10: one context for the process, which has no end.
+struct PlugInV10 {
+  const char* name;
+  int (*init)(PlugInLogger log);
+  int (*devices)(int* count);
+  int (*properties)(int device, PropertiesV10* properties);
+  int (*listen)(int device, void* handle, void** listener);
+  GroupFunctions group;
+  int (*merge_devices)(int* device, MergedDevices<4>* merged);
+};
+static_assert(sizeof(PlugInV12) == 19 * sizeof(void*) && sizeof(PlugInV10) == 18 * sizeof(void*));
+
+}  // namespace ccl::detail::collnet

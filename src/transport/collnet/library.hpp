@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ccl/types/result.hpp>
+
+#include <memory>
+#include <string>
+
+#include "plug_in/library.hpp"
+#include "transport/collnet/abi.hpp"
+
+namespace ccl::detail::collnet {
+
+/// Plug-in for networks that reduce, of any version that ccl knows. Its library stays loaded.
+class PlugIn {
+ public:
+  /// Returns the first plug-in that the libraries of CCL_NET_PLUGIN have, newest version first, as
+  /// NCCL finds it: a name is tried as dlopen takes it, then as `libnccl-net-NAME.so`. Without the
+  /// setting, `libnccl-net.so` is tried. Fails with `Errc::no_transport` and the reason of each.
+  static Result<PlugIn> find();
+
+  const char* name() const;
+  int version() const { return version_; }
+  /// Returns "SHARP (libnccl-net.so, version 12)".
+  std::string text() const;
+
+  // Each returns the plug-in's code.
+  int init(void** context, std::uint64_t communicator) const;
+  int devices(int* count) const;
+  /// Reads the properties that all versions have.
+  int properties(int device, PropertiesV10* properties) const;
+  int listen(void* context, int device, void* handle, void** listener) const;
+  const GroupFunctions& group() const { return *group_; }
+  int finalize(void* context) const;
+
+ private:
+  PlugIn() = default;
+  /// Takes the table of a library. Returns why it cannot, or an empty text.
+  std::string take(const PlugInSymbol& found);
+  template <class Table>
+  std::string take(const Table* table, int version);
+
+  std::string library_;
+  int version_ = 0;
+  const void* table_ = nullptr;
+  const GroupFunctions* group_ = nullptr;
+};
+
+/// Returns the text of a code: "3 (internal error)".
+std::string code_text(int code);
+
+}  // namespace ccl::detail::collnet

@@ -1,0 +1,144 @@
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/transport/proxy_task.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <utility>
+
+#include "transport/collnet/rail.hpp"
+
+namespace ccl::detail::collnet {
+namespace {
+
+/// Drives the steps of one channel, in order: posted by the lanes, started, done, posted to the
+/// lanes. A step that is larger than one operation of the network takes several.
+///
+/// A step starts when the slot of its result is free, so a result never waits for one.
+class RailTask final : public ProxyTask {
+ public:
+  explicit RailTask(std::shared_ptr<Rail> rail) : rail_{std::move(rail)} {
+    const Device& device = rail_->network->devices()[std::size_t(rail_->device)];
+    most_ = Index(std::min<std::size_t>(device.max_reduced_bytes, collnet::max_bytes));
+    goes_first = true;
+  }
+
+  Progress progress(ProxyCounters& counters) override {
+    const bool closing = ending();  // before the check of `posted`: no more steps are posted
+    if (!works()) return closing ? Progress::ended : Progress::none;
+    const bool moved = complete(counters);
+    const bool began = works() && start();
+    if (closing && (done_ == posted() || !works())) return Progress::ended;
+    return moved || began ? Progress::some : Progress::none;
+  }
+  ProxyInterest interest() const override {
+    ProxyInterest interest;
+    if (!works()) {
+      interest.pending = ending();
+      return interest;
+    }
+    interest.pending = ending() || (!refused_ && may_start());
+    interest.polled = (rail_->polled && !ending()) || !requests_.empty() || refused_;
+    return interest;
+  }
+  bool ending() const override { return rail_->closing.load(std::memory_order_acquire); }
+
+ private:
+  /// An operation of the network. A null request: it had nothing to do.
+  struct Request {
+    void* handle = nullptr;
+    bool is_last = true;  // of its step
+  };
+  bool works() const { return !failed_ && rail_->healthy(); }
+  void fail_with(const char* function, int code) {
+    failed_ = true;
+    if (!ending()) rail_->fail_with(function, code);
+  }
+  Word posted() const { return HostMemory::load_acquire(rail_->up.posted); }
+  Word& size_at(const Wire& wire, Word step) const {
+    return wire.sizes[step & Word(wire.slot_count - 1)];
+  }
+  bool may_start() const {
+    if (started_ == posted()) return false;
+    return started_ - HostMemory::load_credit(rail_->down.drained) < Word(rail_->down.slot_count);
+  }
+
+  /// Starts what may start. Returns true if something has begun.
+  bool start() {
+    bool began = false;
+    refused_ = false;
+    while (may_start()) {
+      const NetworkStep step = NetworkStep::of(size_at(rail_->up, started_));
+      const Index size = size_of(network_types[std::size_t(step.type)]);
+      const Index piece = std::min(step.bytes - sent_, std::max(most_ / size, Index{1}) * size);
+      void* handle = nullptr;
+      if (piece > 0 && !begin(step, piece, size, handle)) break;
+      sent_ += piece;
+      const bool is_last = sent_ == step.bytes;
+      requests_.push_back({handle, is_last});
+      if (is_last) ++started_, sent_ = 0;
+      began = true;
+    }
+    return began;
+  }
+  /// Begins an operation. Returns false if the network takes none now, or has failed.
+  bool begin(const NetworkStep& step, Index piece, Index size, void*& handle) {
+    const auto at = [&](const Wire& wire) {
+      return reinterpret_cast<std::byte*>(wire.slot(started_)) + sent_;
+    };
+    const int code = rail_->network->plug_in().group().all_reduce(
+        rail_->group, at(rail_->up), at(rail_->down), std::size_t(piece / size), step.type,
+        int(step.op), rail_->up_memory, rail_->down_memory, &handle);
+    if (code != 0) fail_with("iallreduce", code);
+    refused_ = code == 0 && handle == nullptr;
+    return handle != nullptr && code == 0;
+  }
+
+  /// Takes the results that have come. Returns true if there was one.
+  bool complete(ProxyCounters& counters) {
+    bool any = false;
+    while (!requests_.empty()) {
+      const Request& first = requests_.front();
+      int finished = first.handle == nullptr ? 1 : 0, bytes = 0;
+      if (first.handle != nullptr) {
+        const int code = rail_->network->plug_in().group().test(first.handle, &finished, &bytes);
+        if (code != 0) {
+          fail_with("test", code);
+          return any;
+        }
+      }
+      if (finished == 0) break;
+      const bool is_last = first.is_last;
+      requests_.pop_front();
+      if (is_last) give(counters);
+      any = true;
+    }
+    return any;
+  }
+  /// Posts the result of the oldest step to the lanes, and gives them the slot of its input.
+  void give(ProxyCounters& counters) {
+    const NetworkStep step = NetworkStep::of(size_at(rail_->up, done_));
+    size_at(rail_->down, done_) = Word(step.bytes);
+    ++done_;
+    HostMemory::store_release(rail_->down.posted, done_);
+    HostMemory::store_credit(rail_->up.drained, done_);
+    ++counters.steps;
+    counters.bytes += Word(step.bytes);
+  }
+
+  const std::shared_ptr<Rail> rail_;
+  Index most_ = 0;  // bytes of one operation
+  Word started_ = 0, done_ = 0;
+  Index sent_ = 0;        // bytes of step `started_` that are under way
+  bool failed_ = false;   // the plug-in is not called again
+  bool refused_ = false;  // the network took no operation at the last try
+  std::deque<Request> requests_;
+};
+
+}  // namespace
+
+std::shared_ptr<ProxyTask> make_rail_task(std::shared_ptr<Rail> rail) {
+  return std::make_shared<RailTask>(std::move(rail));
+}
+
+}  // namespace ccl::detail::collnet

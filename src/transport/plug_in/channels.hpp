@@ -1,0 +1,76 @@
+#pragma once
+
+#include <ccl/transport/transport.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/io/mapping.hpp"
+#include "transport/plug_in/context.hpp"
+#include "transport/registered_memory.hpp"
+
+namespace ccl::detail {
+
+/// The plug-in's objects for one channel of an end.
+struct NetChannel {
+  int device = 0;
+  void* listener = nullptr;  // at the receiver, until it has accepted
+  void* comm = nullptr;
+  void* slots = nullptr;             // registration of the channel's slots
+  std::vector<void*> user_memory{};  // registrations of registered buffers
+  /// Names the channel among the registrations of a buffer, which keep it.
+  std::shared_ptr<const int> identity = std::make_shared<const int>(0);
+};
+
+/// The plug-in's objects of one end of a connection. They end on a thread of their own, because a
+/// plug-in may wait for its peer there, and keep the memory that they access.
+class NetChannels : public std::enable_shared_from_this<NetChannels> {
+ public:
+  NetChannels(std::shared_ptr<NetContext> context, const Edge& edge);
+
+  const NetPlugIn& plug_in() const { return context_->plug_in(); }
+  const NetContext& context() const { return *context_; }
+  std::vector<NetChannel> each;
+  /// The task holds it in each turn, and other threads while they end registrations or all access.
+  std::recursive_timed_mutex use;
+
+  /// Returns the registration of a registered buffer for a channel; null, after a line of the log,
+  /// if the plug-in cannot register it. The caller holds `use`.
+  void* user_memory(RegisteredMemory& memory, std::size_t channel);
+  /// Ends the registration of a buffer. Any thread.
+  void end_user_memory(std::size_t channel, void* handle);
+  /// Ends all access to registered buffers, by closing all objects. Any thread, which waits for at
+  /// most some seconds.
+  void end_access();
+
+  /// Begins to close all objects. They must not be used from here on. May be called again.
+  void begin_close();
+  bool closing() const { return begun_.load(std::memory_order_acquire); }
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+  /// Waits until all objects are closed, until a second has passed since `begin_close`.
+  void await_close() const;
+  /// Keeps the slots, in host or GPU memory, for as long as the plug-in may access them.
+  void keep(Mapping memory, std::shared_ptr<void> of_gpu) {
+    memory_ = std::move(memory);
+    of_gpu_ = std::move(of_gpu);
+  }
+
+ private:
+  void close();
+  bool close_one(NetChannel& channel, int number);
+  Error error(const char* function, int result, std::size_t channel) const;
+
+  const std::shared_ptr<NetContext> context_;
+  const bool sends_;
+  const std::string between_;  // "from rank 0 to rank 1 on node7"
+  Mapping memory_;
+  std::shared_ptr<void> of_gpu_;
+  std::atomic<bool> begun_{false}, closed_{false};
+  std::chrono::steady_clock::time_point begun_at_{};
+};
+
+}  // namespace ccl::detail

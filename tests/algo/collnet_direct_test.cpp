@@ -1,0 +1,48 @@
+#include <ccl/algo/collnet_direct.hpp>
+
+#include "support/every_protocol.hpp"
+#include "support/thread_lanes.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+
+TEST_CASE("CollNetDirect: sums on hosts of every size, with any number of heads") {
+  struct Job {
+    HostSizes hosts;
+    int heads;
+  };
+  for (const Job& job : {Job{{{1, 1}}, 1}, Job{{{2, 2}}, 2}, Job{{{3, 1, 2}, true}, 1},
+                         Job{{{3, 3}}, 2}, Job{{{2, 2, 2, 2}, true}, 2}}) {
+    const auto& of = job.hosts.ranks;
+    World world{std::accumulate(of.begin(), of.end(), 0), 2, 4, 512};
+    NetworkRails& network = world.add_network(job.hosts, job.heads);
+    for (const Index count : {0, 1, 63, 5001}) {
+      check_all_reduce<CollNetDirect, Simple, detail::SoloLane>(world, count, 1, count == 63);
+    }
+    check_all_reduce<CollNetDirect, Simple, detail::ThreadLanes<8>>(world, 2001, 2, true);
+    CHECK(network.steps() > 5001 * 4 / 512);
+    CHECK(network.wrong() == 0);
+  }
+}
+
+TEST_CASE("CollNetDirect: a head adds up the data of eight ranks") {
+  const int ranks = 10;
+  const Index count = 1500;
+  World world{ranks, 1, 2, 256};
+  NetworkRails& network = world.add_network({{8, 2}}, 2);
+  const detail::Reduction<Avg, float> average{Avg{}, ranks};
+  std::vector<std::vector<float>> in(ranks, std::vector<float>(count)), out = in;
+  for (int r = 0; r < ranks; ++r) {
+    for (Index i = 0; i < count; ++i) in[r][i] = float(r * 10 + i);
+  }
+  REQUIRE(world.run<AllReduce, CollNetDirect, Simple, detail::SoloLane>(
+      average, 1, 1, 0, [&](int r, auto& w) {
+        w.input = in[r].data();
+        w.output = out[r].data();
+        w.layout = {count, 0, 0, true};
+      }));
+  for (int r = 0; r < ranks; ++r) {
+    for (Index i = 0; i < count; ++i) REQUIRE(out[r][i] == float(i) + 45.f);
+  }
+  CHECK(network.wrong() == 0);
+}

@@ -1,0 +1,34 @@
+#include <ccl/detail/numeric/network_step.hpp>
+#include <ccl/detail/numeric/reduction.hpp>
+
+#include "support/catch.hpp"
+
+using namespace ccl;
+using namespace ccl::detail;
+
+namespace {
+struct Own {
+  int value;
+};
+}  // namespace
+
+// By NCCL's numbers.
+static_assert(network_type<signed char>() == 0 && network_type<unsigned char>() == 1);
+static_assert(network_type<int>() == 2 && network_type<unsigned>() == 3);
+static_assert(network_type<long long>() == 4 && network_type<unsigned long>() == 5);
+static_assert(network_type<float16>() == 6 && network_type<float>() == 7);
+static_assert(network_type<double>() == 8 && network_type<bfloat16>() == 9);
+static_assert(network_type<float8_e4m3>() == 10 && network_type<float8_e5m2>() == 11);
+static_assert(network_type<short>() == -1 && network_type<Own>() == -1);
+static_assert(int(network_op<Sum>()) == 0 && int(network_op<Prod>()) == 1);
+static_assert(int(network_op<Max>()) == 2 && int(network_op<Min>()) == 3);
+static_assert(network_op<Avg>() == NetworkOp::sum && network_op<PreMulSum>() == NetworkOp::sum);
+
+TEST_CASE("the size of a step names its reduction") {
+  const Word size = network_tag<Reduction<Min, double>> | 512;
+  const NetworkStep step = NetworkStep::of(size);
+  CHECK(step.type == 8);
+  CHECK(step.op == NetworkOp::min);
+  CHECK(step.bytes == 512);
+  CHECK(size < Word{1} << 63);  // the highest bit marks lent memory: see ZeroCopy
+}

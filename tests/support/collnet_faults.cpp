@@ -1,0 +1,178 @@
+// A CollNet plug-in that passes all calls on to another and fails some of them. Its environment:
+// - COLLNET_UNDER: library of the other.
+// - COLLNET_FAULT: "function:calls:code" fails the function with the code after so many calls; the
+//   code "hangs" never returns, and "never" is a request that is never done.
+// - COLLNET_BUSY: number of times for which an operation does not begin, before it does.
+// - COLLNET_REFUSES: number of a type that it does not reduce.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "plug_in/symbols.hpp"
+#include "transport/collnet/abi.hpp"
+#include <dlfcn.h>
+#include <unistd.h>
+
+using namespace ccl::detail::collnet;
+
+namespace {
+
+const PlugInV12& under() {
+  static const PlugInV12* const table = [] {
+    void* const library = ::dlopen(std::getenv("COLLNET_UNDER"), RTLD_NOW | RTLD_LOCAL);
+    return static_cast<const PlugInV12*>(
+        library == nullptr ? nullptr
+                           : ::dlsym(library, ccl::detail::collnet_plug_in_symbols[0].data()));
+  }();
+  return *table;
+}
+
+struct Fault {
+  bool comes = false;
+  std::string_view code;
+};
+/// Returns the fault of this call of `function`, if it has one.
+Fault fault_of(std::string_view function, std::atomic<int>& calls) {
+  const char* const text = std::getenv("COLLNET_FAULT");
+  const std::string_view all = text == nullptr ? "" : text;
+  const std::size_t end = all.find(':');
+  if (all.substr(0, end) != function || end == all.npos) return {};
+  const std::size_t last = all.rfind(':');
+  return {calls.fetch_add(1) >= std::atoi(all.data() + end + 1), all.substr(last + 1)};
+}
+template <class Call>
+int pass(std::string_view function, std::atomic<int>& calls, Call&& call) {
+  const Fault fault = fault_of(function, calls);
+  if (!fault.comes || fault.code == "never") return call();
+  if (fault.code == "hangs") {
+    for (;;) ::pause();
+  }
+  return std::atoi(fault.code.data());
+}
+
+std::atomic<int> inits, device_calls, properties_calls, listens, connects, supports_calls,
+    registrations, reduces, tests, busy, begun;
+
+int init(void** context, std::uint64_t communicator, ccl::detail::PlugInLogger log) {
+  return pass("init", inits, [&] { return under().init(context, communicator, log); });
+}
+int devices(int* count) {
+  return pass("devices", device_calls, [&] { return under().devices(count); });
+}
+int properties(int device, PropertiesV12* all) {
+  return pass("getProperties", properties_calls, [&] { return under().properties(device, all); });
+}
+int listen(void* context, int device, void* handle, void** listener) {
+  return pass("listen", listens, [&] { return under().listen(context, device, handle, listener); });
+}
+int connect(void* handles[], int ranks, int rank, void* listener, void** group) {
+  return pass("connect", connects,
+              [&] { return under().group.connect(handles, ranks, rank, listener, group); });
+}
+int supports(int type, int op, int* supported) {
+  const char* const refused = std::getenv("COLLNET_REFUSES");
+  return pass("reduceSupport", supports_calls, [&] {
+    const int code = under().group.supports(type, op, supported);
+    if (refused != nullptr && std::atoi(refused) == type) *supported = 0;
+    return code;
+  });
+}
+int register_memory(void* group, void* at, std::size_t bytes, int kind, void** memory_handle) {
+  return pass("regMr", registrations,
+              [&] { return under().group.register_memory(group, at, bytes, kind, memory_handle); });
+}
+int register_dma_buf(void*, void*, std::size_t, int, std::uint64_t, int, void**) {
+  return 5;
+}
+int deregister_memory(void* group, void* memory_handle) {
+  return under().group.deregister_memory(group, memory_handle);
+}
+int all_reduce(void* group, void* send, void* recv, std::size_t count, int type, int op,
+               void* send_handle, void* recv_handle, void** request) {
+  const char* const times = std::getenv("COLLNET_BUSY");
+  if (times != nullptr && busy++ % (std::atoi(times) + 1) != 0) {
+    *request = nullptr;
+    return 0;
+  }
+  ++begun;
+  return pass("iallreduce", reduces, [&] {
+    return under().group.all_reduce(group, send, recv, count, type, op, send_handle, recv_handle,
+                                    request);
+  });
+}
+int flush(void* group, void* at, int bytes, void* memory_handle, void** request) {
+  return under().group.flush(group, at, bytes, memory_handle, request);
+}
+int test(void* request, int* done, int* bytes) {
+  *done = 0;
+  const Fault fault = fault_of("test", tests);
+  if (fault.comes && fault.code == "never") return 0;
+  if (fault.comes) return std::atoi(fault.code.data());
+  return under().group.test(request, done, bytes);
+}
+int close_group(void* group) {
+  return under().group.close_group(group);
+}
+int close_listener(void* listener) {
+  return under().group.close_listener(listener);
+}
+[[maybe_unused]] int finalize(void* context) {
+  return under().finalize(context);
+}
+
+constexpr GroupFunctions group_functions{connect,
+                                         supports,
+                                         register_memory,
+                                         register_dma_buf,
+                                         deregister_memory,
+                                         all_reduce,
+                                         nullptr,
+                                         nullptr,
+                                         flush,
+                                         test,
+                                         close_group,
+                                         close_listener};
+
+#if CCL_TEST_COLLNET_VERSION != 12
+template <class Old>
+int old_properties(int device, Old* all) {
+  PropertiesV12 found{};
+  const int code = properties(device, &found);
+  PropertiesV10 part{};
+  part.name = found.name;
+  part.memory_kinds = found.memory_kinds;
+  part.max_groups = found.max_groups;
+  part.max_reduced_bytes = found.max_reduced_bytes;
+  std::memcpy(static_cast<void*>(all), &part, sizeof part);
+  return code;
+}
+#endif
+
+}  // namespace
+
+extern "C" {
+/// Number of operations that this process has begun.
+int ccl_test_collnet_operations() {
+  return begun;
+}
+#if CCL_TEST_COLLNET_VERSION == 10
+int init_v10(ccl::detail::PlugInLogger log) {
+  void* context = nullptr;
+  return init(&context, 0, log);
+}
+int listen_v10(int device, void* handle, void** listener) {
+  return listen(nullptr, device, handle, listener);
+}
+extern const PlugInV10 ncclCollNetPlugin_v10{
+    "Ten", init_v10, devices, old_properties<PropertiesV10>, listen_v10, group_functions, nullptr};
+#elif CCL_TEST_COLLNET_VERSION == 11
+extern const PlugInV11 ncclCollNetPlugin_v11{
+    "Eleven",        init,    devices, old_properties<PropertiesV11>, listen,
+    group_functions, nullptr, finalize};
+#else
+extern const PlugInV12 ncclCollNetPlugin_v12{"Faulty",        init,    devices, properties, listen,
+                                             group_functions, nullptr, finalize};
+#endif
+}

@@ -1,0 +1,182 @@
+// A plug-in with NCCL's CollNet interface that reduces in software, over TCP: for machines whose
+// network cannot. CCL_NET_PLUGIN=software loads it.
+// - SOFTWARE_COLLNET_DEVICES: devices of a host, and so heads; 1 by default.
+// - SOFTWARE_COLLNET_IFNAME: interface on which heads listen; by default the first that is up.
+// - SOFTWARE_COLLNET_MAX_BYTES: bytes of one operation, at most; 1 GiB by default.
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "group.hpp"
+#include "reduce.hpp"
+#include "transport/collnet/abi.hpp"
+
+namespace software_collnet {
+namespace {
+
+namespace abi = ccl::detail::collnet;
+
+/// Runs the body of a function, from which no exception may leave.
+template <class Body>
+int guarded(Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception&) {
+    return system_error;
+  }
+}
+
+long number(const char* variable, long otherwise) {
+  const char* const text = std::getenv(variable);
+  const long value = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+  return value > 0 ? value : otherwise;
+}
+
+int init(void** context, std::uint64_t, ccl::detail::PlugInLogger) {
+  *context = nullptr;
+  return success;
+}
+int init_v10(ccl::detail::PlugInLogger) {
+  return success;
+}
+int devices(int* count) {
+  *count = int(number("SOFTWARE_COLLNET_DEVICES", 1));
+  return success;
+}
+
+template <class Properties>
+void fill(Properties& to, int device) {
+  static char name[] = "software";
+  to.name = name;
+  to.guid = std::uint64_t(device);
+  to.memory_kinds = abi::host_memory;
+  to.speed = 10'000;
+  to.max_groups = 1 << 16;
+  to.max_recvs = 1;
+  to.merged.count = 1;
+  to.merged.devices[0] = device;
+  to.max_message_bytes = abi::max_bytes;
+  to.max_reduced_bytes = std::size_t(number("SOFTWARE_COLLNET_MAX_BYTES", 1l << 30));
+}
+template <class Properties>
+int properties(int device, Properties* all) {
+  *all = {};
+  if constexpr (requires { all->of_v10; }) {
+    fill(all->of_v10, device);
+  } else {
+    fill(*all, device);
+  }
+  return success;
+}
+
+int listen(void*, int, void* handle, void** listener) {
+  return guarded([&] {
+    std::unique_ptr<Listener> made;
+    const Code code = Listener::make(std::getenv("SOFTWARE_COLLNET_IFNAME"), made);
+    if (code != success) return int(code);
+    std::memcpy(handle, &made->handle, sizeof made->handle);
+    *listener = made.release();
+    return int(success);
+  });
+}
+int listen_v10(int device, void* handle, void** listener) {
+  return listen(nullptr, device, handle, listener);
+}
+int connect(void* handles[], int ranks, int rank, void* listener, void** group) {
+  return guarded([&] {
+    std::vector<Handle> all{std::size_t(ranks)};
+    for (std::size_t r = 0; r < all.size(); ++r) std::memcpy(&all[r], handles[r], sizeof all[r]);
+    std::unique_ptr<Group> made;
+    const Code code = Group::connect(all, rank, *static_cast<Listener*>(listener), made);
+    *group = made.release();
+    return int(code);
+  });
+}
+int supports(int type, int op, int* supported) {
+  *supported = can_reduce(type, op) ? 1 : 0;
+  return success;
+}
+int register_memory(void*, void* at, std::size_t, int kind, void** memory_handle) {
+  *memory_handle = at;
+  return kind == abi::host_memory ? success : invalid_usage;
+}
+int register_dma_buf(void*, void*, std::size_t, int, std::uint64_t, int, void**) {
+  return invalid_usage;
+}
+int deregister_memory(void*, void*) {
+  return success;
+}
+int all_reduce(void* group, void* send, void* recv, std::size_t count, int type, int op, void*,
+               void*, void** request) {
+  return guarded([&] {
+    Request what;
+    what.send = static_cast<const std::byte*>(send);
+    what.recv = static_cast<std::byte*>(recv);
+    what.bytes = count * element_bytes(type);
+    what.type = type;
+    what.op = op;
+    Request* made = nullptr;
+    const Code code = static_cast<Group*>(group)->start(what, made);
+    *request = made;
+    return int(code);
+  });
+}
+int flush(void*, void*, int, void*, void** request) {
+  *request = nullptr;
+  return success;
+}
+int test(void* request, int* done, int* bytes) {
+  return guarded([&] {
+    auto* const one = static_cast<Request*>(request);
+    const std::size_t size = one->bytes;
+    bool complete = false;
+    const Code code = one->of->test(one, complete);
+    *done = complete ? 1 : 0;
+    if (complete && bytes != nullptr) *bytes = int(size);
+    return int(code);
+  });
+}
+int close_group(void* group) {
+  delete static_cast<Group*>(group);
+  return success;
+}
+int close_listener(void* listener) {
+  delete static_cast<Listener*>(listener);
+  return success;
+}
+int finalize(void*) {
+  return success;
+}
+
+constexpr abi::GroupFunctions group_functions{connect,
+                                              supports,
+                                              register_memory,
+                                              register_dma_buf,
+                                              deregister_memory,
+                                              all_reduce,
+                                              nullptr,
+                                              nullptr,
+                                              flush,
+                                              test,
+                                              close_group,
+                                              close_listener};
+constexpr const char* name = "Software";
+
+}  // namespace
+}  // namespace software_collnet
+
+using namespace software_collnet;
+
+extern "C" {
+[[gnu::visibility("default")]] extern const abi::PlugInV12 ncclCollNetPlugin_v12{
+    name,    init,    devices, properties<abi::PropertiesV12>, listen, group_functions,
+    nullptr, finalize};
+[[gnu::visibility("default")]] extern const abi::PlugInV11 ncclCollNetPlugin_v11{
+    name,    init,    devices, properties<abi::PropertiesV11>, listen, group_functions,
+    nullptr, finalize};
+[[gnu::visibility("default")]] extern const abi::PlugInV10 ncclCollNetPlugin_v10{
+    name, init_v10, devices, properties<abi::PropertiesV10>, listen_v10, group_functions, nullptr};
+}
