@@ -41,7 +41,9 @@ Result<std::shared_ptr<RealRank>> real_of(ncclComm_t comm) {
   if (comm == nullptr) return nullptr;
   CCL_TRY(const auto member, member_of(comm));
   CCL_CHECK(member->ready());
-  return member->real();
+  auto real = member->real();
+  if (real != nullptr) CCL_CHECK(member->usable());
+  return real;
 }
 /// Passes a call whose first argument is a communicator to the real NCCL.
 template <class F, class... Args>
@@ -90,6 +92,7 @@ ncclTeam_t team(ncclComm_t comm, ncclTeam_t (*of)(const Communicator&),
     CCL_TRY(const auto ready, member->ready());
     const auto real = member->real();
     if (by != nullptr && real != nullptr && real->library().*by != nullptr) {
+      CCL_CHECK(member->usable());
       made = (real->library().*by)(real->comm());
       return {};
     }

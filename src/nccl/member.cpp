@@ -63,7 +63,7 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
       if (aborted_) comm.abort(abort_called);
     }
     if (auto well = comm.wait(); !well && !may_have_failed) return well;
-    auto operations = Operations::create(comm, config.zero_blocks);
+    auto operations = Operations::create(comm, config);
     if (!operations && (comm.status() || !may_have_failed)) {
       return fail(std::move(operations).error());
     }
@@ -201,11 +201,13 @@ Result<void> Member::check_usable() const {
   return {};
 }
 
+Result<void> Member::usable() const {
+  const std::lock_guard lock{mutex_};
+  return check_usable();
+}
+
 Result<void> Member::use(const std::function<Result<void>(Operations&)>& call) {
-  {
-    const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_usable());
-  }
+  CCL_CHECK(usable());
   if (!operations_) return comm_->status();
   const std::lock_guard lock{calls_};
   Result<void> done = call(*operations_);

@@ -54,6 +54,8 @@ class Member : public std::enable_shared_from_this<Member> {
   void give_up(const Error& why) noexcept;
   /// Returns the communicator once it is complete.
   Result<Communicator> ready() const;
+  /// Fails as calls do: if it is not complete, is revoked, or is suspended.
+  Result<void> usable() const;
   /// True if its creation has ended, with or without success.
   bool created() const;
   /// Current result of the creation and of the communicator, or the failure of the last deferred

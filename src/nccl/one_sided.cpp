@@ -83,7 +83,9 @@ ncclResult_t ncclPutSignal(const void* send, std::size_t count, ncclDataType_t t
   return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
     if (const auto real = member->real()) {
-      return Group::of_this_thread().submit(std::move(member), [=] {
+      Member& whose = *member;
+      return Group::of_this_thread().submit(std::move(member), [=, &whose]() -> ccl::Result<void> {
+        CCL_CHECK(whose.usable());
         return real->call(real->library().PutSignal, "ncclPutSignal", send, count, type, peer,
                           window, offset, signal, context, flags, real->comm(), stream);
       });
@@ -103,7 +105,9 @@ ncclResult_t ncclSignal(int peer, int signal, int context, unsigned flags, ncclC
   return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(auto member, member_of(comm));
     if (const auto real = member->real()) {
-      return Group::of_this_thread().submit(std::move(member), [=] {
+      Member& whose = *member;
+      return Group::of_this_thread().submit(std::move(member), [=, &whose]() -> ccl::Result<void> {
+        CCL_CHECK(whose.usable());
         return real->call(real->library().Signal, "ncclSignal", peer, signal, context, flags,
                           real->comm(), stream);
       });
@@ -121,10 +125,13 @@ ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t* given, ncclComm_t c
     CCL_TRY(auto member, member_of(comm));
     CCL_TRY(auto waits, waits_of(given, count));
     if (const auto real = member->real()) {
-      return Group::of_this_thread().submit(std::move(member), [=]() mutable {
-        return real->call(real->library().WaitSignal, "ncclWaitSignal", int(waits.size()),
-                          waits.data(), real->comm(), stream);
-      });
+      Member& whose = *member;
+      return Group::of_this_thread().submit(
+          std::move(member), [=, &whose]() mutable -> ccl::Result<void> {
+            CCL_CHECK(whose.usable());
+            return real->call(real->library().WaitSignal, "ncclWaitSignal", int(waits.size()),
+                              waits.data(), real->comm(), stream);
+          });
     }
     for (const auto& one : waits) {
       CCL_CHECK(check_now(*member, {one.peer, one.sigIdx, one.ctx}));

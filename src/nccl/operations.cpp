@@ -372,18 +372,19 @@ class Made : public Operations {
 
 }  // namespace
 
-Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm, bool zero_blocks) {
+Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm,
+                                                       const MemberConfig& config) {
   const auto library = real_nccl();
   if (!library) log_warn(LogPart::init, "{}", library.error().what);
   CommonSettings own;
-  own.zero_blocks = zero_blocks;
+  own.zero_blocks = config.zero_blocks;
   own.fallback = library && *library != nullptr;
   CCL_TRY(const auto common, common_settings(comm, own));
   auto made = std::make_unique<Made>(comm, common);
   CCL_CHECK(made->get<SendRecv>());
   std::shared_ptr<RealRank> real;
   if (common.fallback) {
-    CCL_TRY(real, RealRank::create(comm, **library));
+    CCL_TRY(real, RealRank::create(comm, **library, config));
   }
   CCL_TRY(auto operations, tuned(std::move(made), comm));
   return with_fallback(std::move(operations), std::move(real), common.one_order);

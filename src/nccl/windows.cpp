@@ -78,6 +78,7 @@ Result<void> check_flags(int flags) {
 /// memory, and the program goes on without.
 Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWindow_t* made,
                          int flags) {
+  CCL_CHECK(whose.usable());
   CCL_TRY(const auto comm, whose.ready());
   if (const auto real = whose.real()) {
     CCL_CHECK(real->call(real->library().CommWindowRegister, "ncclCommWindowRegister", real->comm(),

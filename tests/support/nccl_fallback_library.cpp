@@ -28,6 +28,7 @@ std::map<std::string, std::shared_ptr<Rendezvous>> all_rendezvous;  // by id
 std::map<std::string, int> counts;                                  // of calls
 std::map<int, double> scalars;                                      // by number of the reduction
 
+constexpr int library_version = 22903;
 constexpr int collective = 7;  // a request of a device communicator that waits for all ranks
 
 int count(const char* what, int more = 1) {
@@ -108,7 +109,7 @@ int fake_nccl_count(const char* what) {
   return count(what, 0);
 }
 ncclResult_t ncclGetVersion(int* version) {
-  *version = 22903;
+  *version = library_version;
   return ncclSuccess;
 }
 const char* ncclGetLastError(ncclComm_t) {
@@ -122,7 +123,13 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  if (config->size != 40 || config->blocking != 0) return ncclInvalidArgument;
+  const bool known = config->size == sizeof(ncclConfig_t) && config->version == library_version;
+  if (!known || config->blocking != 0) return ncclInvalidArgument;
+  const auto is = [](const char* text, const char* name) {
+    return text != nullptr && std::string_view{text} == name;
+  };
+  count("limited", config->maxCTAs == 7 && config->cgaClusterSize == 2 ? 1 : 0);
+  count("named", is(config->netName, "Socket") && is(config->commName, "trainer") ? 1 : 0);
   const std::lock_guard lock{mutex};
   auto& rendezvous = all_rendezvous[id.internal];
   if (rendezvous == nullptr) rendezvous = std::make_shared<Rendezvous>(ranks);

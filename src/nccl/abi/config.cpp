@@ -222,6 +222,9 @@ Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* 
   wanted.early_signals = early != 0;
   if (order) wanted.implicit_launch_order = *order != 0;
   if (all.commName != nullptr) wanted.name = all.commName;
+  if (all.netName != nullptr) wanted.net_name = all.netName;
+  wanted.given = all;
+  wanted.given.commName = wanted.given.netName = nullptr;  // which are the program's
   return wanted;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "nccl/abi/abi.hpp"
 
@@ -17,6 +18,9 @@ struct MemberConfig : Config {
   int signal_contexts = 1, signals = 1;  // of ncclPutSignal: how many there are
   bool early_signals = false;            // signals come before any window
   bool zero_blocks = false;              // calls by copy engines where they can: see `ZeroCopies`
+  // The program's configuration, without texts, for the NCCL of CCL_NCCL_FALLBACK.
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  std::string net_name;
 };
 
 /// True if `size` and `magic`, the first members of NCCL's structures, are those of an initializer.

@@ -11,13 +11,15 @@
 namespace ccl::detail::nccl {
 
 class RealRank;
+struct MemberConfig;
 
 /// Collectives of one communicator. Each is created at its first call, which all ranks make.
 /// Messages go between any two ranks, so their composition is created at once.
 class Operations {
  public:
-  /// Creates the operations. `zero_blocks` is this rank's policy. Collective.
-  static Result<std::unique_ptr<Operations>> create(const Communicator& comm, bool zero_blocks);
+  /// Creates the operations. Collective.
+  static Result<std::unique_ptr<Operations>> create(const Communicator& comm,
+                                                    const MemberConfig& config);
   virtual ~Operations() = default;
   virtual Result<void> run(const Call& call) = 0;
   /// True if this library has code for the call's type and reduction. Equal on all ranks.

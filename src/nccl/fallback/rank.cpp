@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -49,7 +50,8 @@ Windows& windows() {
 }  // namespace
 
 Result<std::shared_ptr<RealRank>> RealRank::create(const Communicator& comm,
-                                                   const RealNccl& library) {
+                                                   const RealNccl& library,
+                                                   const MemberConfig& config) {
   CommState& state = *Access::state(comm);
   std::shared_ptr<RealRank> made{new RealRank{library, comm}};
   std::vector<RealPart> all(std::size_t(comm.ranks()));
@@ -72,7 +74,7 @@ Result<std::shared_ptr<RealRank>> RealRank::create(const Communicator& comm,
   if (done) done = check_versions(all);
   done = agree("the id of NCCL's communicator");
   if (done) {
-    done = made->join(all[0].id);
+    done = made->join(all[0].id, config);
     done = agree("NCCL's communicator");
   }
   if (done) return made;
@@ -88,12 +90,17 @@ RealRank::RealRank(const RealNccl& library, const Communicator& beside)
       device_{beside.device()},
       limit_s_{Access::state(beside)->limits.timeout_s} {}
 
-// Not blocking, so that no wait is longer than ccl's. Any version since 2.17 takes this structure.
-Result<void> RealRank::join(const ncclUniqueId& id) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.size = offsetof(ncclConfig_t, splitShare);
-  config.version = 21700;
+// Not blocking, so that no wait is longer than ccl's. An earlier version reads the members that it
+// has.
+Result<void> RealRank::join(const ncclUniqueId& id, const MemberConfig& asked) {
+  const auto text = [](const std::string& from) { return from.empty() ? nullptr : from.c_str(); };
+  constexpr ncclConfig_t newest = NCCL_CONFIG_INITIALIZER;
+  ncclConfig_t config = asked.given;
+  config.size = newest.size;
+  config.version = std::min(newest.version, unsigned(library_.version));
   config.blocking = 0;
+  config.netName = text(asked.net_name);
+  config.commName = text(asked.name);
   const OnDevice here{device_};
   ncclComm_t real = nullptr;
   const auto begun =

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/peer_waits.hpp"
+#include "nccl/abi/config.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/fallback/library.hpp"
 
@@ -17,10 +18,11 @@ namespace ccl::detail::nccl {
 /// one, or none has.
 class RealRank {
  public:
-  /// Creates it on all ranks. Returns null on all ranks, and says why in the log, if NCCL's
-  /// versions differ between them or if it fails on one of them. Collective.
-  static Result<std::shared_ptr<RealRank>> create(const Communicator& comm,
-                                                  const RealNccl& library);
+  /// Creates it on all ranks, with the program's configuration. Returns null on all ranks, and says
+  /// why in the log, if NCCL's versions differ between them or if it fails on one of them.
+  /// Collective.
+  static Result<std::shared_ptr<RealRank>> create(const Communicator& comm, const RealNccl& library,
+                                                  const MemberConfig& config);
   ~RealRank();
   RealRank(const RealRank&) = delete;
   RealRank& operator=(const RealRank&) = delete;
@@ -51,7 +53,7 @@ class RealRank {
   /// Waits until a call is done: at most `limit_s` seconds (0: no limit), and no longer than ccl's
   /// communicator is well.
   Result<void> finish(ncclResult_t code, const char* name, double limit_s) const;
-  Result<void> join(const ncclUniqueId& id);
+  Result<void> join(const ncclUniqueId& id, const MemberConfig& asked);
   void end_by(ncclResult_t (*how)(ncclComm_t));
   Result<void> lacks(const char* name) const;
 

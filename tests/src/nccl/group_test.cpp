@@ -130,7 +130,8 @@ std::vector<int> tags(int rank) {
 }  // namespace
 
 namespace ccl::detail::nccl {
-Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm, bool) {
+Result<std::unique_ptr<Operations>> Operations::create(const Communicator& comm,
+                                                       const MemberConfig&) {
   return std::unique_ptr<Operations>{std::make_unique<Recorded>(comm.rank())};
 }
 }  // namespace ccl::detail::nccl

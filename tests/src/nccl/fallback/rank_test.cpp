@@ -93,6 +93,32 @@ TEST_CASE("ranks that differ in CCL_NCCL_FALLBACK go on without") {
   CHECK(good);
 }
 
+TEST_CASE("the real NCCL gets the program's configuration, and its communicators do not block") {
+  const Environment fallback{"CCL_NCCL_FALLBACK", library};
+  const int limited = made_by(library, "limited"), named = made_by(library, "named");
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  config.maxCTAs = 7;
+  config.cgaClusterSize = 2;  // which has no effect on ccl
+  std::string net = "Socket", name = "trainer";
+  config.netName = net.data();
+  config.commName = name.data();
+  const NcclRanks all{2, &config};
+  net = name = "lost";  // the texts are the program's
+  CHECK(made_by(library, "limited") == limited + 2);
+  CHECK(made_by(library, "named") == named + 2);
+  std::vector<ncclComm_t> parts(2);
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    return ncclCommSplit(comm, 0, r, &parts[std::size_t(r)], nullptr);  // as the parent
+  }) == ncclSuccess);
+  CHECK(made_by(library, "limited") == limited + 4);
+  CHECK(made_by(library, "named") == named + 4);
+  for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
+  const NcclRanks plain{2};
+  CHECK(made_by(library, "communicators") == 4);
+  CHECK(made_by(library, "limited") == limited + 4);
+}
+
 TEST_CASE("the real NCCL's communicators are suspended, and resumed, with ccl's") {
   const Environment fallback{"CCL_NCCL_FALLBACK", library};
   const NcclRanks all{2};
@@ -122,6 +148,38 @@ TEST_CASE("the real NCCL's communicators are suspended, and resumed, with ccl's"
   REQUIRE(each(suspend) == ncclSuccess);  // with a warning
   REQUIRE(each(ncclCommResume) == ncclSuccess);
   CHECK(made_by(library, "suspended") == 2);  // it was not asked to resume
+}
+
+TEST_CASE("the real NCCL gets no calls of a communicator that is suspended or revoked") {
+  const Environment fallback{"CCL_NCCL_FALLBACK", library};
+  const NcclRanks all{2};
+  const bool revoked = GENERATE(false, true);
+  if (revoked) {
+    for (ncclComm_t comm : all.comms) {
+      REQUIRE(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT) == ncclSuccess);
+    }
+  } else {
+    REQUIRE(all.group([](int, ncclComm_t comm) {
+      return ncclCommSuspend(comm, NCCL_SUSPEND_MEM);
+    }) == ncclSuccess);
+  }
+  const int puts = made_by(library, "puts"), windows = made_by(library, "windows");
+  int data = 0;
+  ncclWindow_t window = nullptr;
+  ncclWaitSignalDesc_t wait{1, 0, 0, 0};
+  ncclCommProperties_t properties{};
+  const auto refused = [&](ncclResult_t code) {
+    CHECK(code == ncclInvalidUsage);
+    CHECK(last_error_has(revoked ? "ncclCommRevoke was called" : "call ncclCommResume before"));
+  };
+  refused(ncclCommWindowRegister(all[0], &data, sizeof data, &window, 0));
+  refused(ncclPutSignal(&data, 1, ncclInt, 1, window, 0, 0, 0, 0, all[0], nullptr));
+  refused(ncclSignal(1, 0, 0, 0, all[0], nullptr));
+  refused(ncclWaitSignal(1, &wait, all[0], nullptr));
+  refused(ncclDevCommCreate(all[0], &data, &data));
+  refused(ncclCommQueryProperties(all[0], &properties));
+  CHECK(ncclTeamLsa(all[0]).nRanks == 0);
+  CHECK((made_by(library, "puts") == puts && made_by(library, "windows") == windows));
 }
 
 TEST_CASE("a revoke ends the real NCCL's communicators, whose kernels would wait on") {
