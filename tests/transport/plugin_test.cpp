@@ -63,9 +63,9 @@ struct OneEdge {
   Result<Connection> out{}, in{};
 
   /// Connects the ends, as far as that goes.
-  explicit OneEdge(double deadline_s = 20, const WireShape& of = {2, 4, 1024}, int noted = 0) {
-    from.proxy.note_transfers(noted);
-    to.proxy.note_transfers(noted);
+  explicit OneEdge(double deadline_s = 20, const WireShape& of = {2, 4, 1024}, int entries = 0) {
+    from.proxy.note_transfers(entries);
+    to.proxy.note_transfers(entries);
     from.context.deadline_s = to.context.deadline_s = deadline_s;
     receiver = PluginTransport::setup(to.context, edge_of(a, b, EdgeSide::receiver, of, 1));
     sender = PluginTransport::setup(from.context, edge_of(a, b, EdgeSide::sender, of, 1));
@@ -177,7 +177,7 @@ TEST_CASE("steps of a sender that has left arrive, however late they are receive
   CHECK(edge.to.status.ok());
 }
 
-TEST_CASE("the times of steps are noted, with the plug-in's device") {
+TEST_CASE("the times of steps are kept, with the plug-in's device") {
   const Environment chosen{"CCL_NET_PLUGIN", TestNet::all()[0].path()};
   OneEdge edge{20, {1, 4, 1024}, 64};
   REQUIRE(edge.out);
@@ -193,15 +193,15 @@ TEST_CASE("the times of steps are noted, with the plug-in's device") {
   for (const Lent* const end : {&edge.from, &edge.to}) {
     const detail::TransferLog& log = *end->proxy.transfers();
     REQUIRE(wait_until([&] { return log.latest().size() >= steps; }));
-    const auto noted = log.latest();
-    CHECK(noted.size() == steps);
-    for (std::size_t n = 0; n < noted.size(); ++n) {
-      CHECK(noted[n].times.step == n);
-      CHECK(noted[n].times.bytes == 64);
-      CHECK(noted[n].times.begun <= noted[n].times.ended);
-      CHECK(noted[n].line.sends == (end == &edge.from));
-      CHECK(noted[n].network.starts_with("test"));
-      if (end == &edge.from) CHECK(noted[n].times.posted <= noted[n].times.begun);
+    const auto entries = log.latest();
+    CHECK(entries.size() == steps);
+    for (std::size_t n = 0; n < entries.size(); ++n) {
+      CHECK(entries[n].times.step == n);
+      CHECK(entries[n].times.bytes == 64);
+      CHECK(entries[n].times.begun <= entries[n].times.ended);
+      CHECK(entries[n].line.sends == (end == &edge.from));
+      CHECK(entries[n].network.starts_with("test"));
+      if (end == &edge.from) CHECK(entries[n].times.posted <= entries[n].times.begun);
     }
   }
 }
