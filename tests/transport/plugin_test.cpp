@@ -6,12 +6,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "proxy/transfer_log.hpp"
 #include "support/driver.hpp"
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
@@ -63,7 +63,9 @@ struct OneEdge {
   Result<Connection> out{}, in{};
 
   /// Connects the ends, as far as that goes.
-  explicit OneEdge(double deadline_s = 20, const WireShape& of = {2, 4, 1024}) {
+  explicit OneEdge(double deadline_s = 20, const WireShape& of = {2, 4, 1024}, int entries = 0) {
+    from.proxy.note_transfers(entries);
+    to.proxy.note_transfers(entries);
     from.context.deadline_s = to.context.deadline_s = deadline_s;
     receiver = PluginTransport::setup(to.context, edge_of(a, b, EdgeSide::receiver, of, 1));
     sender = PluginTransport::setup(from.context, edge_of(a, b, EdgeSide::sender, of, 1));
@@ -173,6 +175,35 @@ TEST_CASE("steps of a sender that has left arrive, however late they are receive
   }
   CHECK(edge.from.status.ok());
   CHECK(edge.to.status.ok());
+}
+
+TEST_CASE("the times of steps are kept, with the plug-in's device") {
+  const Environment chosen{"CCL_NET_PLUGIN", TestNet::all()[0].path()};
+  OneEdge edge{20, {1, 4, 1024}, 64};
+  REQUIRE(edge.out);
+  constexpr Word steps = 10;
+  REQUIRE(edge.push_steps(steps) == steps);
+  REQUIRE(wait_until([&] {
+    const Wire& there = edge.in->wires[0];
+    const Word arrived = detail::HostMemory::load_acquire(there.posted);
+    detail::HostMemory::store_credit(there.drained, arrived);
+    edge.to.proxy.wake();
+    return arrived == steps;
+  }));
+  for (const Lent* const end : {&edge.from, &edge.to}) {
+    const detail::TransferLog& log = *end->proxy.transfers();
+    REQUIRE(wait_until([&] { return log.latest().size() >= steps; }));
+    const auto entries = log.latest();
+    CHECK(entries.size() == steps);
+    for (std::size_t n = 0; n < entries.size(); ++n) {
+      CHECK(entries[n].times.step == n);
+      CHECK(entries[n].times.bytes == 64);
+      CHECK(entries[n].times.begun <= entries[n].times.ended);
+      CHECK(entries[n].line.sends == (end == &edge.from));
+      CHECK(entries[n].network.starts_with("test"));
+      if (end == &edge.from) CHECK(entries[n].times.posted <= entries[n].times.begun);
+    }
+  }
 }
 
 TEST_CASE("steps arrive between processes") {

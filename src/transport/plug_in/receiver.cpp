@@ -107,6 +107,9 @@ class PlugInReceiver final : public PlugInTask {
       const bool landed = landing.memory != nullptr;
       if (channel.done < last_step(channel) && !fits(channel.done, bytes, landing)) return true;
       channel.size_of(channel.done) = Word(bytes) | (landed ? ZeroCopy::mark : 0);
+      if (channel.notes && channel.done < last_step(channel)) {
+        channel.notes->end(channel.done, Word(bytes), channel.notes->now());
+      }
       counters.bytes += Word(bytes);
       if (landed) counters.registered_bytes += Word(bytes);
       ++channel.done;

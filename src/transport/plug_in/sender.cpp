@@ -103,6 +103,10 @@ class PlugInSender final : public PlugInTask {
     const Word before = channel.done;
     Index bytes = 0;
     for (; channel.under_way() > 0 && test(channel, bytes); ++channel.done) {
+      if (channel.notes && channel.done < posted(channel)) {
+        const Word size = channel.size_of(channel.done) & ~ZeroCopy::mark;
+        channel.notes->end(channel.done, size, channel.notes->now());
+      }
       if (is_lent(channel, channel.done)) channel.wire.zero_copy->give_back(channel.done);
     }
     if (channel.done == before) return false;
@@ -116,12 +120,14 @@ class PlugInSender final : public PlugInTask {
       lost("it closed its end of the connection", 0);
       return true;
     }
+    if (channel.notes) channel.notes->posted(until);
     while (channel.begun < until && channel.has_room() && !channel.revoked()) {
       const Word step = channel.begun;
       const Source from = source(c, step);
       const bool lent = is_lent(channel, step);
       const Word bytes = channel.size_of(step) & ~ZeroCopy::mark;
       if (from.at == nullptr || !send(c, from, std::size_t(bytes))) break;
+      if (channel.notes) channel.notes->begin(step, channel.notes->now());
       ++counters.steps;
       counters.bytes += bytes;
       if (lent) counters.registered_bytes += bytes;

@@ -24,6 +24,11 @@ PlugInTask::PlugInTask(std::shared_ptr<PlugInLink> link, net::SecureSocket socke
     Channel& channel = channels_.emplace_back();
     channel.wire = wire;
     channel.requests.resize(std::size_t(wire.slot_count));
+    if (link_->transfers() == nullptr) continue;
+    const std::size_t c = channels_.size() - 1;
+    channel.notes.emplace(link_->transfers(), link_->edge, int(c), 0);
+    const NetContext& context = link_->channels->context();
+    channel.notes->use_networks({context.devices()[std::size_t(objects(c).device)].name});
   }
 }
 

@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "proxy/transfer_notes.hpp"
 #include "transport/plug_in/link.hpp"
 
 namespace ccl::detail {
@@ -34,6 +36,7 @@ class PlugInTask : public ProxyTask {
     std::vector<void*> requests;                // by slot
     bool blocked = false;                       // the plug-in takes no request now
     std::vector<ZeroCopy::Landing> landings{};  // by slot; the receiver's: of steps under way
+    std::optional<TransferNotes> notes{};       // times of the steps, if a log wants them
     std::size_t index(Word step) const { return step & Word(wire.slot_count - 1); }
     void*& request(Word step) { return requests[index(step)]; }
     Word& size_of(Word step) const { return wire.sizes[index(step)]; }
