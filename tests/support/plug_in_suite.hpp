@@ -3,21 +3,23 @@
 // Every collective of one protocol over a network plug-in.
 #include <ccl/transport/plugin.hpp>
 
+#include <initializer_list>
+
 #include "support/collective_suite.hpp"
 #include "support/environment.hpp"
 #include "support/net_plug_in.hpp"
 
 namespace ccl::test {
 
-/// All collectives over a network plug-in, some calls of each, between 2, 3 and 4 ranks.
+/// All collectives over a network plug-in, some calls of each, between these numbers of ranks.
 template <class Proto>
-void run_protocol_over_plug_in(int version) {
+void run_protocol_over_plug_in(int version, std::initializer_list<int> numbers) {
   const TestNet net{version};
   const Environment by{"CCL_NET_PLUGIN", net.path()};
   chosen = detail::transport_table<PluginTransport>();
   thoroughness = Thoroughness::sparse;
   int cases = 0;
-  for (const int ranks : {2, 3, 4}) {
+  for (const int ranks : numbers) {
     Config config;
     config.timeout_s = 60;
     auto comms = Communicator::create_all(ranks, config);
