@@ -71,10 +71,9 @@ ProxyInterest IbTask::interest() const {
   if (state_ == State::running) {
     interest.pending = interest.pending || could_move();
     interest.polled = waits_for_lanes();
-  } else if (state_ == State::making) {
-    interest.polled = true;  // for the deadline
   } else {
-    interest.pending = interest.pending || link_->arriving.contains(0);
+    interest.polled = true;  // for the deadline
+    if (state_ == State::waiting) interest.pending |= link_->arriving.contains(0);
   }
   return interest;
 }
