@@ -71,9 +71,10 @@ ProxyInterest IbTask::interest() const {
   if (state_ == State::running) {
     interest.pending = interest.pending || could_move();
     interest.polled = waits_for_lanes();
-  } else {
+  } else if (state_ == State::making) {
     interest.polled = true;  // for the deadline
-    if (state_ == State::waiting) interest.pending |= link_->arriving.contains(0);
+  } else {
+    interest.pending = interest.pending || link_->arriving.contains(0);
   }
   return interest;
 }
