@@ -285,31 +285,44 @@ struct WithGpuMemory {
 TEST_CASE("slots lie in GPU memory where the NIC is near, and else in memory of the host") {
   const WithGpuMemory reached;
   const Environment no_relays{"CCL_PXN_DISABLE", "1"};
-  const auto pieces_of = [](const room::Shape& shape, int distance) {
+  // Blocks of GPU memory, which all edges at a GPU share, and NICs that sent from such blocks.
+  using Found = std::pair<int, int>;
+  const auto found_with = [](const room::Shape& shape) -> Found {
     room::Room hosts{shape, 2};
     auto ranks = hosts.create_ranks();
     if (!ranks[0]) FAIL(ranks[0].error().message());
+    {
+      const std::lock_guard lock{pieces.mutex};
+      pieces.holder.clear();
+    }
     const int before = pieces.made;
     const auto moved = moved_by(hosts, "SendRecv", [&] {
-      played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 2, distance);
+      played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 2, 8);
     });
     CHECK(room::unevenness(moved, shape.nics) < evenly);
-    return pieces.made - before;
+    int senders = 0;
+    const std::lock_guard lock{pieces.mutex};
+    for (int nic = 0; nic < 2 * shape.nics; ++nic) {
+      const auto sources = hosts.verbs().sources(nic);
+      senders += std::any_of(sources.begin(), sources.end(),
+                             [](const void* at) { return pieces.holder.count(at) != 0; });
+    }
+    return {pieces.made - before, senders};
   };
-  // Each GPU has ends to and from 8 GPUs of the other host.
-  CHECK(pieces_of(room::dgx(), 8) == 16 * 8 * 2);
-  CHECK(pieces_of(room::one_sided(), 8) == 8 * 8 * 2);  // the other socket's NIC is too far
+  CHECK(found_with(room::dgx()) == Found{16, 16});
+  // The NIC of the other socket is too far.
+  CHECK(found_with(room::one_sided()) == Found{8, 8});
   {
     const Environment far{"CCL_NET_GDR_LEVEL", "SYS"};
-    CHECK(pieces_of(room::one_sided(), 8) == 16 * 8 * 2);
+    CHECK(found_with(room::one_sided()) == Found{16, 8});
   }
   {
     const Environment no_reads{"CCL_NET_GDR_READ", "0"};
-    CHECK(pieces_of(room::dgx(), 8) == 16 * 8);
+    CHECK(found_with(room::dgx()) == Found{16, 0});
   }
   {
     const Environment none{"CCL_IB_GPU_MEMORY", "0"};
-    CHECK(pieces_of(room::dgx(), 8) == 0);
+    CHECK(found_with(room::dgx()) == Found{0, 0});
   }
 }
 
