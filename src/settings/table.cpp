@@ -51,10 +51,10 @@ constexpr std::array table{
         "data would cross a CPU",
         0, 2},
     Setting{"CTA_POLICY", text, "", nccl,
-            "in libnccl.so.2, policy of communicators: DEFAULT, EFFICIENCY or ZERO, several "
-            "joined by |, or the sum of their numbers 0, 1 and 2; EFFICIENCY halves the blocks of "
-            "launches, ZERO leaves calls in windows to copy engines; by default as the program's "
-            "configuration says"},
+            "in libnccl.so.2, policy of communicators: DEFAULT, EFFICIENCY or ZERO, several with a "
+            "vertical bar between them, or the sum of their numbers 0, 1 and 2; EFFICIENCY halves "
+            "the blocks of launches, ZERO leaves calls in windows to copy engines; by default as "
+            "the program's configuration says"},
     Setting{"CUMEM_ENABLE", flag, "1", nccl,
             "0: share GPU memory by legacy IPC handles instead of cuMem handles"},
     Setting{"DEBUG", word, "WARN", nccl, "how much is logged", any, any,
