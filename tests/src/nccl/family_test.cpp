@@ -34,12 +34,16 @@ TEST_CASE("a rank destroys its communicator without the others, which go on") {
   ncclUniqueId id;
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   std::vector<pid_t> children;
-  int gone[2];  // closed by the end of the process of rank 0
+  int gone[2];  // closed when rank 0 has destroyed its communicator: its exit waits for rank 1
   REQUIRE(::pipe(gone) == 0);
   for (const int rank : {0, 1}) {
     const pid_t child = ::fork();
     if (child == 0) {
-      if (rank == 0) std::exit(run_rank(id, 0, [](ncclComm_t) { return 0; }));
+      if (rank == 0) {
+        const int status = run_rank(id, 0, [](ncclComm_t) { return 0; });
+        ::close(gone[1]);
+        std::exit(status);
+      }
       ::close(gone[1]);
       std::exit(run_rank(id, 1, [&](ncclComm_t comm) {
         pollfd other{gone[0], POLLIN, 0};

@@ -64,6 +64,11 @@ TEST_CASE("a buffer that a plug-in cannot register goes through slots, and the l
   const std::string log = log_of([&] {
     on_all(comms, [&](const Communicator& comm) -> Result<void> {
       CCL_TRY(auto sum, Sum_::create(comm, plan));
+      {
+        Buffers<int> first;  // the slots of all connections are registered when its call has ended
+        CCL_CHECK(first.make(comm, count, count, Registers::neither));
+        CCL_CHECK(sum_ints(comm, sum, first, count, false));
+      }
       CCL_CHECK(comm.barrier());
       net.fail("regMr", 0, 1);
       Buffers<int> memory;
