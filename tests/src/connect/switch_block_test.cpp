@@ -105,8 +105,8 @@ TEST_CASE(
   const int capability = GENERATE(90, 100);
   static int channels;
   channels = capability == 90 ? 16 : 24;
-  Kernels::kernels.max_elements = [](const detail::MulticastWork<R>&) { return Index{1} << 20; };
-  Kernels::kernels.launch = [](const detail::MulticastWork<R>& work, const detail::DeviceTarget&) {
+  Kernels::max_elements = [](const detail::MulticastWork<R>&) { return Index{1} << 20; };
+  Kernels::launch = [](const detail::MulticastWork<R>& work, const detail::DeviceTarget&) {
     right += work.all != 0 && work.channels == channels && work.slices == ranks &&
              work.slice == work.peers.rank && work.peers.half_packets == plan.slot_bytes / 16 &&
              work.peers.scratch_of<max_view_ranks>(work.peers.rank) != nullptr;
@@ -129,7 +129,8 @@ TEST_CASE(
   CHECK(right == ranks);
   comms.clear();
   fake_gpus.capabilities.clear();
-  Kernels::kernels = {};
+  Kernels::launch = nullptr;
+  Kernels::max_elements = nullptr;
 }
 
 TEST_CASE("without CCL_NVLS_ENABLE=1, no rank calls the driver for multicast") {

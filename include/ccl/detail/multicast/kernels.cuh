@@ -54,7 +54,9 @@ struct RegisteredKernels<MulticastKernels<Op, Algo, Proto, R>> {
   using Launcher = MulticastLauncher<Op, Algo, Proto, R, UnicastMulticast<DeviceMemory>>;
   static inline KernelLoader loader{&Launcher::load, nullptr};
   static inline const bool once = [] {
-    MulticastKernels<Op, Algo, Proto, R>::kernels = {&Launcher::launch, &Launcher::max_elements};
+    using Kernels = MulticastKernels<Op, Algo, Proto, R>;
+    Kernels::launch = &Launcher::launch;
+    Kernels::max_elements = &Launcher::max_elements;
     loader.next = ComposedKernels<Op, Algo, Proto>::first;
     ComposedKernels<Op, Algo, Proto>::first = &loader;
     return true;

@@ -102,17 +102,18 @@ Result<void> launch_multicast(const std::shared_ptr<Connections>& connections, c
   if constexpr (!requires { Algo::by_switches_alone; }) register_kernels<Emulated>();
   register_kernels<Switch>();
   const bool by_switches = connections->peer_memory().all() != 0;
-  const MulticastLaunch<R>& kernels = by_switches ? Switch::kernels : Emulated::kernels;
-  if (kernels.launch == nullptr) {
+  const auto launch_kernels = by_switches ? Switch::launch : Emulated::launch;
+  const auto max_elements = by_switches ? Switch::max_elements : Emulated::max_elements;
+  if (launch_kernels == nullptr) {
     return fail(by_switches ? no_switch_code(*connections) : no_device_code(*connections));
   }
   if (given.layout.count == 0) return check_ready(connections->comm());
   Launch::Lock lock{connections->calls().mutex};
   auto work = multicast_work<Op>(*connections, given.reduction, given);
-  if (kernels.max_elements(work) < 1) return fail(scratch_too_small(*connections));
+  if (max_elements(work) < 1) return fail(scratch_too_small(*connections));
   CCL_TRY(Launch && launch, Launch::begin_on_device(connections, info, stream, std::move(lock)));
   work.watch = connections->calls().watch;  // with the ticket of this call
-  return launch.finish(kernels.launch(work, launch.target()));
+  return launch.finish(launch_kernels(work, launch.target()));
 }
 
 }  // namespace ccl::detail

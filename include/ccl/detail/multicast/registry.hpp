@@ -5,22 +5,19 @@
 
 namespace ccl::detail {
 
-/// Launch over multicast memory, or several if the message is longer than the scratch.
-template <class R>
-struct MulticastLaunch {
-  int (*launch)(const MulticastWork<R>&, const DeviceTarget&) = nullptr;
-  /// Returns the maximum elements of a launch. 0 if the scratch has no tile for each rank.
-  Index (*max_elements)(const MulticastWork<R>&) = nullptr;
-};
 /// Kernels over emulated multicast memory.
 template <class Op, class Algo, class Proto, class R>
 struct MulticastKernels {
-  static inline MulticastLaunch<R> kernels{};
+  /// Makes a launch, or several if the message is longer than the scratch.
+  static inline int (*launch)(const MulticastWork<R>&, const DeviceTarget&) = nullptr;
+  /// Returns the maximum elements of a launch. 0 if the scratch has no tile for each rank.
+  static inline Index (*max_elements)(const MulticastWork<R>&) = nullptr;
 };
 /// Kernels with the instructions of NVLink multicast. Only <ccl/nvls.cuh> has them.
 template <class Op, class Algo, class Proto, class R>
 struct SwitchKernels {
-  static inline MulticastLaunch<R> kernels{};
+  static inline int (*launch)(const MulticastWork<R>&, const DeviceTarget&) = nullptr;
+  static inline Index (*max_elements)(const MulticastWork<R>&) = nullptr;
 };
 
 }  // namespace ccl::detail

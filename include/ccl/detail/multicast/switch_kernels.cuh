@@ -13,7 +13,9 @@ struct RegisteredKernels<SwitchKernels<Op, Algo, Proto, R>> {
   using Launcher = MulticastLauncher<Op, Algo, Proto, R, SwitchMulticast>;
   static inline KernelLoader loader{&Launcher::load, nullptr};
   static inline const bool once = [] {
-    SwitchKernels<Op, Algo, Proto, R>::kernels = {&Launcher::launch, &Launcher::max_elements};
+    using Kernels = SwitchKernels<Op, Algo, Proto, R>;
+    Kernels::launch = &Launcher::launch;
+    Kernels::max_elements = &Launcher::max_elements;
     loader.next = ComposedKernels<Op, Algo, Proto>::first;
     ComposedKernels<Op, Algo, Proto>::first = &loader;
     return true;
