@@ -29,14 +29,15 @@ constexpr int devices_here = 2;
 /// Results of a fault that are none of NCCL's: see `TestNet`.
 constexpr int no_end = -1, held = -2, busy = -3, oversize = -4;
 
+// Never destroyed: calls that are held may outlive the test.
 std::mutex mutex;
-std::condition_variable released;
+std::condition_variable& released = *new std::condition_variable;
 struct Fault {
   int calls = 0;  // that go well before it
   int result = 0;
 };
-std::map<std::string, Fault> faults;
-std::map<std::string, int> calls;
+std::map<std::string, Fault>& faults = *new std::map<std::string, Fault>;
+std::map<std::string, int>& calls = *new std::map<std::string, int>;
 std::atomic<int> kinds{host_memory};  // of memory that the devices take
 std::atomic<int> objects{0};  // contexts, listeners, connections, registrations and requests
 

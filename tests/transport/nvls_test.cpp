@@ -56,15 +56,7 @@ std::string refusal(const PeerInfo& a, const PeerInfo& b) {
 }
 }  // namespace
 
-TEST_CASE("Nvls: every operation, count and alignment, among threads") {
-  int cases = 0;
-  for (const int ranks : {2, 3, 5, 8, 17}) {
-    thoroughness = ranks > 5 ? Thoroughness::brief : Thoroughness::all;
-    cases += run_suite<Nvls, Simple>(make(ranks), 4003);
-  }
-  WARN(cases << " calls checked");
-}
-
+// First: a process that has had threads should not fork.
 TEST_CASE("Nvls among processes") {
   const int ranks = GENERATE(2, 5);
   const auto id = create_unique_id();
@@ -82,6 +74,15 @@ TEST_CASE("Nvls among processes") {
     }));
   }
   CHECK(reap(pids, 60));
+}
+
+TEST_CASE("Nvls: every operation, count and alignment, among threads") {
+  int cases = 0;
+  for (const int ranks : {2, 3, 5, 8, 17}) {
+    thoroughness = ranks > 5 ? Thoroughness::brief : Thoroughness::all;
+    cases += run_suite<Nvls, Simple>(make(ranks), 4003);
+  }
+  WARN(cases << " calls checked");
 }
 
 TEST_CASE("calls over multicast memory in a group, on streams, and beside wires") {

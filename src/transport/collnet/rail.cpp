@@ -109,6 +109,7 @@ void Rail::fail_with(const char* function, int code) const {
 Result<Rails> Rails::listen(const Request& request, std::span<const int> channels) {
   Rails made;
   made.limit_s_ = request.context.deadline_s;
+  if (channels.empty()) return made;  // a rank that is no head has no device
   const int most = request.network->devices()[std::size_t(request.device)].max_groups;
   if (most > 0 && int(channels.size()) > most) {
     return fail(
