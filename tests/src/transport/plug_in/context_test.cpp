@@ -31,7 +31,7 @@ TEST_CASE("a communicator has one context for as long as it has connections") {
     CHECK((*first)->devices()[1].name == "test1");
     CHECK(net.calls("init") == begun + 2);
   }
-  CHECK(net.calls("finalize") == ended + 2);
+  CHECK(wait_until([&] { return net.calls("finalize") >= ended + 2 && net.objects() == 0; }));
   REQUIRE(NetContext::of(one.context));  // a new one
   CHECK(net.calls("init") == begun + 3);
 }
@@ -54,6 +54,7 @@ TEST_CASE("a plug-in that does not begin ends creation at its limit") {
 TEST_CASE("a forked child leaves its parent's context alone") {
   const TestNet net{12};
   const Environment by{"CCL_NET_PLUGIN", net.path()};
+  REQUIRE(wait_until([&] { return net.objects() == 0; }));  // threads end those of other cases
   Lent lent;
   auto context = NetContext::of(lent.context);
   REQUIRE(context);
