@@ -77,11 +77,10 @@ class Combination:
 
     def __init__(self, core: Any, functor: Functor, type: int, stream: int) -> None:
         self._core, self._type, self._stream = core, type, stream
-        element: str = _core.types[type][0]
         self._size: int = _core.types[type][1]
         self._device: int = core._device
         with on_device(self._device):  # before a kernel of the call waits for other ranks
-            self._kernel = kernel_of(functor, element, self._device)
+            self._kernel = kernel_of(functor, type, self._device)
 
     def all_reduce(self, send: int, recv: int, count: int) -> None:
         with on_device(self._device):

@@ -181,10 +181,11 @@ def text_of(functor: Functor, element: str) -> str:
 class Kernel:
     """Kernel of one functor and type, loaded on one device."""
 
-    def __init__(self, functor: Functor, element: str, device: int) -> None:
+    def __init__(self, functor: Functor, type: int, device: int) -> None:
         cuda = _cuda.driver()
         assert cuda is not None  # a communicator of GPUs needs it
         self._cuda, self._device = cuda, device
+        element, size = _core.types[type]
         with on_device(device), relaxed():
             major, minor, processors = (_attribute(cuda, device, of) for of in (_MAJOR, _MINOR, _PROCESSORS))
             code = _compiled(functor, element, f"sm_{major}{minor}")
@@ -193,7 +194,7 @@ class Kernel:
             check(cuda.cuModuleLoadData(ctypes.byref(module), code), text)
             check(cuda.cuModuleGetFunction(ctypes.byref(self._function), module, b"ccl_combine"), text)
         self._most_blocks = processors * _BLOCKS_PER_PROCESSOR
-        self._per_block = _THREADS * 16 // _core.types[_number(element)][1]
+        self._per_block = _THREADS * 16 // size
 
     def combine(self, rows: int, stride: int, ranks: int, out: int, count: int, stream: int) -> None:
         """Queues ``out[i] = rows[i] + rows[stride + i] + ...`` for `count` elements and `ranks` rows.
@@ -213,21 +214,17 @@ class Kernel:
         )  # fmt: skip
 
 
-_kernels: dict[tuple[str, str, int], Kernel] = {}
+_kernels: dict[tuple[str, int, int], Kernel] = {}
 _lock = threading.Lock()
 
 
-def kernel_of(functor: Functor, element: str, device: int) -> Kernel:
+def kernel_of(functor: Functor, type: int, device: int) -> Kernel:
     """Returns the kernel for a type of `_core.types`. The first call compiles and loads it."""
-    key = (functor._key, element, device)
+    key = (functor._key, type, device)
     with _lock:  # ranks may be threads
         if key not in _kernels:
-            _kernels[key] = Kernel(functor, element, device)
+            _kernels[key] = Kernel(functor, type, device)
         return _kernels[key]
-
-
-def _number(element: str) -> int:
-    return [name for name, _ in _core.types].index(element)
 
 
 def _attribute(cuda: ctypes.CDLL, device: int, which: int) -> int:
