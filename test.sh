@@ -45,14 +45,14 @@ else
   notes+=("consume.add_subdirectory: it compiles the runtime again, every source alone and without precompiled headers: includes that one lacks are found there (only with --long)")
   notes+=("played.wide_packets, wide_messages, wide_direct: 16 and 72 ranks of one host (only with --long)")
   notes+=("played.room_simulator: four hosts of the shapes dgx and one-sided, two hosts of all (four hosts of ndv4 and two-nics only with --long)")
-  notes+=("asan: leaks in tests of network plug-ins (their objects are closed by detached threads)")
-  notes+=("tsan: src.transport.plug_in.* (g++ 12's does not see timed locks of std::recursive_timed_mutex)")
   notes+=("aarch64: runtime and a part of the tests by the cross compiler, run by qemu (only with --long)")
   notes+=("ib.vm: the rarer of its cases (only with --long)")
   notes+=("PyTorch backend: tests/python/test_torch.py under Debian's PyTorch (only with --long, which downloads it)")
   notes+=("fuzz targets: a second each (a minute with --long)")
   notes+=("comm.communicator_faults and comm.communicator_limits: a part of the faults and limits (all with --long)")
 fi
+notes+=("asan: leaks in tests of network plug-ins (their objects are closed by detached threads)")
+notes+=("tsan: src.transport.plug_in.* (g++ 12's does not see timed locks of std::recursive_timed_mutex)")
 for sanitizer in asan tsan; do
   cmake --preset "host-$sanitizer" -DCCL_TEST_LONG=$long "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" -DCCL_RUNTIME_EXCLUDE=/src/sim/ \
     "-DCCL_TEST_MAIN_FROM=$PWD/build-test" >/dev/null
