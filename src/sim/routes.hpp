@@ -14,7 +14,7 @@ struct SimRoute {
   bool direct = true;
   double more_us = 0;      // added latency of the NICs
   std::vector<int> links;  // of the cluster, node after node
-  // Of the receiver's node, if it is another one: from its NIC or its NVSwitch on.
+  // Route in the receiver's node, if it is another one: from its NIC or its NVSwitch on.
   std::vector<int> links_there{};
 };
 

@@ -28,7 +28,7 @@ struct ReducingNetwork {
   int max_ranks() const;
 };
 
-/// What a rank knows of its plug-in, gathered by all.
+/// Facts of a rank about its plug-in, gathered by all.
 struct NetworkInputs {
   int devices = 0;
   int nearest = -1;  // device next to the rank; -1: unknown

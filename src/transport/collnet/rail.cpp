@@ -29,7 +29,7 @@ struct LanesEnd {
   HostPin pin;  // only lanes need it, so it may end before the rail
 };
 
-/// What the plug-in holds of a rail, for the thread that gives it back.
+/// Objects of the plug-in that a rail has, for the thread that gives them back.
 struct Held {
   PlugIn plug_in;
   void *listener, *group, *up_memory, *down_memory;

@@ -27,7 +27,7 @@ enum Result : int {
 /// Kinds of memory: `regMr` takes one of the first two, and a device lists those that it takes.
 enum Memory : int { host_memory = 1, gpu_memory = 2, dma_buf = 4 };
 
-/// Who moves the bytes of a device.
+/// Processor that moves the bytes of a device.
 enum Driver : int { driven_by_host };
 
 /// Reports an event of the plug-in below one of the caller's.

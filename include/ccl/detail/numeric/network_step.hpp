@@ -38,8 +38,8 @@ constexpr NetworkOp network_op() {
   return NetworkOp::sum;
 }
 
-/// What a network reduces in one step of a wire. The step's size carries it, so that the proxy
-/// needs no other word of a call.
+/// Reduction that a network makes in one step of a wire. The step's size carries it, so that the
+/// proxy needs no other word of a call.
 struct NetworkStep {
   int type = 0;
   NetworkOp op = NetworkOp::sum;
