@@ -9,7 +9,7 @@
 #include "support/collective_suite.hpp"
 #include "support/environment.hpp"
 #include "support/loopback_ranks.hpp"
-#include "support/processes.hpp"
+#include "support/ranks.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -59,21 +59,13 @@ std::string refusal(const PeerInfo& a, const PeerInfo& b) {
 // First: a process that has had threads should not fork.
 TEST_CASE("Nvls among processes") {
   const int ranks = GENERATE(2, 5);
-  const auto id = create_unique_id();
-  REQUIRE(id);
-  std::vector<pid_t> pids;
-  for (int r = 0; r < ranks; ++r) {
-    pids.push_back(start_process([&] {
-      Config config;
-      config.timeout_s = 20;
-      auto comm = Communicator::create(*id, r, ranks, config);
-      auto done = comm ? run_some(*comm) : fail(comm.error());
-      if (done) done = comm->finalize();
-      if (!done) std::fprintf(stderr, "%s\n", done.error().message().c_str());
-      return done ? 0 : 1;
-    }));
-  }
-  CHECK(reap(pids, 60));
+  const auto said = run(
+      ranks, [](int) {},
+      [](const Communicator& comm) -> Answer {
+        CCL_CHECK(run_some(comm));
+        return "done";
+      });
+  for (int r = 0; r < ranks; ++r) CHECK(said[std::size_t(r)] == "done");
 }
 
 TEST_CASE("Nvls: every operation, count and alignment, among threads") {
