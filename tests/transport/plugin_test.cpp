@@ -278,13 +278,15 @@ TEST_CASE("a function that fails at the end is a line of the log, and the memory
     INFO(function);
     const int before = net.calls(function);
     const int ends = function == std::string_view{"deregMr"} ? 4 : 2;
-    const std::string log = log_of([&] {
-      const Faulty fault{net, function, 0, 2};
-      check_exchange({1, 4, 256}, 20);
-      CHECK(wait_until([&] { return net.calls(function) >= before + ends; }));
-      std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    });
-    CHECK(mentions(log, fmt::format("WARN NET {} of the network plug-in Test", function).c_str()));
+    const std::string said = fmt::format("WARN NET {} of the network plug-in Test", function);
+    const std::string log = log_of(
+        [&] {
+          const Faulty fault{net, function, 0, 2};
+          check_exchange({1, 4, 256}, 20);
+          CHECK(wait_until([&] { return net.calls(function) >= before + ends; }));
+        },
+        said);
+    CHECK(mentions(log, said.c_str()));
     CHECK(mentions(log, "ncclSystemError (2)"));
   }
 }
@@ -325,15 +327,19 @@ TEST_CASE("an abort ends a connection that waits, with receives under way") {
   const TestNet& net = TestNet::all()[0];
   const Environment chosen{"CCL_NET_PLUGIN", net.path()};
   const auto began = std::chrono::steady_clock::now();
-  const std::string log = log_of([&] {
-    OneEdge edge;
-    REQUIRE(edge.out);
-    (void)edge.push_steps(3);
-    edge.from.status.set({Errc::aborted, "abort was called"});
-    REQUIRE(wait_until([&] { return !edge.to.status.ok(); }));
-    CHECK(edge.to.status.result().error().code == Errc::aborted);
-  });
-  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds{4});
+  const std::string log = log_of(
+      [&] {
+        {
+          OneEdge edge;
+          REQUIRE(edge.out);
+          (void)edge.push_steps(3);
+          edge.from.status.set({Errc::aborted, "abort was called"});
+          REQUIRE(wait_until([&] { return !edge.to.status.ok(); }));
+          CHECK(edge.to.status.result().error().code == Errc::aborted);
+        }
+        CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds{4});
+      },
+      "closeRecv of the network plug-in Test");
   // This plug-in, like others, refuses then. The slots stay, because it may write to them.
   CHECK(mentions(log, "closeRecv of the network plug-in Test"));
 }
