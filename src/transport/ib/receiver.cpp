@@ -11,7 +11,7 @@
 
 #include "base/field_check.hpp"
 
-// The receiver's queue pairs: their plan, how they are made anew, and their end.
+// The receiver's queue pairs: their plan, how they are recreated, and their end.
 namespace ccl::detail {
 namespace {
 
