@@ -5,7 +5,7 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/detail/exec/cuda_executor.cuh>
-#include <ccl/detail/peer/prims.hpp>
+#include <ccl/detail/peer/body.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/sentinel.hpp>

@@ -308,9 +308,10 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// True if the communicator's network reduces elements of `T` by `F`.
   template <class F, class T>
   bool in_network() const {
-    if constexpr (network_type<T>() < 0 || ((ReducesInNetwork<typename Cs::Algorithm> &&
-                                             !algorithm_takes<typename Cs::Algorithm, F>()) ||
-                                            ...)) {
+    if constexpr (network_type<T>() < 0 || !network_has<F> ||
+                  ((ReducesInNetwork<typename Cs::Algorithm> &&
+                    !algorithm_takes<typename Cs::Algorithm, F>()) ||
+                   ...)) {
       return false;
     } else {
       return made_->chooser.network_reduces(NetworkStep::tag(network_type<T>(), network_op<F>()));

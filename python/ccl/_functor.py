@@ -19,6 +19,7 @@ __all__ = ["Functor"]
 
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 _COMPILE_LIMIT_S = 120.0
+_VERSION_LIMIT_S = 60.0
 # Types of 16 and 8 bits that are no integers are added up in float.
 _COMBINED = {"float": "float", "half": "float", "bfloat16": "float", "f8e4m3": "float",
              "f8e5m2": "float", "double": "double"}  # fmt: skip
@@ -95,6 +96,8 @@ class Functor:
     ------
     CompileError
         By the first call with a type: the compiler refused the source. The message has its output.
+    TimedOutError
+        By the first call with a type: the compiler did not end, or did not tell its version, in time.
 
     Examples
     --------
@@ -229,10 +232,16 @@ def _version(compiler: tuple[str, ...]) -> str:
     """Returns what the compiler says of its version; an update compiles anew."""
     import subprocess
 
-    return subprocess.run(
-        [*compiler, "--version"], capture_output=True, text=True, errors="replace",
-        timeout=_COMPILE_LIMIT_S,
-    ).stdout  # fmt: skip
+    try:
+        return subprocess.run(
+            [*compiler, "--version"], capture_output=True, text=True, errors="replace",
+            timeout=_VERSION_LIMIT_S,
+        ).stdout  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise TimedOutError(
+            f"the compiler {compiler[0]!r} did not tell its version within {_VERSION_LIMIT_S:g} s "
+            f"({compiler[0]} --version hangs); name another one by CXX or compiler="
+        ) from error
 
 
 def _cache() -> Path:

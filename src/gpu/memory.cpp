@@ -2,13 +2,13 @@
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
+#include <ccl/types/word.hpp>
 
 #include <fmt/format.h>
 
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <new>
 #include <tuple>
 #include <utility>
 
@@ -20,10 +20,6 @@
 
 namespace ccl::detail {
 namespace {
-
-constexpr std::size_t up(std::size_t bytes, std::size_t to) {
-  return (bytes + to - 1) / to * to;
-}
 
 /// Memory that this process has made (by its own device) or mapped (by the mapping device), by id.
 struct Memories {
@@ -58,30 +54,6 @@ struct Memories {
     if (found != known.end() && found->second.expired()) known.erase(found);
   }
 };
-
-/// Properties of memory on a device. RDMA devices may register it if the GPU can allow that: some
-/// drivers refuse memory that was not asked for as such.
-CUmemAllocationProp properties(const CudaDriver& cuda, int device, bool fabric) {
-  CUmemAllocationProp how{};
-  how.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  how.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  how.location.id = device;
-  unsigned types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  if (fabric) types |= CU_MEM_HANDLE_TYPE_FABRIC;
-  how.requestedHandleTypes = CUmemAllocationHandleType(types);
-  int rdma = 0;
-  (void)cuda.device_get_attribute(
-      &rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
-  how.allocFlags.gpuDirectRDMACapable = rdma != 0 ? 1 : 0;
-  return how;
-}
-CUmemAccessDesc writable(int device) {
-  CUmemAccessDesc access{};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = device;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return access;
-}
 
 CUipcMemHandle* ipc_of(GpuMemoryName& name) {
   return reinterpret_cast<CUipcMemHandle*>(name.key.data());
@@ -134,119 +106,16 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::make(std::shared_ptr<Gpu> gpu, std
   return memory;
 }
 
-Result<void> GpuMemory::allocate_handles(std::size_t bytes, int device) {
-  device_ = device;
-  name_.bytes = bytes;
-  Result<void> made = create_handle(gpu_->fabric());
-  if (!made && gpu_->fabric() && made.error().code != Errc::out_of_memory) {
-    // Without access to the fabric (IMEX), memory serves this host only.
-    log_info(LogPart::p2p, "no memory for other hosts: {}", made.error().what);
-    CCL_CHECK(unmap());
-    made = create_handle(false);
-  }
-  CCL_CHECK(made);
-  return map_handle();
-}
-
-/// Takes pages on the device: at least `name_.bytes` bytes.
-Result<void> GpuMemory::create_handle(bool fabric) {
-  const CudaDriver& cuda = gpu_->driver();
-  const CUmemAllocationProp how = properties(cuda, device_, fabric);
-  std::size_t grain = 0;
-  CCL_CHECK(cuda_check(cuda.mem_get_granularity(&grain, &how, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-                       "ask for the granularity of memory"));
-  name_.bytes = up(name_.bytes, grain);
-  CUmemGenericAllocationHandle made = 0;
-  CCL_CHECK(cuda_check(cuda.mem_create(&made, name_.bytes, &how, 0),
-                       fmt::format("allocate {} bytes on device {}", name_.bytes, device_)));
-  handle_ = made;
-  name_.handles = 1;
-  return fabric ? export_fabric() : Result<void>{};
-}
-
-Result<void> GpuMemory::export_fabric() {
-  CUmemFabricHandle fabric;
-  CCL_CHECK(cuda_check(gpu_->driver().mem_export(&fabric, handle_, CU_MEM_HANDLE_TYPE_FABRIC, 0),
-                       "share memory with other hosts (is /dev/nvidia-caps-imex-channels there?)"));
-  std::memcpy(name_.key.data(), &fabric, sizeof fabric);
-  name_.handles = 2;
-  return {};
-}
-
 Result<void> GpuMemory::allocate_legacy(std::size_t bytes) {
   const CudaDriver& cuda = gpu_->driver();
   // A handle names a whole allocation of the driver, which holds several small ones.
-  name_.bytes = up(bytes, std::size_t{2} << 20);
+  constexpr std::size_t page = std::size_t{2} << 20;
+  name_.bytes = div_up(bytes, page) * page;
   CUdeviceptr at = 0;
   CCL_CHECK(cuda_check(cuda.mem_alloc(&at, name_.bytes),
                        fmt::format("allocate {} bytes on device {}", name_.bytes, gpu_->device())));
   base_ = reinterpret_cast<std::byte*>(at);
   return cuda_check(cuda.ipc_get_mem_handle(ipc_of(name_), at), "get an IPC handle");
-}
-
-Result<void> GpuMemory::map_handle() {
-  CUdeviceptr at = 0;
-  CCL_CHECK(cuda_check(gpu_->driver().mem_address_reserve(&at, name_.bytes, 0, 0, 0),
-                       "reserve addresses"));
-  base_ = reinterpret_cast<std::byte*>(at);
-  return map_pages();
-}
-
-/// Maps the pages of the handle at `base_`, for all devices that have used the memory.
-Result<void> GpuMemory::map_pages() {
-  CCL_CHECK(cuda_check(
-      gpu_->driver().mem_map(reinterpret_cast<CUdeviceptr>(base_), name_.bytes, 0, handle_, 0),
-      "map memory"));
-  mapped_ = true;
-  CCL_CHECK(open_to(gpu_->device()));
-  const std::lock_guard lock{access_mutex_};
-  for (const int device : accessible_) CCL_CHECK(open_to(device));
-  return {};
-}
-
-/// Lets a device use memory of a handle. Where it may already, the driver is not asked again: a
-/// repeated call fails, or removes the memory for a moment.
-Result<void> GpuMemory::open_to(int device) {
-  const CudaDriver& cuda = gpu_->driver();
-  const auto at = reinterpret_cast<CUdeviceptr>(base_);
-  const CUmemAccessDesc access = writable(device);
-  unsigned long long has = 0;
-  if (cuda.mem_get_access(&has, &access.location, at) == CUDA_SUCCESS && has == access.flags) {
-    return {};
-  }
-  return cuda_check(cuda.mem_set_access(at, name_.bytes, &access, 1),
-                    device == gpu_->device() ? fmt::format("let device {} use the memory", device)
-                                             : fmt::format("let device {} use memory of device {}",
-                                                           device, gpu_->device()));
-}
-
-Result<void> GpuMemory::open_to_all() {
-  if (name_.handles == 0) return {};  // a program enables peers' access itself
-  const Gpu::Current current{*gpu_};
-  const std::lock_guard lock{access_mutex_};
-  for (int device = 0; device < cuda_device_count(); ++device) {
-    int reaches = 0;
-    if (device == gpu_->device() || accessible_.contains(device)) continue;
-    if (gpu_->driver().device_can_access_peer(&reaches, device, gpu_->device()) != CUDA_SUCCESS) {
-      continue;
-    }
-    if (reaches == 0) continue;
-    CCL_CHECK(open_to(device));
-    accessible_.insert(device);
-  }
-  return {};
-}
-
-/// Undoes what a handle has been used for. The addresses stay reserved.
-Result<void> GpuMemory::unmap() {
-  const CudaDriver& cuda = gpu_->driver();
-  Result<void> done;
-  if (std::exchange(mapped_, false)) {
-    done = cuda_check(cuda.mem_unmap(reinterpret_cast<CUdeviceptr>(base_), name_.bytes),
-                      "unmap memory");
-  }
-  if (handle_ != 0) (void)cuda.mem_release(std::exchange(handle_, 0));
-  return done;
 }
 
 std::vector<std::shared_ptr<GpuMemory>> GpuMemory::all_of(const Gpu& gpu) {
@@ -256,49 +125,6 @@ std::vector<std::shared_ptr<GpuMemory>> GpuMemory::all_of(const Gpu& gpu) {
 std::vector<std::shared_ptr<GpuMemory>> GpuMemory::that_can_rest(const Gpu& gpu) {
   return Memories::instance().all_that(
       [&](const GpuMemory& one) { return one.gpu_.get() == &gpu && one.can_rest(); });
-}
-
-Result<void> GpuMemory::save() {
-  if (!mapped_) return {};
-  std::unique_ptr<std::byte[]> kept{new (std::nothrow) std::byte[name_.bytes]};
-  if (kept == nullptr) {
-    return fail(Errc::out_of_memory,
-                fmt::format("no host memory for {} bytes of device {}", name_.bytes, device_));
-  }
-  CCL_CHECK(gpu_->get(kept.get(), base_, name_.bytes));
-  saved_ = std::move(kept);
-  return {};
-}
-
-Result<void> GpuMemory::rest() {
-  const Gpu::Current current{*gpu_};
-  return unmap();
-}
-
-Result<void> GpuMemory::wake() {
-  if (mapped_) return {};
-  const auto take = [&]() -> Result<void> {
-    const Gpu::Current current{*gpu_};
-    CCL_CHECK(create_handle(name_.handles == 2));
-    return map_pages();
-  };
-  auto taken = take();
-  if (taken && saved_) taken = gpu_->put(base_, saved_.get(), name_.bytes);
-  if (!taken) (void)rest();
-  return taken;
-}
-
-Result<void> GpuMemory::wake(const GpuMemoryName& name, const Fd& fd) {
-  if (mapped_) return {};
-  name_ = name;
-  const auto take = [&]() -> Result<void> {
-    const Gpu::Current current{*gpu_};
-    CCL_CHECK(import_handle(fd));
-    return map_pages();
-  };
-  auto taken = take();
-  if (!taken) (void)rest();
-  return taken;
 }
 
 Result<std::shared_ptr<GpuMemory>> GpuMemory::find(const Gpu& gpu, const GpuMemoryName& name) {
@@ -397,17 +223,6 @@ std::shared_ptr<GpuMemory> GpuMemory::mapped(const Gpu& gpu, const GpuMemoryName
   return Memories::instance().find(name, gpu.device());
 }
 
-Result<void> GpuMemory::import_handle(const Fd& fd) {
-  CUmemFabricHandle fabric;
-  std::memcpy(&fabric, name_.key.data(), sizeof fabric);
-  // The driver takes the descriptor in place of a pointer.
-  void* const what = fd ? reinterpret_cast<void*>(std::uintptr_t(fd.get())) : &fabric;
-  return cuda_check(gpu_->driver().mem_import(
-                        &handle_, what,
-                        fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_FABRIC),
-                    fd ? "import a peer's memory" : "import memory of another host");
-}
-
 Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
                                                   const GpuMemoryName& name, const Fd& fd,
                                                   int maker) {
@@ -430,14 +245,6 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
   Memories::instance().put(name, memory->gpu_->device(), memory);
   memory->enlisted_ = true;
   return memory;
-}
-
-Result<Fd> GpuMemory::share() const {
-  int fd = -1;
-  CCL_CHECK(cuda_check(
-      gpu_->driver().mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-      "share memory"));
-  return Fd{fd};
 }
 
 GpuMemory::~GpuMemory() {
@@ -467,7 +274,7 @@ Result<void> GpuArena::reserve(std::size_t bytes) {
 }
 
 Result<GpuBlock> GpuArena::allocate(std::size_t bytes) {
-  bytes = up(bytes, 128);
+  bytes = div_up(bytes, std::size_t{128}) * 128;
   CCL_CHECK(reserve(bytes));
   GpuBlock block{memory_, used_};
   used_ += bytes;

@@ -1,4 +1,4 @@
-// expect: ccl: switches choose the type in which they add; leave the accumulate type out, or use TwoShot or Direct
+// expect: ccl: switches choose the type in which they add; leave the accumulate type out, or use TwoShot or Direct on one host, Ring or Tree on several
 #include <ccl/algo/nvls.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>

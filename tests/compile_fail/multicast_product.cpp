@@ -1,4 +1,4 @@
-// expect: ccl: switches have Sum, Avg, PreMulSum, Min and Max and no other functor; use TwoShot or Direct
+// expect: ccl: switches have Sum, Avg, PreMulSum, Min and Max and no other functor; use TwoShot or Direct on one host, Ring or Tree on several
 #include <ccl/algo/nvls.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>

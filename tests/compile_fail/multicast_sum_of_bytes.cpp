@@ -1,4 +1,4 @@
-// expect: ccl: switches add float, double, 16-bit floats and integers of 4 and 8 bytes, and no other elements; use TwoShot or Direct
+// expect: ccl: switches add float, double, 16-bit floats and integers of 4 and 8 bytes, and no other elements; use TwoShot or Direct on one host, Ring or Tree on several
 #include <ccl/algo/nvls.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>

@@ -1,4 +1,4 @@
-// expect: ccl: switches compare 16-bit floats and integers of 4 and 8 bytes, and no other elements; use TwoShot or Direct
+// expect: ccl: switches compare 16-bit floats and integers of 4 and 8 bytes, and no other elements; use TwoShot or Direct on one host, Ring or Tree on several
 #include <ccl/ccl.hpp>
 
 ccl::Result<void> bad(const ccl::Communicator& comm, float* data) {

@@ -1,7 +1,7 @@
 // One-shot and two-shot collectives over the scratch of peers, on GPU lanes.
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
-#include <ccl/detail/peer/prims.hpp>
+#include <ccl/detail/peer/body.hpp>
 #include <ccl/proto/sentinel.hpp>
 
 #include "wires.cuh"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import ccl
+from ccl import _functor
 
 CLAMPED = """
 struct Clamped {
@@ -115,6 +116,13 @@ def faults(cache):
             "does not load", "missing_", str(cache))  # fmt: skip
     refused(ccl.CompileError, run("Clamped", CLAMPED, compiler="/no/compiler"),
             "/no/compiler", "CXX")  # fmt: skip
+    silent = cache.parent / "silent"
+    silent.write_text('#!/bin/sh\ncase "$*" in *--version) exec sleep 300 ;; esac\nexec c++ "$@"\n')
+    silent.chmod(0o700)
+    limit, _functor._VERSION_LIMIT_S = _functor._VERSION_LIMIT_S, 0.5
+    refused(ccl.TimedOutError, run("Clamped", CLAMPED, compiler=str(silent)),
+            str(silent), "version within 0.5 s", "CXX")  # fmt: skip
+    _functor._VERSION_LIMIT_S = limit
     refused(ccl.InvalidArgumentError, run("two words", CLAMPED), "two words")
     refused(ccl.InvalidArgumentError, run("Clamped", None), "source=")
     refused(ccl.InvalidArgumentError, lambda: ccl.Functor("A", header="/no/file"), "/no/file")

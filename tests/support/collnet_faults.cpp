@@ -6,11 +6,11 @@
 // - COLLNET_REFUSES: number of a type that it does not reduce.
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <string_view>
 
 #include "plug_in/symbols.hpp"
+#include "software_collnet/older_tables.hpp"
 #include "transport/collnet/abi.hpp"
 #include <dlfcn.h>
 #include <unistd.h>
@@ -118,7 +118,7 @@ int close_group(void* group) {
 int close_listener(void* listener) {
   return under().group.close_listener(listener);
 }
-[[maybe_unused]] int finalize(void* context) {
+int finalize(void* context) {
   return under().finalize(context);
 }
 
@@ -135,20 +135,11 @@ constexpr GroupFunctions group_functions{connect,
                                          close_group,
                                          close_listener};
 
-#if CCL_TEST_COLLNET_VERSION != 12
-template <class Old>
-int old_properties(int device, Old* all) {
-  PropertiesV12 found{};
-  const int code = properties(device, &found);
-  PropertiesV10 part{};
-  part.name = found.name;
-  part.memory_kinds = found.memory_kinds;
-  part.max_groups = found.max_groups;
-  part.max_reduced_bytes = found.max_reduced_bytes;
-  std::memcpy(static_cast<void*>(all), &part, sizeof part);
-  return code;
-}
-#endif
+constexpr const char* name = CCL_TEST_COLLNET_VERSION == 10   ? "Ten"
+                             : CCL_TEST_COLLNET_VERSION == 11 ? "Eleven"
+                                                              : "Faulty";
+constexpr PlugInV12 newest{name,    init,    devices, properties, listen, group_functions,
+                           nullptr, finalize};
 
 }  // namespace
 
@@ -158,21 +149,10 @@ int ccl_test_collnet_operations() {
   return begun;
 }
 #if CCL_TEST_COLLNET_VERSION == 10
-int init_v10(ccl::detail::PlugInLogger log) {
-  void* context = nullptr;
-  return init(&context, 0, log);
-}
-int listen_v10(int device, void* handle, void** listener) {
-  return listen(nullptr, device, handle, listener);
-}
-extern const PlugInV10 ncclCollNetPlugin_v10{
-    "Ten", init_v10, devices, old_properties<PropertiesV10>, listen_v10, group_functions, nullptr};
+extern const PlugInV10 ncclCollNetPlugin_v10 = software_collnet::OlderTables<newest>::v10;
 #elif CCL_TEST_COLLNET_VERSION == 11
-extern const PlugInV11 ncclCollNetPlugin_v11{
-    "Eleven",        init,    devices, old_properties<PropertiesV11>, listen,
-    group_functions, nullptr, finalize};
+extern const PlugInV11 ncclCollNetPlugin_v11 = software_collnet::OlderTables<newest>::v11;
 #else
-extern const PlugInV12 ncclCollNetPlugin_v12{"Faulty",        init,    devices, properties, listen,
-                                             group_functions, nullptr, finalize};
+extern const PlugInV12 ncclCollNetPlugin_v12 = newest;
 #endif
 }

@@ -5,6 +5,7 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
+#include <ccl/detail/peer/body.hpp>
 #include <ccl/detail/peer/wide_prims.hpp>
 #include <ccl/detail/rows/prims.hpp>
 #include <ccl/proto/ll.hpp>

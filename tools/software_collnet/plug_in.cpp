@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "group.hpp"
+#include "older_tables.hpp"
 #include "reduce.hpp"
 #include "transport/collnet/abi.hpp"
 
@@ -39,36 +40,24 @@ int init(void** context, std::uint64_t, ccl::detail::PlugInLogger) {
   *context = nullptr;
   return success;
 }
-int init_v10(ccl::detail::PlugInLogger) {
-  return success;
-}
 int devices(int* count) {
   *count = int(number("SOFTWARE_COLLNET_DEVICES", 1));
   return success;
 }
 
-template <class Properties>
-void fill(Properties& to, int device) {
+int properties(int device, abi::PropertiesV12* all) {
   static char name[] = "software";
-  to.name = name;
-  to.guid = std::uint64_t(device);
-  to.memory_kinds = abi::host_memory;
-  to.speed = 10'000;
-  to.max_groups = 1 << 16;
-  to.max_recvs = 1;
-  to.merged.count = 1;
-  to.merged.devices[0] = device;
-  to.max_message_bytes = abi::max_bytes;
-  to.max_reduced_bytes = std::size_t(number("SOFTWARE_COLLNET_MAX_BYTES", 1l << 30));
-}
-template <class Properties>
-int properties(int device, Properties* all) {
   *all = {};
-  if constexpr (requires { all->of_v10; }) {
-    fill(all->of_v10, device);
-  } else {
-    fill(*all, device);
-  }
+  all->name = name;
+  all->guid = std::uint64_t(device);
+  all->memory_kinds = abi::host_memory;
+  all->speed = 10'000;
+  all->max_groups = 1 << 16;
+  all->max_recvs = 1;
+  all->merged.count = 1;
+  all->merged.devices[0] = device;
+  all->max_message_bytes = abi::max_bytes;
+  all->max_reduced_bytes = std::size_t(number("SOFTWARE_COLLNET_MAX_BYTES", 1l << 30));
   return success;
 }
 
@@ -81,9 +70,6 @@ int listen(void*, int, void* handle, void** listener) {
     *listener = made.release();
     return int(success);
   });
-}
-int listen_v10(int device, void* handle, void** listener) {
-  return listen(nullptr, device, handle, listener);
 }
 int connect(void* handles[], int ranks, int rank, void* listener, void** group) {
   return guarded([&] {
@@ -163,7 +149,8 @@ constexpr abi::GroupFunctions group_functions{connect,
                                               test,
                                               close_group,
                                               close_listener};
-constexpr const char* name = "Software";
+constexpr abi::PlugInV12 newest{"Software",      init,    devices, properties, listen,
+                                group_functions, nullptr, finalize};
 
 }  // namespace
 }  // namespace software_collnet
@@ -171,12 +158,9 @@ constexpr const char* name = "Software";
 using namespace software_collnet;
 
 extern "C" {
-[[gnu::visibility("default")]] extern const abi::PlugInV12 ncclCollNetPlugin_v12{
-    name,    init,    devices, properties<abi::PropertiesV12>, listen, group_functions,
-    nullptr, finalize};
-[[gnu::visibility("default")]] extern const abi::PlugInV11 ncclCollNetPlugin_v11{
-    name,    init,    devices, properties<abi::PropertiesV11>, listen, group_functions,
-    nullptr, finalize};
-[[gnu::visibility("default")]] extern const abi::PlugInV10 ncclCollNetPlugin_v10{
-    name, init_v10, devices, properties<abi::PropertiesV10>, listen_v10, group_functions, nullptr};
+[[gnu::visibility("default")]] extern const abi::PlugInV12 ncclCollNetPlugin_v12 = newest;
+[[gnu::visibility("default")]] extern const abi::PlugInV11 ncclCollNetPlugin_v11 =
+    OlderTables<newest>::v11;
+[[gnu::visibility("default")]] extern const abi::PlugInV10 ncclCollNetPlugin_v10 =
+    OlderTables<newest>::v10;
 }

@@ -2,7 +2,7 @@
 
 #include <ccl/algo/cost.hpp>
 #include <ccl/algo/peers.hpp>
-#include <ccl/element/reduce_op.hpp>
+#include <ccl/element/network_op.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/position.hpp>
 
@@ -31,8 +31,7 @@ struct CollNetDirect {
   /// True for the reductions that networks have. An average is divided by its number of ranks when
   /// it comes back.
   template <class F>
-  static constexpr bool supports_reduction =
-      is_one_of<F, Sum, Prod, Min, Max, Avg, PreMulSum, detail::AvgBegun, detail::AvgEnded>;
+  static constexpr bool supports_reduction = detail::network_has<F>;
   template <class Op>
   static constexpr CostTerms cost_terms(int) {
     return {2, 1};

@@ -65,6 +65,29 @@ static_assert(offsetof(PropertiesV10, max_reduced_bytes) == 96 && sizeof(Propert
 static_assert(offsetof(PropertiesV11, max_requests_at_once) == 104 && sizeof(PropertiesV11) == 112);
 static_assert(offsetof(PropertiesV12, max_reduced_bytes) == 112 && sizeof(PropertiesV12) == 128);
 
+/// Returns the properties as version 10 has them, which knows at most 4 merged devices.
+constexpr PropertiesV10 in_v10(const PropertiesV12& of) {
+  PropertiesV10 all{};
+  all.name = of.name;
+  all.pci_path = of.pci_path;
+  all.guid = of.guid;
+  all.memory_kinds = of.memory_kinds;
+  all.registers_for_all = of.registers_for_all;
+  all.force_flush = of.force_flush;
+  all.speed = of.speed;
+  all.port = of.port;
+  all.latency = of.latency;
+  all.max_groups = of.max_groups;
+  all.max_recvs = of.max_recvs;
+  all.offload_type = of.offload_type;
+  all.offload_version = of.offload_version;
+  for (int n = 0; n < 4; ++n) all.merged.devices[n] = of.merged.devices[n];
+  all.merged.count = of.merged.count < 4 ? of.merged.count : 4;
+  all.max_message_bytes = of.max_message_bytes;
+  all.max_reduced_bytes = of.max_reduced_bytes;
+  return all;
+}
+
 /// Piece of registered memory.
 struct MemoryPart {
   void* memory_handle;
@@ -97,8 +120,9 @@ struct GroupFunctions {
 };
 
 /// Versions 11 and 12, which differ in the properties alone.
-template <class Properties, class Merged>
+template <int Version, class Properties, class Merged>
 struct PlugInTable {
+  static constexpr int version = Version;
   const char* name;
   int (*init)(void** context, std::uint64_t communicator, PlugInLogger log);
   int (*devices)(int* count);
@@ -108,11 +132,12 @@ struct PlugInTable {
   int (*merge_devices)(int* device, Merged* merged);
   int (*finalize)(void* context);
 };
-using PlugInV12 = PlugInTable<PropertiesV12, MergedDevices<8>>;
-using PlugInV11 = PlugInTable<PropertiesV11, MergedDevices<4>>;
+using PlugInV12 = PlugInTable<12, PropertiesV12, MergedDevices<8>>;
+using PlugInV11 = PlugInTable<11, PropertiesV11, MergedDevices<4>>;
 
 /// Version 10: one context for the process, which has no end.
 struct PlugInV10 {
+  static constexpr int version = 10;
   const char* name;
   int (*init)(PlugInLogger log);
   int (*devices)(int* count);

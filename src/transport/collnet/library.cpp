@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstddef>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "plug_in/library.hpp"
 #include "plug_in/symbols.hpp"
@@ -15,33 +17,25 @@
 namespace ccl::detail::collnet {
 namespace {
 
-/// Calls `use` with the table of a version.
-template <class F>
-auto with_table(int version, const void* table, F&& use) {
-  if (version == 10) return use(*static_cast<const PlugInV10*>(table));
-  if (version == 11) return use(*static_cast<const PlugInV11*>(table));
-  return use(*static_cast<const PlugInV12*>(table));
+/// Sets `table` to that of a symbol, one of the list. The symbols are in the order of its types.
+template <std::size_t At = 0, class... Tables>
+void set_table(std::variant<Tables...>& table, const PlugInSymbol& found) {
+  static_assert(sizeof...(Tables) == collnet_plug_in_symbols.size());
+  if constexpr (At < sizeof...(Tables)) {
+    if (found.symbol != collnet_plug_in_symbols[At]) return set_table<At + 1>(table, found);
+    using Table = std::variant_alternative_t<At, std::variant<Tables...>>;
+    table = static_cast<Table>(found.object);
+  }
 }
 
-template <class Properties>
-PropertiesV10 common(const Properties& of) {
-  PropertiesV10 all{};
-  if constexpr (requires { of.of_v10; }) {
-    all = of.of_v10;
-  } else {
-    all.name = of.name;
-    all.pci_path = of.pci_path;
-    all.guid = of.guid;
-    all.memory_kinds = of.memory_kinds;
-    all.registers_for_all = of.registers_for_all;
-    all.force_flush = of.force_flush;
-    all.speed = of.speed;
-    all.port = of.port;
-    all.latency = of.latency;
-    all.max_groups = of.max_groups;
-    all.max_reduced_bytes = of.max_reduced_bytes;
-  }
-  return all;
+PropertiesV10 common(const PropertiesV10& of) {
+  return of;
+}
+PropertiesV10 common(const PropertiesV11& of) {
+  return of.of_v10;
+}
+PropertiesV10 common(const PropertiesV12& of) {
+  return in_v10(of);
 }
 
 }  // namespace
@@ -56,17 +50,14 @@ std::string code_text(int code) {
 }
 
 template <class Table>
-std::string PlugIn::take(const Table* table, int version) {
-  table_ = table;
-  version_ = version;
-  group_ = &table->group;
-  const GroupFunctions& of = table->group;
+std::string PlugIn::missing(const Table& table) {
+  const GroupFunctions& of = table.group;
   const std::array<std::pair<const char*, bool>, 12> required{{
-      {"name", table->name != nullptr},
-      {"init", table->init != nullptr},
-      {"devices", table->devices != nullptr},
-      {"getProperties", table->properties != nullptr},
-      {"listen", table->listen != nullptr},
+      {"name", table.name != nullptr},
+      {"init", table.init != nullptr},
+      {"devices", table.devices != nullptr},
+      {"getProperties", table.properties != nullptr},
+      {"listen", table.listen != nullptr},
       {"connect", of.connect != nullptr},
       {"reduceSupport", of.supports != nullptr},
       {"regMr", of.register_memory != nullptr && of.deregister_memory != nullptr},
@@ -76,17 +67,21 @@ std::string PlugIn::take(const Table* table, int version) {
       {"closeListen", of.close_listener != nullptr},
   }};
   for (const auto& [what, there] : required) {
-    if (!there) return fmt::format("its version {} has no {}", version, what);
+    if (!there) return what;
   }
   return {};
 }
 
 std::string PlugIn::take(const PlugInSymbol& found) {
   library_ = found.library;
-  constexpr std::string_view v12 = collnet_plug_in_symbols[0], v11 = collnet_plug_in_symbols[1];
-  if (found.symbol == v12) return take(static_cast<const PlugInV12*>(found.object), 12);
-  if (found.symbol == v11) return take(static_cast<const PlugInV11*>(found.object), 11);
-  return take(static_cast<const PlugInV10*>(found.object), 10);
+  set_table(table_, found);
+  return std::visit(
+      [&](const auto* table) -> std::string {
+        group_ = &table->group;
+        const std::string what = missing(*table);
+        return what.empty() ? what : fmt::format("its version {} has no {}", version(), what);
+      },
+      table_);
 }
 
 Result<PlugIn> PlugIn::find() {
@@ -112,24 +107,30 @@ Result<PlugIn> PlugIn::find() {
 }
 
 const char* PlugIn::name() const {
-  return with_table(version_, table_, [](const auto& of) { return of.name; });
+  return std::visit([](const auto* of) { return of->name; }, table_);
+}
+
+int PlugIn::version() const {
+  return std::visit([](const auto* of) { return of->version; }, table_);
 }
 
 std::string PlugIn::text() const {
-  return fmt::format("{} ({}, version {})", name(), library_, version_);
+  return fmt::format("{} ({}, version {})", name(), library_, version());
 }
 
 int PlugIn::init(void** context, std::uint64_t communicator) const {
-  return with_table(version_, table_, [&](const auto& of) {
-    if constexpr (requires { of.init(log_of_plug_in); })
-      return of.init(log_of_plug_in);
-    else
-      return of.init(context, communicator, log_of_plug_in);
-  });
+  return std::visit(
+      [&](const auto* of) {
+        if constexpr (requires { of->init(log_of_plug_in); })
+          return of->init(log_of_plug_in);
+        else
+          return of->init(context, communicator, log_of_plug_in);
+      },
+      table_);
 }
 
 int PlugIn::devices(int* count) const {
-  return with_table(version_, table_, [&](const auto& of) { return of.devices(count); });
+  return std::visit([&](const auto* of) { return of->devices(count); }, table_);
 }
 
 int PlugIn::properties(int device, PropertiesV10* properties) const {
@@ -139,27 +140,31 @@ int PlugIn::properties(int device, PropertiesV10* properties) const {
     *properties = common(all);
     return code;
   };
-  return with_table(version_, table_, [&](const auto& of) { return read(of.properties); });
+  return std::visit([&](const auto* of) { return read(of->properties); }, table_);
 }
 
 int PlugIn::listen(void* context, int device, void* handle, void** listener) const {
-  return with_table(version_, table_, [&](const auto& of) {
-    if constexpr (requires { of.listen(device, handle, listener); }) {
-      return of.listen(device, handle, listener);
-    } else {
-      return of.listen(context, device, handle, listener);
-    }
-  });
+  return std::visit(
+      [&](const auto* of) {
+        if constexpr (requires { of->listen(device, handle, listener); }) {
+          return of->listen(device, handle, listener);
+        } else {
+          return of->listen(context, device, handle, listener);
+        }
+      },
+      table_);
 }
 
 int PlugIn::finalize(void* context) const {
-  return with_table(version_, table_, [&](const auto& of) {
-    if constexpr (requires { of.finalize; }) {
-      return of.finalize == nullptr ? 0 : of.finalize(context);
-    } else {
-      return 0;
-    }
-  });
+  return std::visit(
+      [&](const auto* of) {
+        if constexpr (requires { of->finalize; }) {
+          return of->finalize == nullptr ? 0 : of->finalize(context);
+        } else {
+          return 0;
+        }
+      },
+      table_);
 }
 
 }  // namespace ccl::detail::collnet

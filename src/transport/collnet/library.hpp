@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 
 #include "plug_in/library.hpp"
 #include "transport/collnet/abi.hpp"
@@ -19,7 +20,7 @@ class PlugIn {
   static Result<PlugIn> find();
 
   const char* name() const;
-  int version() const { return version_; }
+  int version() const;
   /// Returns "SHARP (libnccl-net.so, version 12)".
   std::string text() const;
 
@@ -37,11 +38,10 @@ class PlugIn {
   /// Takes the table of a library. Returns why it cannot, or an empty text.
   std::string take(const PlugInSymbol& found);
   template <class Table>
-  std::string take(const Table* table, int version);
+  static std::string missing(const Table& of);
 
   std::string library_;
-  int version_ = 0;
-  const void* table_ = nullptr;
+  std::variant<const PlugInV12*, const PlugInV11*, const PlugInV10*> table_;
   const GroupFunctions* group_ = nullptr;
 };
 

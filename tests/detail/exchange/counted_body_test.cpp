@@ -116,8 +116,8 @@ class CountedWorld {
         work.recv_side = out_side[r].data();
         work.side_bytes = shape.side_bytes;
         work.watch = {&stop, &outcome.lane_failure[r], Word{60} * 1'000'000'000};
-        Exchange::assign_tiles(work);
-        work.most = Exchange::max_rows(work);
+        Exchange::Division::assign_tiles(work);
+        work.most = Exchange::Division::max_rows(work);
         for (work.first = 0; work.first < work.recv_stride; work.first += work.most) {
           detail::HostExecutor::run<Group>(work.channels, Body{work});
           ++launches;

@@ -1,6 +1,7 @@
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/traits.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
+#include <ccl/detail/peer/direct_body.hpp>
 #include <ccl/detail/peer/direct_reduce.hpp>
 
 #include <algorithm>

@@ -187,14 +187,14 @@ struct RegisteredKernels<CountedKernels<Algo, Proto>> {
   template <int Align>
   using Body = CountedBody<Algo, Proto, Align>;
   using Wide = CountedBody<Algo, Proto, any_align, max_view_ranks>;
-  using Exchange = CountedExchange<Group, Proto, 1>;
+  using Division = typename CountedExchange<Group, Proto, 1>::Division;
 
   static int launch(const CountedWork& how, const DeviceTarget& target) {
     return on_device(target.device, [&] {
       CountedWork work = how;
-      Exchange::assign_tiles(work);
+      Division::assign_tiles(work);
       const Index rows = work.recv_stride < work.most ? work.recv_stride : work.most;
-      const Index tiles = work.peers.ranks * Exchange::tiles(work, rows);
+      const Index tiles = work.peers.ranks * Division::tiles(work, rows);
       Index blocks = target.max_blocks;
       if (work.peers.ranks > 1 && work.state.count < blocks) blocks = work.state.count;
       if (tiles < blocks) blocks = tiles < 1 ? 1 : tiles;
@@ -218,8 +218,8 @@ struct RegisteredKernels<CountedKernels<Algo, Proto>> {
   }
   static int max_rows(const CountedWork& how) {
     CountedWork work = how;
-    Exchange::assign_tiles(work);
-    return Exchange::max_rows(work);
+    Division::assign_tiles(work);
+    return Division::max_rows(work);
   }
   static inline const bool once = [] {
     Kernels::launch = &launch;

@@ -13,16 +13,17 @@ constexpr bool check_switch_op() {
   using S = SwitchOp<F, T>;
   static_assert(S::known_functor,
                 "ccl: switches have Sum, Avg, PreMulSum, Min and Max and no other functor; use "
-                "TwoShot or Direct");
-  static_assert(!is_one_of<typename S::Functor, Sum> || S::adds,
-                "ccl: switches add float, double, 16-bit floats and integers of 4 and 8 bytes, "
-                "and no other elements; use TwoShot or Direct");
+                "TwoShot or Direct on one host, Ring or Tree on several");
+  static_assert(
+      !is_one_of<typename S::Functor, Sum> || S::adds,
+      "ccl: switches add float, double, 16-bit floats and integers of 4 and 8 bytes, "
+      "and no other elements; use TwoShot or Direct on one host, Ring or Tree on several");
   static_assert(!is_one_of<typename S::Functor, Min, Max> || S::compares,
                 "ccl: switches compare 16-bit floats and integers of 4 and 8 bytes, and no other "
-                "elements; use TwoShot or Direct");
+                "elements; use TwoShot or Direct on one host, Ring or Tree on several");
   static_assert(cuda::std::is_same_v<Acc, accumulate_t<T>>,
                 "ccl: switches choose the type in which they add; leave the accumulate type out, "
-                "or use TwoShot or Direct");
+                "or use TwoShot or Direct on one host, Ring or Tree on several");
   return true;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/element/data_type.hpp>
-#include <ccl/element/reduce_op.hpp>
+#include <ccl/element/network_op.hpp>
 #include <ccl/types/word.hpp>
 
 #include <array>
@@ -14,9 +14,6 @@ inline constexpr std::array network_types{
     DataType::int64,   DataType::uint64,   DataType::float16,     DataType::float32,
     DataType::float64, DataType::bfloat16, DataType::float8_e4m3, DataType::float8_e5m2};
 inline constexpr int network_type_count = int(network_types.size());
-/// Reductions of networks, by their numbers in NCCL's plug-ins.
-enum class NetworkOp { sum, prod, max, min };
-inline constexpr int network_op_count = 4;
 
 /// Returns the number of an element type in NCCL's plug-ins, or -1.
 template <class T>
@@ -27,15 +24,6 @@ constexpr int network_type() {
     }
   }
   return -1;
-}
-/// Returns the reduction of a network that the functor takes. An average is a sum that is divided
-/// afterwards, and `PreMulSum` scales before.
-template <class F>
-constexpr NetworkOp network_op() {
-  if constexpr (cuda::std::is_same_v<F, Prod>) return NetworkOp::prod;
-  if constexpr (cuda::std::is_same_v<F, Max>) return NetworkOp::max;
-  if constexpr (cuda::std::is_same_v<F, Min>) return NetworkOp::min;
-  return NetworkOp::sum;
 }
 
 /// Reduction that a network makes in one step of a wire. The step's size carries it, so that the
@@ -55,10 +43,10 @@ struct NetworkStep {
             Index(size & ((Word{1} << type_bit) - 1))};
   }
 };
-/// Tag of the steps of a reduction; 0 for elements that no network knows.
+/// Tag of the steps of a reduction; 0 for elements and functors that no network knows.
 template <class R>
 inline constexpr Word network_tag =
-    network_type<typename R::Type>() < 0
+    network_type<typename R::Type>() < 0 || !network_has<typename R::Functor>
         ? 0
         : NetworkStep::tag(network_type<typename R::Type>(), network_op<typename R::Functor>());
 /// Returns the tag of a reduction, which the reduction itself may hold.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ccl/detail/exec/device_shape.cuh>
-#include <ccl/detail/peer/direct_reduce.hpp>
+#include <ccl/detail/peer/direct_body.hpp>
 #include <ccl/detail/peer/direct_registry.hpp>
 
 namespace ccl::detail {

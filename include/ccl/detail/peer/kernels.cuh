@@ -2,7 +2,7 @@
 
 #include <ccl/detail/exec/device_shape.cuh>
 #include <ccl/detail/lanes/pair_lane.hpp>
-#include <ccl/detail/peer/prims.hpp>
+#include <ccl/detail/peer/body.hpp>
 #include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/peer/wide_prims.hpp>
 

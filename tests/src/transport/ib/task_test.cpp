@@ -6,9 +6,7 @@
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include "support/fake_verbs.hpp"
-#include "support/lent.hpp"
-#include "transport/wire_layout.hpp"
-#include <sys/socket.h>
+#include "support/lone_end.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -25,53 +23,8 @@ IbPortCard card() {
   return one;
 }
 
-/// One end whose peer is this test.
-struct End {
-  explicit End(EdgeSide side) {
-    link->edge.side = side;
-    link->edge.shape = shape;
-    link->edge.self.rank = side == EdgeSide::receiver ? 1 : 0;
-    link->edge.peer.rank = 1 - link->edge.self.rank;
-    link->context = lent.context;
-    link->deadline = net::Deadline::after(20).at();
-    REQUIRE(link->prepare().has_value());
-    const auto layout = WireLayout::of(shape).value();
-    link->memory = Mapping::anonymous(layout.bytes()).value();
-    link->wires = layout.wires(link->memory.base(), side, true);
-    link->arriving.resize(1);
-    int both[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0);
-    far = Fd{both[1]};
-    net::SecureSocket near{Fd{both[0]}};
-    if (side == EdgeSide::receiver) {
-      REQUIRE(link->arriving.put(0, near));
-      task = make_ib_receiver(link);
-    } else {
-      task = make_ib_sender(link, std::move(near));
-    }
-  }
-  ~End() {
-    link->closing = true;
-    (void)task->progress(counters);
-  }
-  /// The error after this message.
-  Error after(IbControlType say, const ControlWriter& body) {
-    const struct {
-      IbControlType say;
-      std::uint32_t bytes;
-    } head{say, std::uint32_t(body.body.size())};
-    REQUIRE(::send(far.get(), &head, sizeof head, 0) == ssize_t(sizeof head));
-    REQUIRE(::send(far.get(), body.body.data(), body.body.size(), 0) == ssize_t(body.body.size()));
-    for (int turn = 0; turn < 300 && link->state() != IbLink::State::failed; ++turn) {
-      (void)task->progress(counters);
-    }
-    return link->error();
-  }
-  Lent lent;
-  std::shared_ptr<IbLink> link = std::make_shared<IbLink>();
-  std::shared_ptr<ProxyTask> task;
-  ProxyCounters counters;
-  Fd far;
+struct End : LoneEnd<IbLink, IbControlType, make_ib_receiver, make_ib_sender> {
+  explicit End(EdgeSide side) : LoneEnd{side, shape} {}
 };
 
 struct Offer {

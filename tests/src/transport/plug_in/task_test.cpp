@@ -1,16 +1,13 @@
 // Control messages of a peer that do not fit, at both ends of a connection over a plug-in.
 #include "transport/plug_in/task.hpp"
 
-#include <memory>
 #include <vector>
 
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
-#include "support/lent.hpp"
+#include "support/lone_end.hpp"
 #include "support/net_plug_in.hpp"
-#include "transport/wire_layout.hpp"
-#include <sys/socket.h>
 
 using namespace ccl;
 using namespace ccl::test;
@@ -20,59 +17,12 @@ namespace {
 
 constexpr WireShape shape{2, 4, 4096};
 
-/// One end whose peer is this test.
-struct End {
-  explicit End(EdgeSide side) {
-    link->edge.side = side;
-    link->edge.shape = shape;
-    link->edge.self.rank = side == EdgeSide::receiver ? 1 : 0;
-    link->edge.peer.rank = 1 - link->edge.self.rank;
-    link->context = lent.context;
-    link->deadline = net::Deadline::after(20).at();
-    REQUIRE(link->prepare().has_value());
-    const auto layout = WireLayout::of(shape).value();
-    link->memory = Mapping::anonymous(layout.bytes()).value();
-    link->wires = layout.wires(link->memory.base(), side, true);
-    link->arriving.resize(1);
-    int both[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0);
-    far = Fd{both[1]};
-    net::SecureSocket near{Fd{both[0]}};
-    if (side == EdgeSide::receiver) {
-      REQUIRE(link->arriving.put(0, near));
-      task = make_plug_in_receiver(link);
-    } else {
-      task = make_plug_in_sender(link, std::move(near));
-    }
-  }
-  ~End() {
-    link->closing = true;
-    for (int turn = 0; turn < 1000 && task->progress(counters) != ProxyTask::Progress::ended;
-         ++turn) {
-    }
-  }
-  void send(PlugInControl say, const ControlWriter& body) const {
-    const struct {
-      PlugInControl say;
-      std::uint32_t bytes;
-    } head{say, std::uint32_t(body.body.size())};
-    REQUIRE(::send(far.get(), &head, sizeof head, 0) == ssize_t(sizeof head));
-    REQUIRE(::send(far.get(), body.body.data(), body.body.size(), 0) == ssize_t(body.body.size()));
-  }
-  /// The error after this message.
-  Error after(PlugInControl say, const ControlWriter& body) {
-    send(say, body);
-    for (int turn = 0; turn < 300 && link->state() != PlugInLink::State::failed; ++turn) {
-      (void)task->progress(counters);
-    }
-    return link->error();
-  }
+struct Chosen {
   const Environment by{"CCL_NET_PLUGIN", TestNet{12}.path()};
-  Lent lent;
-  std::shared_ptr<PlugInLink> link = std::make_shared<PlugInLink>();
-  std::shared_ptr<ProxyTask> task;
-  ProxyCounters counters;
-  Fd far;
+};
+struct End : Chosen,
+             LoneEnd<PlugInLink, PlugInControl, make_plug_in_receiver, make_plug_in_sender> {
+  explicit End(EdgeSide side) : LoneEnd{side, shape} {}
 };
 
 template <class T>
