@@ -126,7 +126,8 @@ class Maker {
           fmt::format("the driver did not {} the multicast object of {} within {:.3g} s "
                       "(rank {} on {}, device {}; Fabric Manager stalls, or another program "
                       "holds the NVSwitches, and a thread of this process stays in the "
-                      "driver); unset CCL_NVLS_ENABLE, or use TwoShot",
+                      "driver); unset CCL_NVLS_ENABLE, or use TwoShot or Direct on "
+                      "one host, Ring or Tree on several",
                       what, name_, limit_s, me.rank, me.host, me.device)};
       error.transport = by;
       return fail(std::move(error));

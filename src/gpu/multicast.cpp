@@ -85,7 +85,7 @@ Result<void> MulticastBlock::check(const std::shared_ptr<Gpu>& gpu) {
   if (supported == 0) {
     return fail(Errc::not_supported,
                 fmt::format("device {} has no NVLink multicast (it takes NVSwitches and sm_90); "
-                            "use TwoShot or Direct",
+                            "use TwoShot or Direct on one host, Ring or Tree on several",
                             gpu->device()));
   }
   return {};
