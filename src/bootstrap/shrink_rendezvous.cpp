@@ -45,12 +45,14 @@ Result<std::shared_ptr<Conn>> ShrinkRendezvous::connect(int peer, PeerRole role,
     error.peer = peer;
     return fail(std::move(error));
   }
-  return core_.start(lock, std::move(*fd), role, to);
+  CCL_TRY(auto conn, core_.start(lock, std::move(*fd), role, to));
+  // Under the lock of the start: an error that comes between the two would not reach the peer.
+  if (role == PeerRole::next) core_.sockets().set_next(lock, conn, to);
+  return conn;
 }
 
 Result<void> ShrinkRendezvous::form_ring_in(Bootstrap::Core& all) {
   const Membership& members = core_.membership();
-  PeerSockets& sockets = core_.sockets();
   const int next = members.next_peer(), prev = members.prev_peer();
   ShrinkHello hello{{HelloKind::stay, members.ranks, 0, 0, members.me}};
   {
@@ -63,8 +65,7 @@ Result<void> ShrinkRendezvous::form_ring_in(Bootstrap::Core& all) {
     hello.number = shrink.current_.number;
     shrink.current_.excluded_text.copy(hello.excluded_text, sizeof hello.excluded_text - 1);
   }
-  CCL_TRY(auto conn, connect(next, PeerRole::next, bytes_of(hello)));
-  sockets.set_next(Engine::get().lock(), std::move(conn), members.members[size_t(next)]);
+  CCL_CHECK(connect(next, PeerRole::next, bytes_of(hello)));
   // Without this connection, a previous rank that dies now is only missing.
   hello.hello.kind = HelloKind::watch;
   CCL_TRY(const auto watched, connect(prev, PeerRole::prev, bytes_of(hello)));

@@ -44,6 +44,11 @@ constexpr int idle_guards = 8;
 long between_looks_us(long quiet_us) {
   return quiet_us < eager_us ? 0 : std::min(quiet_us / 8, rarest_look_us);
 }
+/// Time until `then`, rounded up.
+long until_us(std::chrono::steady_clock::time_point then) {
+  const auto left = then - std::chrono::steady_clock::now();
+  return std::max(0L, long(std::chrono::ceil<std::chrono::microseconds>(left).count()));
+}
 }  // namespace
 
 ProxyEngine::ProxyEngine(Status* status) : status_{status} {}
@@ -324,8 +329,8 @@ void ProxyEngine::move_tasks() {
 }
 
 /// Blocks until a thread calls, until the timeout (-1: never) or, with `for_tasks`, until a task
-/// can move. If a task is polled, the timeout is at most `polled_us`. Returns true if a thread
-/// called.
+/// can move or has a deadline. If a task is polled, the timeout is at most `polled_us`. Returns
+/// true if a thread called.
 bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
   // Without memory for the list it does not block, and looks again.
   if (!completes([this] { watched_.assign(1, {doorbell_, POLLIN, 0}); })) {
@@ -336,6 +341,7 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
   bool stay = !called_.load();
   if (for_tasks && stay) {
     bool polled = false;
+    auto deadline = std::chrono::steady_clock::time_point::max();
     const RoundLock mine = await_round_lock();
     stay = completes([this] { watched_.reserve(tasks_.size() + 1); });
     for (const auto& task : tasks_) {
@@ -344,11 +350,16 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
       if (interest.pending || (interest.polled && polled_us == 0)) stay = false;
       if (interest.polled && polled_us > 0) timeout_us = polled_us;
       polled = polled || interest.polled;
+      deadline = std::min(deadline, interest.deadline);
       if (interest.fd >= 0 && interest.events != 0 && watched_.size() < watched_.capacity()) {
         watched_.push_back({interest.fd, interest.events, 0});
       }
     }
     polled_.store(polled, std::memory_order_relaxed);
+    if (deadline != std::chrono::steady_clock::time_point::max()) {
+      const long left_us = until_us(deadline);
+      timeout_us = timeout_us < 0 ? left_us : std::min(timeout_us, left_us);
+    }
   }
   if (stay) {
     sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

@@ -323,8 +323,7 @@ TEST_CASE("another secret is refused, and a sender that never comes is named") {
 
   const auto in = receiver.connect({});
   REQUIRE(in.has_value());
-  const detail::ProxyEngine::Helper helper{ours.proxy};
-  CHECK(wait_until([&] { return !ours.status.ok(); }));
+  CHECK(wait_until([&] { return !ours.status.ok(); }));  // no lane helps, as on a GPU
   CHECK(ours.status.result().error().code == Errc::timed_out);
   CHECK(ours.status.result().error().peer == 0);
 }

@@ -2,6 +2,8 @@
 
 #include <ccl/types/word.hpp>
 
+#include <chrono>
+
 namespace ccl {
 
 /// Condition for which a task waits.
@@ -11,6 +13,7 @@ namespace ccl {
 ///   polled.
 /// - `for_helpers`: pending data is for lanes, which help the proxy when they need it.
 /// - `gathers`: pending data costs less together with data that can follow soon.
+/// - `deadline`: the task has to move at this time at the latest, even if nothing happens.
 struct ProxyInterest {
   int fd = -1;
   short events = 0;
@@ -18,6 +21,7 @@ struct ProxyInterest {
   bool polled = false;
   bool for_helpers = false;
   bool gathers = false;
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
 /// Data moved since the engine was created.

@@ -75,6 +75,7 @@ ProxyInterest IbTask::interest() const {
     interest.polled = true;  // for the deadline
   } else {
     interest.pending = interest.pending || link_->arriving.contains(0);
+    if (!line_.open() && !left_) interest.deadline = link_->last_look;
   }
   return interest;
 }

@@ -57,6 +57,10 @@ struct ProxiedLink {
   std::atomic<bool> closing{false};      // the owner is gone
   PendingSockets arriving;               // at the receiver
   std::chrono::steady_clock::time_point deadline{};  // for the sender to connect
+  /// Time at which the proxy's thread looks at that deadline, if no lane has: those of a GPU
+  /// cannot. Later, because a sender may itself wait for a rank that is gone, and then names that
+  /// rank.
+  std::chrono::steady_clock::time_point last_look{};
 
   static constexpr std::size_t max_listeners = 4;
   /// Addresses at which the receiver listens; the sender's sockets are distributed among these.

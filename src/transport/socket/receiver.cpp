@@ -69,7 +69,11 @@ class ReceiveStream final : public SocketTask {
 
   ProxyInterest interest() const override {
     if (revoked()) return {-1, 0, ending(), false};
-    if (!socket_) return {-1, 0, ending() || waiting(), false};
+    if (!socket_) {
+      ProxyInterest interest{-1, 0, ending() || waiting(), false};
+      if (!arrived_ && !failed_) interest.deadline = link_->last_look;
+      return interest;
+    }
     const bool can_move = can_unpack() || (wants_bytes() && socket_.buffered());
     return {socket_.get(), short(wants_bytes() ? POLLIN | POLLRDHUP : 0), ending() || can_move,
             polled() && wants_credit(), holds_large() && !ending()};

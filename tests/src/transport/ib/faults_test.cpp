@@ -185,6 +185,20 @@ TEST_CASE("a slot is no larger than a message may be") {
   CHECK(contains(larger.error().what, "at most 1073741824"));
 }
 
+TEST_CASE("a sender that never comes is named after the deadline, though no lane helps the proxy") {
+  FakeVerbs fabric{1};
+  Lent lent;
+  lent.context.deadline_s = 0.3;
+  auto receiver = IbTransport::setup(
+      lent.context, edge_of(info_of(0), info_of(1), EdgeSide::receiver, {1, 2, 128}, 1));
+  REQUIRE(receiver);
+  REQUIRE(receiver->connect({}));
+  REQUIRE(wait_until([&] { return !lent.status.ok(); }));
+  CHECK(lent.status.result().error().code == Errc::timed_out);
+  CHECK(lent.status.result().error().peer == 0);
+  CHECK(contains(lent.status.result().error().what, "has not connected"));
+}
+
 TEST_CASE("errors again and again, with progress in between, are survived") {
   FakeVerbs fabric{2};
   fabric.faults.forge_every = 60;
