@@ -101,7 +101,7 @@ struct ProxiedBody {
     }
     link->polled = context.arena != nullptr;
     link->deadline = net::Deadline::after(context.deadline_s).at();
-    link->last_look = net::Deadline::after(1.5 * context.deadline_s).at();
+    link->last_look = net::Deadline::after(4 * context.deadline_s).at();
     CCL_CHECK(WireLayout::of(link->edge.shape));  // before memory is allocated for it
     CCL_CHECK(link->prepare());
     CCL_TRY(const auto layout, WireLayout::of(link->edge.shape, link->slots_elsewhere));

@@ -58,8 +58,8 @@ struct ProxiedLink {
   PendingSockets arriving;               // at the receiver
   std::chrono::steady_clock::time_point deadline{};  // for the sender to connect
   /// Time at which the proxy's thread looks at that deadline, if no lane has: those of a GPU
-  /// cannot. Later, because a sender may itself wait for a rank that is gone, and then names that
-  /// rank.
+  /// cannot. Much later, because senders may wait one after another for a rank that has stopped,
+  /// and then name that rank.
   std::chrono::steady_clock::time_point last_look{};
 
   static constexpr std::size_t max_listeners = 4;
