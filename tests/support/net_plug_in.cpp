@@ -149,8 +149,11 @@ bool move(Comm& comm, Request& request, Result& result) {
     const std::size_t bytes = comm.sends ? request.bytes : std::size_t(request.head.bytes);
     if (data && bytes > from) parts[count++] = {request.at + from, bytes - from};
     if (count == 0) return true;
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = std::size_t(count);
     const ssize_t got =
-        comm.sends ? ::writev(comm.fd, parts, count) : ::readv(comm.fd, parts, count);
+        comm.sends ? ::sendmsg(comm.fd, &message, MSG_NOSIGNAL) : ::recvmsg(comm.fd, &message, 0);
     if (got <= 0) {
       if (got < 0 && later()) return false;
       result = remote_error;
