@@ -53,7 +53,7 @@ struct Report {
   Places places;
   std::atomic<long> created_at{0};
   bool in_rounds = false;
-  std::atomic<bool> fork_wanted{false}, forks{false}, forked{false}, ended{false};
+  std::atomic<bool> fork_wanted{false}, forks{false}, forked{false}, over{false}, ended{false};
   std::atomic<int> child_used{0};  // handles of its parent
   Holdings before{}, after{};
   char verdict[800] = {};  // of the parent
@@ -147,16 +147,19 @@ std::string call_in_child() {
   ::_exit(3);
 }
 
-/// Thread at the place of the fork. The fork and what the thread does next race.
+/// Thread at the place of the fork. The fork and what the thread does next race. A place after the
+/// ranks' end, in a thread that closes what they had, has no fork any more.
 void at_place() {
   report->fork_wanted = true;
-  for (int n = 0; n < 1'000'000 && !report->forks; ++n) std::this_thread::yield();
+  for (int n = 0; n < 1'000'000 && !report->forks && !report->over; ++n) {
+    std::this_thread::yield();
+  }
 }
 
 /// Thread that forks when another one wants it.
-void fork_when_wanted(const Step& step, const std::atomic<bool>& over) {
-  while (!report->fork_wanted && !over) std::this_thread::yield();
-  if (over) return;
+void fork_when_wanted(const Step& step) {
+  while (!report->fork_wanted && !report->over) std::this_thread::yield();
+  if (report->over) return;
   std::fflush(nullptr);
   report->forks = true;
   const pid_t pid = ::fork();
@@ -178,9 +181,8 @@ int run_process(const Step& step) {
   report->places.act = &at_place;
   count_places(report->places);
   {
-    std::atomic<bool> over{false};
     std::thread forker{[&] {
-      if (step.place > 0 || step.in_rounds) fork_when_wanted(step, over);
+      if (step.place > 0 || step.in_rounds) fork_when_wanted(step);
     }};
     const auto id = create_unique_id();
     std::vector<std::thread> threads;
@@ -193,18 +195,11 @@ int run_process(const Step& step) {
     }
     if (!id) say(report->verdict, id.error().message());
     for (auto& thread : threads) thread.join();
-    over = true;
+    report->over = true;
     forker.join();
   }
-  // Twice in a row: now and then a thread still begins and ends after the ranks have.
-  int within = 0;
-  (void)wait_until(
-      [&] {
-        report->after = Holdings::of_this_process();
-        within = report->after.within(report->before) ? within + 1 : 0;
-        return within == 2;
-      },
-      15);
+  (void)wait_until([&] { return Holdings::of_this_process().within(report->before); }, 15);
+  report->after = Holdings::of_this_process();
   if (!report->after.within(report->before)) {
     say(report->verdict,
         fmt::format("{} descriptors and {} threads after {} and {}", report->after.files,
