@@ -11,7 +11,7 @@
 
 #include "nccl/member.hpp"
 
-// What a member keeps for its program: memory, windows, signals and reductions.
+// Resources of a member that its program made: memory, windows, signals and reductions.
 namespace ccl::detail::nccl {
 
 Result<void*> Member::add_memory(void* memory, std::size_t bytes) {
