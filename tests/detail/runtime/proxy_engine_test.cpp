@@ -103,6 +103,33 @@ TEST_CASE("an engine looks at idle polled tasks once in a millisecond") {
   CHECK(wait_until([&] { return engine.counters().tasks == 0; }));
 }
 
+TEST_CASE("an idle task gets a turn at its deadline, and the engine sleeps until then") {
+  using Clock = std::chrono::steady_clock;
+  struct Late : ProxyTask {
+    Progress progress(ProxyCounters&) override {
+      if (!turned && Clock::now() >= deadline) turned = true;
+      return Progress::none;
+    }
+    ProxyInterest interest() const override {
+      ProxyInterest interest;
+      if (!turned) interest.deadline = deadline;
+      return interest;
+    }
+    bool ending() const override { return false; }
+    const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds{300};
+    std::atomic<bool> turned{false};
+  };
+  detail::ProxyEngine engine;
+  auto task = std::make_shared<Late>();
+  REQUIRE(engine.add(task).has_value());
+  REQUIRE(wait_until([&] { return task->turned.load(); }));
+  const Word sleeps = engine.counters().sleeps;
+  CHECK(sleeps >= 1);
+  CHECK(sleeps <= 5);  // a poll once in a millisecond has some 300
+  // Without a deadline it sleeps again.
+  CHECK(wait_until([&] { return engine.counters().sleeps > sleeps; }));
+}
+
 TEST_CASE("a launch wakes the further engines whose tasks are polled") {
   detail::ProxyEngine engine;
   auto polled = std::make_shared<Mover>(), other = std::make_shared<Mover>();

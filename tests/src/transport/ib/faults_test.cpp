@@ -3,6 +3,7 @@
 #include <ccl/transport/ib.hpp>
 
 #include <algorithm>
+#include <chrono>
 
 #include "support/fake_verbs.hpp"
 #include "support/two_ranks.hpp"
@@ -189,11 +190,13 @@ TEST_CASE("a sender that never comes is named after the deadline, though no lane
   FakeVerbs fabric{1};
   Lent lent;
   lent.context.deadline_s = 0.3;
+  const auto began = std::chrono::steady_clock::now();
   auto receiver = IbTransport::setup(
       lent.context, edge_of(info_of(0), info_of(1), EdgeSide::receiver, {1, 2, 128}, 1));
   REQUIRE(receiver);
   REQUIRE(receiver->connect({}));
   REQUIRE(wait_until([&] { return !lent.status.ok(); }));
+  CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds{1200});
   CHECK(lent.status.result().error().code == Errc::timed_out);
   CHECK(lent.status.result().error().peer == 0);
   CHECK(contains(lent.status.result().error().what, "has not connected"));
