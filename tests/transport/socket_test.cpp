@@ -1,5 +1,6 @@
 #include <ccl/transport/socket.hpp>
 
+#include <chrono>
 #include <csignal>
 #include <ctime>
 
