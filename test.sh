@@ -79,7 +79,7 @@ if [ -n "${CUDACXX:-}" ]; then
     notes+=("GPU tests auto_budget, types_1 to 7, ring_ll, ring_simple, tree_ll, tree_ll128: not compiled (no GPU here; they are others with more operations, other types and protocols)")
   fi
   # Beside the runtime of the plain build, which is the same.
-  cmake --preset cuda -DCCL_TEST_LONG=$long -DCCL_TEST_FILTER='\.gpu$' "-DCCL_TEST_EXCLUDE=$exclude" "-DCCL_RUNTIME_FROM=$PWD/build-test" \
+  cmake --preset cuda -DCCL_TEST_LONG=$long -DCCL_WARNINGS_AS_ERRORS=ON -DCCL_TEST_FILTER='\.gpu$' "-DCCL_TEST_EXCLUDE=$exclude" "-DCCL_RUNTIME_FROM=$PWD/build-test" \
     "${options[@]}" \
     "-DCMAKE_CUDA_FLAGS_RELEASE=$optimized" >/dev/null
   cmake --build --preset cuda -j "$jobs"

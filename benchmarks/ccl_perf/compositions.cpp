@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace ccl::perf {
@@ -10,8 +11,7 @@ Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice)
   const auto key = choice.name();
   if (const auto found = choosers_.find(key); found != choosers_.end()) return &found->second;
   const bool pinned = choice.algo != "auto" || choice.proto != "auto";
-  std::vector<Choice> names;
-  std::vector<detail::CandidateFacts> facts;
+  std::vector<std::pair<Choice, EntryFacts::Listed>> listed;
   for (const Entry& entry : all_entries()) {
     if (entry.op != options_.op || (choice.algo != "auto" && entry.algo != choice.algo) ||
         (choice.proto != "auto" && entry.proto != choice.proto)) {
@@ -21,12 +21,21 @@ Result<const Compositions::Chooser*> Compositions::chooser(const Choice& choice)
     if (!pinned && !(options_.deterministic ? of.in_one_order.has_value() : of.is_default)) {
       continue;
     }
-    names.push_back({std::string{entry.algo}, std::string{entry.proto}});
-    facts.push_back(options_.deterministic ? *of.in_one_order : of.facts);
+    listed.push_back({{std::string{entry.algo}, std::string{entry.proto}},
+                      options_.deterministic ? *of.in_one_order : EntryFacts::Listed{of.facts}});
     if (pinned) {  // a composition requested by name is always usable
-      facts.back().on_cpus = facts.back().mover == detail::Mover::wires;
-      facts.back().on_gpus = runs_on_gpus(names.back());
+      detail::CandidateFacts& facts = listed.back().second.facts;
+      facts.on_cpus = facts.mover == detail::Mover::wires;
+      facts.on_gpus = runs_on_gpus(listed.back().first);
     }
+  }
+  // `Deterministic` takes the order of the first candidate that the ranks can run.
+  std::ranges::stable_sort(listed, {}, [](const auto& one) { return one.second.place; });
+  std::vector<Choice> names;
+  std::vector<detail::CandidateFacts> facts;
+  for (auto& [name, of] : listed) {
+    names.push_back(std::move(name));
+    facts.push_back(of.facts);
   }
   const bool by_message = options_.op == "send_recv" || options_.op == "all_to_all_v";
   const bool reduces = options_.op.find("reduce") != std::string::npos;

@@ -41,9 +41,14 @@ class Runner {
 
 /// Facts for ccl's own choice, and the sides on which `Auto` uses the composition.
 struct EntryFacts {
+  /// Candidate of a list, and its place there.
+  struct Listed {
+    detail::CandidateFacts facts;
+    int place = 0;
+  };
   detail::CandidateFacts facts;
-  bool is_default = false;                             // a candidate of `Auto`
-  std::optional<detail::CandidateFacts> in_one_order;  // as a candidate of `Deterministic`
+  bool is_default = false;             // a candidate of `Auto`
+  std::optional<Listed> in_one_order;  // as a candidate of `Deterministic`
 };
 
 /// Composition that this program contains.

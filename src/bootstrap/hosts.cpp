@@ -83,7 +83,8 @@ Result<void> RingGather::take_bundle(const PartHead& mine, std::byte* base, Inde
         theirs.barriers != mine.barriers) {
       return elsewhere(owners[i], theirs);
     }
-    std::memcpy(base + owners[i] * bytes_each, one.data() + sizeof theirs, std::size_t(bytes_each));
+    const Bytes given = one.subspan(sizeof theirs);
+    std::memcpy(base + owners[i] * bytes_each, given.data(), given.size());
   }
   return {};
 }

@@ -247,13 +247,11 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
     CCL_CHECK(take_place(stream, id));
     return enter_graph(stream);
   }
-  {
+  CCL_TRY(number_, number_of(stream));
+  if (number_ != checked_) {
     const Relaxed relaxed{cuda};
-    CCL_TRY(number_, number_of(stream));
-    if (number_ != checked_) {
-      CCL_CHECK(check_device(stream));
-      checked_ = number_;
-    }
+    CCL_CHECK(check_device(stream));
+    checked_ = number_;
   }
   CCL_CHECK(take_place(stream, 0));
   const bool graphs = graphs_;

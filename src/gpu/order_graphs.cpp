@@ -102,12 +102,11 @@ Result<void> GpuOrder::leave_graph(CUstream stream) {
         to_new(ends.size(), capture.ended);
     const CUresult removed = cuda.graph_remove_dependencies(
         capture.graph, capture.ends.data(), to_old.data(), nullptr, capture.ends.size());
-    if (removed == CUDA_ERROR_NOT_SUPPORTED) {
-      return fail(Errc::not_supported,
-                  "the graph that is being captured allocates or frees memory (cudaMallocAsync); "
-                  "collectives cannot be in such a graph: allocate before the capture");
+    // CUDA removes no edge of a graph that allocates or frees memory. There the node keeps the
+    // edges from all launches, of which the last follows the others.
+    if (removed != CUDA_ERROR_NOT_SUPPORTED) {
+      CCL_CHECK(cuda_check(removed, "let the graph give its turn away"));
     }
-    CCL_CHECK(cuda_check(removed, "let the graph give its turn away"));
     CCL_CHECK(cuda_check(cuda.graph_add_dependencies(capture.graph, ends.data(), to_new.data(),
                                                      nullptr, ends.size()),
                          "let the graph give its turn away"));

@@ -103,6 +103,19 @@ struct Captures : Rank {
     for (int g = 0; g < graphs; ++g) end(g, "captured by one thread");
     replay("captured by one thread");
   }
+  /// The buffer between the two collectives is memory that the graph allocates and frees.
+  void by_one_that_allocates() {
+    for (int g = 0; g < graphs; ++g) {
+      void* data = nullptr;
+      begin(g);
+      MUST_CUDA(cudaMallocAsync(&data, most * sizeof(float), streams[g]));
+      must(ring(in[g]->get(), static_cast<float*>(data), count(g), Sum{}, streams[g]));
+      must(tree(static_cast<const float*>(data), out[g]->get(), count(g), Sum{}, streams[g]));
+      MUST_CUDA(cudaFreeAsync(data, streams[g]));
+      end(g, "captured with its own memory");
+    }
+    replay("captured with its own memory");
+  }
   void by_threads() {
     std::atomic<int> begun{0}, half{0};
     const auto meet = [](std::atomic<int>& at) {
@@ -135,6 +148,7 @@ void suite(const Communicator& comm) {
     for (int round = 0; round < 3; ++round) {
       captures.by_one_thread();
       captures.by_threads();
+      captures.by_one_that_allocates();
     }
   }
   MUST_CUDA(cudaStreamDestroy(stream));

@@ -50,9 +50,9 @@ def wait(processes, limit=120):
     return results
 
 
-def run(script, ranks, *arguments, **options):
+def run(script, ranks, *arguments, limit=120, **options):
     """Runs all ranks, and raises AssertionError with the output of those that fail."""
-    results = wait(start(script, ranks, *arguments, **options))
+    results = wait(start(script, ranks, *arguments, **options), limit)
     bad = [f"rank {i}: exit {code}\n{output}" for i, (code, output) in enumerate(results) if code]
     assert not bad, "\n".join(bad)
     return [output for _, output in results]

@@ -1,5 +1,6 @@
 #include "gpu/order.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -24,7 +25,9 @@ struct Event {
   bool ended;
 };
 struct Graph {
-  std::vector<std::pair<CUhostFn, void*>> objects;
+  std::vector<std::pair<CUhostFn, void*>> objects{};
+  std::vector<CUgraphNode> before_record{};  // what the node that gives the turn away comes after
+  bool allocates = false;                    // such a graph loses no edge
 };
 struct OnStream {
   int context;
@@ -38,10 +41,13 @@ bool events_end = true;                               // when they are recorded
 
 bool captures_globally = false;  // a capture of some stream forbids calls to other threads, too
 
-/// True if this thread may ask for what a stream is, by the strictest reading of CUDA's rules.
+bool is_captured(CUstream stream) {
+  return reinterpret_cast<Stream*>(stream)->graph != nullptr;
+}
+/// True if this thread may ask for a stream's context, by the strictest reading of CUDA's rules.
 bool may_ask(CUstream stream) {
   const bool relaxed = test::fake::capture_mode() == CU_STREAM_CAPTURE_MODE_RELAXED;
-  return reinterpret_cast<Stream*>(stream)->graph == nullptr && (relaxed || !captures_globally);
+  return !is_captured(stream) && (relaxed || !captures_globally);
 }
 
 CUresult place(CUstream stream, OnStream* at) {
@@ -67,7 +73,7 @@ void add_streams(CudaDriver& cuda) {
     return CUDA_SUCCESS;
   };
   cuda.stream_get_id = [](CUstream stream, unsigned long long* number) {
-    if (!may_ask(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (is_captured(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     *number = reinterpret_cast<Stream*>(stream)->number;
     return CUDA_SUCCESS;
   };
@@ -128,11 +134,32 @@ void add_graphs(CudaDriver& cuda) {
     kernel->ctx = test::fake::context_of(reinterpret_cast<Stream*>(node)->context);
     return CUDA_SUCCESS;
   };
-  cuda.graph_add_event_record_node = [](CUgraphNode* node, CUgraph graph, const CUgraphNode*,
-                                        std::size_t, CUevent) {
+  cuda.graph_add_event_record_node = [](CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
+                                        std::size_t count, CUevent) {
     *node = reinterpret_cast<CUgraphNode>(graph);
+    reinterpret_cast<Graph*>(graph)->before_record.assign(after, after + count);
     return CUDA_SUCCESS;
   };
+  cuda.graph_remove_dependencies = [](CUgraph graph, const CUgraphNode* from, const CUgraphNode*,
+                                      const CUgraphEdgeData*, std::size_t count) {
+    Graph& of = *reinterpret_cast<Graph*>(graph);
+    if (of.allocates) return CUDA_ERROR_NOT_SUPPORTED;
+    for (std::size_t n = 0; n < count; ++n) {
+      if (std::erase(of.before_record, from[n]) != 1) return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+  };
+  cuda.graph_add_dependencies = [](CUgraph graph, const CUgraphNode* from, const CUgraphNode*,
+                                   const CUgraphEdgeData*, std::size_t count) {
+    Graph& of = *reinterpret_cast<Graph*>(graph);
+    for (std::size_t n = 0; n < count; ++n) {
+      if (std::ranges::count(of.before_record, from[n]) != 0) return CUDA_ERROR_INVALID_VALUE;
+      of.before_record.push_back(from[n]);
+    }
+    return CUDA_SUCCESS;
+  };
+  cuda.stream_update_capture_dependencies = [](CUstream, CUgraphNode*, const CUgraphEdgeData*,
+                                               std::size_t, unsigned) { return CUDA_SUCCESS; };
   cuda.user_object_create = [](CUuserObject* object, void* held, CUhostFn gone, unsigned,
                                unsigned) {
     *object = reinterpret_cast<CUuserObject>(new std::pair<CUhostFn, void*>{gone, held});
@@ -259,6 +286,26 @@ TEST_CASE("a captured stream of another GPU is refused, and the next call is wel
   (void)call(order, handle(foreign));
   destroy(graph);
   (void)call(order, handle(own));
+}
+
+TEST_CASE("a graph that allocates memory gives its turn away after its last launch, as others do") {
+  for (const bool allocates : {false, true}) {
+    GpuOrder order{gpu(1)};
+    Graph graph;
+    graph.allocates = allocates;
+    const CUgraph captured = reinterpret_cast<CUgraph>(&graph);
+    Stream first{1, 7, captured}, second{1, 8, captured}, third{1, 9, captured};
+    for (Stream* const stream : {&first, &second, &third}) (void)call(order, handle(*stream));
+    std::vector<CUgraphNode> wanted{reinterpret_cast<CUgraphNode>(&third)};
+    if (allocates) {
+      wanted.insert(wanted.begin(), {reinterpret_cast<CUgraphNode>(&first),
+                                     reinterpret_cast<CUgraphNode>(&second)});
+    }
+    CHECK(graph.before_record == wanted);
+    Stream eager{1, 10, nullptr};
+    CHECK(call(order, handle(eager)) == Waits{{1, handle(eager)}});
+    destroy(graph);
+  }
 }
 
 TEST_CASE("launches run beside a capture in global mode") {
