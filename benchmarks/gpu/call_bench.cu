@@ -114,7 +114,7 @@ void as_process(int rank, const Config& config) {
   put("LOCAL_RANK", std::to_string(rank));
   put("WORLD_SIZE", "2");
   put("MASTER_ADDR", "127.0.0.1");
-  put("MASTER_PORT", std::to_string(20000 + ::getppid() % 20000));
+  put("MASTER_PORT", std::to_string(20000 + ::getppid() % 12000));
   run(must(Communicator::from_env(config)), "processes");
 }
 

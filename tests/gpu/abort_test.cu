@@ -144,7 +144,7 @@ void reading_suite(const Communicator& comm) {
 /// One of the processes is killed while its peers' kernels wait for it.
 template <class Proto>
 void killed(int ranks, const Config& config) {
-  const std::string port = std::to_string(40000 + ::getpid() % 20000);
+  const std::string port = rendezvous_port(1);
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {
     const pid_t child = ::fork();

@@ -131,10 +131,16 @@ inline void as_threads(int ranks, const Config& config, const RankBody& body) {
   std::_Exit(0);
 }
 
+/// Returns the rendezvous port of this process, below those that connections take. `use` tells
+/// two rendezvous of a process apart: 0 or 1.
+inline std::string rendezvous_port(int use = 0) {
+  return std::to_string(20000 + (::getpid() * 2 + use) % 12000);
+}
+
 /// One process for each rank; they take each other to be on `hosts` hosts.
 inline void as_processes(int ranks, const Config& config, const RankBody& body, int hosts = 1) {
   if (!asked_for("processes")) return;
-  const std::string port = std::to_string(20000 + ::getpid() % 20000);
+  const std::string port = rendezvous_port();
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {
     const pid_t child = ::fork();
