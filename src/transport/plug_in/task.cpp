@@ -80,7 +80,7 @@ ProxyInterest PlugInTask::interest() const {
   interest.events = short(POLLIN | POLLRDHUP | (control_.unsent() ? POLLOUT : 0));
   if (state_ == State::waiting) {
     interest.pending = ending() || link_->arriving.contains(0);
-    interest.polled = true;  // for the deadline
+    if (!ending()) interest.deadline = link_->last_look;
     return interest;
   }
   interest.pending = state_ == State::running && could_move();
