@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/error_matchers.hpp"
 #include "support/held_port.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -103,6 +104,20 @@ Result<void> run_all(const Communicator& comm, const Window& window) {
 }
 
 }  // namespace
+
+TEST_CASE("a communicator of more ranks than kernels address has no DeviceComm") {
+  const auto create = [](const Communicator& comm) -> Result<void> {
+    std::vector<Word> memory(10);
+    CCL_TRY(const auto window, Window::create(comm, memory.data(), 80));
+    const auto device = DeviceComm::create(comm, window, {.blocks = 1, .signals = 1});
+    if (device) return fail(wrong("it has one"));
+    const Error& error = device.error();
+    const bool well = error.code == Errc::not_supported &&
+                      test::mentions(error.what, "has 73 ranks (kernels address at most 72)");
+    return well ? Result<void>{} : fail(error);
+  };
+  for (const std::string& text : on_threads(Team::max_ranks + 1, cpu(), create)) CHECK(text == "");
+}
 
 TEST_CASE("kernels of ranks of one process address each other") {
   for (const int ranks : {1, 2, 3, 8, 11}) {
