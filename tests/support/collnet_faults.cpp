@@ -4,6 +4,7 @@
 //   code "hangs" never returns, and "never" is a request that is never done.
 // - COLLNET_BUSY: number of times for which an operation does not begin, before it does.
 // - COLLNET_REFUSES: number of a type that it does not reduce.
+// In version 10 it lacks iallgather and ireducescatter.
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -53,7 +54,7 @@ int pass(std::string_view function, std::atomic<int>& calls, Call&& call) {
 }
 
 std::atomic<int> inits, device_calls, properties_calls, listens, connects, supports_calls,
-    registrations, reduces, tests, busy, begun;
+    registrations, reduces, gathers, scatters, tests, busy, begun;
 
 int init(void** context, std::uint64_t communicator, ccl::detail::PlugInLogger log) {
   return pass("init", inits, [&] { return under().init(context, communicator, log); });
@@ -89,17 +90,37 @@ int register_dma_buf(void*, void*, std::size_t, int, std::uint64_t, int, void**)
 int deregister_memory(void* group, void* memory_handle) {
   return under().group.deregister_memory(group, memory_handle);
 }
-int all_reduce(void* group, void* send, void* recv, std::size_t count, int type, int op,
-               void* send_handle, void* recv_handle, void** request) {
+/// Begins an operation by `call`, unless the network is busy.
+template <class Call>
+int begin(std::string_view function, std::atomic<int>& calls, void** request, Call&& call) {
   const char* const times = std::getenv("COLLNET_BUSY");
   if (times != nullptr && busy++ % (std::atoi(times) + 1) != 0) {
     *request = nullptr;
     return 0;
   }
   ++begun;
-  return pass("iallreduce", reduces, [&] {
+  return pass(function, calls, call);
+}
+int all_reduce(void* group, void* send, void* recv, std::size_t count, int type, int op,
+               void* send_handle, void* recv_handle, void** request) {
+  return begin("iallreduce", reduces, request, [&] {
     return under().group.all_reduce(group, send, recv, count, type, op, send_handle, recv_handle,
                                     request);
+  });
+}
+int all_gather(void* group, void* send, int part_count, MemoryPart* recv, std::size_t each,
+               std::size_t offset, std::size_t bytes, void* send_handle, void** request) {
+  return begin("iallgather", gathers, request, [&] {
+    return under().group.all_gather(group, send, part_count, recv, each, offset, bytes, send_handle,
+                                    request);
+  });
+}
+int reduce_scatter(void* group, int part_count, MemoryPart* send, void* recv, std::size_t each,
+                   std::size_t offset, std::size_t bytes, int type, int op, void* recv_handle,
+                   void** request) {
+  return begin("ireducescatter", scatters, request, [&] {
+    return under().group.reduce_scatter(group, part_count, send, recv, each, offset, bytes, type,
+                                        op, recv_handle, request);
   });
 }
 int flush(void* group, void* at, int bytes, void* memory_handle, void** request) {
@@ -122,14 +143,15 @@ int finalize(void* context) {
   return under().finalize(context);
 }
 
+constexpr bool has_all = CCL_TEST_COLLNET_VERSION != 10;
 constexpr GroupFunctions group_functions{connect,
                                          supports,
                                          register_memory,
                                          register_dma_buf,
                                          deregister_memory,
                                          all_reduce,
-                                         nullptr,
-                                         nullptr,
+                                         has_all ? all_gather : nullptr,
+                                         has_all ? reduce_scatter : nullptr,
                                          flush,
                                          test,
                                          close_group,

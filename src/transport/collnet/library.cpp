@@ -106,6 +106,30 @@ Result<PlugIn> PlugIn::find() {
                           missing.empty() ? "CCL_NET_PLUGIN is none" : missing));
 }
 
+const char* function_of(NetworkMove move) {
+  switch (move) {
+    case NetworkMove::all_gather:
+      return "iallgather";
+    case NetworkMove::reduce_scatter:
+      return "ireducescatter";
+    case NetworkMove::all_reduce:
+      break;
+  }
+  return "iallreduce";
+}
+
+bool PlugIn::has(NetworkMove move) const {
+  switch (move) {
+    case NetworkMove::all_gather:
+      return group_->all_gather != nullptr;
+    case NetworkMove::reduce_scatter:
+      return group_->reduce_scatter != nullptr;
+    case NetworkMove::all_reduce:
+      break;
+  }
+  return group_->all_reduce != nullptr;
+}
+
 const char* PlugIn::name() const {
   return std::visit([](const auto* of) { return of->name; }, table_);
 }

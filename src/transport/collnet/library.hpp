@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/numeric/network_step.hpp>
 #include <ccl/types/result.hpp>
 
 #include <memory>
@@ -31,6 +32,8 @@ class PlugIn {
   int properties(int device, PropertiesV10* properties) const;
   int listen(void* context, int device, void* handle, void** listener) const;
   const GroupFunctions& group() const { return *group_; }
+  /// True if it has the function of an operation, which a plug-in may lack.
+  bool has(NetworkMove move) const;
   int finalize(void* context) const;
 
  private:
@@ -45,6 +48,8 @@ class PlugIn {
   const GroupFunctions* group_ = nullptr;
 };
 
+/// Returns NCCL's name of the function of an operation: "iallgather".
+const char* function_of(NetworkMove move);
 /// Returns the text of a code: "3 (internal error)".
 std::string code_text(int code);
 

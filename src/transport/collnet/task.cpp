@@ -14,7 +14,8 @@ namespace {
 /// Drives the steps of one channel, in order: posted by the lanes, started, done, posted to the
 /// lanes. A step that is larger than one operation of the network takes several.
 ///
-/// A step starts when the slot of its result is free, so a result never waits for one.
+/// A step starts when the slot of its result is free, so a result never waits for one. A
+/// reduce-scatter of another host's part has none here.
 class RailTask final : public ProxyTask {
  public:
   explicit RailTask(std::shared_ptr<Rail> rail) : rail_{std::move(rail)} {
@@ -58,9 +59,14 @@ class RailTask final : public ProxyTask {
   Word& size_at(const Wire& wire, Word step) const {
     return wire.sizes[step & Word(wire.slot_count - 1)];
   }
+  bool is_mine(const NetworkStep& step) const { return step.host == rail_->host_index; }
+  bool has_result(const NetworkStep& step) const {
+    return step.move != NetworkMove::reduce_scatter || is_mine(step);
+  }
   bool may_start() const {
     if (started_ == posted()) return false;
-    return started_ - HostMemory::load_credit(rail_->down.drained) < Word(rail_->down.slot_count);
+    if (!has_result(NetworkStep::of(size_at(rail_->up, started_)))) return true;
+    return placed_ - HostMemory::load_credit(rail_->down.drained) < Word(rail_->down.slot_count);
   }
 
   /// Starts what may start. Returns true if something has begun.
@@ -76,22 +82,44 @@ class RailTask final : public ProxyTask {
       sent_ += piece;
       const bool is_last = sent_ == step.bytes;
       requests_.push_back({handle, is_last});
-      if (is_last) ++started_, sent_ = 0;
       began = true;
+      if (!is_last) continue;
+      ++started_, sent_ = 0;
+      if (has_result(step)) ++placed_;
     }
     return began;
   }
   /// Begins an operation. Returns false if the network takes none now, or has failed.
   bool begin(const NetworkStep& step, Index piece, Index size, void*& handle) {
-    const auto at = [&](const Wire& wire) {
-      return reinterpret_cast<std::byte*>(wire.slot(started_)) + sent_;
-    };
-    const int code = rail_->network->plug_in().group().all_reduce(
-        rail_->group, at(rail_->up), at(rail_->down), std::size_t(piece / size), step.type,
-        int(step.op), rail_->up_memory, rail_->down_memory, &handle);
-    if (code != 0) fail_with("iallreduce", code);
+    const int code = call(step, piece, size, handle);
+    if (code != 0) fail_with(function_of(step.move), code);
     refused_ = code == 0 && handle == nullptr;
     return handle != nullptr && code == 0;
+  }
+  /// Calls the function of an operation. The parts of all hosts are as long as that of the step,
+  /// and the window is the piece of it. Data of one host alone begin with the window.
+  int call(const NetworkStep& step, Index piece, Index size, void*& handle) {
+    const Rail& rail = *rail_;
+    const GroupFunctions& of = rail.network->plug_in().group();
+    std::byte* const up = reinterpret_cast<std::byte*>(rail.up.slot(started_)) + sent_;
+    std::byte* const down = reinterpret_cast<std::byte*>(rail.down.slot(placed_)) + sent_;
+    const auto each = std::size_t(step.bytes), bytes = std::size_t(piece);
+    const std::size_t offset = each * std::size_t(step.host) + std::size_t(sent_);
+    switch (step.move) {
+      case NetworkMove::all_gather: {
+        MemoryPart to{rail.down_memory, down, bytes};
+        return of.all_gather(rail.group, up, 1, &to, each, offset, bytes, rail.up_memory, &handle);
+      }
+      case NetworkMove::reduce_scatter: {
+        MemoryPart from{rail.up_memory, up, bytes};
+        return of.reduce_scatter(rail.group, 1, &from, down, each, offset, bytes, step.type,
+                                 int(step.op), rail.down_memory, &handle);
+      }
+      case NetworkMove::all_reduce:
+        break;
+    }
+    return of.all_reduce(rail.group, up, down, std::size_t(piece / size), step.type, int(step.op),
+                         rail.up_memory, rail.down_memory, &handle);
   }
 
   /// Takes the results that have come. Returns true if there was one.
@@ -118,20 +146,22 @@ class RailTask final : public ProxyTask {
   /// Posts the result of the oldest step to the lanes, and gives them the slot of its input.
   void give(ProxyCounters& counters) {
     const NetworkStep step = NetworkStep::of(size_at(rail_->up, done_));
-    size_at(rail_->down, done_) = Word(step.bytes);
-    ++done_;
-    HostMemory::store_release(rail_->down.posted, done_);
-    HostMemory::store_credit(rail_->up.drained, done_);
+    if (has_result(step)) {
+      size_at(rail_->down, given_) = Word(step.bytes);
+      HostMemory::store_release(rail_->down.posted, ++given_);
+    }
+    HostMemory::store_credit(rail_->up.drained, ++done_);
     ++counters.steps;
     counters.bytes += Word(step.bytes);
   }
 
   const std::shared_ptr<Rail> rail_;
-  Index most_ = 0;  // bytes of one operation
-  Word started_ = 0, done_ = 0;
-  Index sent_ = 0;        // bytes of step `started_` that are under way
-  bool failed_ = false;   // the plug-in is not called again
-  bool refused_ = false;  // the network took no operation at the last try
+  Index most_ = 0;               // bytes of one operation
+  Word started_ = 0, done_ = 0;  // steps
+  Word placed_ = 0, given_ = 0;  // results of steps that have started, and of those that are done
+  Index sent_ = 0;               // bytes of step `started_` that are under way
+  bool failed_ = false;          // the plug-in is not called again
+  bool refused_ = false;         // the network took no operation at the last try
   std::deque<Request> requests_;
 };
 
