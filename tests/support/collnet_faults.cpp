@@ -157,7 +157,9 @@ constexpr GroupFunctions group_functions{connect,
                                          close_group,
                                          close_listener};
 
-constexpr const char* name = CCL_TEST_COLLNET_VERSION == 10   ? "Ten"
+constexpr const char* name = CCL_TEST_COLLNET_VERSION == 8    ? "Eight"
+                             : CCL_TEST_COLLNET_VERSION == 9  ? "Nine"
+                             : CCL_TEST_COLLNET_VERSION == 10 ? "Ten"
                              : CCL_TEST_COLLNET_VERSION == 11 ? "Eleven"
                                                               : "Faulty";
 constexpr PlugInV12 newest{name,    init,    devices, properties, listen, group_functions,
@@ -170,7 +172,11 @@ extern "C" {
 int ccl_test_collnet_operations() {
   return begun;
 }
-#if CCL_TEST_COLLNET_VERSION == 10
+#if CCL_TEST_COLLNET_VERSION == 8
+extern const PlugInV8 ncclCollNetPlugin_v8 = software_collnet::OlderTables<newest>::v8;
+#elif CCL_TEST_COLLNET_VERSION == 9
+extern const PlugInV9 ncclCollNetPlugin_v9 = software_collnet::OlderTables<newest>::v9;
+#elif CCL_TEST_COLLNET_VERSION == 10
 extern const PlugInV10 ncclCollNetPlugin_v10 = software_collnet::OlderTables<newest>::v10;
 #elif CCL_TEST_COLLNET_VERSION == 11
 extern const PlugInV11 ncclCollNetPlugin_v11 = software_collnet::OlderTables<newest>::v11;

@@ -166,6 +166,12 @@ TEST_CASE("CollNetDirect: a busy network, or one of few bytes, takes a part in s
                 .run(sweep_of_one_channel));
 }
 
+TEST_CASE("CollNetDirect: gathers and scatters by plug-ins of versions 8 and 9") {
+  for (const char* const plug_in : {CCL_TEST_COLLNET_V8, CCL_TEST_COLLNET_V9}) {
+    check_all(job_of(2, 2, plug_in).run(sweep_of_one_channel));
+  }
+}
+
 TEST_CASE("Hierarchical: gathers and scatters along rails by the network") {
   using Rails = Hierarchical<Ring, CollNetDirect>;
   check_all(CollNetJob{{2, 2}}.run([](const Communicator& comm) -> Answer {

@@ -193,4 +193,8 @@ extern "C" {
     OlderTables<newest>::v11;
 [[gnu::visibility("default")]] extern const abi::PlugInV10 ncclCollNetPlugin_v10 =
     OlderTables<newest>::v10;
+[[gnu::visibility("default")]] extern const abi::PlugInV9 ncclCollNetPlugin_v9 =
+    OlderTables<newest>::v9;
+[[gnu::visibility("default")]] extern const abi::PlugInV8 ncclCollNetPlugin_v8 =
+    OlderTables<newest>::v8;
 }

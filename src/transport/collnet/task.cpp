@@ -78,7 +78,7 @@ class RailTask final : public ProxyTask {
       const Index size = size_of(network_types[std::size_t(step.type)]);
       const Index piece = std::min(step.bytes - sent_, std::max(most_ / size, Index{1}) * size);
       void* handle = nullptr;
-      if (piece > 0 && !begin(step, piece, size, handle)) break;
+      if (piece > 0 && !begin(step, piece, handle)) break;
       sent_ += piece;
       const bool is_last = sent_ == step.bytes;
       requests_.push_back({handle, is_last});
@@ -89,37 +89,23 @@ class RailTask final : public ProxyTask {
     }
     return began;
   }
-  /// Begins an operation. Returns false if the network takes none now, or has failed.
-  bool begin(const NetworkStep& step, Index piece, Index size, void*& handle) {
-    const int code = call(step, piece, size, handle);
+  /// Begins an operation. Returns false if the network takes none now, or has failed. The parts of
+  /// all hosts are as long as that of the step, and the window is the piece of it.
+  bool begin(const NetworkStep& step, Index piece, void*& handle) {
+    const Rail& rail = *rail_;
+    const auto at = [&](const Wire& wire, Word slot) {
+      return reinterpret_cast<std::byte*>(wire.slot(slot)) + sent_;
+    };
+    const auto each = std::size_t(step.bytes);
+    const int code = rail.network->plug_in().begin(
+        step.move, rail.group,
+        {at(rail.up, started_), at(rail.down, placed_), rail.up_memory, rail.down_memory,
+         std::size_t(piece), each, each * std::size_t(step.host) + std::size_t(sent_), step.type,
+         int(step.op)},
+        &handle);
     if (code != 0) fail_with(function_of(step.move), code);
     refused_ = code == 0 && handle == nullptr;
     return handle != nullptr && code == 0;
-  }
-  /// Calls the function of an operation. The parts of all hosts are as long as that of the step,
-  /// and the window is the piece of it. Data of one host alone begin with the window.
-  int call(const NetworkStep& step, Index piece, Index size, void*& handle) {
-    const Rail& rail = *rail_;
-    const GroupFunctions& of = rail.network->plug_in().group();
-    std::byte* const up = reinterpret_cast<std::byte*>(rail.up.slot(started_)) + sent_;
-    std::byte* const down = reinterpret_cast<std::byte*>(rail.down.slot(placed_)) + sent_;
-    const auto each = std::size_t(step.bytes), bytes = std::size_t(piece);
-    const std::size_t offset = each * std::size_t(step.host) + std::size_t(sent_);
-    switch (step.move) {
-      case NetworkMove::all_gather: {
-        MemoryPart to{rail.down_memory, down, bytes};
-        return of.all_gather(rail.group, up, 1, &to, each, offset, bytes, rail.up_memory, &handle);
-      }
-      case NetworkMove::reduce_scatter: {
-        MemoryPart from{rail.up_memory, up, bytes};
-        return of.reduce_scatter(rail.group, 1, &from, down, each, offset, bytes, step.type,
-                                 int(step.op), rail.down_memory, &handle);
-      }
-      case NetworkMove::all_reduce:
-        break;
-    }
-    return of.all_reduce(rail.group, up, down, std::size_t(piece / size), step.type, int(step.op),
-                         rail.up_memory, rail.down_memory, &handle);
   }
 
   /// Takes the results that have come. Returns true if there was one.
