@@ -226,3 +226,12 @@ TEST_CASE("Auto gathers and scatters by the network, or without it where it has 
   check_all(job_with(job_of(8, 1, CCL_TEST_COLLNET_V10), quiet).run(choose), wires);
   check_all(job_with(CollNetJob{{2, 2, 2, 2}}, quiet).run(choose), wires);
 }
+
+TEST_CASE("Auto over CollNetTransport gathers by that network alone") {
+  const auto said = job_of(2, 2).run([](const Communicator& comm) -> Answer {
+    CCL_TRY(const auto call, (Collective<AllGather, Auto, Auto, CollNetTransport>::create(comm)));
+    CCL_TRY(const std::string gathered, gather<int>(comm, call, 1000, false));
+    return fmt::format("{}{} of {}", gathered, call.name(100), call.compositions().size());
+  });
+  check_all(said, "all_gather/CollNetDirect/Simple/collnet of 1");
+}
