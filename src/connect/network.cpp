@@ -48,7 +48,7 @@ Result<void> Connections::join_network(const Result<void>& so_far) {
 
 Result<void> Connections::check_network_move() const {
   if (needs_.network_move == NetworkMove::all_reduce) return {};
-  if (!network_->has(needs_.network_move)) {
+  if (!network_->contains(needs_.network_move)) {
     return fail(Errc::not_supported,
                 fmt::format("{} needs {} of the network (the CollNet plug-in {} of some rank lacks "
                             "it); use another version of it, Auto or Ring",

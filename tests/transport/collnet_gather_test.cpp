@@ -230,8 +230,12 @@ TEST_CASE("Auto gathers and scatters by the network, or without it where it has 
 TEST_CASE("Auto over CollNetTransport gathers by that network alone") {
   const auto said = job_of(2, 2).run([](const Communicator& comm) -> Answer {
     CCL_TRY(const auto call, (Collective<AllGather, Auto, Auto, CollNetTransport>::create(comm)));
-    CCL_TRY(const std::string gathered, gather<int>(comm, call, 1000, false));
-    return fmt::format("{}{} of {}", gathered, call.name(100), call.compositions().size());
+    std::string wrong;
+    for (Index count = 1; count <= 1 << 18; count *= 8) {  // of the default plan
+      CCL_TRY(const std::string gathered, gather<int>(comm, call, count, false));
+      wrong += gathered;
+    }
+    return fmt::format("{}{} of {}", wrong, call.name(100), call.compositions().size());
   });
   check_all(said, "all_gather/CollNetDirect/Simple/collnet of 1");
 }

@@ -40,6 +40,7 @@ std::string wrong_network_inputs(const NetworkInputs& inputs) {
   return FieldCheck{}
       .in_range("number of devices", inputs.devices, 1, INT_MAX)
       .in_range("nearest device", inputs.nearest, -1, inputs.devices - 1)
+      .in_range("operations", inputs.moves, 0, 7)
       .text("name of the plug-in", inputs.name)
       .why();
 }
@@ -77,7 +78,7 @@ Result<std::shared_ptr<const ReducingNetwork>> join(CommState& state) {
     mine.support = network->context->support();
     for (const auto move :
          {NetworkMove::all_reduce, NetworkMove::all_gather, NetworkMove::reduce_scatter}) {
-      if (network->context->plug_in().has(move)) mine.moves |= 1u << int(move);
+      if (network->context->plug_in().contains(move)) mine.moves |= 1u << int(move);
     }
     const std::string_view name = network->context->plug_in().name();
     name.copy(mine.name, sizeof mine.name - 1);

@@ -23,7 +23,7 @@ struct ReducingNetwork {
   collnet::Support support{};  // what it reduces for all ranks
   unsigned moves = 0;          // operations that it has for all ranks, as bits by `NetworkMove`
 
-  bool has(NetworkMove move) const { return (moves >> int(move) & 1) != 0; }
+  bool contains(NetworkMove move) const { return (moves >> int(move) & 1) != 0; }
 
   /// Index of a rank's host.
   int host_of(int rank) const;

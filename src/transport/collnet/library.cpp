@@ -163,7 +163,7 @@ const char* function_of(NetworkMove move) {
   return "iallreduce";
 }
 
-bool PlugIn::has(NetworkMove move) const {
+bool PlugIn::contains(NetworkMove move) const {
   return std::visit(
       [&](const auto* of) {
         switch (move) {

@@ -34,7 +34,7 @@ class PlugIn {
   /// Functions of groups, except for their operations.
   const GroupFunctions& group() const { return group_; }
   /// True if it has the function of an operation, which a plug-in may lack.
-  bool has(NetworkMove move) const;
+  bool contains(NetworkMove move) const;
   /// Operation on a group; see `GroupFunctionsOf`. Of at most the bytes that the device has.
   struct Piece {
     void *send, *recv;

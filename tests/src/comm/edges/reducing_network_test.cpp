@@ -61,9 +61,9 @@ TEST_CASE("a network reduces what it reduces for all ranks") {
   all[2].support[3] = 0;
   const ReducingNetwork network = chosen({{0, 1}, {2}}, all);
   CHECK(network.support == ccl::detail::collnet::Support{0x0f0, 0xfff, 0xfff, 0});
-  CHECK(network.has(NetworkMove::all_reduce));
-  CHECK(network.has(NetworkMove::reduce_scatter));
-  CHECK_FALSE(network.has(NetworkMove::all_gather));  // rank 1 has none
+  CHECK(network.contains(NetworkMove::all_reduce));
+  CHECK(network.contains(NetworkMove::reduce_scatter));
+  CHECK_FALSE(network.contains(NetworkMove::all_gather));  // rank 1 has none
   CHECK(network.host_of(1) == 0);
   CHECK(network.host_of(2) == 1);
   CHECK(network.host_of(7) == -1);
