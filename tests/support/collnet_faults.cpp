@@ -1,4 +1,5 @@
-// A CollNet plug-in that passes all calls on to another and fails some of them. Its environment:
+// A CollNet plug-in that passes all calls on to another and fails some of them. It wants the
+// windows of a gather or scatter to lie end to end. Its environment:
 // - COLLNET_UNDER: library of the other.
 // - COLLNET_FAULT: "function:calls:code" fails the function with the code after so many calls; the
 //   code "hangs" never returns, and "never" is a request that is never done.
@@ -7,6 +8,8 @@
 // In version 10 it lacks iallgather and ireducescatter.
 #include <atomic>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -108,9 +111,25 @@ int all_reduce(void* group, void* send, void* recv, std::size_t count, int type,
                                     request);
   });
 }
+/// True if a window begins a rank's part, or goes on where the group's last window ended inside of
+/// one.
+bool follows(void* group, std::size_t each, std::size_t offset, std::size_t bytes) {
+  struct Last {
+    std::size_t each = 1, end = 0;
+  };
+  static std::mutex mutex;
+  static std::map<void*, Last> all;
+  const std::lock_guard lock{mutex};
+  Last& last = all[group];
+  const bool inside = last.end % last.each != 0;
+  const bool right = inside ? each == last.each && offset == last.end : offset % each == 0;
+  last = {each, offset + bytes};
+  return right && bytes > 0;
+}
 int all_gather(void* group, void* send, int part_count, MemoryPart* recv, std::size_t each,
                std::size_t offset, std::size_t bytes, void* send_handle, void** request) {
   return begin("iallgather", gathers, request, [&] {
+    if (!follows(group, each, offset, bytes)) return 5;
     return under().group.all_gather(group, send, part_count, recv, each, offset, bytes, send_handle,
                                     request);
   });
@@ -119,6 +138,7 @@ int reduce_scatter(void* group, int part_count, MemoryPart* send, void* recv, st
                    std::size_t offset, std::size_t bytes, int type, int op, void* recv_handle,
                    void** request) {
   return begin("ireducescatter", scatters, request, [&] {
+    if (!follows(group, each, offset, bytes)) return 5;
     return under().group.reduce_scatter(group, part_count, send, recv, each, offset, bytes, type,
                                         op, recv_handle, request);
   });
