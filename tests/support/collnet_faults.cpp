@@ -111,9 +111,11 @@ int all_reduce(void* group, void* send, void* recv, std::size_t count, int type,
                                     request);
   });
 }
-/// True if a window begins a rank's part, or goes on where the group's last window ended inside of
-/// one.
-bool follows(void* group, std::size_t each, std::size_t offset, std::size_t bytes) {
+/// Begins an operation on a window by `call`. The window must begin a rank's part, or go on where
+/// the group's last one ended inside of a part.
+template <class Call>
+int begin_window(void* group, std::size_t each, std::size_t offset, std::size_t bytes,
+                 void** request, Call&& call) {
   struct Last {
     std::size_t each = 1, end = 0;
   };
@@ -122,25 +124,29 @@ bool follows(void* group, std::size_t each, std::size_t offset, std::size_t byte
   const std::lock_guard lock{mutex};
   Last& last = all[group];
   const bool inside = last.end % last.each != 0;
-  const bool right = inside ? each == last.each && offset == last.end : offset % each == 0;
-  last = {each, offset + bytes};
-  return right && bytes > 0;
+  const bool follows = inside ? each == last.each && offset == last.end : offset % each == 0;
+  if (!follows || bytes == 0) return 5;
+  const int code = call();
+  if (*request != nullptr) last = {each, offset + bytes};
+  return code;
 }
 int all_gather(void* group, void* send, int part_count, MemoryPart* recv, std::size_t each,
                std::size_t offset, std::size_t bytes, void* send_handle, void** request) {
   return begin("iallgather", gathers, request, [&] {
-    if (!follows(group, each, offset, bytes)) return 5;
-    return under().group.all_gather(group, send, part_count, recv, each, offset, bytes, send_handle,
-                                    request);
+    return begin_window(group, each, offset, bytes, request, [&] {
+      return under().group.all_gather(group, send, part_count, recv, each, offset, bytes,
+                                      send_handle, request);
+    });
   });
 }
 int reduce_scatter(void* group, int part_count, MemoryPart* send, void* recv, std::size_t each,
                    std::size_t offset, std::size_t bytes, int type, int op, void* recv_handle,
                    void** request) {
   return begin("ireducescatter", scatters, request, [&] {
-    if (!follows(group, each, offset, bytes)) return 5;
-    return under().group.reduce_scatter(group, part_count, send, recv, each, offset, bytes, type,
-                                        op, recv_handle, request);
+    return begin_window(group, each, offset, bytes, request, [&] {
+      return under().group.reduce_scatter(group, part_count, send, recv, each, offset, bytes, type,
+                                          op, recv_handle, request);
+    });
   });
 }
 int flush(void* group, void* at, int bytes, void* memory_handle, void** request) {
