@@ -57,18 +57,18 @@ Result<void> Connections::check_network_move() const {
   }
   for (const auto& host : network_->hosts) {
     if (int(host.size()) == network_->heads) continue;
-    return fail(Errc::not_supported,
-                fmt::format("{} wants a head for each rank (hosts have {} heads, and that of rank "
-                            "{} has {} ranks); give each rank a device of the CollNet plug-in {}, "
-                            "or use Auto or Ring",
-                            name_, network_->heads, host.front(), host.size(),
-                            network_->context->plug_in().text()));
+    return fail(
+        Errc::not_supported,
+        fmt::format("{} wants a head for each rank (a host has {}, and that of rank {} has {} "
+                    "ranks); give each rank a device of the CollNet plug-in {}, "
+                    "or use Auto or Ring",
+                    name_, network_->heads, host.front(), host.size(),
+                    network_->context->plug_in().text()));
   }
   if (int(network_->hosts.size()) <= NetworkStep::max_hosts) return {};
   return fail(Errc::not_supported,
-              fmt::format("{} runs on at most {} hosts (there are {}); use "
-                          "Auto or Ring",
-                          name_, NetworkStep::max_hosts, network_->hosts.size()));
+              fmt::format("{} runs on at most {} hosts (there are {}); use Auto or Ring", name_,
+                          NetworkStep::max_hosts, network_->hosts.size()));
 }
 
 Result<void> Connections::connect_network() {

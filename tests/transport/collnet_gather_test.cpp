@@ -192,7 +192,7 @@ TEST_CASE("CollNetDirect: what the network lacks for a gather is named on all ra
   const auto few = CollNetJob{{2, 2}}.run(create_both);
   check_contain(few,
                 "not_supported: all_gather/CollNetDirect/Simple/collnet wants a head for each rank "
-                "(hosts have 1 heads, and that of rank 0 has 2 ranks)");
+                "(a host has 1, and that of rank 0 has 2 ranks)");
   const auto refused =
       job_with(job_of(2, 1, CCL_TEST_COLLNET_V12), {{"COLLNET_REFUSES", "7"}}, 1)
           .run([](const Communicator& comm) -> Answer {
