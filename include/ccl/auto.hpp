@@ -305,13 +305,16 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
            (runs_reduction<typename C::Algorithm, typename C::Protocol, F, T, Acc>() &&
             network_knows<typename C::Algorithm, T>);
   }
-  /// True if the communicator's network reduces elements of `T` by `F`.
+  /// True if the communicator's network reduces elements of `T` by `F`, or the operation only moves
+  /// data.
   template <class F, class T>
   bool in_network() const {
-    if constexpr (network_type<T>() < 0 || !network_has<F> ||
-                  ((ReducesInNetwork<typename Cs::Algorithm> &&
-                    !algorithm_takes<typename Cs::Algorithm, F>()) ||
-                   ...)) {
+    if constexpr (!Op::reduces) {
+      return true;
+    } else if constexpr (network_type<T>() < 0 || !network_has<F> ||
+                         ((ReducesInNetwork<typename Cs::Algorithm> &&
+                           !algorithm_takes<typename Cs::Algorithm, F>()) ||
+                          ...)) {
       return false;
     } else {
       return made_->chooser.network_reduces(NetworkStep::tag(network_type<T>(), network_op<F>()));

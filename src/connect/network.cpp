@@ -38,9 +38,37 @@ Result<void> Connections::join_network(const Result<void>& so_far) {
                          "host has {}); use CollNetChain",
                          name_, most, ranks)));
   }
+  if (const auto may = check_network_move(); !may) {
+    return agree_on_result(*this, may);  // on all ranks, too
+  }
   positions_.set_hosts(comm_, *network_, needs_.network_heads);
   tables_.hosts = positions_.hosts.data();
   return {};
+}
+
+Result<void> Connections::check_network_move() const {
+  if (needs_.network_move == NetworkMove::all_reduce) return {};
+  if (!network_->contains(needs_.network_move)) {
+    return fail(Errc::not_supported,
+                fmt::format("{} needs {} of the network (the CollNet plug-in {} of some rank lacks "
+                            "it); use another version of it, Auto or Ring",
+                            name_, collnet::function_of(needs_.network_move),
+                            network_->context->plug_in().text()));
+  }
+  for (const auto& host : network_->hosts) {
+    if (int(host.size()) == network_->heads) continue;
+    return fail(
+        Errc::not_supported,
+        fmt::format("{} wants a head for each rank (a host has {}, and that of rank {} has {} "
+                    "ranks); give each rank a device of the CollNet plug-in {}, "
+                    "or use Auto or Ring",
+                    name_, network_->heads, host.front(), host.size(),
+                    network_->context->plug_in().text()));
+  }
+  if (int(network_->hosts.size()) <= NetworkStep::max_hosts) return {};
+  return fail(Errc::not_supported,
+              fmt::format("{} runs on at most {} hosts (there are {}); use Auto or Ring", name_,
+                          NetworkStep::max_hosts, network_->hosts.size()));
 }
 
 Result<void> Connections::connect_network() {

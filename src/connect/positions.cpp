@@ -74,11 +74,17 @@ void PositionTable::set_hosts(const Communicator& comm, const ReducingNetwork& n
     }
     host_order.insert(host_order.end(), order.begin(), order.end());
   }
+  const int used = std::min(heads, network.heads);
+  all_heads.clear();
+  for (const std::vector<int>& host : network.hosts) {
+    if (heads > 1) all_heads.insert(all_heads.end(), host.begin(), host.begin() + used);
+  }
   hosts.clear();
   for (int c = 0; c < channels; ++c) {
     const auto begin = host_order.begin() + ranks * c;
-    hosts.push_back({int(std::find(begin, begin + ranks, comm.rank()) - begin), int(ranks),
-                     std::min(heads, network.heads), &*begin});
+    hosts.push_back({int(std::find(begin, begin + ranks, comm.rank()) - begin), int(ranks), used,
+                     &*begin, network.host_of(comm.rank()), int(network.hosts.size()),
+                     all_heads.empty() ? nullptr : all_heads.data()});
   }
 }
 

@@ -114,7 +114,9 @@ Result<void> Connections::upload() {
                     trees = rings + part(at.rings), hosts = trees + part(at.trees),
                     cursors = hosts + part(at.hosts),
                     order = (cursors + part(cursors_) + 7) / 8 * 8,
-                    host_order = order + part(at.order), columns = host_order + part(at.host_order),
+                    host_order = order + part(at.order),
+                    all_heads = host_order + part(at.host_order),
+                    columns = all_heads + part(at.all_heads),
                     bytes = columns + part(rows_.column_of());
   static_assert(alignof(TreePosition) <= 8 && sizeof(TreePosition) % 8 == 0 &&
                 sizeof(RingPosition) % 8 == 0 && sizeof(HostPosition) % 8 == 0);
@@ -137,6 +139,7 @@ Result<void> Connections::upload() {
   for (HostPosition& host : device_hosts) {
     host.order =
         reinterpret_cast<const int*>(base + host_order) + (host.order - at.host_order.data());
+    if (host.all_heads != nullptr) host.all_heads = reinterpret_cast<const int*>(base + all_heads);
   }
   put(0, rows_.in());
   put(out, rows_.out());
@@ -145,6 +148,7 @@ Result<void> Connections::upload() {
   put(hosts, device_hosts);
   put(order, at.order);
   put(host_order, at.host_order);
+  put(all_heads, at.all_heads);
   put(columns, rows_.column_of());
   tables_.in = reinterpret_cast<const Wire*>(base);
   tables_.out = reinterpret_cast<const Wire*>(base + out);

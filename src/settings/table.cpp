@@ -219,7 +219,7 @@ constexpr std::array table{
             "RAIL: only NICs of the same rail, as the topology file says, are taken as one", any,
             any, "ALL RAIL"},
     Setting{"NET_PLUGIN", text, "", nccl,
-            "libraries that may have a network plug-in (version 9 to 12) or a CollNet plug-in (10 "
+            "libraries that may have a network plug-in (version 9 to 12) or a CollNet plug-in (8 "
             "to 12), "
             "parted by commas; each is tried as it is named, then as libnccl-net-NAME.so; none: no "
             "plug-in. "

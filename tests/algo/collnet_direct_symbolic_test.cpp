@@ -43,6 +43,63 @@ TEST_CASE("CollNetDirect: plays to the end on hosts of different sizes") {
 }
 
 namespace {
+/// Plays an operation whose hosts have a head for each rank.
+template <class Op>
+constexpr bool plays_with_all_heads(int hosts, int of_host, int slots, bool around) {
+  const HostSizes sizes{std::vector<int>(std::size_t(hosts), of_host), around};
+  return plays_over_hosts<CollNetDirect, Op>(sizes, slots, of_host);
+}
+}  // namespace
+static_assert(plays_with_all_heads<AllGather>(2, 1, 1, false));
+static_assert(plays_with_all_heads<AllGather>(2, 2, 2, true));
+static_assert(plays_with_all_heads<ReduceScatter>(2, 1, 1, false));
+static_assert(plays_with_all_heads<ReduceScatter>(2, 2, 2, true));
+
+TEMPLATE_TEST_CASE("CollNetDirect: parts of all hosts, on 1 to 8 hosts, over wires of any length",
+                   "", AllGather, ReduceScatter) {
+  for (int hosts = 1; hosts <= 8; ++hosts) {
+    for (int of_host = 1; of_host <= 8 && of_host * hosts <= 24; ++of_host) {
+      for (const int slots : {1, 2, 3, 4, 8}) {
+        for (const bool around : {false, true}) {
+          INFO(hosts << " hosts of " << of_host << ", slots " << slots << ", around " << around);
+          CHECK(plays_with_all_heads<TestType>(hosts, of_host, slots, around));
+        }
+      }
+    }
+  }
+}
+
+namespace {
+/// Heads send their own part to the all-gather of every host's.
+struct Talkative : CollNetDirect {
+  template <class Context>
+  static constexpr void run(AllGather, Context& context) {
+    CollNetDirect::run(AllGather{}, context);
+    for (Event& e : context.events) {
+      if (e.to_network) e.does |= loads;
+    }
+  }
+};
+/// A head takes the sums of the next host for its own.
+struct Misled : CollNetDirect {
+  template <class Context>
+  static constexpr void run(ReduceScatter, Context& context) {
+    CollNetDirect::run(ReduceScatter{}, context);
+    for (Event& e : context.events) {
+      if (e.to_network) e.host = (e.host + 1) % context.host_position.hosts;
+    }
+  }
+};
+}  // namespace
+
+TEST_CASE("the player finds parts that a wrong host sends, or gets") {
+  CHECK(plays_over_hosts<Talkative, AllGather>({{2}}, 2, 2));
+  CHECK_FALSE(plays_over_hosts<Talkative, AllGather>({{2, 2}}, 2, 2));
+  CHECK(plays_over_hosts<Misled, ReduceScatter>({{2}}, 2, 2));
+  CHECK_FALSE(plays_over_hosts<Misled, ReduceScatter>({{2, 2}}, 2, 2));
+}
+
+namespace {
 /// Ranks send batches that no wire holds before they receive.
 struct Hasty : CollNetDirect {
   template <class Context>

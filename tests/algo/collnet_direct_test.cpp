@@ -25,6 +25,52 @@ TEST_CASE("CollNetDirect: sums on hosts of every size, with any number of heads"
   }
 }
 
+TEST_CASE("CollNetDirect: gathers and scatters on hosts with a head for each rank") {
+  struct Job {
+    HostSizes hosts;
+    int slots;
+  };
+  for (const Job& job : {Job{{{1, 1}}, 4}, Job{{{2, 2}}, 1}, Job{{{3, 3}, true}, 4},
+                         Job{{{2, 2, 2, 2}, true}, 2}, Job{{{1, 1, 1, 1, 1}}, 8}}) {
+    const auto& of = job.hosts.ranks;
+    World world{std::accumulate(of.begin(), of.end(), 0), 2, job.slots, 512};
+    NetworkRails& network = world.add_network(job.hosts, of[0]);
+    for (const Index count : {0, 1, 63, 2001}) {
+      const bool in_place = count == 63;
+      check_all_gather<CollNetDirect, Simple, detail::SoloLane>(world, count, 1, in_place);
+      check_reduce_scatter<CollNetDirect, Simple, detail::SoloLane>(world, count, 1, in_place);
+    }
+    check_all_gather<CollNetDirect, Simple, detail::ThreadLanes<8>>(world, 1001, 1, true);
+    check_reduce_scatter<CollNetDirect, Simple, detail::ThreadLanes<8>>(world, 1001, 1, true);
+    CHECK(network.steps() > 0);
+    CHECK(network.wrong() == 0);
+  }
+}
+
+TEST_CASE("CollNetDirect: slices of several steps carry their host to the network") {
+  World world{4, 1, 8, 256};
+  NetworkRails& network = world.add_network({{2, 2}}, 2);
+  check_all_gather<CollNetDirect, Simple, detail::SoloLane>(world, 5001, 4, false);
+  const detail::Reduction<Avg, double> average{Avg{}, 4};
+  const Index count = 301;
+  std::vector<std::vector<double>> in(4), out(4, std::vector<double>(std::size_t(count)));
+  for (std::size_t r = 0; r < 4; ++r) {
+    for (Index i = 0; i < 4 * count; ++i) in[r].push_back(double(r * 4) + double(i));
+  }
+  REQUIRE(world.run<ReduceScatter, CollNetDirect, Simple, detail::SoloLane>(
+      average, 4, 4, 0, [&](int r, auto& w) {
+        w.input = in[std::size_t(r)].data();
+        w.output = out[std::size_t(r)].data();
+        w.layout = {count, count, 0, false};
+      }));
+  for (Index r = 0; r < 4; ++r) {
+    for (Index i = 0; i < count; ++i) {
+      REQUIRE(out[std::size_t(r)][std::size_t(i)] == 6.0 + double(r * count + i));
+    }
+  }
+  CHECK(network.wrong() == 0);
+}
+
 TEST_CASE("CollNetDirect: a head adds up the data of eight ranks") {
   const int ranks = 10;
   const Index count = 1500;

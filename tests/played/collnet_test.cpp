@@ -39,6 +39,16 @@ TEST_CASE("all-reduce of GPUs by a network that reduces") {
   }
 }
 
+TEST_CASE("gathers and scatters of GPUs by a network that reduces") {
+  played::install(4, 4);
+  const auto allowed = software(2);
+  auto comms = played::create_ranks(4, 2);
+  for (const Index count : {1, 777, 20'000}) {
+    played::all_gathers<CollNetDirect, Simple, CollNetTransport>(comms, count, plan_of(2));
+    played::reduce_scatters<CollNetDirect, Simple, CollNetTransport>(comms, count, plan_of(1));
+  }
+}
+
 TEST_CASE("averages of GPUs are divided when the network's sum comes back") {
   played::install(3, 4);
   const auto allowed = software(1);

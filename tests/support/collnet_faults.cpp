@@ -1,11 +1,15 @@
-// A CollNet plug-in that passes all calls on to another and fails some of them. Its environment:
+// A CollNet plug-in that passes all calls on to another and fails some of them. It wants the
+// windows of a gather or scatter to lie end to end. Its environment:
 // - COLLNET_UNDER: library of the other.
 // - COLLNET_FAULT: "function:calls:code" fails the function with the code after so many calls; the
 //   code "hangs" never returns, and "never" is a request that is never done.
 // - COLLNET_BUSY: number of times for which an operation does not begin, before it does.
 // - COLLNET_REFUSES: number of a type that it does not reduce.
+// In version 10 it lacks iallgather and ireducescatter.
 #include <atomic>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -53,7 +57,7 @@ int pass(std::string_view function, std::atomic<int>& calls, Call&& call) {
 }
 
 std::atomic<int> inits, device_calls, properties_calls, listens, connects, supports_calls,
-    registrations, reduces, tests, busy, begun;
+    registrations, reduces, gathers, scatters, tests, busy, begun;
 
 int init(void** context, std::uint64_t communicator, ccl::detail::PlugInLogger log) {
   return pass("init", inits, [&] { return under().init(context, communicator, log); });
@@ -89,17 +93,60 @@ int register_dma_buf(void*, void*, std::size_t, int, std::uint64_t, int, void**)
 int deregister_memory(void* group, void* memory_handle) {
   return under().group.deregister_memory(group, memory_handle);
 }
-int all_reduce(void* group, void* send, void* recv, std::size_t count, int type, int op,
-               void* send_handle, void* recv_handle, void** request) {
+/// Begins an operation by `call`, unless the network is busy.
+template <class Call>
+int begin(std::string_view function, std::atomic<int>& calls, void** request, Call&& call) {
   const char* const times = std::getenv("COLLNET_BUSY");
   if (times != nullptr && busy++ % (std::atoi(times) + 1) != 0) {
     *request = nullptr;
     return 0;
   }
   ++begun;
-  return pass("iallreduce", reduces, [&] {
+  return pass(function, calls, call);
+}
+int all_reduce(void* group, void* send, void* recv, std::size_t count, int type, int op,
+               void* send_handle, void* recv_handle, void** request) {
+  return begin("iallreduce", reduces, request, [&] {
     return under().group.all_reduce(group, send, recv, count, type, op, send_handle, recv_handle,
                                     request);
+  });
+}
+/// Begins an operation on a window by `call`. The window must begin a rank's part, or go on where
+/// the group's last one ended inside of a part.
+template <class Call>
+int begin_window(void* group, std::size_t each, std::size_t offset, std::size_t bytes,
+                 void** request, Call&& call) {
+  struct Last {
+    std::size_t each = 1, end = 0;
+  };
+  static std::mutex mutex;
+  static std::map<void*, Last> all;
+  const std::lock_guard lock{mutex};
+  Last& last = all[group];
+  const bool inside = last.end % last.each != 0;
+  const bool follows = inside ? each == last.each && offset == last.end : offset % each == 0;
+  if (!follows || bytes == 0) return 5;
+  const int code = call();
+  if (*request != nullptr) last = {each, offset + bytes};
+  return code;
+}
+int all_gather(void* group, void* send, int part_count, MemoryPart* recv, std::size_t each,
+               std::size_t offset, std::size_t bytes, void* send_handle, void** request) {
+  return begin("iallgather", gathers, request, [&] {
+    return begin_window(group, each, offset, bytes, request, [&] {
+      return under().group.all_gather(group, send, part_count, recv, each, offset, bytes,
+                                      send_handle, request);
+    });
+  });
+}
+int reduce_scatter(void* group, int part_count, MemoryPart* send, void* recv, std::size_t each,
+                   std::size_t offset, std::size_t bytes, int type, int op, void* recv_handle,
+                   void** request) {
+  return begin("ireducescatter", scatters, request, [&] {
+    return begin_window(group, each, offset, bytes, request, [&] {
+      return under().group.reduce_scatter(group, part_count, send, recv, each, offset, bytes, type,
+                                          op, recv_handle, request);
+    });
   });
 }
 int flush(void* group, void* at, int bytes, void* memory_handle, void** request) {
@@ -122,20 +169,23 @@ int finalize(void* context) {
   return under().finalize(context);
 }
 
+constexpr bool has_all = CCL_TEST_COLLNET_VERSION != 10;
 constexpr GroupFunctions group_functions{connect,
                                          supports,
                                          register_memory,
                                          register_dma_buf,
                                          deregister_memory,
                                          all_reduce,
-                                         nullptr,
-                                         nullptr,
+                                         has_all ? all_gather : nullptr,
+                                         has_all ? reduce_scatter : nullptr,
                                          flush,
                                          test,
                                          close_group,
                                          close_listener};
 
-constexpr const char* name = CCL_TEST_COLLNET_VERSION == 10   ? "Ten"
+constexpr const char* name = CCL_TEST_COLLNET_VERSION == 8    ? "Eight"
+                             : CCL_TEST_COLLNET_VERSION == 9  ? "Nine"
+                             : CCL_TEST_COLLNET_VERSION == 10 ? "Ten"
                              : CCL_TEST_COLLNET_VERSION == 11 ? "Eleven"
                                                               : "Faulty";
 constexpr PlugInV12 newest{name,    init,    devices, properties, listen, group_functions,
@@ -148,7 +198,11 @@ extern "C" {
 int ccl_test_collnet_operations() {
   return begun;
 }
-#if CCL_TEST_COLLNET_VERSION == 10
+#if CCL_TEST_COLLNET_VERSION == 8
+extern const PlugInV8 ncclCollNetPlugin_v8 = software_collnet::OlderTables<newest>::v8;
+#elif CCL_TEST_COLLNET_VERSION == 9
+extern const PlugInV9 ncclCollNetPlugin_v9 = software_collnet::OlderTables<newest>::v9;
+#elif CCL_TEST_COLLNET_VERSION == 10
 extern const PlugInV10 ncclCollNetPlugin_v10 = software_collnet::OlderTables<newest>::v10;
 #elif CCL_TEST_COLLNET_VERSION == 11
 extern const PlugInV11 ncclCollNetPlugin_v11 = software_collnet::OlderTables<newest>::v11;

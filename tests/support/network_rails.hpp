@@ -35,6 +35,9 @@ class NetworkRails {
         orders_.push_back(std::move(order));
       }
     }
+    for (std::size_t h = 0; h < hosts_.size(); ++h) {
+      all_heads_.insert(all_heads_.end(), orders_[h].begin(), orders_[h].begin() + heads);
+    }
     ends_.resize(std::size_t(channels * heads) * hosts_.size());
     for (End& end : ends_) {
       for (Half* half : {&end.up, &end.down}) half->make(slots, slot_bytes);
@@ -45,7 +48,8 @@ class NetworkRails {
     const auto& order = orders_[std::size_t(channel) * hosts_.size() + host];
     int place = 0;
     while (order[std::size_t(place)] != rank) ++place;
-    return {place, int(order.size()), heads_, order.data()};
+    return {place,     int(order.size()),  heads_,           order.data(),
+            int(host), int(hosts_.size()), all_heads_.data()};
   }
   /// Returns the wire of a rank to the network, or from it; without slots if it is no head.
   Wire wire(int rank, int channel, bool up) const {
@@ -92,7 +96,7 @@ class NetworkRails {
   };
   struct End {
     Half up, down;
-    Word step = 0;
+    Word step = 0, results = 0;
   };
   std::size_t index(int channel, int head, std::size_t host) const {
     return std::size_t(channel * heads_ + head) * hosts_.size() + host;
@@ -100,50 +104,72 @@ class NetworkRails {
   template <class R>
   bool step(int channel, int head) {
     using Memory = detail::HostMemory;
+    using detail::NetworkMove;
     End* const first = &ends_[index(channel, head, 0)];
     for (std::size_t h = 0; h < hosts_.size(); ++h) {
-      End& end = first[h];
-      if (Memory::load_acquire(end.up.wire.posted) <= end.step) return false;
-      const Word drained = Memory::load_credit(end.down.wire.drained);
-      if (end.step - drained >= Word(end.down.wire.slot_count)) return false;
+      if (Memory::load_acquire(first[h].up.wire.posted) <= first[h].step) return false;
     }
+    const auto what = detail::NetworkStep::of(first->up.size(first->step));
+    const auto gets = [&](std::size_t h) {
+      return what.move != NetworkMove::reduce_scatter || int(h) == what.host;
+    };
+    for (std::size_t h = 0; h < hosts_.size(); ++h) {
+      End& end = first[h];
+      const Word drained = Memory::load_credit(end.down.wire.drained);
+      if (gets(h) && end.results - drained >= Word(end.down.wire.slot_count)) return false;
+    }
+    const Word size = first->up.size(first->step);
+    for (std::size_t h = 0; h < hosts_.size(); ++h)
+      wrong_ += first[h].up.size(first[h].step) != size;
+    std::vector<std::byte> result(std::size_t(what.bytes));
+    if constexpr (detail::reduces<R>) {
+      wrong_ += what.move == NetworkMove::all_gather;
+      wrong_ += detail::NetworkStep::tag(what.type, what.op) != detail::network_tag<R>;
+      add_up<R>(first, result);
+    } else {
+      wrong_ += what.move != NetworkMove::all_gather;
+      const End& from = first[what.host];
+      std::memcpy(result.data(), from.up.wire.slot(from.step), result.size());
+    }
+    for (std::size_t h = 0; h < hosts_.size(); ++h) {
+      End& end = first[h];
+      const Word now = end.step++;
+      if (gets(h)) {
+        std::memcpy(static_cast<void*>(end.down.wire.slot(end.results)), result.data(),
+                    result.size());
+        end.down.wire.sizes[end.results % Word(end.down.wire.slot_count)] = Word(what.bytes);
+        Memory::store_release(end.down.wire.posted, ++end.results);
+      }
+      Memory::store_credit(end.up.wire.drained, now + 1);
+    }
+    ++steps_;
+    return true;
+  }
+  /// Adds up the slots of all hosts.
+  template <class R>
+  void add_up(const End* first, std::vector<std::byte>& sum) const {
     using T = typename R::Type;
     using Op =
         std::conditional_t<detail::network_op<typename R::Functor>() == detail::NetworkOp::sum, Sum,
                            typename R::Functor>;
     const detail::Reduction<Op, T> reduction{Op{}, 1};
-    const auto what = detail::NetworkStep::of(first->up.size(first->step));
-    std::vector<T> sum(std::size_t(what.bytes) / sizeof(T));
     for (std::size_t h = 0; h < hosts_.size(); ++h) {
-      End& end = first[h];
-      const Word size = end.up.size(end.step);
-      wrong_ += size != (Word(what.bytes) | detail::network_tag<R>);
-      const void* const from = end.up.wire.slot(end.step);
+      const void* const from = first[h].up.wire.slot(first[h].step);
       if (h == 0) {
-        std::memcpy(sum.data(), from, std::size_t(what.bytes));
+        std::memcpy(sum.data(), from, sum.size());
       } else {
         detail::reduce_bulk<decltype(reduction), 1, false>(reduction, sum.data(), sum.data(), &from,
-                                                           Index(sum.size()));
+                                                           Index(sum.size() / sizeof(T)));
       }
     }
-    for (std::size_t h = 0; h < hosts_.size(); ++h) {
-      End& end = first[h];
-      std::memcpy(static_cast<void*>(end.down.wire.slot(end.step)), sum.data(),
-                  std::size_t(what.bytes));
-      end.down.wire.sizes[end.step % Word(end.down.wire.slot_count)] = Word(what.bytes);
-      ++end.step;
-      Memory::store_release(end.down.wire.posted, end.step);
-      Memory::store_credit(end.up.wire.drained, end.step);
-    }
-    ++steps_;
-    return true;
   }
 
   std::vector<std::vector<int>> hosts_;
   int heads_, channels_;
   std::vector<int> host_of_;
   std::vector<std::vector<int>> orders_;  // by channel, then host
-  std::vector<End> ends_;                 // by channel, head and host
+  std::vector<int> all_heads_;
+  std::vector<End> ends_;  // by channel, head and host
   std::atomic<int> steps_{0}, wrong_{0};
 };
 

@@ -31,6 +31,7 @@ struct Event {
   Part part;
   bool own_is_output = false;  // loads what this rank has stored
   bool from_network = false, to_network = false;
+  int host = -1;  // whose part it is, on the way to a network
 };
 
 template <int In, int Out>
@@ -40,6 +41,7 @@ struct TracePrims {
   Peers<Out> outs;
   bool from_network = false, to_network = false;
   bool from_output = false;
+  int host = -1;
   constexpr void own_is_output() { from_output = true; }
   constexpr void lend() {}
   constexpr void lend_on() {}
@@ -51,6 +53,7 @@ struct TracePrims {
     e.own_is_output = from_output;
     e.from_network = from_network && (does & gets) != 0;
     e.to_network = to_network && (does & puts) != 0;
+    e.host = host;
     for (int i = 0; i < In && (does & gets) != 0; ++i) e.in[i] = ins.rank[i];
     for (int o = 0; o < Out && (does & puts) != 0; ++o) e.out[o] = outs.rank[o];
     events.push_back(e);
@@ -65,6 +68,8 @@ struct TracePrims {
   constexpr void recv_reduce_copy_send(const Part& p) { note(gets | loads | stores | puts, p); }
   constexpr void recv_finish(const Part& p) { recv(p); }
   constexpr void recv_finish_copy_send(const Part& p) { recv_copy_send(p); }
+  constexpr void window(int of_host) { host = of_host; }
+  constexpr void send_none(const Part& p) { note(puts, p); }
 };
 
 struct TraceContext {

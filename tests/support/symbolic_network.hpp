@@ -9,9 +9,16 @@
 
 namespace ccl::test {
 
+/// Step of a head to the network. `host`: whose part it is; -1: an all-reduce.
+struct SymbolicStep {
+  Symbol value;
+  int host = -1;
+};
+
 /// Rails of the network: wires from the heads with one index, and to them.
 struct SymbolicRail {
-  std::vector<std::vector<Symbol>> up, down;  // by host
+  std::vector<std::vector<SymbolicStep>> up;  // by host
+  std::vector<std::vector<Symbol>> down;
   std::vector<std::size_t> up_head, down_head;
   constexpr explicit SymbolicRail(std::size_t hosts)
       : up(hosts), down(hosts), up_head(hosts), down_head(hosts) {}
@@ -25,29 +32,47 @@ struct SymbolicRail {
     }
     return true;
   }
-  /// Adds up a slice of every host. Sets `wrong` if they are not of one element, or overlap.
-  constexpr bool reduce(int slots, bool& wrong) {
+  /// Adds up a slice of every host. Sets `wrong` if they are not of one element, or overlap, or if
+  /// a host sends to the all-gather of another one's part.
+  template <class Op>
+  constexpr bool step(int slots, bool& wrong) {
     for (std::size_t h = 0; h < up.size(); ++h) {
       if (up_head[h] == up[h].size()) return false;
-      if (down[h].size() - down_head[h] == std::size_t(slots)) return false;
+    }
+    const int host = up[0][up_head[0]].host;
+    wrong = wrong || (host < 0) != cuda::std::is_same_v<Op, AllReduce>;
+    const auto gets = [&](std::size_t h) {
+      return !cuda::std::is_same_v<Op, ReduceScatter> || int(h) == host;
+    };
+    for (std::size_t h = 0; h < down.size(); ++h) {
+      if (gets(h) && down[h].size() - down_head[h] == std::size_t(slots)) return false;
     }
     Symbol sum;
     for (std::size_t h = 0; h < up.size(); ++h) {
-      const Symbol got = up[h][up_head[h]++];
-      wrong = wrong || (sum.ranks & got.ranks) != 0;
+      const auto [got, of_host] = up[h][up_head[h]++];
+      wrong = wrong || of_host != host || (sum.ranks & got.ranks) != 0;
+      if (cuda::std::is_same_v<Op, AllGather>) {
+        wrong = wrong || (got.ranks != 0) != (int(h) == host);
+        if (int(h) == host) sum = got;
+        continue;
+      }
       wrong = wrong || (h > 0 && sum.element != got.element);
       sum = {sum.ranks | got.ranks, got.element};
     }
-    for (auto& to : down) to.push_back(sum);
+    for (std::size_t h = 0; h < down.size(); ++h) {
+      if (gets(h)) down[h].push_back(sum);
+    }
     return true;
   }
 };
 
-/// True if an all-reduce completes on all hosts, as for `plays`. `heads` of each host use the
+/// True if an operation completes on all hosts, as for `plays`. `heads` of each host use the
 /// network on one channel, the first of which is the rank `first_head` of its host.
-template <class Algo>
+template <class Algo, class Op = AllReduce>
 constexpr bool plays_over_hosts(const HostSizes& sizes, int slots, int heads, int first_head = 0) {
-  constexpr Index rounds = 9;
+  constexpr bool gathers = cuda::std::is_same_v<Op, AllGather>;
+  constexpr bool scatters = cuda::std::is_same_v<Op, ReduceScatter>;
+  constexpr Index rounds = gathers || scatters ? 4 : 9;
   const auto hosts = sizes.members();
   int ranks = 0;
   for (const auto& host : hosts) ranks += int(host.size());
@@ -59,26 +84,33 @@ constexpr bool plays_over_hosts(const HostSizes& sizes, int slots, int heads, in
     orders.emplace_back();
     for (int i = 0; i < n; ++i) orders[h].push_back(hosts[h][(i + first_head) % n]);
   }
-  const Index count = rounds * heads - (heads > 1 ? 1 : 0);  // the last share is short
+  std::vector<int> all_heads;
+  for (const auto& order : orders) {
+    all_heads.insert(all_heads.end(), order.begin(), order.begin() + heads);
+  }
+  // The last share is short.
+  const Index count = gathers || scatters ? rounds : rounds * heads - (heads > 1 ? 1 : 0);
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     for (int i = 0; i < int(orders[h].size()); ++i) {
       const int r = orders[h][i];
       host_of[r] = int(h);
-      context[r].host_position = {i, int(orders[h].size()), heads, orders[h].data()};
-      context[r].layout = {count, 0, 0, true};
+      context[r].host_position = {i,      int(orders[h].size()), heads,           orders[h].data(),
+                                  int(h), int(hosts.size()),     all_heads.data()};
+      context[r].layout = {count, scatters ? count : 0, gathers ? count : 0, !gathers && !scatters};
       context[r].my_rank = r;
       context[r].rank_count = ranks;
       context[r].slots = slots;
-      Algo::run(AllReduce{}, context[r]);
+      Algo::run(Op{}, context[r]);
     }
   }
-  std::vector<std::vector<Symbol>> out(ranks, std::vector<Symbol>(count)), wire(ranks * ranks);
+  std::vector<std::vector<Symbol>> out(ranks, std::vector<Symbol>(count * (gathers ? ranks : 1)));
+  std::vector<std::vector<Symbol>> wire(ranks * ranks);
   std::vector<std::size_t> head(ranks * ranks), at(ranks);
   std::vector<SymbolicRail> rails(heads, SymbolicRail{hosts.size()});
   bool wrong = false;
   for (bool progress = true; progress;) {
     progress = false;
-    for (SymbolicRail& rail : rails) progress = rail.reduce(slots, wrong) || progress;
+    for (SymbolicRail& rail : rails) progress = rail.step<Op>(slots, wrong) || progress;
     if (wrong) return false;
     for (int r = 0; r < ranks; ++r) {
       if (at[r] == context[r].events.size()) continue;
@@ -116,7 +148,7 @@ constexpr bool plays_over_hosts(const HostSizes& sizes, int slots, int heads, in
       for (const int p : e.out) {
         if (p >= 0) wire[r * ranks + p].push_back(value);
       }
-      if (e.to_network) rail.up[h].push_back(value);
+      if (e.to_network) rail.up[h].push_back({value, e.host});
       ++at[r];
       progress = true;
     }
@@ -124,8 +156,10 @@ constexpr bool plays_over_hosts(const HostSizes& sizes, int slots, int heads, in
   const unsigned everyone = ranks == 32 ? ~0u : (1u << ranks) - 1;
   for (int r = 0; r < ranks; ++r) {
     if (at[r] != context[r].events.size()) return false;  // deadlock
-    for (Index i = 0; i < count; ++i) {
-      if (out[r][i] != Symbol{everyone, i}) return false;
+    for (Index i = 0; i < Index(out[r].size()); ++i) {
+      Symbol want{everyone, scatters ? r * count + i : i};
+      if (gathers) want = {1u << (i / count), i % count};
+      if (out[r][i] != want) return false;
     }
     for (int p = 0; p < ranks; ++p) {
       if (head[r * ranks + p] != wire[r * ranks + p].size()) return false;  // left over

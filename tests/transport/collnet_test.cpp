@@ -167,8 +167,9 @@ TEST_CASE("CollNetChain: its default plan, and calls of many sizes over one netw
   check_all(said, "all_reduce/CollNetChain/Simple/any");
 }
 
-TEST_CASE("CollNetChain: plug-ins of versions 10 and 11") {
-  for (const char* const plug_in : {CCL_TEST_COLLNET_V10, CCL_TEST_COLLNET_V11}) {
+TEST_CASE("CollNetChain: plug-ins of versions 8 to 11") {
+  for (const char* const plug_in :
+       {CCL_TEST_COLLNET_V8, CCL_TEST_COLLNET_V9, CCL_TEST_COLLNET_V10, CCL_TEST_COLLNET_V11}) {
     CollNetJob job{{2, 1}};
     job.plug_in = plug_in;
     check_all(job.run([](const auto& c) { return sweep<CollNetChain>(c, plan_of(1)); }));

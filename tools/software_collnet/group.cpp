@@ -189,23 +189,54 @@ Request* Group::at(std::uint64_t number) {
   return index < requests_.size() ? requests_[std::size_t(index)].get() : nullptr;
 }
 
+Range Request::own(int rank) const {
+  const std::size_t begin = std::clamp(each * std::size_t(rank), offset, offset + bytes);
+  const std::size_t end = std::clamp(each * std::size_t(rank + 1), offset, offset + bytes);
+  return {begin - offset, end - begin};
+}
+
+Group::Peer::Head::Head(const Request& of)
+    : bytes{of.bytes},
+      each{of.each},
+      offset{of.offset},
+      type{of.type},
+      op{of.op},
+      operation{std::int32_t(of.operation)} {}
+
 Code Group::start(const Request& what, Request*& request) {
   request = nullptr;
-  if (!can_reduce(what.type, what.op) || what.bytes % element_bytes(what.type) != 0) {
+  const bool reduces = what.operation != Operation::all_gather;
+  if (reduces && (!can_reduce(what.type, what.op) || what.bytes % element_bytes(what.type) != 0)) {
     return invalid_argument;
   }
   if (int(requests_.size()) >= max_requests) return progress();
   auto one = std::make_unique<Request>(what);
   one->of = this;
   if (rank_ == 0) {
-    one->parts.assign(peers_.size(), std::vector<std::byte>(what.bytes));
-    one->reduced = peers_.empty();
-    if (what.recv != what.send) std::memmove(what.recv, what.send, what.bytes);
-    one->done = peers_.empty();
+    if (reduces) one->parts.assign(peers_.size(), std::vector<std::byte>(what.bytes));
+    if (what.operation == Operation::reduce_scatter) one->sum.resize(what.bytes);
+    one->result = one->sum.empty() ? what.recv : one->sum.data();
+    const Range mine = what.sends(0);
+    if (mine.bytes > 0) std::memmove(one->result + mine.begin, what.send, mine.bytes);
+    if (peers_.empty()) finish(*one);
   }
   request = one.get();
   requests_.push_back(std::move(one));
   return progress();
+}
+
+void Group::finish(Request& request) {
+  for (const auto& part : request.parts) {
+    reduce(request.type, request.op, request.result, part.data(),
+           request.bytes / element_bytes(request.type));
+  }
+  request.parts.clear();
+  const Range mine = request.gets(0);
+  if (!request.sum.empty() && mine.bytes > 0) {
+    std::memcpy(request.recv, request.result + mine.begin, mine.bytes);
+  }
+  request.complete = true;
+  request.done = peers_.empty();
 }
 
 Code Group::test(Request* request, bool& done) {
@@ -223,11 +254,11 @@ Code Group::test(Request* request, bool& done) {
 Code Group::progress() {
   for (std::size_t p = 0; p < peers_.size(); ++p) {
     Peer& peer = peers_[p];
-    const Code received = rank_ == 0 ? receive_piece(peer, p) : receive_sum(peer);
+    const Code received = rank_ == 0 ? receive_piece(peer, p) : receive_result(peer);
     if (received != success) return received;
   }
-  for (Peer& peer : peers_) {
-    const Code sent = rank_ == 0 ? send_sum(peer) : send_piece(peer);
+  for (std::size_t p = 0; p < peers_.size(); ++p) {
+    const Code sent = rank_ == 0 ? send_result(peers_[p], int(p) + 1) : send_piece(peers_[p]);
     if (sent != success) return sent;
   }
   return success;
@@ -235,32 +266,35 @@ Code Group::progress() {
 
 Code Group::send_piece(Peer& peer) {
   while (const Request* const request = at(peer.sending)) {
-    peer.head = {request->bytes, request->type, request->op};
+    peer.head = Peer::Head{*request};
     constexpr std::size_t head = sizeof peer.head;
+    const std::size_t bytes = request->sends(rank_).bytes;
     const bool in_head = peer.sent < head;
     const auto* const from = in_head ? reinterpret_cast<const std::byte*>(&peer.head) + peer.sent
                                      : request->send + (peer.sent - head);
-    const std::size_t left = in_head ? head - peer.sent : request->bytes + head - peer.sent;
+    const std::size_t left = in_head ? head - peer.sent : bytes + head - peer.sent;
     if (left > 0) {
       const ssize_t sent = ::send(peer.socket.get(), from, left, MSG_NOSIGNAL);
       if (sent < 0) return would_block() ? success : remote_error;
       peer.sent += std::size_t(sent);
     }
-    if (peer.sent == request->bytes + head) ++peer.sending, peer.sent = 0;
+    if (peer.sent == bytes + head) ++peer.sending, peer.sent = 0;
   }
   return success;
 }
 
-Code Group::receive_sum(Peer& peer) {
+Code Group::receive_result(Peer& peer) {
   while (Request* const request = at(peer.receiving)) {
-    if (peer.received < request->bytes) {
-      const ssize_t got = ::recv(peer.socket.get(), request->recv + peer.received,
-                                 request->bytes - peer.received, 0);
+    if (peer.sending <= peer.receiving) return success;  // rank 0 has not all of this one's piece
+    const std::size_t bytes = request->gets(rank_).bytes;
+    if (peer.received < bytes) {
+      const ssize_t got =
+          ::recv(peer.socket.get(), request->recv + peer.received, bytes - peer.received, 0);
       if (got == 0) return remote_error;
       if (got < 0) return would_block() ? success : remote_error;
       peer.received += std::size_t(got);
     }
-    if (peer.received < request->bytes) continue;
+    if (peer.received < bytes) continue;
     request->done = true;
     ++peer.receiving;
     peer.received = 0;
@@ -271,44 +305,39 @@ Code Group::receive_sum(Peer& peer) {
 Code Group::receive_piece(Peer& peer, std::size_t index) {
   while (Request* const request = at(peer.receiving)) {
     constexpr std::size_t head = sizeof peer.head;
+    const Range piece = request->sends(int(index) + 1);
+    std::byte* const data =
+        request->parts.empty() ? request->result + piece.begin : request->parts[index].data();
     const bool in_head = peer.received < head;
     auto* const to = in_head ? reinterpret_cast<std::byte*>(&peer.head) + peer.received
-                             : request->parts[index].data() + (peer.received - head);
-    const std::size_t left = in_head ? head - peer.received : request->bytes + head - peer.received;
+                             : data + (peer.received - head);
+    const std::size_t left = in_head ? head - peer.received : piece.bytes + head - peer.received;
     if (left > 0) {
       const ssize_t got = ::recv(peer.socket.get(), to, left, 0);
       if (got == 0) return remote_error;
       if (got < 0) return would_block() ? success : remote_error;
       peer.received += std::size_t(got);
     }
-    if (peer.received == head && (peer.head.bytes != request->bytes ||
-                                  peer.head.type != request->type || peer.head.op != request->op)) {
-      return invalid_usage;
-    }
-    if (peer.received < request->bytes + head) continue;
+    if (peer.received == head && peer.head != Peer::Head{*request}) return invalid_usage;
+    if (peer.received < piece.bytes + head) continue;
     ++peer.receiving;
     peer.received = 0;
-    if (++request->arrived < int(peers_.size())) continue;
-    const std::size_t count = request->bytes / element_bytes(request->type);
-    for (const auto& part : request->parts) {
-      reduce(request->type, request->op, request->recv, part.data(), count);
-    }
-    request->parts.clear();
-    request->reduced = true;
+    if (++request->arrived == int(peers_.size())) finish(*request);
   }
   return success;
 }
 
-Code Group::send_sum(Peer& peer) {
-  for (Request* request = at(peer.sending); request != nullptr && request->reduced;
+Code Group::send_result(Peer& peer, int to) {
+  for (Request* request = at(peer.sending); request != nullptr && request->complete;
        request = at(peer.sending)) {
-    if (peer.sent < request->bytes) {
-      const ssize_t sent = ::send(peer.socket.get(), request->recv + peer.sent,
-                                  request->bytes - peer.sent, MSG_NOSIGNAL);
+    const Range part = request->gets(to);
+    if (peer.sent < part.bytes) {
+      const ssize_t sent = ::send(peer.socket.get(), request->result + part.begin + peer.sent,
+                                  part.bytes - peer.sent, MSG_NOSIGNAL);
       if (sent < 0) return would_block() ? success : remote_error;
       peer.sent += std::size_t(sent);
     }
-    if (peer.sent < request->bytes) continue;
+    if (peer.sent < part.bytes) continue;
     ++peer.sending;
     peer.sent = 0;
     request->done = ++request->answered == int(peers_.size());

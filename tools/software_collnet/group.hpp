@@ -57,22 +57,46 @@ struct Listener {
 
 class Group;
 
-/// Operation under way. A rank has a piece of memory; all get the sum of the pieces.
+enum class Operation : std::int32_t { all_reduce, all_gather, reduce_scatter };
+
+/// Bytes of a window, from its begin.
+struct Range {
+  std::size_t begin = 0, bytes = 0;
+};
+
+/// Operation under way on a window of the data: of all the data of an all-reduce; else of `each`
+/// bytes of each rank, one rank after the other, from `offset` on. An all-gather takes of each rank
+/// its own part of the window, and a reduce-scatter gives it that.
 struct Request {
+  Operation operation = Operation::all_reduce;
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;  // of the window
+  std::size_t each = 0, offset = 0;
   int type = 0, op = 0;
   Group* of = nullptr;
+  /// What a rank sends of the window, and what it gets.
+  Range sends(int rank) const {
+    return operation == Operation::all_gather ? own(rank) : Range{0, bytes};
+  }
+  Range gets(int rank) const {
+    return operation == Operation::reduce_scatter ? own(rank) : Range{0, bytes};
+  }
   bool done = false, taken = false;  // `taken`: `test` has said that it is done
   // On rank 0:
   std::vector<std::vector<std::byte>> parts;  // of the others, by rank - 1
+  std::vector<std::byte> sum;                 // of a reduce-scatter
+  std::byte* result = nullptr;                // the whole window
   int arrived = 0, answered = 0;
-  bool reduced = false;
+  bool complete = false;  // `result` is
+
+ private:
+  Range own(int rank) const;
 };
 
 /// Communicator of ranks of several hosts. Rank 0 adds up the pieces of all, in the order of ranks,
-/// and sends the sum to all. Nothing blocks but `connect`; any call moves what can be moved.
+/// or joins them, and sends each rank what it gets. Nothing blocks but `connect`; any call moves
+/// what can be moved.
 class Group {
  public:
   static constexpr int max_requests = 32;
@@ -92,17 +116,22 @@ class Group {
     Socket socket;
     std::uint64_t sending = 0, receiving = 0;  // number of the request
     std::size_t sent = 0, received = 0;        // bytes of it
-    struct {
-      std::uint64_t bytes = 0;
-      std::int32_t type = 0, op = 0;
+    struct Head {
+      std::uint64_t bytes = 0, each = 0, offset = 0;
+      std::int32_t type = 0, op = 0, operation = 0, unused = 0;
+      explicit Head(const Request& of);
+      Head() = default;
+      friend bool operator==(const Head&, const Head&) = default;
     } head;  // of a piece to rank 0, before its data
   };
   Group(int rank, std::vector<Peer> peers) : rank_{rank}, peers_{std::move(peers)} {}
   Code progress();
   Code send_piece(Peer& peer);
-  Code send_sum(Peer& peer);
+  Code send_result(Peer& peer, int to);
   Code receive_piece(Peer& peer, std::size_t index);
-  Code receive_sum(Peer& peer);
+  Code receive_result(Peer& peer);
+  /// Completes a request of rank 0, to which all have sent their pieces.
+  void finish(Request& request);
   Request* at(std::uint64_t number);
 
   int rank_;

@@ -95,20 +95,50 @@ int register_dma_buf(void*, void*, std::size_t, int, std::uint64_t, int, void**)
 int deregister_memory(void*, void*) {
   return success;
 }
-int all_reduce(void* group, void* send, void* recv, std::size_t count, int type, int op, void*,
-               void*, void** request) {
+/// Begins an operation. `request`: it, or null if too many are under way.
+int start(void* group, const Request& what, void** request) {
   return guarded([&] {
-    Request what;
-    what.send = static_cast<const std::byte*>(send);
-    what.recv = static_cast<std::byte*>(recv);
-    what.bytes = count * element_bytes(type);
-    what.type = type;
-    what.op = op;
     Request* made = nullptr;
     const Code code = static_cast<Group*>(group)->start(what, made);
     *request = made;
     return int(code);
   });
+}
+int all_reduce(void* group, void* send, void* recv, std::size_t count, int type, int op, void*,
+               void*, void** request) {
+  Request what;
+  what.send = static_cast<const std::byte*>(send);
+  what.recv = static_cast<std::byte*>(recv);
+  what.bytes = count * element_bytes(type);
+  what.type = type;
+  what.op = op;
+  return start(group, what, request);
+}
+int all_gather(void* group, void* send, int part_count, abi::MemoryPart* recv, std::size_t each,
+               std::size_t offset, std::size_t bytes, void*, void** request) {
+  if (part_count != 1 || recv->bytes < bytes) return invalid_argument;
+  Request what;
+  what.operation = Operation::all_gather;
+  what.send = static_cast<const std::byte*>(send);
+  what.recv = static_cast<std::byte*>(recv->at);
+  what.bytes = bytes;
+  what.each = each;
+  what.offset = offset;
+  return start(group, what, request);
+}
+int reduce_scatter(void* group, int part_count, abi::MemoryPart* send, void* recv, std::size_t each,
+                   std::size_t offset, std::size_t bytes, int type, int op, void*, void** request) {
+  if (part_count != 1 || send->bytes < bytes) return invalid_argument;
+  Request what;
+  what.operation = Operation::reduce_scatter;
+  what.send = static_cast<const std::byte*>(send->at);
+  what.recv = static_cast<std::byte*>(recv);
+  what.bytes = bytes;
+  what.each = each;
+  what.offset = offset;
+  what.type = type;
+  what.op = op;
+  return start(group, what, request);
 }
 int flush(void*, void*, int, void*, void** request) {
   *request = nullptr;
@@ -143,8 +173,8 @@ constexpr abi::GroupFunctions group_functions{connect,
                                               register_dma_buf,
                                               deregister_memory,
                                               all_reduce,
-                                              nullptr,
-                                              nullptr,
+                                              all_gather,
+                                              reduce_scatter,
                                               flush,
                                               test,
                                               close_group,
@@ -163,4 +193,8 @@ extern "C" {
     OlderTables<newest>::v11;
 [[gnu::visibility("default")]] extern const abi::PlugInV10 ncclCollNetPlugin_v10 =
     OlderTables<newest>::v10;
+[[gnu::visibility("default")]] extern const abi::PlugInV9 ncclCollNetPlugin_v9 =
+    OlderTables<newest>::v9;
+[[gnu::visibility("default")]] extern const abi::PlugInV8 ncclCollNetPlugin_v8 =
+    OlderTables<newest>::v8;
 }

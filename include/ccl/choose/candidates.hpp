@@ -2,6 +2,7 @@
 
 #include <ccl/algo/bruck.hpp>
 #include <ccl/algo/collnet_chain.hpp>
+#include <ccl/algo/collnet_direct.hpp>
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/doubling.hpp>
@@ -103,6 +104,13 @@ struct ChainInOneKernel : CollNetChain {
   using OnCpus = CollNetChain;
   static constexpr bool one_kernel = true;
 };
+// Only if each rank has a NIC of its own, too. Programs that scatter by it name it themselves: its
+// lanes for each reduction made such a program a third larger.
+struct HeadsInOneKernel : CollNetDirect {
+  using Validated = HeadsInOneKernel;
+  using OnCpus = CollNetDirect;
+  static constexpr bool one_kernel = true;
+};
 
 // Restricted to the rank count at which it was measured; see `Sentinel`.
 using TwoShotOfEight = ForRanks<TwoShot, ExactRankCounts<8>>;
@@ -143,6 +151,7 @@ struct DefaultCandidates<AllGather> {
       OnGpus<Candidate<WindowCopies, Simple>>,  //
       OnGpus<Candidate<Pat, LL>>,               //
       OnCpus<Candidate<Pat, Simple>>,           //
+      Candidate<HeadsInOneKernel, Simple>,      //
       RailsOfCpus, RailsOfGpus<LL>, RailsOfGpus<Simple>>;
 };
 template <>

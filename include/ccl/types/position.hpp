@@ -76,9 +76,16 @@ struct HostPosition {
   int ranks = 1;  ///< ranks of the host
   int heads = 1;
   const int* order = nullptr;  ///< `ranks` entries; must outlive the position
+  int host = 0;                ///< index of this host
+  int hosts = 1;
+  /// Heads of all hosts, `heads` for each; must outlive the position. Null if channels have
+  /// different heads.
+  const int* all_heads = nullptr;
 
   CCL_HD constexpr int rank() const { return order[place]; }
   CCL_HD constexpr int rank_at(int n) const { return order[n]; }
+  /// Returns the rank that is head n of a host.
+  CCL_HD constexpr int head_of(int of_host, int n) const { return all_heads[of_host * heads + n]; }
   CCL_HD constexpr bool is_head() const { return place < heads; }
   CCL_HD constexpr bool is_last() const { return place + 1 == ranks; }
   /// Returns the rank one place before (`prev`) or after (`next`) this one, or -1 if there is none.

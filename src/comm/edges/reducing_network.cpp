@@ -40,6 +40,7 @@ std::string wrong_network_inputs(const NetworkInputs& inputs) {
   return FieldCheck{}
       .in_range("number of devices", inputs.devices, 1, INT_MAX)
       .in_range("nearest device", inputs.nearest, -1, inputs.devices - 1)
+      .in_range("operations", inputs.moves, 0, 7)
       .text("name of the plug-in", inputs.name)
       .why();
 }
@@ -75,6 +76,10 @@ Result<std::shared_ptr<const ReducingNetwork>> join(CommState& state) {
     mine.nearest = nearest_device(state, devices);
     mine.version = network->context->plug_in().version();
     mine.support = network->context->support();
+    for (const auto move :
+         {NetworkMove::all_reduce, NetworkMove::all_gather, NetworkMove::reduce_scatter}) {
+      if (network->context->plug_in().contains(move)) mine.moves |= 1u << int(move);
+    }
     const std::string_view name = network->context->plug_in().name();
     name.copy(mine.name, sizeof mine.name - 1);
     return {};
@@ -112,8 +117,10 @@ void choose_heads(ReducingNetwork& network, std::vector<std::vector<int>> hosts,
                   const std::vector<NetworkInputs>& all) {
   int heads = max_heads;
   network.support = all.front().support;
+  network.moves = all.front().moves;
   for (const NetworkInputs& of : all) {
     heads = std::min(heads, of.devices);
+    network.moves &= of.moves;
     for (std::size_t op = 0; op < of.support.size(); ++op) network.support[op] &= of.support[op];
   }
   for (const auto& host : hosts) heads = std::min(heads, int(host.size()));

@@ -21,6 +21,9 @@ struct ReducingNetwork {
   std::vector<std::vector<int>> hosts;
   int heads = 0;
   collnet::Support support{};  // what it reduces for all ranks
+  unsigned moves = 0;          // operations that it has for all ranks, as bits by `NetworkMove`
+
+  bool contains(NetworkMove move) const { return (moves >> int(move) & 1) != 0; }
 
   /// Index of a rank's host.
   int host_of(int rank) const;
@@ -33,6 +36,7 @@ struct NetworkInputs {
   int devices = 0;
   int nearest = -1;  // device next to the rank; -1: unknown
   int version = 0;
+  unsigned moves = 0;  // as of a `ReducingNetwork`
   collnet::Support support{};
   char name[64] = {};
 };

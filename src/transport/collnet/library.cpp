@@ -28,14 +28,59 @@ void set_table(std::variant<Tables...>& table, const PlugInSymbol& found) {
   }
 }
 
-PropertiesV10 common(const PropertiesV10& of) {
+PropertiesV10 common(const PropertiesV8& of, int device) {
+  return in_v10(of, device);
+}
+PropertiesV10 common(const PropertiesV10& of, int) {
   return of;
 }
-PropertiesV10 common(const PropertiesV11& of) {
+PropertiesV10 common(const PropertiesV11& of, int) {
   return of.of_v10;
 }
-PropertiesV10 common(const PropertiesV12& of) {
+PropertiesV10 common(const PropertiesV12& of, int) {
   return in_v10(of);
+}
+
+GroupFunctions common(const GroupFunctions& of) {
+  return of;
+}
+GroupFunctions common(const GroupFunctionsV8& of) {
+  GroupFunctions all{};
+  all.connect = of.connect;
+  all.supports = of.supports;
+  all.register_memory = of.register_memory;
+  all.register_dma_buf = of.register_dma_buf;
+  all.deregister_memory = of.deregister_memory;
+  all.flush = of.flush;
+  all.test = of.test;
+  all.close_group = of.close_group;
+  all.close_listener = of.close_listener;
+  return all;
+}
+
+template <class Count, class Part>
+int begin_on(const GroupFunctionsOf<Count, Part>& of, NetworkMove move, void* group,
+             const PlugIn::Piece& piece, void** request) {
+  const auto part = [&](void* memory_handle, void* at) {
+    return Part{memory_handle, at, decltype(Part::bytes)(piece.bytes)};
+  };
+  switch (move) {
+    case NetworkMove::all_gather: {
+      Part to = part(piece.recv_memory, piece.recv);
+      return of.all_gather(group, piece.send, 1, &to, piece.bytes_each, piece.offset, piece.bytes,
+                           piece.send_memory, request);
+    }
+    case NetworkMove::reduce_scatter: {
+      Part from = part(piece.send_memory, piece.send);
+      return of.reduce_scatter(group, 1, &from, piece.recv, piece.bytes_each, piece.offset,
+                               piece.bytes, piece.type, piece.op, piece.recv_memory, request);
+    }
+    case NetworkMove::all_reduce:
+      break;
+  }
+  const auto size = std::size_t(size_of(network_types[std::size_t(piece.type)]));
+  return of.all_reduce(group, piece.send, piece.recv, Count(piece.bytes / size), piece.type,
+                       piece.op, piece.send_memory, piece.recv_memory, request);
 }
 
 }  // namespace
@@ -51,7 +96,7 @@ std::string code_text(int code) {
 
 template <class Table>
 std::string PlugIn::missing(const Table& table) {
-  const GroupFunctions& of = table.group;
+  const auto& of = table.group;
   const std::array<std::pair<const char*, bool>, 12> required{{
       {"name", table.name != nullptr},
       {"init", table.init != nullptr},
@@ -77,7 +122,7 @@ std::string PlugIn::take(const PlugInSymbol& found) {
   set_table(table_, found);
   return std::visit(
       [&](const auto* table) -> std::string {
-        group_ = &table->group;
+        group_ = common(table->group);
         const std::string what = missing(*table);
         return what.empty() ? what : fmt::format("its version {} has no {}", version(), what);
       },
@@ -104,6 +149,39 @@ Result<PlugIn> PlugIn::find() {
               fmt::format("there is no plug-in for a network that reduces ({}); name its library "
                           "in CCL_NET_PLUGIN",
                           missing.empty() ? "CCL_NET_PLUGIN is none" : missing));
+}
+
+const char* function_of(NetworkMove move) {
+  switch (move) {
+    case NetworkMove::all_gather:
+      return "iallgather";
+    case NetworkMove::reduce_scatter:
+      return "ireducescatter";
+    case NetworkMove::all_reduce:
+      break;
+  }
+  return "iallreduce";
+}
+
+bool PlugIn::contains(NetworkMove move) const {
+  return std::visit(
+      [&](const auto* of) {
+        switch (move) {
+          case NetworkMove::all_gather:
+            return of->group.all_gather != nullptr;
+          case NetworkMove::reduce_scatter:
+            return of->group.reduce_scatter != nullptr;
+          case NetworkMove::all_reduce:
+            break;
+        }
+        return of->group.all_reduce != nullptr;
+      },
+      table_);
+}
+
+int PlugIn::begin(NetworkMove move, void* group, const Piece& piece, void** request) const {
+  return std::visit(
+      [&](const auto* of) { return begin_on(of->group, move, group, piece, request); }, table_);
 }
 
 const char* PlugIn::name() const {
@@ -137,7 +215,7 @@ int PlugIn::properties(int device, PropertiesV10* properties) const {
   const auto read = [&]<class Properties>(int (*get)(int, Properties*)) {
     Properties all{};
     const int code = get(device, &all);
-    *properties = common(all);
+    *properties = common(all, device);
     return code;
   };
   return std::visit([&](const auto* of) { return read(of->properties); }, table_);

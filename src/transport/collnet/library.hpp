@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/numeric/network_step.hpp>
 #include <ccl/types/result.hpp>
 
 #include <memory>
@@ -30,7 +31,19 @@ class PlugIn {
   /// Reads the properties that all versions have.
   int properties(int device, PropertiesV10* properties) const;
   int listen(void* context, int device, void* handle, void** listener) const;
-  const GroupFunctions& group() const { return *group_; }
+  /// Functions of groups, except for their operations.
+  const GroupFunctions& group() const { return group_; }
+  /// True if it has the function of an operation, which a plug-in may lack.
+  bool contains(NetworkMove move) const;
+  /// Operation on a group; see `GroupFunctionsOf`. Of at most the bytes that the device has.
+  struct Piece {
+    void *send, *recv;
+    void *send_memory, *recv_memory;  // registrations
+    std::size_t bytes;                // of the window
+    std::size_t bytes_each, offset;   // unless it is an all-reduce
+    int type, op;                     // unless it is an all-gather
+  };
+  int begin(NetworkMove move, void* group, const Piece& piece, void** request) const;
   int finalize(void* context) const;
 
  private:
@@ -41,10 +54,14 @@ class PlugIn {
   static std::string missing(const Table& of);
 
   std::string library_;
-  std::variant<const PlugInV12*, const PlugInV11*, const PlugInV10*> table_;
-  const GroupFunctions* group_ = nullptr;
+  std::variant<const PlugInV12*, const PlugInV11*, const PlugInV10*, const PlugInV9*,
+               const PlugInV8*>
+      table_;
+  GroupFunctions group_{};  // null operations in version 8
 };
 
+/// Returns NCCL's name of the function of an operation: "iallgather".
+const char* function_of(NetworkMove move);
 /// Returns the text of a code: "3 (internal error)".
 std::string code_text(int code);
 

@@ -152,6 +152,7 @@ Result<void> Rails::connect(const std::vector<std::vector<RailHandle>>& handles,
                             host](Context::Calls& calls) mutable -> Result<void> {
     for (std::size_t n = 0; n < rails.size(); ++n) {
       Rail& rail = *rails[n];
+      rail.host_index = host;
       const GroupFunctions& of = rail.network->plug_in().group();
       std::vector<void*> all;
       for (RailHandle& one : handles[n]) all.push_back(one.data());

@@ -27,6 +27,7 @@ struct Rail {
   TransportContext context;
   int rank = 0, channel = 0, device = 0;
   std::string host;
+  int host_index = 0;   // in the group
   RailHandle handle{};  // of the listener
   void* listener = nullptr;
   void* group = nullptr;

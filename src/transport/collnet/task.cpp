@@ -14,7 +14,8 @@ namespace {
 /// Drives the steps of one channel, in order: posted by the lanes, started, done, posted to the
 /// lanes. A step that is larger than one operation of the network takes several.
 ///
-/// A step starts when the slot of its result is free, so a result never waits for one.
+/// A step starts when the slot of its result is free, so a result never waits for one. A
+/// reduce-scatter of another host's part has none here.
 class RailTask final : public ProxyTask {
  public:
   explicit RailTask(std::shared_ptr<Rail> rail) : rail_{std::move(rail)} {
@@ -58,9 +59,14 @@ class RailTask final : public ProxyTask {
   Word& size_at(const Wire& wire, Word step) const {
     return wire.sizes[step & Word(wire.slot_count - 1)];
   }
+  bool is_mine(const NetworkStep& step) const { return step.host == rail_->host_index; }
+  bool has_result(const NetworkStep& step) const {
+    return step.move != NetworkMove::reduce_scatter || is_mine(step);
+  }
   bool may_start() const {
     if (started_ == posted()) return false;
-    return started_ - HostMemory::load_credit(rail_->down.drained) < Word(rail_->down.slot_count);
+    if (!has_result(NetworkStep::of(size_at(rail_->up, started_)))) return true;
+    return placed_ - HostMemory::load_credit(rail_->down.drained) < Word(rail_->down.slot_count);
   }
 
   /// Starts what may start. Returns true if something has begun.
@@ -72,24 +78,32 @@ class RailTask final : public ProxyTask {
       const Index size = size_of(network_types[std::size_t(step.type)]);
       const Index piece = std::min(step.bytes - sent_, std::max(most_ / size, Index{1}) * size);
       void* handle = nullptr;
-      if (piece > 0 && !begin(step, piece, size, handle)) break;
+      if (piece > 0 && !begin(step, piece, handle)) break;
       sent_ += piece;
       const bool is_last = sent_ == step.bytes;
       requests_.push_back({handle, is_last});
-      if (is_last) ++started_, sent_ = 0;
       began = true;
+      if (!is_last) continue;
+      ++started_, sent_ = 0;
+      if (has_result(step)) ++placed_;
     }
     return began;
   }
-  /// Begins an operation. Returns false if the network takes none now, or has failed.
-  bool begin(const NetworkStep& step, Index piece, Index size, void*& handle) {
-    const auto at = [&](const Wire& wire) {
-      return reinterpret_cast<std::byte*>(wire.slot(started_)) + sent_;
+  /// Begins an operation. Returns false if the network takes none now, or has failed. The parts of
+  /// all hosts are as long as that of the step, and the window is the piece of it.
+  bool begin(const NetworkStep& step, Index piece, void*& handle) {
+    const Rail& rail = *rail_;
+    const auto at = [&](const Wire& wire, Word slot) {
+      return reinterpret_cast<std::byte*>(wire.slot(slot)) + sent_;
     };
-    const int code = rail_->network->plug_in().group().all_reduce(
-        rail_->group, at(rail_->up), at(rail_->down), std::size_t(piece / size), step.type,
-        int(step.op), rail_->up_memory, rail_->down_memory, &handle);
-    if (code != 0) fail_with("iallreduce", code);
+    const auto each = std::size_t(step.bytes);
+    const int code = rail.network->plug_in().begin(
+        step.move, rail.group,
+        {at(rail.up, started_), at(rail.down, placed_), rail.up_memory, rail.down_memory,
+         std::size_t(piece), each, each * std::size_t(step.host) + std::size_t(sent_), step.type,
+         int(step.op)},
+        &handle);
+    if (code != 0) fail_with(function_of(step.move), code);
     refused_ = code == 0 && handle == nullptr;
     return handle != nullptr && code == 0;
   }
@@ -118,20 +132,22 @@ class RailTask final : public ProxyTask {
   /// Posts the result of the oldest step to the lanes, and gives them the slot of its input.
   void give(ProxyCounters& counters) {
     const NetworkStep step = NetworkStep::of(size_at(rail_->up, done_));
-    size_at(rail_->down, done_) = Word(step.bytes);
-    ++done_;
-    HostMemory::store_release(rail_->down.posted, done_);
-    HostMemory::store_credit(rail_->up.drained, done_);
+    if (has_result(step)) {
+      size_at(rail_->down, given_) = Word(step.bytes);
+      HostMemory::store_release(rail_->down.posted, ++given_);
+    }
+    HostMemory::store_credit(rail_->up.drained, ++done_);
     ++counters.steps;
     counters.bytes += Word(step.bytes);
   }
 
   const std::shared_ptr<Rail> rail_;
-  Index most_ = 0;  // bytes of one operation
-  Word started_ = 0, done_ = 0;
-  Index sent_ = 0;        // bytes of step `started_` that are under way
-  bool failed_ = false;   // the plug-in is not called again
-  bool refused_ = false;  // the network took no operation at the last try
+  Index most_ = 0;               // bytes of one operation
+  Word started_ = 0, done_ = 0;  // steps
+  Word placed_ = 0, given_ = 0;  // results of steps that have started, and of those that are done
+  Index sent_ = 0;               // bytes of step `started_` that are under way
+  bool failed_ = false;          // the plug-in is not called again
+  bool refused_ = false;         // the network took no operation at the last try
   std::deque<Request> requests_;
 };
 

@@ -33,5 +33,24 @@ TEST_CASE("the size of a step names its reduction") {
   CHECK(step.type == 8);
   CHECK(step.op == NetworkOp::min);
   CHECK(step.bytes == 512);
+  CHECK(step.move == NetworkMove::all_reduce);
   CHECK(size < Word{1} << 63);  // the highest bit marks lent memory: see ZeroCopy
+}
+
+TEST_CASE("the size of a step names the host whose part it is") {
+  for (const int host : {0, 1, NetworkStep::max_hosts - 1}) {
+    const Word part = NetworkStep::window(NetworkMove::reduce_scatter, host);
+    const Word size = part | network_tag<Reduction<Min, float8_e5m2>> | (Word{1} << 35);
+    const NetworkStep step = NetworkStep::of(size);
+    CHECK(step.move == NetworkMove::reduce_scatter);
+    CHECK(step.host == host);
+    CHECK(step.type == 11);
+    CHECK(step.op == NetworkOp::min);
+    CHECK(step.bytes == Index{1} << 35);
+    CHECK(size < Word{1} << 63);
+  }
+  const NetworkStep gather = NetworkStep::of(NetworkStep::window(NetworkMove::all_gather, 3) | 7);
+  CHECK(gather.move == NetworkMove::all_gather);
+  CHECK(gather.host == 3);
+  CHECK(gather.bytes == 7);
 }

@@ -96,7 +96,10 @@ constexpr Composed composed() {
     of.max_wires = [](int ranks) { return Algo::max_wires(ranks); };
     of.positions = positions_of<Op, Algo>();
     of.needs.exchanges = Exchanges<Op, Algo>;
-    if constexpr (ReducesInNetwork<Algo>) of.needs.network_heads = Algo::network_heads;
+    if constexpr (ReducesInNetwork<Algo>) {
+      of.needs.network_heads = Algo::network_heads;
+      of.needs.network_move = network_move_of<Op>;
+    }
     if constexpr (requires { Algo::max_host_ranks; })
       of.needs.max_host_ranks = Algo::max_host_ranks;
   }

@@ -26,21 +26,40 @@ constexpr int network_type() {
   return -1;
 }
 
-/// Reduction that a network makes in one step of a wire. The step's size carries it, so that the
-/// proxy needs no other word of a call.
+/// Operation of a network between the heads of a rail.
+enum class NetworkMove { all_reduce, all_gather, reduce_scatter };
+template <class Op>
+inline constexpr NetworkMove network_move_of =
+    is_one_of<Op, AllGather>       ? NetworkMove::all_gather
+    : is_one_of<Op, ReduceScatter> ? NetworkMove::reduce_scatter
+                                   : NetworkMove::all_reduce;
+
+/// What a network does in one step of a wire. The step's size carries it, so that the proxy needs
+/// no other word of a call.
+///
+/// A step of an all-gather or a reduce-scatter is the part of one host: that host alone sends its
+/// data, or gets its sum.
 struct NetworkStep {
   int type = 0;
   NetworkOp op = NetworkOp::sum;
   Index bytes = 0;
+  NetworkMove move = NetworkMove::all_reduce;
+  int host = 0;  // whose part it is; 0 of an all-reduce
 
-  static constexpr int type_bit = 48, op_bit = 56;
+  static constexpr int host_bit = 36, type_bit = 52, op_bit = 57, move_bit = 59;
+  static constexpr int max_hosts = 1 << (type_bit - host_bit);
   /// Returns the part of a size that names the reduction.
   CCL_HD static constexpr Word tag(int type, NetworkOp op) {
     return Word(type) << type_bit | Word(op) << op_bit;
   }
+  /// Returns the part of a size that names an operation on the part of one host.
+  CCL_HD static constexpr Word window(NetworkMove move, int host) {
+    return Word(move) << move_bit | Word(host) << host_bit;
+  }
   static constexpr NetworkStep of(Word size) {
-    return {int(size >> type_bit & 0xff), NetworkOp(size >> op_bit & 0x7f),
-            Index(size & ((Word{1} << type_bit) - 1))};
+    return {int(size >> type_bit & 0x1f), NetworkOp(size >> op_bit & 3),
+            Index(size & ((Word{1} << host_bit) - 1)), NetworkMove(size >> move_bit & 3),
+            int(size >> host_bit & Word(max_hosts - 1))};
   }
 };
 /// Tag of the steps of a reduction; 0 for elements and functors that no network knows.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/comm/communicator.hpp>
+#include <ccl/detail/numeric/network_step.hpp>
 #include <ccl/detail/runtime/call_state.hpp>
 #include <ccl/detail/runtime/peer_memory.hpp>
 #include <ccl/detail/runtime/plans.hpp>
@@ -34,12 +35,13 @@ Result<std::unique_lock<std::recursive_mutex>> creating_alone(const Communicator
 
 /// Requirements of a composition's protocol on its wires.
 struct WireNeeds {
-  int line_bytes = 0;         // bytes that every edge must write at once
-  bool polls_slots = true;    // see `Edge`
-  bool exchanges = false;     // messages with any ranks
-  bool notes_phases = false;  // see `Traced`
-  int network_heads = 0;      // heads of a host on a channel; 0: no network that reduces
-  int max_host_ranks = 0;     // ranks of a host, at most, with such a network; 0: any number
+  int line_bytes = 0;          // bytes that every edge must write at once
+  bool polls_slots = true;     // see `Edge`
+  bool exchanges = false;      // messages with any ranks
+  bool notes_phases = false;   // see `Traced`
+  int network_heads = 0;       // heads of a host on a channel; 0: no network that reduces
+  int max_host_ranks = 0;      // ranks of a host, at most, with such a network; 0: any number
+  NetworkMove network_move{};  // operation of that network
   template <class Proto>
   static constexpr WireNeeds of() {
     return {Proto::line_bytes, Proto::carries_flags};
@@ -92,6 +94,9 @@ class Connections : public std::enable_shared_from_this<Connections> {
   /// Fails with `Errc::not_supported` if the network does not reduce what `tag` says. All ranks get
   /// the same result. See `NetworkStep`.
   Result<void> check_network(Word tag) const;
+  /// Fails with `Errc::not_supported` if the network lacks the operation, or a rank has no head.
+  /// All ranks get the same answer.
+  Result<void> check_network_move() const;
   /// Checks on CPU ranks that all ranks can connect to all, reserves the memory, and leaves each
   /// pair to `open`. Collective.
   Result<void> connect_on_demand(const Result<void>& so_far);

@@ -34,6 +34,7 @@ struct PositionTable {
   std::vector<RingPosition> rings;  // one for each channel
   std::vector<TreePosition> trees;
   std::vector<int> host_order;      // ranks of this host for each channel, `hosts` points into it
+  std::vector<int> all_heads;       // of all hosts, `hosts` points into it
   std::vector<HostPosition> hosts;  // one for each channel; empty without a network that reduces
   std::vector<bool> connected;      // one for each root: the wires that the positions need exist
 };

@@ -86,6 +86,10 @@ class NanCheckedPrims {
   CCL_HD void recv_finish_copy_send(const Part& part) {
     if (!stopped) inner.recv_finish_copy_send(part);
   }
+  CCL_HD void window(int host) { inner.window(host); }
+  CCL_HD void send_none(const Part& part) {
+    if (!stopped) inner.send_none(part);
+  }
   CCL_HD bool can_send() { return stopped || inner.can_send(); }
   CCL_HD bool can_recv() { return stopped || inner.can_recv(); }
   CCL_HD bool failed() const { return stopped || inner.failed(); }

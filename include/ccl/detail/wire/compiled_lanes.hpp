@@ -8,6 +8,7 @@
 namespace ccl {
 struct Bruck;
 struct CollNetChain;
+struct CollNetDirect;
 struct Doubling;
 struct Halving;
 struct OneTree;
@@ -34,11 +35,12 @@ struct OnCpuLanes<Algo> {
 template <class Algo>
 using on_cpu_lanes = typename OnCpuLanes<Algo>::Type;
 
-/// True if the compiled runtime has the CPU lanes of a composition, for elements of `Size` bytes.
-template <class Algo, class Proto, int Size>
+/// True if the compiled runtime has the CPU lanes of a composition for a reduction, or for `Bytes`.
+template <class Algo, class Proto, class R, int Size = int(sizeof(typename R::Type))>
 inline constexpr bool has_compiled_lanes =
-    is_one_of<Algo, Bruck, CollNetChain, Doubling, Halving, OneTree, OrderedChain, OrderedTree, Pat,
-              Ring, Tree> &&
+    (is_one_of<Algo, Bruck, CollNetChain, Doubling, Halving, OneTree, OrderedChain, OrderedTree,
+               Pat, Ring, Tree> ||
+     (is_one_of<Algo, CollNetDirect> && !reduces<R>)) &&
     is_one_of<Proto, Simple> && (Size == 1 || Size == 2 || Size == 4 || Size == 8 || Size == 16);
 /// Maximum number of wires in whose slices an algorithm adds up at once.
 template <class Algo>

@@ -194,8 +194,8 @@ template <class Op, class Algo, class Proto, int Align, class R, bool Proxied = 
 struct WireBody {
   using Work = WireWork<R>;
   /// Maximum lanes of a GPU block. A tree's all-reduce holds the ends of eight wires in registers,
-  /// and half the lanes have twice the registers each.
-  static constexpr int max_lanes = Op::reduces && Algo::wires > 2 ? 256 : 512;
+  /// and half the lanes have twice the registers each. So does a head that sends to seven ranks.
+  static constexpr int max_lanes = (Op::reduces && Algo::wires > 2) || Algo::wires > 6 ? 256 : 512;
   template <LaneGroup Group>
   static constexpr Index min_slice_bytes = WireFormat<Group, Proto, R, Align>::min_slice_bytes;
   const Work& work;

@@ -93,6 +93,8 @@ class DryRunPrims {
   CCL_HD void recv_reduce_finish_send(const Part&) { ++step_; }
   CCL_HD void recv_finish(const Part&) { ++step_; }
   CCL_HD void recv_finish_copy_send(const Part&) { ++step_; }
+  CCL_HD void window(int) {}
+  CCL_HD void send_none(const Part&) { ++step_; }
   CCL_HD bool can_send() { return true; }
   CCL_HD bool can_recv() { return true; }
   CCL_HD void expect(Index, Index) {}

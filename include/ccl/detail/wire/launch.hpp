@@ -97,7 +97,7 @@ void run_wires(const Connections& connections, const void* arguments) {
   const auto& given = *static_cast<const CallArguments<R>*>(arguments);
   using Lanes = on_cpu_lanes<Algo>;
   const R reduction = loaded(given.reduction);
-  if constexpr (!has_compiled_lanes<Lanes, Proto, int(sizeof(typename R::Type))>) {
+  if constexpr (!has_compiled_lanes<Lanes, Proto, R>) {
     const WireWork<R> work = wire_work(connections, reduction, given);
     HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Lanes, Proto, 1, R>{work});
   } else if constexpr (reduces<R>) {

@@ -29,7 +29,7 @@ namespace ccl::detail {
 template <LaneGroup Group, Protocol<Group> Proto, class R, int Align, int MaxIn, int MaxOut,
           bool Proxied = true, bool Network = false>
 class WirePrims {
-  static_assert(!Network || (Proxied && MaxOut == 1 && reduces<R> && !Proto::carries_flags));
+  static_assert(!Network || (Proxied && MaxOut == 1 && !Proto::carries_flags));
   using Format = WireFormat<Group, Proto, R, Align>;
   using Memory = typename Group::Memory;
   using Do = StepParts;
@@ -110,6 +110,23 @@ class WirePrims {
   CCL_HD void recv_finish(const Part& part) { finish_step<false>(part); }
   CCL_HD void recv_finish_copy_send(const Part& part) { finish_step<true>(part); }
 
+  /// Makes later parts those of one host: of an all-gather, that host alone sends their data to the
+  /// network, and of a reduce-scatter it alone gets their sums.
+  CCL_HD void window(int host) {
+    constexpr NetworkMove move = reduces<R> ? NetworkMove::reduce_scatter : NetworkMove::all_gather;
+    window_ = NetworkStep::window(move, host);
+  }
+  /// Takes part in the all-gather of a part that another host sends.
+  CCL_HD void send_none(const Part& part) {
+    if (lacks_wire()) return;
+    constexpr FixedStep<Do{.send = true}> none;
+    for (Index at = 0; at < part.count; at += ends_.shape.slice) {
+      const Index left = part.count - at;
+      await_slice<Proto, Proxied>(none, group_, lane_, ends_, spin_);
+      close(none, left < ends_.shape.slice ? int(left) : ends_.shape.slice);
+    }
+  }
+
   /// True if a step of one slice on the first wire would not wait. The same on all lanes.
   CCL_HD bool can_send() {
     if (lacks_wire()) return true;  // and the step does nothing
@@ -145,8 +162,8 @@ class WirePrims {
  private:
   static constexpr Do received{.recv = true, .out = true};
   CCL_HD Word tag() const {
-    if constexpr (Network) return network_tag_of(reduction_);
-    return 0;
+    if constexpr (Network && reduces<R>) return window_ | network_tag_of(reduction_);
+    return Network ? window_ : 0;
   }
   using Plain = cuda::std::conditional_t<contiguous, PlainSlices<Memory, R, Align, MaxIn, MaxOut>,
                                          NoPlainSlices>;
@@ -245,6 +262,7 @@ class WirePrims {
   R reduction_;
   WireEnds<MaxIn, MaxOut> ends_;
   Plain plain_;
+  Word window_ = 0;          // with `Network`: see `window`
   bool lacks_wire_ = false;  // of one CPU lane
   LaneNotes<Group> notes_;
   SpinWait<Memory> spin_;

@@ -57,6 +57,8 @@ class TracedPrims {
     inner.recv_finish_copy_send(part);
     notes.received();
   }
+  CCL_HD void window(int host) { inner.window(host); }
+  CCL_HD void send_none(const Part& part) { inner.send_none(part); }
   CCL_HD bool can_send() { return inner.can_send(); }
   CCL_HD bool can_recv() { return inner.can_recv(); }
   CCL_HD bool failed() const { return inner.failed(); }

@@ -16,6 +16,7 @@ std::vector<NetworkInputs> inputs(const std::vector<int>& nearest, int devices) 
     one.devices = devices;
     one.nearest = device;
     one.support = {0xfff, 0xfff, 0xfff, 0xfff};
+    one.moves = 0b111;
     all.push_back(one);
   }
   return all;
@@ -55,10 +56,14 @@ TEST_CASE("the head of a rail is the first rank next to its device") {
 TEST_CASE("a network reduces what it reduces for all ranks") {
   auto all = inputs({-1, -1, -1}, 1);
   all[1].support[0] = 0x0ff;
+  all[1].moves = 1u << int(NetworkMove::all_reduce) | 1u << int(NetworkMove::reduce_scatter);
   all[2].support[0] = 0xff0;
   all[2].support[3] = 0;
   const ReducingNetwork network = chosen({{0, 1}, {2}}, all);
   CHECK(network.support == ccl::detail::collnet::Support{0x0f0, 0xfff, 0xfff, 0});
+  CHECK(network.contains(NetworkMove::all_reduce));
+  CHECK(network.contains(NetworkMove::reduce_scatter));
+  CHECK_FALSE(network.contains(NetworkMove::all_gather));  // rank 1 has none
   CHECK(network.host_of(1) == 0);
   CHECK(network.host_of(2) == 1);
   CHECK(network.host_of(7) == -1);
