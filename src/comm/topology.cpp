@@ -22,6 +22,7 @@
 #include "gpu/memory.hpp"
 #include "topo/graph/p2p_path.hpp"
 #include "topo/search/place_ranks.hpp"
+#include "topo/search/relays.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -99,11 +100,11 @@ Result<void> choose_cpus(CommState& state, const topo::RankPlacement& placement,
   return {};
 }
 
-/// Bits of `GpuReport::reaches`: GPUs on which this process may keep memory for its rank.
-Result<std::uint64_t> reached_gpus(const CommState& state) {
+/// Bits of `GpuReport::sees`: GPUs on which this process may keep memory for its rank.
+Result<std::uint64_t> seen_gpus(const CommState& state) {
   CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
   CCL_TRY(const CudaDriver* const cuda, cuda_driver());
-  std::uint64_t reached = 0;
+  std::uint64_t seen = 0;
   int place = 0;
   const auto& peers = state.identity.peers();
   const PeerInfo& me = peers[std::size_t(state.identity.rank())];
@@ -111,15 +112,39 @@ Result<std::uint64_t> reached_gpus(const CommState& state) {
     if (peer.host_hash != me.host_hash) continue;
     CUdevice device = -1;
     const bool own = peer.rank == me.rank;
-    const bool seen =
+    const bool sees =
         own || (handles && cuda->device_get_by_pci_bus_id(
                                &device, bus_id_text(peer.bus_id).c_str()) == CUDA_SUCCESS);
-    if (seen && place < std::numeric_limits<std::uint64_t>::digits) {
-      reached |= std::uint64_t{1} << place;
+    if (sees && place < std::numeric_limits<std::uint64_t>::digits) {
+      seen |= std::uint64_t{1} << place;
     }
     ++place;
   }
-  return reached;
+  return seen;
+}
+
+/// True if this rank may lend memory of its GPU to the other processes of its host, as a trial has
+/// shown. Nothing is tried where nobody would relay over it.
+bool can_lend(const CommState& state) {
+  const auto& peers = state.identity.peers();
+  const PeerInfo& me = peers[std::size_t(state.identity.rank())];
+  bool other_processes = false, other_hosts = false;
+  for (const PeerInfo& peer : peers) {
+    other_hosts = other_hosts || peer.host_hash != me.host_hash;
+    if (peer.host_hash != me.host_hash || peer.pid_hash == me.pid_hash) continue;
+    if (peer.memory_domain != me.memory_domain) return false;
+    other_processes = true;
+  }
+  const auto disabled = setting_flag("PXN_DISABLE");
+  if (!other_processes || !other_hosts || !state.device.gpu || !disabled || *disabled) return false;
+  const auto memory = GpuMemory::allocate(state.device.gpu, 1);
+  if (!memory || (*memory)->name().handles == 0) return false;
+  const auto shared = (*memory)->share();
+  if (!shared) {
+    log_info(LogPart::graph, "rank {} lends no memory of its GPU ({})", me.rank,
+             shared.error().what);
+  }
+  return shared.has_value();
 }
 
 /// The NVLink domain in which this rank shares memory of its GPU with ranks of other hosts; 0:
@@ -141,7 +166,8 @@ std::uint64_t reached_domain(const CommState& state) {
 topo::GpuReport own_report(const CommState& state) {
   const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
   topo::GpuReport report = topo::sight_of(me.bus_id);
-  if (const auto reached = reached_gpus(state)) report.reaches = *reached;
+  if (const auto seen = seen_gpus(state)) report.sees = *seen;
+  report.lends = can_lend(state) ? 1 : 0;
   return report;
 }
 
@@ -169,6 +195,7 @@ Result<void> arrange_ranks(CommState& state) {
     CCL_TRY(const topo::RankPlacement placement, topo::place_ranks(peers, sights, rank, places));
     judge_ways(state, placement, places);
     const int gpu = gpu_node_of(state, placement, places);
+    state.device.lends = topo::lends_for_relays(placement, peers, sights, rank, places, gpu);
     CCL_TRY(auto nics, topo::nics_of(placement, gpu));
     state.identity.set_nics(std::move(nics));
     CCL_CHECK(choose_cpus(state, placement, gpu));
