@@ -136,7 +136,9 @@ bool can_lend(const CommState& state) {
     other_processes = true;
   }
   const auto disabled = setting_flag("PXN_DISABLE");
-  if (!other_processes || !other_hosts || !state.device.gpu || !disabled || *disabled) return false;
+  const auto gpu_memory = setting_integer("IB_GPU_MEMORY");
+  if (!disabled || *disabled || !gpu_memory || *gpu_memory == 0) return false;
+  if (!other_processes || !other_hosts || !state.device.gpu) return false;
   const auto memory = GpuMemory::allocate(state.device.gpu, 1);
   if (!memory || (*memory)->name().handles == 0) return false;
   const auto shared = (*memory)->share();
