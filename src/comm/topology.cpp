@@ -66,6 +66,19 @@ void judge_ways(CommState& state, const topo::RankPlacement& placement,
   }
 }
 
+/// Notes which GPUs of this host NVLink joins. A process that sees its own GPU only, as in jobs
+/// with CUDA_VISIBLE_DEVICES, cannot ask the driver.
+void note_nvlinks(const topo::RankPlacement& placement,
+                  const std::vector<topo::SearchPlace>& places) {
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    for (std::size_t q = 0; q < p; ++q) {
+      const int a = placement.graph.gpu_of_rank(int(p)), b = placement.graph.gpu_of_rank(int(q));
+      if (a < 0 || b < 0 || placement.paths.wired(a, b).type > topo::PathType::nvl) continue;
+      note_nvlink(places[p].key, places[q].key);
+    }
+  }
+}
+
 /// Node of this rank's GPU; -1: it has none.
 int gpu_node_of(const CommState& state, const topo::RankPlacement& placement,
                 const std::vector<topo::SearchPlace>& places) {
@@ -195,6 +208,7 @@ Result<void> arrange_ranks(CommState& state) {
   const std::vector<topo::SearchPlace> places = topo::places_of(peers, rank);
   const auto look = [&]() -> Result<topo::Machine> {
     CCL_TRY(const topo::RankPlacement placement, topo::place_ranks(peers, sights, rank, places));
+    if (state.device.gpu) note_nvlinks(placement, places);
     judge_ways(state, placement, places);
     const int gpu = gpu_node_of(state, placement, places);
     state.device.lends = topo::lends_for_relays(placement, peers, sights, rank, places, gpu);

@@ -6,6 +6,7 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective.cuh>
+#include <ccl/proto/ll128.hpp>
 #include <ccl/transport/socket.hpp>
 
 #include <fmt/ranges.h>
@@ -22,6 +23,7 @@
 #include "support/error_matchers.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
+#include "topo/graph/p2p_path.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -157,6 +159,22 @@ TEST_CASE("a process sends over a GPU that it does not see, next to the NIC") {
     }
     return process.each([](const played::Rank& rank) -> std::string {
       const auto made = Collective<AllReduce, Ring, Simple, Ways>::create(rank.comm, small(2));
+      return made ? played::all_reduce(rank, *made, 3000, 2) : made.error().message();
+    });
+  };
+  CHECK(in_two_processes(body) == "");
+}
+
+TEST_CASE("NVLink between GPUs of two processes, which see their own only, carries LL128") {
+  const auto body = [](Process& process) -> std::string {
+    process.create();
+    for (int first = 0; first < ranks; first += per_host) {
+      const PeerInfo &a = process.comms[0]->peer(first), &b = process.comms[0]->peer(first + 1);
+      if (detail::gpu_path(a, b) != topo::PathType::nvl) return "no NVLink";
+      if (P2pTransport::edge_transport(a, b).line_bytes != 128) return "no whole lines";
+    }
+    return process.each([](const played::Rank& rank) -> std::string {
+      const auto made = Collective<AllReduce, Ring, LL128, Ways>::create(rank.comm, small(2));
       return made ? played::all_reduce(rank, *made, 3000, 2) : made.error().message();
     });
   };
