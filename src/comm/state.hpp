@@ -89,7 +89,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
 /// Exchanges what each rank knows about its machine, and arranges all ranks. Collective.
 Result<void> arrange_ranks(CommState& state);
 /// Lets this rank ask others for memory of GPUs that its process does not see, and lend memory of
-/// its own GPU if any of them relays over it. After `arrange_ranks`.
+/// its own GPU if any of them sends over it to a NIC. After `arrange_ranks`.
 Result<void> lend_gpus(CommState& state);
 /// Tries the paths between the GPUs of each host that this process has not tried yet. Sets which
 /// pairs of ranks address each other, and which pairs need a GPU between them. Collective.

@@ -71,8 +71,9 @@ Result<GpuLoan> take_loan(CommState& state, std::uint64_t number, std::int64_t b
   if (answer->result.code != 0) {
     return refuse(*from, {Errc(answer->result.code),
                           fmt::format("rank {} lends no {} bytes of GPU {}, which this process "
-                                      "does not see ({}); CUDA_VISIBLE_DEVICES with both GPUs, or "
-                                      "CCL_PXN_DISABLE=1, does without",
+                                      "does not see ({}); CUDA_VISIBLE_DEVICES with both GPUs "
+                                      "needs no loan, nor do CCL_PXN_DISABLE=1 and "
+                                      "CCL_NVB_DISABLE=1",
                                       *from, bytes, bus_id_text(bus_id), answer->result.what)});
   }
   const TransportContext context = transport_context(state, nullptr);
@@ -96,6 +97,7 @@ Result<GpuLoan> take_loan(CommState& state, std::uint64_t number, std::int64_t b
 }  // namespace
 
 Result<void> GpuLender::start(CommState& state) {
+  if (state.gpu_lender) return {};
   auto made = std::make_shared<GpuLender>(state);
   GpuLender* const at = made.get();
   CCL_TRY(made->thread_, own_thread("loans of GPU memory", [at] { at->serve(); }));

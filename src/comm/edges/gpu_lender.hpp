@@ -20,13 +20,14 @@ struct CommState;
 struct LoanAnswer;
 
 /// Thread of a rank that lends memory of its GPU to ranks of its host whose processes do not see
-/// that GPU. They send over it to the NIC next to it (PXN).
+/// that GPU. They send over it to the NIC next to it (PXN), or to a GPU with which they have no
+/// NVLink.
 ///
 /// A loan is memory of a cuMem handle. Its descriptor and that of its DMA-BUF are passed over a
 /// Unix socket; they and the borrower's mapping keep the memory, and this rank keeps nothing.
 class GpuLender {
  public:
-  /// Starts the thread of `state`. One thread at a time creates a communicator.
+  /// Starts the thread of `state`, unless it runs. One thread at a time creates a communicator.
   static Result<void> start(CommState& state);
 
   explicit GpuLender(CommState& state) : state_{state} {}
