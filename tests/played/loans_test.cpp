@@ -17,6 +17,7 @@
 #include <set>
 #include <string>
 
+#include "comm/edges/loan_message.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/memory.hpp"
 #include "support/driver.hpp"
@@ -125,8 +126,8 @@ struct Process {
 };
 
 /// Runs `body` in two children. Returns what went wrong.
-std::string in_two_processes(std::string (*body)(Process&)) {
-  const auto play = [body](int number, int fd) {
+std::string in_two_processes(const std::function<std::string(Process&)>& body) {
+  const auto play = [&](int number, int fd) {
     Process process{number, fd};
     std::string wrong = body(process);
     (void)process.join();  // who leaves too early is missed by the other
@@ -268,4 +269,54 @@ TEST_CASE("a rank that lends nothing says why, and what works without it") {
     return mentions(nowhere.error().what, "none of this host is on it") ? "" : nowhere.error().what;
   };
   CHECK(in_two_processes(body) == "");
+}
+
+TEST_CASE("a rank that does not answer a request for memory is named when the limit has passed") {
+  const auto body = [](Process& process) -> std::string {
+    process.create();
+    if (!process.sees_nics()) return {};
+    detail::CommState& state = *detail::Access::state(*process.comms[0]);
+    state.limits.init_timeout_s = 0.5;
+    // Rank 0 lends nothing, as no way leads over its GPU.
+    const auto memory =
+        detail::GpuMemory::allocate_on(process.comms[0]->peer(0).bus_id, state.device.gpu, 4096);
+    if (memory) return "a loan";
+    const Error& error = memory.error();
+    return error.code == Errc::timed_out && error.peer == 0 ? "" : error.message();
+  };
+  CHECK(in_two_processes(body) == "");
+}
+
+TEST_CASE("a request for memory that does not fit fails all ranks by name") {
+  const auto fails_all = [](Process& process, int sender, const detail::LoanRequest& request,
+                            const char* why) -> std::string {
+    process.create();
+    if (auto wrong = process.join(); !wrong.empty()) return wrong;
+    for (int n = 0; n < hosts; ++n) {
+      const Communicator& comm = *process.comms[std::size_t(n)];
+      auto& bootstrap = *process.state(n).rendezvous.bootstrap();
+      if (comm.rank() == sender) {
+        if (auto sent = bootstrap.send(1, detail::loan_tag, &request, sizeof request); !sent) {
+          return sent.error().message();
+        }
+      }
+    }
+    for (int n = 0; n < hosts; ++n) {
+      const Communicator& comm = *process.comms[std::size_t(n)];
+      if (!test::wait_until([&] { return !comm.status().has_value(); }, 60)) return "no failure";
+      const Error error = comm.status().error();
+      const std::string name = fmt::format("rank {}", sender);
+      if (error.code != Errc::mismatch || !mentions(error.what, name.c_str()) ||
+          !mentions(error.what, why)) {
+        return error.message();
+      }
+    }
+    return {};
+  };
+  CHECK(in_two_processes([=](Process& process) {
+          return fails_all(process, 0, {1, 0}, "number of bytes is 0");
+        }) == "");
+  CHECK(in_two_processes([=](Process& process) {
+          return fails_all(process, 2, {1, 4096}, "a rank of another host asks");
+        }) == "");
 }

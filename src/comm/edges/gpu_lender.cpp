@@ -146,7 +146,12 @@ void GpuLender::take(const Message& message) {
   const auto& [peer, text] = message;
   std::string why;
   const auto request = read_loan_request(text, why);
-  if (!request) {
+  const auto& peers = state_.identity.peers();
+  const auto host = [&](int rank) { return peers[std::size_t(rank)].host_hash; };
+  if (request && host(peer) != host(state_.identity.rank())) {
+    why = "a rank of another host asks for GPU memory on loan";
+  }
+  if (!why.empty()) {
     (void)state_.rendezvous.break_off(peer, why);
     return;
   }
