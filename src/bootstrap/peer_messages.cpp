@@ -111,12 +111,17 @@ std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> PeerMessages::
 
 void PeerMessages::set_listener(std::uint64_t tag, MessageListener listener) {
   const Lock lock = Engine::get().lock();
-  listener_tag_ = tag;
-  listener_ = std::move(listener);
+  if (listener) {
+    listeners_[tag] = std::move(listener);
+  } else {
+    listeners_.erase(tag);
+  }
 }
 
 void PeerMessages::on_message(const Lock& lock, const FrameHeader& h, Bytes payload) {
-  if (listener_ && h.tag == listener_tag_) return listener_(h.rank, payload);
+  if (const auto listener = listeners_.find(h.tag); listener != listeners_.end()) {
+    return listener->second(h.rank, payload);
+  }
   if (auto fits = check_unclaimed(lock, h.rank); !fits) {
     return core_.shutdown().on_error(lock, std::move(fits).error());
   }

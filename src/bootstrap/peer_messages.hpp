@@ -40,7 +40,7 @@ class PeerMessages {
   std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
                                                                   double limit_s);
   using MessageListener = std::function<void(int peer, std::span<const std::byte> text)>;
-  /// Sets the function that takes messages with `tag`.
+  /// Sets the function that takes messages with `tag`; an empty one ends that.
   void set_listener(std::uint64_t tag, MessageListener listener);
   /// Returns the tag of the next collective call that sends messages, the same on all ranks.
   std::uint64_t next_tag() { return own_tags | own_calls_++; }
@@ -61,8 +61,7 @@ class PeerMessages {
   std::map<std::pair<int, std::uint64_t>, std::deque<std::vector<std::byte>>> inbox_;
   std::map<int, size_t> unclaimed_bytes_;  // in inbox_, by peer
   std::uint64_t own_calls_ = 0;
-  std::uint64_t listener_tag_ = 0;
-  MessageListener listener_;  // takes messages with that tag, if it is not empty
+  std::map<std::uint64_t, MessageListener> listeners_;  // by tag of the messages that they take
 };
 
 }  // namespace ccl::detail

@@ -43,6 +43,8 @@ bool CommState::end() {
   watchdog.stop();
   failure_watch.stop();
   idle_closer.reset();
+  gpu_lender.reset();
+  if (device.gpu) device.gpu->set_loans({});
   leave_health_service(*this);
   // Ends the bootstrap first. The other ranks then release the wires that they still use.
   rendezvous.set_bootstrap(nullptr);

@@ -54,6 +54,8 @@ struct CommState : std::enable_shared_from_this<CommState> {
   // Closer of idle connections of src/connect, which alone knows the type. Null until a composition
   // needs it.
   std::shared_ptr<void> idle_closer{};
+  // Lender of this rank's GPU memory of src/comm/edges; null if no rank needs loans.
+  std::shared_ptr<void> gpu_lender{};
   // Opened by the first composition that needs it; see `join_network`. Read with the lock of
   // `rendezvous`, or after a composition has been made.
   std::shared_ptr<const ReducingNetwork> network{};
@@ -86,6 +88,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
 
 /// Exchanges what each rank knows about its machine, and arranges all ranks. Collective.
 Result<void> arrange_ranks(CommState& state);
+/// Lets this rank ask others for memory of GPUs that its process does not see, and lend memory of
+/// its own GPU if any of them sends over it to a NIC. After `arrange_ranks`.
+Result<void> lend_gpus(CommState& state);
 /// Tries the paths between the GPUs of each host that this process has not tried yet. Sets which
 /// pairs of ranks address each other, and which pairs need a GPU between them. Collective.
 Result<void> prove_paths(CommState& state);

@@ -22,6 +22,7 @@
 #include "gpu/memory.hpp"
 #include "topo/graph/p2p_path.hpp"
 #include "topo/search/place_ranks.hpp"
+#include "topo/search/relays.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -65,6 +66,19 @@ void judge_ways(CommState& state, const topo::RankPlacement& placement,
   }
 }
 
+/// Notes which GPUs of this host NVLink joins. A process that sees its own GPU only, as in jobs
+/// with CUDA_VISIBLE_DEVICES, cannot ask the driver.
+void note_nvlinks(const topo::RankPlacement& placement,
+                  const std::vector<topo::SearchPlace>& places) {
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    for (std::size_t q = 0; q < p; ++q) {
+      const int a = placement.graph.gpu_of_rank(int(p)), b = placement.graph.gpu_of_rank(int(q));
+      if (a < 0 || b < 0 || placement.paths.wired(a, b).type > topo::PathType::nvl) continue;
+      note_nvlink(places[p].key, places[q].key);
+    }
+  }
+}
+
 /// Node of this rank's GPU; -1: it has none.
 int gpu_node_of(const CommState& state, const topo::RankPlacement& placement,
                 const std::vector<topo::SearchPlace>& places) {
@@ -99,11 +113,11 @@ Result<void> choose_cpus(CommState& state, const topo::RankPlacement& placement,
   return {};
 }
 
-/// Bits of `GpuReport::reaches`: GPUs on which this process may keep memory for its rank.
-Result<std::uint64_t> reached_gpus(const CommState& state) {
+/// Bits of `GpuReport::sees`: GPUs on which this process may keep memory for its rank.
+Result<std::uint64_t> seen_gpus(const CommState& state) {
   CCL_TRY(const bool handles, setting_flag("CUMEM_ENABLE"));
   CCL_TRY(const CudaDriver* const cuda, cuda_driver());
-  std::uint64_t reached = 0;
+  std::uint64_t seen = 0;
   int place = 0;
   const auto& peers = state.identity.peers();
   const PeerInfo& me = peers[std::size_t(state.identity.rank())];
@@ -111,15 +125,41 @@ Result<std::uint64_t> reached_gpus(const CommState& state) {
     if (peer.host_hash != me.host_hash) continue;
     CUdevice device = -1;
     const bool own = peer.rank == me.rank;
-    const bool seen =
+    const bool sees =
         own || (handles && cuda->device_get_by_pci_bus_id(
                                &device, bus_id_text(peer.bus_id).c_str()) == CUDA_SUCCESS);
-    if (seen && place < std::numeric_limits<std::uint64_t>::digits) {
-      reached |= std::uint64_t{1} << place;
+    if (sees && place < std::numeric_limits<std::uint64_t>::digits) {
+      seen |= std::uint64_t{1} << place;
     }
     ++place;
   }
-  return reached;
+  return seen;
+}
+
+/// True if this rank may lend memory of its GPU to the other processes of its host, as a trial has
+/// shown. Nothing is tried where nobody would relay over it.
+bool can_lend(const CommState& state) {
+  const auto& peers = state.identity.peers();
+  const PeerInfo& me = peers[std::size_t(state.identity.rank())];
+  bool other_processes = false, other_hosts = false;
+  for (const PeerInfo& peer : peers) {
+    other_hosts = other_hosts || peer.host_hash != me.host_hash;
+    if (peer.host_hash != me.host_hash || peer.pid_hash == me.pid_hash) continue;
+    if (peer.memory_domain != me.memory_domain) return false;
+    other_processes = true;
+  }
+  const auto disabled = setting_flag("PXN_DISABLE");
+  const auto gpu_memory = setting_integer("IB_GPU_MEMORY");
+  if (!disabled || *disabled || !gpu_memory || *gpu_memory == 0) return false;
+  if (!other_processes || !other_hosts || !state.device.gpu) return false;
+  const auto memory = GpuMemory::allocate(state.device.gpu, 1);
+  if (!memory || (*memory)->name().handles == 0) return false;
+  const auto shared = (*memory)->share();
+  if (!shared) {
+    log_info(LogPart::graph, "rank {} lends no memory of its GPU ({})", me.rank,
+             shared.error().what);
+  }
+  return shared.has_value();
 }
 
 /// The NVLink domain in which this rank shares memory of its GPU with ranks of other hosts; 0:
@@ -141,7 +181,8 @@ std::uint64_t reached_domain(const CommState& state) {
 topo::GpuReport own_report(const CommState& state) {
   const PeerInfo& me = state.identity.peers()[std::size_t(state.identity.rank())];
   topo::GpuReport report = topo::sight_of(me.bus_id);
-  if (const auto reached = reached_gpus(state)) report.reaches = *reached;
+  if (const auto seen = seen_gpus(state)) report.sees = *seen;
+  report.lends = can_lend(state) ? 1 : 0;
   return report;
 }
 
@@ -167,8 +208,10 @@ Result<void> arrange_ranks(CommState& state) {
   const std::vector<topo::SearchPlace> places = topo::places_of(peers, rank);
   const auto look = [&]() -> Result<topo::Machine> {
     CCL_TRY(const topo::RankPlacement placement, topo::place_ranks(peers, sights, rank, places));
+    if (state.device.gpu) note_nvlinks(placement, places);
     judge_ways(state, placement, places);
     const int gpu = gpu_node_of(state, placement, places);
+    state.device.lends = topo::lends_for_relays(placement, peers, sights, rank, places, gpu);
     CCL_TRY(auto nics, topo::nics_of(placement, gpu));
     state.identity.set_nics(std::move(nics));
     CCL_CHECK(choose_cpus(state, placement, gpu));

@@ -3,8 +3,10 @@
 #include <ccl/detail/lanes/spin_wait.hpp>
 
 #include <memory>
+#include <utility>
 
 #include "gpu/driver.hpp"
+#include "gpu/loan.hpp"
 #include "gpu/pinned.hpp"
 
 namespace ccl::detail {
@@ -37,6 +39,10 @@ class Gpu {
   /// True if its memory gets handles for other hosts.
   bool fabric() const { return fabric_; }
   void use_fabric() { fabric_ = true; }
+  /// Function by which its rank gets memory of GPUs that this process does not see; empty: it gets
+  /// none. Set while no thread allocates.
+  const AskForLoan& loans() const { return loans_; }
+  void set_loans(AskForLoan loans) { loans_ = std::move(loans); }
 
   /// Makes the GPU's context current for the calling thread during its lifetime. Also allows calls
   /// that a stream capture forbids: they do not use that stream.
@@ -67,6 +73,7 @@ class Gpu {
   int device_;
   int multiprocessors_ = 0;
   bool fabric_ = false;
+  AskForLoan loans_;
   CUcontext context_ = nullptr;
   std::shared_ptr<CopyStream> copies_{};
   Pinned watched_;

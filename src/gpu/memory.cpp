@@ -85,8 +85,13 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::allocate_on(std::int64_t bus_id,
                                                           std::shared_ptr<Gpu> gpu,
                                                           std::size_t bytes) {
   CUdevice device = -1;
-  CCL_CHECK(cuda_check(gpu->driver().device_get_by_pci_bus_id(&device, bus_id_text(bus_id).c_str()),
-                       fmt::format("find GPU {}", bus_id_text(bus_id))));
+  const std::string text = bus_id_text(bus_id);
+  const CUresult seen = gpu->driver().device_get_by_pci_bus_id(&device, text.c_str());
+  if (seen != CUDA_SUCCESS && gpu->loans()) {
+    CCL_TRY(GpuLoan loan, gpu->loans()(bus_id, bytes));
+    return take_loan(std::move(gpu), std::move(loan));
+  }
+  CCL_CHECK(cuda_check(seen, fmt::format("find GPU {}", text)));
   return make(std::move(gpu), bytes, device);
 }
 
@@ -101,6 +106,24 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::make(std::shared_ptr<Gpu> gpu, std
                           : memory->allocate_legacy(bytes));
   }
   CCL_CHECK(memory->gpu_->clear(memory->base_, memory->name_.bytes));
+  Memories::instance().put(memory->name_, -1, memory);
+  memory->enlisted_ = true;
+  return memory;
+}
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::take_loan(std::shared_ptr<Gpu> gpu, GpuLoan loan) {
+  std::shared_ptr<GpuMemory> memory{new GpuMemory{std::move(gpu)}};
+  memory->own_ = true;  // peers know it by the name that it gets here
+  CCL_CHECK(fill_random(&memory->name_.id, sizeof memory->name_.id));
+  memory->name_.bytes = loan.bytes;
+  memory->name_.handles = 1;
+  memory->name_.borrowed = 1;
+  {
+    const Gpu::Current current{*memory->gpu_};
+    CCL_CHECK(memory->import_handle(loan.pages));
+    CCL_CHECK(memory->map_handle());
+  }
+  memory->loan_ = std::move(loan);
   Memories::instance().put(memory->name_, -1, memory);
   memory->enlisted_ = true;
   return memory;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct GpuMemoryName {
   // - 2: as 1, and `key` is its fabric handle for other hosts.
   Word handles = 0;
   std::array<std::byte, 64> key{};
-  Word borrowed = 0;  // 1: the user has allocated it
+  Word borrowed = 0;  // 1: the user or, on loan, another rank's process has allocated it
   static_assert(sizeof(CUipcMemHandle) == 64 && sizeof(CUmemFabricHandle) == 64);
 };
 
@@ -34,8 +35,8 @@ class GpuMemory {
   /// Allocates zeroed memory of `gpu`, by cuMem handles unless CCL_CUMEM_ENABLE is 0 or the GPU has
   /// none.
   static Result<std::shared_ptr<GpuMemory>> allocate(std::shared_ptr<Gpu> gpu, std::size_t bytes);
-  /// Allocates zeroed memory on the GPU with this bus id, always by cuMem handles. This process
-  /// must see the GPU and `gpu` must reach it.
+  /// Allocates zeroed memory on the GPU with this bus id, always by cuMem handles. `gpu` must reach
+  /// it. If this process does not see it, a rank there lends the memory, if `gpu` has loans.
   static Result<std::shared_ptr<GpuMemory>> allocate_on(std::int64_t bus_id,
                                                         std::shared_ptr<Gpu> gpu,
                                                         std::size_t bytes);
@@ -63,6 +64,8 @@ class GpuMemory {
   const GpuMemoryName& name() const { return name_; }
   /// Returns a descriptor of cuMem memory of this process.
   Result<Fd> share() const;
+  /// Returns a descriptor for RDMA devices: all of the memory.
+  Result<Fd> dma_buf() const;
   /// Makes it accessible to all GPUs that this process sees and that reach it.
   Result<void> open_to_all();
   /// True if this process has allocated it for the library.
@@ -75,7 +78,7 @@ class GpuMemory {
 
   /// Keeps it from resting, because a NIC has its pages.
   void pin() { pinned_ = true; }
-  /// True for memory of cuMem handles that is not the user's and not pinned.
+  /// True for memory of cuMem handles that is not the user's, not on loan and not pinned.
   bool can_rest() const { return name_.handles != 0 && name_.borrowed == 0 && !pinned_; }
   /// Keeps what own memory holds, until `forget`.
   Result<void> save();
@@ -94,6 +97,7 @@ class GpuMemory {
   /// With `device` -1, makes memory without handles on the GPU itself.
   static Result<std::shared_ptr<GpuMemory>> make(std::shared_ptr<Gpu> gpu, std::size_t bytes,
                                                  int device);
+  static Result<std::shared_ptr<GpuMemory>> take_loan(std::shared_ptr<Gpu> gpu, GpuLoan loan);
   Result<void> allocate_legacy(std::size_t bytes);
   Result<void> map_handle();
   Result<void> create_handle(bool fabric);
@@ -107,6 +111,7 @@ class GpuMemory {
   GpuMemoryName name_;
   bool own_ = false, enlisted_ = false;
   bool borrowed_ = false;  // owned by the user
+  std::optional<GpuLoan> loan_;
   std::byte* base_ = nullptr;
   CUmemGenericAllocationHandle handle_ = 0;
   bool mapped_ = false;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,8 +12,10 @@
 #include <new>
 #include <utility>
 
+#include "base/io/os_error.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/memory.hpp"
+#include <fcntl.h>
 
 // Memory of cuMem handles: pages, their mappings and access, and rest.
 namespace ccl::detail {
@@ -159,11 +162,32 @@ Result<void> GpuMemory::import_handle(const Fd& fd) {
                     fd ? "import a peer's memory" : "import memory of another host");
 }
 
+namespace {
+Result<Fd> copy_of(const Fd& fd) {
+  Fd copy{::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)};
+  if (!copy) return fail(os_error(Errc::system, "cannot share a descriptor", errno));
+  return copy;
+}
+}  // namespace
+
 Result<Fd> GpuMemory::share() const {
+  if (loan_) return copy_of(loan_->pages);  // drivers need not export what was imported
   int fd = -1;
   CCL_CHECK(cuda_check(
       gpu_->driver().mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
       "share memory"));
+  return Fd{fd};
+}
+
+Result<Fd> GpuMemory::dma_buf() const {
+  if (loan_ && loan_->dma_buf) return copy_of(loan_->dma_buf);
+  if (loan_) return fail(Errc::not_supported, loan_->no_dma_buf);
+  const Gpu::Current current{*gpu_};
+  int fd = -1;
+  CCL_CHECK(cuda_check(
+      gpu_->driver().mem_get_handle_for_range(&fd, reinterpret_cast<CUdeviceptr>(base_),
+                                              name_.bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+      fmt::format("export {} bytes of GPU memory as a DMA-BUF", name_.bytes)));
   return Fd{fd};
 }
 

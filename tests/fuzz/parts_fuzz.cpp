@@ -1,6 +1,7 @@
 // Parts that ranks gather: descriptions, results, calls, GPUs and shares of machines, and offers.
-// Messages about idle connections, too.
+// Messages about idle connections and about GPU memory on loan, too.
 #include "comm/edges/edge_handshake.hpp"
+#include "comm/edges/loan_message.hpp"
 #include "comm/part_rules.hpp"
 #include "connect/idle_message.hpp"
 #include "fuzz/fuzz.hpp"
@@ -35,7 +36,7 @@ void read_shares(Source& source) {
 void prepare() {}
 void read(Input input) {
   Source source{input};
-  switch (source.take<std::uint8_t>() % 7) {
+  switch (source.take<std::uint8_t>() % 9) {
     case 0: {
       std::byte bytes[sizeof(PeerInfo)];
       const auto copy = source.take_bytes(sizeof bytes);
@@ -65,6 +66,19 @@ void read(Input input) {
       demand(message.has_value() == why.empty(), "a reason for each refusal");
       break;
     }
+    case 6: {
+      std::string why;
+      const auto request = read_loan_request(source.rest(), why);
+      demand(request.has_value() == why.empty(), "a reason for each refusal");
+      break;
+    }
+    case 7: {
+      std::string why;
+      const auto answer = read_loan_answer(source.rest(), 4096, why);
+      demand(answer.has_value() == why.empty(), "a reason for each refusal");
+      if (answer && answer->result.code == 0) demand(answer->bytes >= 4096, "too few bytes");
+      break;
+    }
     default: {
       Offer offer;
       if (read_offer(offer, source.rest()).empty()) {
@@ -76,7 +90,7 @@ void read(Input input) {
 
 std::vector<std::string> seeds() {
   const std::string info{'\0'}, result{'\1'}, call{'\2'}, report{'\3'}, shares{'\4'}, idle{'\5'},
-      offer{'\6'};
+      request{'\6'}, answer{'\7'}, offer{'\10'};
   PeerInfo peer;
   peer.rank = 2;
   const topo::Arrangement order = topo::Arrangement::in_order(ranks);
@@ -95,6 +109,8 @@ std::vector<std::string> seeds() {
           report + bytes_of(topo::GpuReport{}),
           shares + all,
           idle + bytes_of(IdleMessage{IdleMessage::Kind::closed, 3, 1, IdleMessage::up, 0, 0}),
+          request + bytes_of(LoanRequest{1, 4096}),
+          answer + bytes_of(LoanAnswer{}),
           offer + bytes_of(Offer{{}, "shm"})};
 }
 

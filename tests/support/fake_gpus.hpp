@@ -43,7 +43,13 @@ struct FakeGpus {
   bool fabric = true;                    // handles for other hosts: here, other processes
   bool rdma = true;                      // NICs may register memory of cuMem handles
   std::atomic<int> for_rdma{0};          // such pieces of memory
+  std::set<int> seen{};                  // the only devices that this process sees; empty: all
+  bool exports = true;                   // other processes may have memory of cuMem handles
+  bool dma_bufs = false;                 // there are descriptors of memory for RDMA devices
   int fabric_imports = 0, legacy_imports = 0;
+  std::atomic<int> imports{0};  // of memory by file descriptors
+
+  bool sees(int device) const { return seen.empty() || seen.count(device) != 0; }
 
   Link link_of(int a, int b) const {
     const auto from = links.find(std::size_t(a));
@@ -110,14 +116,19 @@ struct Elsewhere {
     return ::open(path, O_RDWR | O_CLOEXEC);
   }
 };
-inline std::map<ino_t, int>& devices_of_files() {
-  static std::map<ino_t, int> all;
-  return all;
+/// Memory of a device: a file, whose name tells any process the device.
+inline int file_on(int device) {
+  char name[32];
+  std::snprintf(name, sizeof name, "fake-gpu-%d", device);
+  return ::memfd_create(name, MFD_CLOEXEC);
 }
-inline ino_t file_of(int fd) {
-  struct stat file {};
-  (void)::fstat(fd, &file);
-  return file.st_ino;
+inline int device_of(int fd) {
+  char path[64], name[64] = {};
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  int device = -1;
+  if (::readlink(path, name, sizeof name - 1) < 0) return -1;
+  (void)std::sscanf(name, "/memfd:fake-gpu-%d", &device);
+  return device;
 }
 inline std::vector<int>& contexts() {
   thread_local std::vector<int> stack;
@@ -244,7 +255,7 @@ inline CudaDriver driver() {
     unsigned in = 0, bus = 0;
     if (std::sscanf(text, "%x:%x:", &in, &bus) != 2 || in < domain) return CUDA_ERROR_INVALID_VALUE;
     *device = int((in - domain) * in_domain + bus - 0x10);
-    return CUDA_SUCCESS;
+    return gpus().sees(*device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
   };
   cuda.device_get_attribute = [](int* value, CUdevice_attribute what, CUdevice device) {
     const FakeGpus& all = gpus();
@@ -259,10 +270,12 @@ inline CudaDriver driver() {
     return CUDA_SUCCESS;
   };
   cuda.device_can_access_peer = [](int* can, CUdevice a, CUdevice b) {
+    if (!gpus().sees(a) || !gpus().sees(b)) return CUDA_ERROR_INVALID_DEVICE;
     *can = gpus().link_of(a, b).access;
     return CUDA_SUCCESS;
   };
   cuda.device_get_p2p_attribute = [](int* value, CUdevice_P2PAttribute, CUdevice a, CUdevice b) {
+    if (!gpus().sees(a) || !gpus().sees(b)) return CUDA_ERROR_INVALID_DEVICE;
     *value = gpus().link_of(a, b).nvlink;
     return CUDA_SUCCESS;
   };
@@ -320,14 +333,13 @@ inline CudaDriver driver() {
     if ((how->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !gpus().fabric) {
       return CUDA_ERROR_NOT_PERMITTED;
     }
+    if (!gpus().sees(how->location.id)) return CUDA_ERROR_INVALID_DEVICE;
     const bool rdma = how->allocFlags.gpuDirectRDMACapable != 0;
     if (rdma && !gpus().rdma) return CUDA_ERROR_NOT_SUPPORTED;
     gpus().for_rdma += rdma ? 1 : 0;
     if (how->location.id == gpus().full) return CUDA_ERROR_OUT_OF_MEMORY;
-    const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
+    const int fd = file_on(how->location.id);
     if (fd < 0 || ::ftruncate(fd, off_t(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    const std::lock_guard lock{gpus().mutex};
-    devices_of_files()[file_of(fd)] = how->location.id;
     *handle = reinterpret_cast<std::uintptr_t>(new Handle{fd, how->location.id});
     return CUDA_SUCCESS;
   };
@@ -344,6 +356,7 @@ inline CudaDriver driver() {
       const Elsewhere name{int(::getpid()), held};
       std::memcpy(to, &name, sizeof name);
     } else {
+      if (!gpus().exports) return CUDA_ERROR_NOT_PERMITTED;
       *static_cast<int*>(to) = ::dup(held.fd);
     }
     return CUDA_SUCCESS;
@@ -361,7 +374,20 @@ inline CudaDriver driver() {
       return CUDA_SUCCESS;
     }
     const int fd = ::dup(int(reinterpret_cast<std::uintptr_t>(from)));
-    *handle = reinterpret_cast<std::uintptr_t>(new Handle{fd, devices_of_files()[file_of(fd)]});
+    ++gpus().imports;
+    *handle = reinterpret_cast<std::uintptr_t>(new Handle{fd, device_of(fd)});
+    return CUDA_SUCCESS;
+  };
+  // RDMA devices of tests take addresses, so that the descriptor need not be of the memory.
+  cuda.mem_get_handle_for_range = [](void* to, CUdeviceptr at, std::size_t bytes,
+                                     CUmemRangeHandleType, unsigned long long) {
+    const std::lock_guard lock{gpus().mutex};
+    const FakeGpus::Region* const region = gpus().region(reinterpret_cast<void*>(at));
+    if (!gpus().dma_bufs || region == nullptr || region->bytes < bytes ||
+        !gpus().sees(region->device)) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    *static_cast<int*>(to) = file_on(region->device);
     return CUDA_SUCCESS;
   };
   cuda.mem_address_reserve = [](CUdeviceptr* at, std::size_t bytes, std::size_t, CUdeviceptr,
@@ -397,6 +423,7 @@ inline CudaDriver driver() {
     FakeGpus::Region& region = gpus().regions.at(at);
     for (std::size_t n = 0; n < count; ++n) {
       const int device = access[n].location.id;
+      if (!gpus().sees(device)) return CUDA_ERROR_INVALID_DEVICE;
       if (device != region.device &&
           (device == gpus().refuses_to_map || !gpus().link_of(device, region.device).access)) {
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
@@ -419,7 +446,7 @@ inline CudaDriver driver() {
   };
   // Legacy memory: what one device has enabled, it reaches all of.
   cuda.mem_alloc = [](CUdeviceptr* at, std::size_t bytes) {
-    const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
+    const int fd = file_on(current());
     if (fd < 0 || ::ftruncate(fd, off_t(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     return map_legacy(at, bytes, fd, current());
   };

@@ -20,6 +20,7 @@
 #include "support/environment.hpp"
 #include "support/fake_gpus.hpp"
 #include "support/gpu_ranks.hpp"
+#include "topo/graph/p2p_path.hpp"
 #include "transport/p2p/check.hpp"
 
 using namespace ccl;
@@ -381,6 +382,27 @@ TEST_CASE("GPUs of hosts that one NVLink domain joins are connected by fabric ha
                          [&](int fd, pid_t) { return unconnected(at_host(fd, 0, "d"), fd); }) ==
         "");
   all.fabric = true;
+}
+
+TEST_CASE("of GPUs that a process does not see, it knows the NVLink that ranks there have named") {
+  FakeGpus& all = gpus();
+  all.link(20, 21, {true, false, FakePath::well});
+  const auto comms = create({20, 21, 22});
+  const auto path = [&](int a, int b) {
+    return detail::gpu_path(comms[0]->peer(a), comms[0]->peer(b));
+  };
+  const auto note = [&](int a, int b) {
+    detail::note_nvlink(comms[0]->peer(a).bus_id, comms[0]->peer(b).bus_id);
+  };
+  CHECK(path(0, 1) > topo::PathType::nvl);
+  CHECK(path(0, 2) == topo::PathType::nvl);
+  note(0, 1);  // the driver knows better
+  CHECK(path(0, 1) > topo::PathType::nvl);
+  all.seen = {20};
+  note(0, 1);
+  CHECK(path(0, 1) == topo::PathType::nvl);
+  CHECK(path(1, 0) == topo::PathType::nvl);
+  all.seen = {};
 }
 
 TEST_CASE("a GPU's NVLink domain is what NVML says, or the settings") {

@@ -160,6 +160,7 @@ Result<void> exchange_peer_info(CommState& state) {
   CCL_CHECK(take_place_on_gpu(state));
   CCL_CHECK(answer_reports(state));
   CCL_CHECK(arrange_ranks(state));
+  CCL_CHECK(lend_gpus(state));
   CCL_CHECK(prove_paths(state));
   state.observers.life().is_up = true;
   log_info(LogPart::init, "{} is up", say(state.identity));

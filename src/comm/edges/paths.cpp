@@ -14,6 +14,7 @@
 
 #include "base/field_check.hpp"
 #include "comm/edges/edge_handshake.hpp"
+#include "comm/edges/gpu_lender.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "gpu/devices.hpp"
@@ -91,7 +92,7 @@ class P2pProbe {
       log_info(LogPart::p2p, "tried the paths to {} GPUs in {:.1f} ms", peers.size(), took.count());
     }
     decide_paths();
-    return {};
+    return table_.lends(place_) ? GpuLender::start(state_) : Result<void>{};
   }
 
  private:
@@ -117,9 +118,11 @@ class P2pProbe {
       PathReport& said = table_.at(place_, p);
       said.nvlink = gpu_path(me_, to) <= topo::PathType::nvl;
       CUdevice device = -1;
-      said.relays =
-          may_relay && to.host_hash == me_.host_hash &&
+      const bool seen =
           cuda->device_get_by_pci_bus_id(&device, bus_id_text(to.bus_id).c_str()) == CUDA_SUCCESS;
+      said.relays = may_relay && to.host_hash == me_.host_hash &&
+                    (seen || to.memory_domain == me_.memory_domain);
+      said.on_loan = said.relays && !seen;
       CCL_TRY(const bool excluded, p2p_excludes(me_, to));
       if (excluded) {
         said.fault = PathFault::excluded;

@@ -33,19 +33,32 @@ constexpr std::array type_names{
     std::pair{PathType::phb, "PHB"}, std::pair{PathType::sys, "SYS"},
 };
 
-bool linked(std::int64_t a, std::int64_t b) {
+/// Whether NVLink joins two GPUs, as the driver says; nothing if this process does not see both.
+std::optional<bool> linked(std::int64_t a, std::int64_t b) {
   const auto cuda = cuda_driver();
-  if (!cuda) return false;
+  if (!cuda) return {};
   CUdevice devices[2];
   for (int i = 0; i < 2; ++i) {
     const std::string text = bus_id_text(i == 0 ? a : b);
-    if ((*cuda)->device_get_by_pci_bus_id(&devices[i], text.c_str()) != CUDA_SUCCESS) return false;
+    if ((*cuda)->device_get_by_pci_bus_id(&devices[i], text.c_str()) != CUDA_SUCCESS) return {};
   }
   int atomics = 0;
   const auto asked = (*cuda)->device_get_p2p_attribute(
       &atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, devices[0], devices[1]);
   return asked == CUDA_SUCCESS && atomics != 0;
 }
+
+/// Paths between GPUs of this host that were asked for or noted.
+struct KnownPaths {
+  using Key = std::pair<std::int64_t, std::int64_t>;
+  std::map<Key, PathType> paths;
+  ForkMutex mutex{[this] { renew(paths); }};
+  static Key key(std::int64_t a, std::int64_t b) { return {std::min(a, b), std::max(a, b)}; }
+  static KnownPaths& get() {
+    static constinit MadeOnce<KnownPaths> one;
+    return one.get();
+  }
+};
 
 int numa_node(const fs::path& device) {
   const std::string line = first_line(device / "numa_node");
@@ -123,22 +136,23 @@ PathType gpu_path(const PeerInfo& a, const PeerInfo& b) {
   if (a.host_hash != b.host_hash) return same_fabric(a, b) ? PathType::nvl : PathType::dis;
   if (same_gpu(a, b)) return PathType::loc;
   if (are_instances(a, b)) return PathType::phb;
-  using Key = std::pair<std::int64_t, std::int64_t>;
-  struct Known {
-    std::map<Key, PathType> paths;
-    ForkMutex mutex{[this] { renew(paths); }};
-  };
-  static constinit MadeOnce<Known> one;
-  auto& [known, mutex] = one.get();
-  const Key key{std::min(a.bus_id, b.bus_id), std::max(a.bus_id, b.bus_id)};
+  auto& [known, mutex] = KnownPaths::get();
+  const auto key = KnownPaths::key(a.bus_id, b.bus_id);
   const std::lock_guard lock{mutex};
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
-  const PathType path = linked(key.first, key.second)
+  const PathType path = linked(key.first, key.second).value_or(false)
                             ? PathType::nvl
                             : pci_path("/sys", bus_id_text(key.first), bus_id_text(key.second));
   known.emplace(key, path);
   return path;
+}
+
+void note_nvlink(std::int64_t a, std::int64_t b) {
+  if (linked(a, b)) return;
+  auto& [known, mutex] = KnownPaths::get();
+  const std::lock_guard lock{mutex};
+  known[KnownPaths::key(a, b)] = PathType::nvl;
 }
 
 bool lines_proven(const PeerInfo& a, const PeerInfo& b) {

@@ -4,6 +4,7 @@
 #include <ccl/types/peer_info.hpp>
 #include <ccl/types/result.hpp>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,8 +32,12 @@ inline bool are_instances(const PeerInfo& a, const PeerInfo& b) {
 
 /// Path between two GPUs. On one host: LOC for one GPU; PHB for two instances of one; NVL if the
 /// driver reports atomics on their link, which PCIe lacks; else by their places among the PCI
-/// devices, as for a GPU that this process may not use. Between hosts: NVL in one fabric, else DIS.
+/// devices. For GPUs that this process does not see, NVL if that was noted. Between hosts: NVL in
+/// one fabric, else DIS.
 topo::PathType gpu_path(const PeerInfo& a, const PeerInfo& b);
+/// Notes that NVLink joins the GPUs of this host with these bus ids, as the ranks there say. Does
+/// nothing if this process sees both: the driver then knows.
+void note_nvlink(std::int64_t a, std::int64_t b);
 
 /// Path by the folders of two PCI devices ("0000:1b:00.0") under `sysfs` (/sys): PIX, PXB, PHB or
 /// SYS; DIS if a device is missing.

@@ -18,6 +18,7 @@
 #include "gpu/devices.hpp"
 #include "settings/report.hpp"
 #include "topo/search/gpu_links.hpp"
+#include "topo/search/relays.hpp"
 
 namespace ccl::topo {
 namespace {
@@ -154,19 +155,6 @@ std::vector<DiscoveredGpu> reported_gpus(std::span<const PeerInfo> peers,
 
 }  // namespace
 
-bool all_reach(std::span<const PeerInfo> peers, std::span<const GpuReport> sights, int rank) {
-  const auto host = peers[static_cast<std::size_t>(rank)].host_hash;
-  const auto here = std::count_if(peers.begin(), peers.end(),
-                                  [&](const PeerInfo& peer) { return peer.host_hash == host; });
-  constexpr int bits = std::numeric_limits<std::uint64_t>::digits;
-  if (here > bits) return false;
-  const std::uint64_t all = ~std::uint64_t{0} >> (bits - here);
-  return std::all_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) {
-    return peer.host_hash != host ||
-           (sights[static_cast<std::size_t>(peer.rank)].reaches & all) == all;
-  });
-}
-
 GpuReport sight_of(std::int64_t bus_id) {
   GpuReport sight;
   const auto gpu = nvml_gpu(ccl::detail::bus_id_text(bus_id));
@@ -193,6 +181,7 @@ std::string wrong_report(const GpuReport& report) {
   ccl::detail::FieldCheck check;
   check.flag("report of a driver", report.seen)
       .flag("MIG", report.mig)
+      .flag("loans of GPU memory", report.lends)
       .in_range("number of C2C links", report.c2c_links, 0, most)
       .in_range("speed of C2C links", report.c2c_mbps, 0, std::numeric_limits<int>::max())
       .in_range("number of NVLinks", report.link_count, 0, GpuReport::max_links);

@@ -20,7 +20,8 @@ struct GpuReport {
   static constexpr int max_links = 18;
   int seen = 0;  // 0: no driver reported anything
   int dev = 0, sm = 0, mig = 0, c2c_links = 0, c2c_mbps = 0, link_count = 0;
-  std::uint64_t reaches = 0;  // bit n: it may keep memory on the GPU of its host's n-th rank
+  std::uint64_t sees = 0;  // bit n: its process may keep memory on the GPU of its host's n-th rank
+  int lends = 0;           // 1: it may lend memory of its GPU to processes that do not see it
   struct {
     std::int64_t remote = -1;  // -1: not known
     int count = 0;
@@ -30,9 +31,6 @@ GpuReport sight_of(std::int64_t bus_id);
 /// Return what does not fit in the part of another rank, or an empty text.
 std::string wrong_report(const GpuReport& report);
 std::string wrong_share(const MachineShare& share, int ranks);
-
-/// True if each of the ranks of `rank`'s host may keep memory on the GPUs of all others.
-bool all_reach(std::span<const PeerInfo> peers, std::span<const GpuReport> sights, int rank);
 
 /// Ranks that share a GPU or, on CPUs, a NUMA node.
 struct SearchPlace {

@@ -8,7 +8,8 @@
 
 namespace ccl::detail {
 namespace {
-constexpr unsigned fault_bits = 0x0f, nvlink_bit = 0x10, relays_bit = 0x20, untried_bit = 0x40;
+constexpr unsigned fault_bits = 0x0f, nvlink_bit = 0x10, relays_bit = 0x20, untried_bit = 0x40,
+                   loan_bit = 0x80;
 
 bool names(std::string_view text, const PeerInfo& peer) {
   if (text.find(':') == text.npos) return text == std::to_string(peer.rank);
@@ -18,7 +19,7 @@ bool names(std::string_view text, const PeerInfo& peer) {
 
 std::uint8_t PathReport::byte() const {
   return std::uint8_t(unsigned(fault) | (nvlink ? nvlink_bit : 0) | (relays ? relays_bit : 0) |
-                      (untried ? untried_bit : 0));
+                      (untried ? untried_bit : 0) | (on_loan ? loan_bit : 0));
 }
 PathReport PathReport::of(std::uint8_t byte) {
   PathReport said;
@@ -26,6 +27,7 @@ PathReport PathReport::of(std::uint8_t byte) {
   said.nvlink = (byte & nvlink_bit) != 0;
   said.relays = (byte & relays_bit) != 0;
   said.untried = (byte & untried_bit) != 0;
+  said.on_loan = (byte & loan_bit) != 0;
   return said;
 }
 
@@ -53,6 +55,15 @@ int PathTable::relay(int a, int b) const {
   }
   if (between.empty()) return -1;
   return between[std::size_t(a + b) % between.size()];
+}
+
+bool PathTable::lends(int m) const {
+  for (int a = 0; a < places_; ++a) {
+    for (int b = 0; b < places_; ++b) {
+      if (at(b, m).on_loan && relay(a, b) == m) return true;
+    }
+  }
+  return false;
 }
 
 Result<bool> p2p_excludes(const PeerInfo& a, const PeerInfo& b) {

@@ -16,6 +16,7 @@ struct PathReport {
   bool nvlink = false;  // or the same GPU
   bool relays = false;  // it may keep memory on that GPU for others
   bool untried = false;
+  bool on_loan = false;  // that rank must lend the memory, as the process does not see the GPU
 
   std::uint8_t byte() const;
   static PathReport of(std::uint8_t byte);
@@ -36,6 +37,8 @@ class PathTable {
   /// Rank whose GPU relays between those of `a` and `b`, with NVLink to both, if they have no
   /// working NVLink to each other; -1: none. Several relays share the pairs.
   int relay(int a, int b) const;
+  /// True if rank `m` lends memory to one that relays over its GPU.
+  bool lends(int m) const;
 
  private:
   int places_;

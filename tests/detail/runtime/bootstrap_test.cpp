@@ -9,7 +9,9 @@
 #include <fstream>
 #include <random>
 #include <set>
+#include <span>
 #include <sstream>
+#include <string>
 #include <thread>
 
 #include "net/auth.hpp"
@@ -291,6 +293,39 @@ TEST_CASE("messages that nobody receives are an error before they use up memory"
   CHECK(last.error().peer == 0);
   for (; sent > 0; --sent) CHECK(alone->recv(0, 1)->size() == text.size());
   CHECK(alone->send(0, 1, text.data(), Index(text.size())));
+}
+
+TEST_CASE("each tag may have a function that takes its messages") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  std::string taken;  // of rank 0, written under the engine's lock
+  all_ok(on_ranks(2, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, 2, {20, nullptr}));
+    const auto listen = [&](std::uint64_t tag, const char* name) {
+      b->set_message_listener(tag, [&taken, name](int peer, std::span<const std::byte> text) {
+        taken += name + std::to_string(peer) + std::to_string(text.size()) + " ";
+      });
+    };
+    if (rank == 0) listen(5, "five"), listen(6, "six");
+    CCL_CHECK(b->barrier());
+    for (const std::uint64_t tag : {6, 5, 7}) {
+      if (rank == 1) CCL_CHECK(b->send(0, tag, "text", 4));
+    }
+    if (rank == 0) {
+      CCL_CHECK(b->recv(1, 7));
+      EXPECT(taken == "six14 five14 ");
+      b->set_message_listener(5, {});
+    }
+    CCL_CHECK(b->barrier());
+    for (const std::uint64_t tag : {6, 5}) {
+      if (rank == 1) CCL_CHECK(b->send(0, tag, "text", 4));
+    }
+    if (rank == 0) {
+      CCL_CHECK(b->recv(1, 5));
+      EXPECT(taken == "six14 five14 six14 ");
+    }
+    return b->finalize();
+  }));
 }
 
 TEST_CASE("readers of statuses outlive a bootstrap that ended well, and find no status in it") {

@@ -258,6 +258,21 @@ void scatters(Ranks& comms, Index count, int root, std::optional<Plan> plan = {}
                                   });
 }
 
+/// One rank's calls of a send and receive that exists, to the rank that is `distance` ahead.
+template <class C>
+std::string send_recv(const Rank& rank, const C& collective, Index count, int calls, int distance) {
+  const int next = (rank.rank + distance) % rank.ranks;
+  const int last = (rank.rank + rank.ranks - distance) % rank.ranks;
+  Buffers buffers{rank.rank, calls, count, count};
+  for (int call = 0; call < calls; ++call) {
+    auto &in = buffers.in[std::size_t(call)], &out = buffers.out[std::size_t(call)];
+    const auto done = collective(in.data(), count, next, out.data(), count, last, rank.stream);
+    if (!done) return done.error().message();
+  }
+  rank.synchronize();
+  return buffers.wrong([&](int call, Index i) { return element(last, call, i); });
+}
+
 /// Each rank sends to the rank that is `distance` ahead.
 template <class Algo, class Proto, class T>
 void send_recvs(Ranks& comms, Index count, std::optional<Plan> plan = {}, int calls = 3,
@@ -265,17 +280,7 @@ void send_recvs(Ranks& comms, Index count, std::optional<Plan> plan = {}, int ca
   INFO(Algo::name << ", " << Proto::name << ", " << comms.size() << " ranks, " << count);
   on_each(comms, [&](const Rank& rank) -> std::string {
     const auto made = Collective<SendRecv, Algo, Proto, T>::create(rank.comm, plan);
-    if (!made) return made.error().message();
-    const int next = (rank.rank + distance) % rank.ranks;
-    const int last = (rank.rank + rank.ranks - distance) % rank.ranks;
-    Buffers buffers{rank.rank, calls, count, count};
-    for (int call = 0; call < calls; ++call) {
-      auto &in = buffers.in[std::size_t(call)], &out = buffers.out[std::size_t(call)];
-      const auto done = (*made)(in.data(), count, next, out.data(), count, last, rank.stream);
-      if (!done) return done.error().message();
-    }
-    rank.synchronize();
-    return buffers.wrong([&](int call, Index i) { return element(last, call, i); });
+    return made ? send_recv(rank, *made, count, calls, distance) : made.error().message();
   });
 }
 

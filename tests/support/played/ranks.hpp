@@ -38,7 +38,7 @@ inline std::vector<std::string> problems_on(std::vector<Result<Communicator>>& c
       }
       const detail::CudaDriver& cuda = **detail::cuda_driver();
       (void)cudaSetDevice(comms[r]->device());
-      Rank rank{int(r), int(comms.size()), *comms[r]};
+      Rank rank{comms[r]->rank(), comms[r]->ranks(), *comms[r]};
       (void)cuda.stream_create(&rank.stream, CU_STREAM_NON_BLOCKING);
       problems[r] = f(rank);
       if (problems[r].empty()) rank.synchronize();
@@ -59,24 +59,34 @@ inline void on_each(std::vector<Result<Communicator>>& comms,
   }
 }
 
+/// Those of `ranks` ranks that are in `here`, rank r on device r and on host `host_of(r)`; -1: the
+/// host of the test.
+template <class HostOf>
+std::vector<Result<Communicator>> create_some(const UniqueId& id, const std::vector<int>& here,
+                                              int ranks, HostOf host_of) {
+  std::vector<Result<Communicator>> comms(here.size(), fail(Errc::internal, "not made"));
+  std::vector<std::thread> threads;
+  for (std::size_t n = 0; n < here.size(); ++n) {
+    threads.emplace_back([&, n] {
+      host_of_thread = host_of(here[n]);
+      Config config;
+      config.device = here[n];
+      config.init_timeout_s = 300;  // many ranks share the cores of the machine
+      comms[n] = Communicator::create(id, here[n], ranks, config);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return comms;
+}
+
 /// Rank r on device r and on host `host_of(r)`; -1: the host of the test.
 template <class HostOf>
 std::vector<Result<Communicator>> create_ranks(int ranks, HostOf host_of) {
   const auto id = create_unique_id();
   REQUIRE(id);
-  std::vector<Result<Communicator>> comms(std::size_t(ranks), fail(Errc::internal, "not made"));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      host_of_thread = host_of(r);
-      Config config;
-      config.device = r;
-      config.init_timeout_s = 300;  // many ranks share the cores of the machine
-      comms[std::size_t(r)] = Communicator::create(*id, r, ranks, config);
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  return comms;
+  std::vector<int> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(r);
+  return create_some(*id, all, ranks, host_of);
 }
 
 /// Rank r on device r. `per_host`: GPUs of a host; 0: all are on one.

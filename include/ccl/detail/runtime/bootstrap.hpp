@@ -125,7 +125,7 @@ class Bootstrap {
                                                                   double limit_s);
   /// Sets the function that takes the messages with `tag`, in the network thread and with a lock
   /// held: it must not block or call this class. Messages that came earlier wait for `recv`. An
-  /// empty function ends that. There is one such tag.
+  /// empty function ends that.
   void set_message_listener(
       std::uint64_t tag, std::function<void(int peer, std::span<const std::byte> text)> listener);
   /// Blocks until all ranks have called it. Collective.

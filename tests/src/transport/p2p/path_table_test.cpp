@@ -11,7 +11,7 @@ namespace {
 PathTable joined(int places) {
   PathTable table{places};
   for (int a = 0; a < places; ++a) {
-    for (int b = 0; b < places; ++b) table.at(a, b) = {PathFault::none, true, true, false};
+    for (int b = 0; b < places; ++b) table.at(a, b) = {PathFault::none, true, true, false, false};
   }
   return table;
 }
@@ -23,14 +23,16 @@ void part(PathTable& table, int a, int b, PathFault fault = PathFault::none) {
 
 TEST_CASE("the report of a rank fits into a byte") {
   for (int fault = 0; fault <= int(PathFault::slow); ++fault) {
-    for (int bits = 0; bits < 8; ++bits) {
-      const PathReport said{PathFault(fault), (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+    for (int bits = 0; bits < 16; ++bits) {
+      const PathReport said{PathFault(fault), (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0,
+                            (bits & 8) != 0};
       CHECK(said.byte() != 0xff);
       const PathReport back = PathReport::of(said.byte());
       CHECK(back.fault == said.fault);
       CHECK(back.nvlink == said.nvlink);
       CHECK(back.relays == said.relays);
       CHECK(back.untried == said.untried);
+      CHECK(back.on_loan == said.on_loan);
     }
   }
 }
@@ -74,12 +76,26 @@ TEST_CASE("a broken NVLink is gone round, over paths that work and ranks that ma
   table.at(1, 0).fault = PathFault::corrupt;
   CHECK(table.relay(0, 1) == 2);
   CHECK(table.relay(1, 0) == 2);
-  table.at(1, 2).relays = false;  // CCL_NVB_DISABLE, or it does not see that GPU
+  table.at(1, 2).relays = false;  // CCL_NVB_DISABLE, or no memory there
   CHECK(table.relay(0, 1) == -1);
   CHECK(table.relay(1, 0) == -1);
   table.at(1, 2).relays = true;
   table.at(2, 0).fault = PathFault::slow;
   CHECK(table.relay(0, 1) == -1);
+}
+
+TEST_CASE("the rank of a GPU in between lends memory to those that do not see it") {
+  PathTable table = joined(4);
+  for (int m = 0; m < 4; ++m) CHECK_FALSE(table.lends(m));
+  table.at(0, 2).on_loan = table.at(0, 3).on_loan = true;
+  for (int m = 0; m < 4; ++m) CHECK_FALSE(table.lends(m));  // no pair needs one
+  part(table, 0, 1);
+  const int between = table.relay(0, 1);
+  for (int m = 0; m < 4; ++m) CHECK(table.lends(m) == (m == between));
+  table.at(0, between).on_loan = false;
+  CHECK_FALSE(table.lends(between));
+  table.at(1, between).on_loan = true;
+  CHECK(table.lends(between));
 }
 
 TEST_CASE("the pairs of the halves of a machine are spread over what is between them") {
