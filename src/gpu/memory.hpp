@@ -70,6 +70,8 @@ class GpuMemory {
   Result<void> open_to_all();
   /// True if this process has allocated it for the library.
   bool is_own() const { return own_ && !borrowed_; }
+  /// True if another rank lends it: this process does not see its GPU.
+  bool on_loan() const { return loan_.has_value(); }
   /// Rank that has made memory which is mapped here; -1: this process has made it.
   int maker() const { return maker_; }
 

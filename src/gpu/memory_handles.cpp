@@ -172,6 +172,7 @@ Result<Fd> copy_of(const Fd& fd) {
 
 Result<Fd> GpuMemory::share() const {
   if (loan_) return copy_of(loan_->pages);  // drivers need not export what was imported
+  const Gpu::Current current{*gpu_};
   int fd = -1;
   CCL_CHECK(cuda_check(
       gpu_->driver().mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),

@@ -13,7 +13,7 @@ Result<GpuPiece> allocate(GpuArena* arena, std::int64_t relay, std::size_t bytes
   CCL_TRY(auto memory, relay < 0 ? GpuMemory::allocate(arena->gpu(), bytes)
                                  : GpuMemory::allocate_on(relay, arena->gpu(), bytes));
   memory->pin();
-  return GpuPiece{memory->base(), memory->name().bytes, memory};
+  return GpuPiece{memory->base(), memory->name().bytes, memory, memory->on_loan()};
 }
 
 Result<Fd> export_dma_buf(GpuArena*, const GpuPiece& piece) {

@@ -18,6 +18,7 @@ struct GpuPiece {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
   std::shared_ptr<void> owner;
+  bool on_loan = false;  // of a GPU that this process does not see
 };
 
 /// Calls of the machine beside those of a network. Tests replace them, having neither GPU nor

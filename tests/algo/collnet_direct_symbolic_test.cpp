@@ -45,24 +45,28 @@ TEST_CASE("CollNetDirect: plays to the end on hosts of different sizes") {
 namespace {
 /// Plays an operation whose hosts have a head for each rank.
 template <class Op>
-constexpr bool plays_with_all_heads(int hosts, int of_host, int slots, bool around) {
+constexpr bool plays_with_all_heads(int hosts, int of_host, int slots, bool around,
+                                    Index chunks = 4) {
   const HostSizes sizes{std::vector<int>(std::size_t(hosts), of_host), around};
-  return plays_over_hosts<CollNetDirect, Op>(sizes, slots, of_host);
+  return plays_over_hosts<CollNetDirect, Op>(sizes, slots, of_host, 0, chunks);
 }
 }  // namespace
 static_assert(plays_with_all_heads<AllGather>(2, 1, 1, false));
 static_assert(plays_with_all_heads<AllGather>(2, 2, 2, true));
+static_assert(plays_with_all_heads<AllGather>(2, 1, 8, false, 1));  // less than a batch
 static_assert(plays_with_all_heads<ReduceScatter>(2, 1, 1, false));
+static_assert(plays_with_all_heads<ReduceScatter>(3, 1, 8, false, 1));
 static_assert(plays_with_all_heads<ReduceScatter>(2, 2, 2, true));
 
 TEMPLATE_TEST_CASE("CollNetDirect: parts of all hosts, on 1 to 8 hosts, over wires of any length",
                    "", AllGather, ReduceScatter) {
   for (int hosts = 1; hosts <= 8; ++hosts) {
     for (int of_host = 1; of_host <= 8 && of_host * hosts <= 24; ++of_host) {
-      for (const int slots : {1, 2, 3, 4, 8}) {
-        for (const bool around : {false, true}) {
-          INFO(hosts << " hosts of " << of_host << ", slots " << slots << ", around " << around);
-          CHECK(plays_with_all_heads<TestType>(hosts, of_host, slots, around));
+      for (const int slots : {1, 2, 3, 4, 8, 16}) {
+        for (const Index chunks : {1, 3, 4}) {
+          INFO(hosts << " hosts of " << of_host << ", slots " << slots << ", chunks " << chunks);
+          CHECK(plays_with_all_heads<TestType>(hosts, of_host, slots, false, chunks));
+          CHECK(plays_with_all_heads<TestType>(hosts, of_host, slots, true, chunks));
         }
       }
     }

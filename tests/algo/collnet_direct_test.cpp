@@ -30,8 +30,9 @@ TEST_CASE("CollNetDirect: gathers and scatters on hosts with a head for each ran
     HostSizes hosts;
     int slots;
   };
-  for (const Job& job : {Job{{{1, 1}}, 4}, Job{{{2, 2}}, 1}, Job{{{3, 3}, true}, 4},
-                         Job{{{2, 2, 2, 2}, true}, 2}, Job{{{1, 1, 1, 1, 1}}, 8}}) {
+  for (const Job& job :
+       {Job{{{1, 1}}, 4}, Job{{{2, 2}}, 1}, Job{{{2, 2}}, 8}, Job{{{3, 3}, true}, 4},
+        Job{{{2, 2, 2, 2}, true}, 2}, Job{{{1, 1, 1, 1, 1}}, 8}}) {
     const auto& of = job.hosts.ranks;
     World world{std::accumulate(of.begin(), of.end(), 0), 2, job.slots, 512};
     NetworkRails& network = world.add_network(job.hosts, of[0]);

@@ -20,10 +20,10 @@ Environment software(int devices) {
                                          {"SOFTWARE_COLLNET_IFNAME", "lo"},
                                          {"SOFTWARE_COLLNET_DEVICES", std::to_string(devices)}}};
 }
-Plan plan_of(int channels) {
+Plan plan_of(int channels, int slots = 4) {
   Plan plan;
   plan.channels = channels;
-  plan.slot_count = 4;
+  plan.slot_count = slots;
   plan.slot_bytes = 4096;
   return plan;
 }
@@ -46,6 +46,9 @@ TEST_CASE("gathers and scatters of GPUs by a network that reduces") {
   for (const Index count : {1, 777, 20'000}) {
     played::all_gathers<CollNetDirect, Simple, CollNetTransport>(comms, count, plan_of(2));
     played::reduce_scatters<CollNetDirect, Simple, CollNetTransport>(comms, count, plan_of(1));
+    // As many slots as the default has, which are more than the parts of a small message.
+    played::all_gathers<CollNetDirect, Simple, CollNetTransport>(comms, count, plan_of(1, 8));
+    played::reduce_scatters<CollNetDirect, Simple, CollNetTransport>(comms, count, plan_of(1, 8));
   }
 }
 

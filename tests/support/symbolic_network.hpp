@@ -67,12 +67,14 @@ struct SymbolicRail {
 };
 
 /// True if an operation completes on all hosts, as for `plays`. `heads` of each host use the
-/// network on one channel, the first of which is the rank `first_head` of its host.
+/// network on one channel, the first of which is the rank `first_head` of its host. `chunks`: of
+/// each share; 0: a few.
 template <class Algo, class Op = AllReduce>
-constexpr bool plays_over_hosts(const HostSizes& sizes, int slots, int heads, int first_head = 0) {
+constexpr bool plays_over_hosts(const HostSizes& sizes, int slots, int heads, int first_head = 0,
+                                Index chunks = 0) {
   constexpr bool gathers = cuda::std::is_same_v<Op, AllGather>;
   constexpr bool scatters = cuda::std::is_same_v<Op, ReduceScatter>;
-  constexpr Index rounds = gathers || scatters ? 4 : 9;
+  const Index rounds = chunks > 0 ? chunks : gathers || scatters ? 4 : 9;
   const auto hosts = sizes.members();
   int ranks = 0;
   for (const auto& host : hosts) ranks += int(host.size());

@@ -80,10 +80,15 @@ struct CollNetDirect {
   struct ByHosts {
     Cuts cuts;
     int hosts, host;
+    /// Returns false after the last part, however often it is called.
     CCL_HD constexpr bool next() {
-      if (++host < hosts) return true;
+      if (host + 1 < hosts) {
+        ++host;
+        return true;
+      }
+      if (!cuts.next()) return false;
       host = 0;
-      return cuts.next();
+      return true;
     }
     /// Returns the part of a rank of the current host.
     CCL_HD constexpr Part of(int rank) const { return cuts.share(rank); }

@@ -157,6 +157,7 @@ void GpuLender::take(const Message& message) {
   }
   LoanAnswer answer;
   answer.result = result_of(without_exceptions([&] { return lend(peer, request->bytes, answer); }));
+  if (answer.result.code != 0) offers_.erase(peer);
   // If it fails, the communicator has failed or ends: the other rank sees that.
   (void)state_.rendezvous.bootstrap()->send(peer, loan_tag + request->number, &answer,
                                             Index{sizeof answer});

@@ -24,7 +24,8 @@ struct LoanAnswer;
 /// NVLink.
 ///
 /// A loan is memory of a cuMem handle. Its descriptor and that of its DMA-BUF are passed over a
-/// Unix socket; they and the borrower's mapping keep the memory, and this rank keeps nothing.
+/// Unix socket; they and the borrower's mapping keep the memory. This rank keeps nothing of a loan
+/// that was fetched, and of another one until that rank's next request.
 class GpuLender {
  public:
   /// Starts the thread of `state`, unless it runs. One thread at a time creates a communicator.

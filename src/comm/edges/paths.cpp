@@ -92,7 +92,7 @@ class P2pProbe {
       log_info(LogPart::p2p, "tried the paths to {} GPUs in {:.1f} ms", peers.size(), took.count());
     }
     decide_paths();
-    return table_.lends(place_) ? GpuLender::start(state_) : Result<void>{};
+    return lends() ? GpuLender::start(state_) : Result<void>{};
   }
 
  private:
@@ -101,6 +101,16 @@ class P2pProbe {
   }
   const PeerInfo& peer(int place) const {
     return state_.identity.peers()[std::size_t(locals_[std::size_t(place)])];
+  }
+
+  /// True if a rank on this GPU lends: whoever asks knows the GPU, not which of its ranks was
+  /// meant.
+  bool lends() const {
+    for (int p = 0; p < table_.places(); ++p) {
+      const bool here = peer(p).bus_id == me_.bus_id && peer(p).host_hash == me_.host_hash;
+      if (here && table_.lends(p)) return true;
+    }
+    return false;
   }
 
   /// Fills the row of this rank with all that needs no trial.

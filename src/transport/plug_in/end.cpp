@@ -96,9 +96,6 @@ Result<void> PlugInLink::place_on_gpu(const NetContext& net) {
              edge.peer.rank, why);
     return {};
   }
-  slots_elsewhere = gpu_slots.base;
-  CCL_TRY(const bool unflushed, setting_flag("GDR_FLUSH_DISABLE"));
-  flushes = edge.side == EdgeSide::receiver && !unflushed;
   CCL_TRY(bool by_dma_buf, setting_flag("DMABUF_ENABLE"));
   for (const NetChannel& channel : channels->each) {
     const int memory = net.devices()[std::size_t(channel.device)].memory;
@@ -107,7 +104,21 @@ Result<void> PlugInLink::place_on_gpu(const NetContext& net) {
   if (by_dma_buf) {
     auto exported = gpu_calls().export_dma_buf(context.arena, gpu_slots);
     if (exported) dma_buf = std::move(*exported);
+    if (!exported) why = exported.error().what;
+  } else {
+    why = "no DMA-BUF by CCL_DMABUF_ENABLE or the plug-in's devices";
   }
+  if (gpu_slots.on_loan && !dma_buf) {  // memory that was imported is registered by a DMA-BUF alone
+    log_info(LogPart::net,
+             "slots {} rank {} are staged in host memory (GPU memory on loan from another process: "
+             "{})",
+             direction, edge.peer.rank, why);
+    gpu_slots = {};
+    return {};
+  }
+  slots_elsewhere = gpu_slots.base;
+  CCL_TRY(const bool unflushed, setting_flag("GDR_FLUSH_DISABLE"));
+  flushes = edge.side == EdgeSide::receiver && !unflushed;
   log_info(LogPart::net, "slots {} rank {} lie in GPU memory, for the {}{}", direction,
            edge.peer.rank, net.plug_in().text(), dma_buf ? ", by DMA-BUF" : "");
   return {};

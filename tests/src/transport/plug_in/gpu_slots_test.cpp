@@ -24,7 +24,7 @@ namespace {
 constexpr int host = 1, gpu = 2, dma_buf = 4;  // NCCL's kinds of memory
 
 std::atomic<int> allocated{0};
-std::atomic<bool> exports{true};
+std::atomic<bool> exports{true}, on_loan{false};
 constexpr detail::GpuCalls calls{
     [](detail::GpuArena*, std::int64_t, std::size_t bytes) -> Result<detail::GpuPiece> {
       void* const at = std::aligned_alloc(4096, bytes);
@@ -32,7 +32,7 @@ constexpr detail::GpuCalls calls{
       std::memset(at, 0, bytes);
       ++allocated;
       return detail::GpuPiece{static_cast<std::byte*>(at), bytes,
-                              std::shared_ptr<void>{at, std::free}};
+                              std::shared_ptr<void>{at, std::free}, on_loan};
     },
     [](detail::GpuArena*, const detail::GpuPiece&) -> Result<detail::Fd> {
       if (!exports) return fail(Errc::not_supported, "the driver exports no DMA-BUF");
@@ -45,6 +45,7 @@ struct OnGpus {
   explicit OnGpus(int kinds) {
     allocated = 0;
     exports = true;
+    on_loan = false;
     net.take_memory(kinds);
     detail::use_gpu_calls(&calls);
   }
@@ -120,6 +121,19 @@ TEST_CASE("without DMA-BUF of the driver the plug-in registers the address") {
   CHECK(two_ranks(shape, 50) == "");
   CHECK(allocated == 4);
   CHECK(gpus.net.calls("regMrDmaBuf") == before);
+}
+
+TEST_CASE("slots on loan from another process are staged without a DMA-BUF") {
+  const bool of_driver = GENERATE(true, false);
+  const OnGpus gpus{host | gpu | (of_driver ? dma_buf : 0)};
+  on_loan = true;
+  const int flushed = gpus.net.calls("iflush");
+  exports = false;
+  CHECK(two_ranks(shape, 50) == "");
+  CHECK(gpus.net.calls("iflush") == flushed);  // nothing lies in GPU memory
+  exports = true;
+  CHECK(two_ranks(shape, 50) == "");
+  CHECK((gpus.net.calls("iflush") > flushed) == of_driver);
 }
 
 TEST_CASE("a registration and a flush that fail are errors that name them") {
