@@ -23,7 +23,7 @@ using namespace ccl::test;
 
 namespace {
 
-constexpr int most = 4, gpus = 3;
+constexpr int most = 4, devices_here = 3;
 
 /// GPUs of the ranks. Ranks 0 and 1 have no NVLink to each other, but to GPU 1.
 using Devices = std::vector<int>;
@@ -44,7 +44,7 @@ std::int64_t bus_id(int device) {
 
 std::string send_over_the_middle(Board& board, const Devices& devices, int rank) {
   const int ranks = int(devices.size()), device = devices[std::size_t(rank)];
-  FakeGpus& all = played::install(gpus, 1);
+  FakeGpus& all = played::install(devices_here, 1);
   all.link(0, 2, {false, false, FakePath::well});
   all.seen = {device};
   for (const int end : {0, 2}) detail::note_nvlink(bus_id(1), bus_id(end));
@@ -88,7 +88,7 @@ std::string send_over_the_middle(Board& board, const Devices& devices, int rank)
 TEST_CASE("two processes send each other over a GPU that neither sees") {
   const Devices devices = GENERATE(Devices{0, 2, 1}, Devices{0, 2, 1, 1});
   INFO(devices.size() << " ranks");
-  const Environment shared{"CCL_MULTI_RANK_GPU_ENABLE", devices.size() > gpus ? "1" : "0"};
+  const Environment shared{"CCL_MULTI_RANK_GPU_ENABLE", devices.size() > devices_here ? "1" : "0"};
   const Shared<Board> board;
   std::vector<pid_t> children;
   for (int rank = 0; rank < int(devices.size()); ++rank) {
