@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -26,8 +28,20 @@ namespace {
 
 const WireShape shape{3, 4, 1024};
 
-std::string rank_main(int rank, int fd, const WireShape& of, Word steps) {
+/// A communicator of its own: a proxy may lie where an earlier one was, whose context lives on
+/// until its connections are closed, and the plug-in's contexts are found by proxy and secret.
+using Secret = std::array<std::byte, 16>;
+Secret fresh_secret() {
+  static std::uint32_t communicators = 0;
+  Secret secret{};
+  ++communicators;
+  std::memcpy(secret.data(), &communicators, sizeof communicators);
+  return secret;
+}
+
+std::string rank_main(int rank, int fd, const WireShape& of, Word steps, const Secret& secret) {
   Lent lent;
+  lent.context.secret = secret;
   std::string problem;
   {
     const auto duplex = connect_pair<PluginTransport>(lent.context, rank, of, fd);
@@ -38,7 +52,9 @@ std::string rank_main(int rank, int fd, const WireShape& of, Word steps) {
   return problem;
 }
 void check_exchange(const WireShape& of, Word steps) {
-  check_two_threads([&](int rank, int fd) { return rank_main(rank, fd, of, steps); });
+  check_two_threads([&, secret = fresh_secret()](int rank, int fd) {
+    return rank_main(rank, fd, of, steps, secret);
+  });
 }
 
 /// A fault of a function, for as long as this lives.
@@ -64,9 +80,7 @@ struct OneEdge {
 
   /// Connects the ends, as far as that goes.
   explicit OneEdge(double deadline_s = 20, const WireShape& of = {2, 4, 1024}, int entries = 0) {
-    // A proxy may lie where an earlier one was, whose context lives on.
-    static int communicators = 0;
-    from.context.secret[0] = to.context.secret[0] = std::byte(++communicators);
+    from.context.secret = to.context.secret = fresh_secret();
     from.proxy.note_transfers(entries);
     to.proxy.note_transfers(entries);
     from.context.deadline_s = to.context.deadline_s = deadline_s;
@@ -211,8 +225,10 @@ TEST_CASE("the times of steps are kept, with the plug-in's device") {
 
 TEST_CASE("steps arrive between processes") {
   const Environment chosen{"CCL_NET_PLUGIN", TestNet::all()[0].path()};
-  CHECK(alone_with_child([&](int fd) { return rank_main(1, fd, shape, 100); },
-                         [&](int fd, pid_t) { return rank_main(0, fd, shape, 100); }) == "");
+  const Secret secret = fresh_secret();
+  CHECK(alone_with_child([&](int fd) { return rank_main(1, fd, shape, 100, secret); },
+                         [&](int fd, pid_t) { return rank_main(0, fd, shape, 100, secret); }) ==
+        "");
 }
 
 TEST_CASE("each function that fails is an error that names it, its result and the ends") {
