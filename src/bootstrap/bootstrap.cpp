@@ -100,14 +100,14 @@ Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Inde
 }
 
 Result<std::vector<std::byte>> Bootstrap::recv(int peer, std::uint64_t tag,
-                                               std::optional<double> limit_s) {
+                                               std::optional<double> limit_s, const char* setting) {
   if (peer < 0 || peer >= ranks() || (tag & own_tags) != 0) {
     const auto e = core_->membership().failed(
         Errc::invalid_argument,
         fmt::format("recv from rank {} of {} with tag {} makes no sense", peer, ranks(), tag));
     return fail(e.error());
   }
-  return core_->messages().recv(peer, tag, limit_s);
+  return core_->messages().recv(peer, tag, limit_s, {"recv", setting});
 }
 
 std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> Bootstrap::recv_any(

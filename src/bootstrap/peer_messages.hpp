@@ -33,10 +33,6 @@ class PeerMessages {
   };
   Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag, std::optional<double> limit_s,
                                       const WaitLabel& label);
-  Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag,
-                                      std::optional<double> limit_s = {}) {
-    return recv(peer, tag, limit_s, {});
-  }
   std::vector<std::pair<Source, std::vector<std::byte>>> recv_any(std::span<const Source> sources,
                                                                   double limit_s);
   using MessageListener = std::function<void(int peer, std::span<const std::byte> text)>;

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "base/io/os_error.hpp"
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 namespace ccl {
+
+static_assert(std::has_unique_object_representations_v<PeerInfo>, "padding would be sent");
 
 Result<PeerInfo> local_peer_info(int rank, int device) {
   PeerInfo info;

@@ -57,8 +57,8 @@ void judge_ways(CommState& state, const topo::RankPlacement& placement,
     const auto p2p =
         topo::check_p2p(placement.graph, placement.paths, placement.rules, mine, theirs);
     PeerInfo::LinkPreference& way = state.identity.way_to(peer.rank);
-    way.avoid_p2p = !p2p.allowed;
-    way.prefer_rdma = topo::net_beats_p2p(placement.graph, placement.paths, mine, theirs);
+    way.avoid_p2p = p2p.allowed ? 0 : 1;
+    way.prefer_rdma = topo::net_beats_p2p(placement.graph, placement.paths, mine, theirs) ? 1 : 0;
     if (!p2p.allowed) {
       log_info(LogPart::graph, "rank {} to {}: not by P2P ({})", state.identity.rank(), peer.rank,
                p2p.why);

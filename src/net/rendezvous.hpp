@@ -85,6 +85,7 @@ Error to_error(const RootNotice& notice);
 
 template <class T>
 Bytes bytes_of(const T& value) {
+  static_assert(std::has_unique_object_representations_v<T>, "padding would be sent");
   return std::as_bytes(std::span{&value, 1});
 }
 /// Returns false if the size of `bytes` is not that of T.

@@ -88,9 +88,9 @@ TEST_CASE("the topology's preference goes by the kind of a transport, not by its
   const PeerInfo to = info_of(1);
   const auto chosen = [&] { return std::string{T::edge_transport(from, to).transport}; };
   CHECK(chosen() == "own p2p");
-  from.way.avoid_p2p = true;
+  from.way.avoid_p2p = 1;
   CHECK(chosen() == "loopback");
-  from.way.prefer_rdma = true;
+  from.way.prefer_rdma = 1;
   CHECK(chosen() == "own rdma");
 }
 

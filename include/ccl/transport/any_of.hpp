@@ -113,8 +113,8 @@ struct AnyOf {
   /// Returns the index of the member that will connect the ranks, or -1. It is the first that does,
   /// unless the topology of the path prefers another.
   static int choose(const PeerInfo& from, const PeerInfo& to) {
-    const bool rdma = from.way.prefer_rdma || to.way.prefer_rdma;
-    const bool far = from.way.avoid_p2p || to.way.avoid_p2p;
+    const bool rdma = from.way.prefer_rdma != 0 || to.way.prefer_rdma != 0;
+    const bool far = from.way.avoid_p2p != 0 || to.way.avoid_p2p != 0;
     const auto first = [&](auto suits) {
       int n = 0, found = -1;
       ((found < 0 && suits(detail::kind_of<Ts>()) && offers<Ts>(from, to) ? void(found = n)

@@ -7,8 +7,8 @@
 
 namespace ccl {
 
-/// Description of a rank, exchanged once at creation. Trivially copyable, because it is sent as
-/// bytes.
+/// Description of a rank, exchanged once at creation. Trivially copyable and without padding,
+/// because it is sent as bytes.
 struct PeerInfo {
   int rank = -1;
   int device = -1;  ///< CUDA device index; -1: the rank's data is in CPU memory
@@ -42,9 +42,9 @@ struct PeerInfo {
   /// Topology result for the path between this rank and the rank that holds the copy. The holder
   /// sets it. Both ends compute the same result.
   struct LinkPreference {
-    bool avoid_p2p = false;  ///< the path is long, so host memory is faster
-    /// Both ranks have NICs with more bandwidth than the path between them.
-    bool prefer_rdma = false;
+    int avoid_p2p = 0;  ///< 1: the path is long, so host memory is faster
+    /// 1: both ranks have NICs with more bandwidth than the path between them.
+    int prefer_rdma = 0;
     int fault = 0;   ///< reason why they cannot address each other's memory; a detail::PathFault
     int relay = -1;  ///< rank whose GPU relays their wires over NVLink; -1: none
     cuda::std::int64_t relay_bus_id = -1;  ///< PCI bus id of that GPU; -1: none

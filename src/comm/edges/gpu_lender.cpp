@@ -29,6 +29,7 @@ namespace {
 constexpr int edge_number = 0;                    // proofs have nonces of their own
 constexpr unsigned of_pages = 0, of_dma_buf = 1;  // descriptors of a loan
 constexpr const char* transport = "loan of GPU memory";
+constexpr std::ptrdiff_t max_waiting = 4;  // requests of one rank
 
 /// The rank of this host on the GPU with this bus id, which runs in another process.
 std::optional<int> lender_of(const CommState& state, std::int64_t bus_id) {
@@ -61,7 +62,8 @@ Result<GpuLoan> take_loan(CommState& state, std::uint64_t number, std::int64_t b
   const LoanRequest request{number, bytes};
   Bootstrap* const bootstrap = state.rendezvous.bootstrap();
   CCL_CHECK(bootstrap->send(*from, loan_tag, &request, Index{sizeof request}));
-  CCL_TRY(const auto text, bootstrap->recv(*from, loan_tag + number, state.limits.init_timeout_s));
+  CCL_TRY(const auto text, bootstrap->recv(*from, loan_tag + number, state.limits.init_timeout_s,
+                                           "CCL_INIT_TIMEOUT"));
   std::string why;
   const auto answer = read_loan_answer(text, bytes, why);
   if (!answer) {
@@ -103,13 +105,20 @@ Result<void> GpuLender::start(CommState& state) {
   CCL_TRY(made->thread_, own_thread("loans of GPU memory", [at] { at->serve(); }));
   // The communicator ends the lender, and with it the listener, before the bootstrap.
   state.rendezvous.bootstrap()->set_message_listener(
-      loan_tag, [at](int peer, std::span<const std::byte> text) {
-        const std::lock_guard lock{at->mutex_};
-        at->messages_.emplace_back(peer, std::vector<std::byte>(text.begin(), text.end()));
-        at->changed_.notify_one();
-      });
+      loan_tag, [at](int peer, std::span<const std::byte> text) { at->add(peer, text); });
   state.gpu_lender = std::move(made);
   return {};
+}
+
+void GpuLender::add(int peer, std::span<const std::byte> text) {
+  // A rank asks for its next loan after it has the last one. Requests far beyond that are dropped,
+  // so that they take no memory; of a longer text as much is kept as tells that it is none.
+  text = text.first(std::min(text.size(), sizeof(LoanRequest) + 1));
+  const std::lock_guard lock{mutex_};
+  const auto from = [&](const Message& message) { return message.first == peer; };
+  if (std::count_if(messages_.begin(), messages_.end(), from) >= max_waiting) return;
+  messages_.emplace_back(peer, std::vector<std::byte>(text.begin(), text.end()));
+  changed_.notify_one();
 }
 
 GpuLender::~GpuLender() {

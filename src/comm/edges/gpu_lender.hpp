@@ -40,6 +40,7 @@ class GpuLender {
   using Message = std::pair<int, std::vector<std::byte>>;  // with its sender
   void serve() noexcept;
   void serve_until_stopped();
+  void add(int peer, std::span<const std::byte> text);
   void take(const Message& message);
   Result<void> lend(int peer, Word bytes, LoanAnswer& answer);
 

@@ -116,8 +116,8 @@ class Remap {
   }
   template <class T>
   Result<std::vector<T>> receive(int p) {
-    CCL_TRY(const auto bytes,
-            state_.rendezvous.bootstrap()->recv(p, tag_, state_.limits.init_timeout_s));
+    CCL_TRY(const auto bytes, state_.rendezvous.bootstrap()->recv(
+                                  p, tag_, state_.limits.init_timeout_s, "CCL_INIT_TIMEOUT"));
     if (bytes.size() % sizeof(T) != 0) {
       const auto broken = state_.rendezvous.break_off(
           p, fmt::format("length of a description of memory is {}, no multiple of {}", bytes.size(),

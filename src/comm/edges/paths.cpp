@@ -347,7 +347,7 @@ class P2pProbe {
       if (between < 0) continue;
       way.relay = peer(between).rank;
       way.relay_bus_id = peer(between).bus_id;
-      way.avoid_p2p = false;     // holds only without the relay
+      way.avoid_p2p = 0;         // holds only without the relay
       if (p < place_) continue;  // the other rank logs it
       log_info(LogPart::p2p, "ranks {} and {} send each other through memory of GPU {}, of rank {}",
                me_.rank, peer(p).rank, bus_id_text(way.relay_bus_id), way.relay);

@@ -111,9 +111,12 @@ class Bootstrap {
   /// Sends a message and returns when it is queued. Messages between two ranks with one tag arrive
   /// in order. Tags must be below 2^63. Any thread.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
-  /// Blocks until a message with `tag` from `peer` arrives. Any thread.
+  /// Blocks until a message with `tag` from `peer` arrives, at most `limit_s` seconds or the
+  /// bootstrap's deadline. The error of a message that does not come names `setting`, which raises
+  /// the limit. Any thread.
   Result<std::vector<std::byte>> recv(int peer, std::uint64_t tag,
-                                      std::optional<double> limit_s = {});
+                                      std::optional<double> limit_s = {},
+                                      const char* setting = "CCL_TIMEOUT");
   /// Sender and tag of a message.
   struct Source {
     int peer;
