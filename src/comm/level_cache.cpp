@@ -13,7 +13,7 @@
 namespace ccl::detail {
 
 std::shared_ptr<const Levels> LevelCache::current() const {
-  if (!exist_.load(std::memory_order_acquire)) return nullptr;
+  if (!exist()) return nullptr;
   const std::lock_guard lock{mutex_};
   return levels_;
 }

@@ -16,6 +16,7 @@ class LevelCache {
  public:
   /// Null until `keep` is called. Any thread.
   std::shared_ptr<const Levels> current() const;
+  bool exist() const { return exist_.load(std::memory_order_acquire); }
   void keep(std::shared_ptr<const Levels> levels);
 
   /// Fails the levels on all their ranks.

@@ -146,7 +146,7 @@ std::shared_ptr<CommState> moved_from() {
   return {std::shared_ptr<void>{}, &state};  // without a reference count
 }
 
-Result<void> CommState::ready() {
+Result<void> CommState::look_at_all() {
   // Comes first, because the thread that holds a lock may not exist in this process.
   if (!identity.is_own()) {
     Error error{Errc::invalid_usage,

@@ -151,7 +151,7 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
     bool operator==(const Piece&) const = default;
   };
   // Sorted by address, without messages of no bytes.
-  const auto list = [](const std::vector<std::vector<Message>>& of_peers, std::vector<Piece>& all) {
+  const auto list = [](const MessageList& of_peers, std::vector<Piece>& all) {
     for (std::size_t p = 0; p < of_peers.size(); ++p) {
       for (const Message& m : of_peers[p]) {
         if (m.bytes > 0) all.push_back({m.data, m.data + m.bytes, int(p)});
@@ -237,7 +237,7 @@ Result<void> check_own_messages(const Communicator& comm, const char* op,
                                 const MessageTable& table) {
   if (comm.rank() < 0) return {};  // a moved-from communicator, which the call reports
   const auto me = std::size_t(comm.rank());
-  const auto &sent = table.sends[me], &taken = table.recvs[me];
+  const auto sent = table.sends[me], taken = table.recvs[me];
   const auto bad = [&](std::string text) {
     return fail(Access::state(comm)->annotate({Errc::mismatch, std::move(text)}));
   };
@@ -260,11 +260,22 @@ Result<void> check_own_messages(const Communicator& comm, const char* op,
 
 Result<MessageTable> table_of(const Communicator& comm, std::span<const P2pOp> p2p_ops,
                               Overlaps overlaps) {
-  MessageTable table{comm.ranks()};
+  SpareVector<const P2pOp*> by_peer;
   for (const P2pOp& p2p_op : p2p_ops) {
     CCL_CHECK(check_root(comm, p2p_op.peer));
     CCL_CHECK(check_buffer(comm, p2p_op.sends ? "send" : "recv", p2p_op.data, p2p_op.count,
                            p2p_op.element_bytes));
+    by_peer->push_back(&p2p_op);
+  }
+  const auto before = [](const P2pOp* a, const P2pOp* b) {  // messages of one peer in their order
+    return std::pair{a->peer, a} < std::pair{b->peer, b};
+  };
+  if (!std::is_sorted(by_peer->begin(), by_peer->end(), before)) {
+    std::sort(by_peer->begin(), by_peer->end(), before);
+  }
+  MessageTable table{comm.ranks()};
+  for (const P2pOp* const at : *by_peer) {
+    const P2pOp& p2p_op = *at;
     // An empty message may lack its other end, so it must not be paired with one that is not empty.
     if (p2p_op.peer == comm.rank() && p2p_op.count * p2p_op.element_bytes == 0) continue;
     if (p2p_op.sends) {

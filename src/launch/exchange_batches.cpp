@@ -6,24 +6,23 @@
 namespace ccl::detail {
 namespace {
 
-using ByPeer = std::vector<std::vector<Message>>;
-
-int filled_messages(const ByPeer& side) {
-  int n = 0;
-  for (const std::vector<Message>& of_peer : side) {
-    for (const Message& m : of_peer) n += int(m.bytes > 0);
-  }
-  return n;
+int filled_messages(const MessageList& side) {
+  const auto all = side.all();
+  return int(std::count_if(all.begin(), all.end(), [](const Message& m) { return m.bytes > 0; }));
 }
-int longest_run(const ByPeer& side) {
+int longest_run(const MessageList& side) {
   std::size_t most = 0;
-  for (const std::vector<Message>& of_peer : side) most = std::max(most, of_peer.size());
+  for (std::size_t p = 0; p < side.size(); ++p) most = std::max(most, side[p].size());
   return int(most);
 }
-void drop_empty(ByPeer& side) {
-  for (std::vector<Message>& of_peer : side) {
-    std::erase_if(of_peer, [](const Message& m) { return m.bytes < 1; });
+MessageList without_empty(const MessageList& side) {
+  MessageList filled{int(side.size())};
+  for (std::size_t p = 0; p < side.size(); ++p) {
+    for (const Message& m : side[p]) {
+      if (m.bytes > 0) filled.add(int(p), m);
+    }
   }
+  return filled;
 }
 
 }  // namespace
@@ -34,17 +33,15 @@ ExchangeBatches::ExchangeBatches(const MessageTable& table, const RingPosition& 
   one_launch_ = messages <= ExchangeWork::max_messages;
   if (!one_launch_) {
     // An empty message may lack its other end, so it must not count among those of its peer.
-    filled_ = table;
-    drop_empty(filled_->sends);
-    drop_empty(filled_->recvs);
+    filled_.emplace(without_empty(table.sends), without_empty(table.recvs));
     table_ = &*filled_;
   }
   rounds_ = std::max(longest_run(table_->sends), longest_run(table_->recvs));
 }
 
 ExchangeBatches::AtDistance ExchangeBatches::at_distance(int distance) const {
-  return {&table_->sends[std::size_t(ring_.ahead(distance))],
-          &table_->recvs[std::size_t(ring_.behind(distance))]};
+  return {table_->sends[std::size_t(ring_.ahead(distance))],
+          table_->recvs[std::size_t(ring_.behind(distance))]};
 }
 
 ExchangeBatches::End ExchangeBatches::end_of_batch() const {
@@ -54,14 +51,14 @@ ExchangeBatches::End ExchangeBatches::end_of_batch() const {
   for (; end.nth < rounds_; ++end.nth, end.distance = 0) {
     for (; end.distance < ring_.ranks; ++end.distance) {
       const AtDistance at = at_distance(end.distance);
-      count += int(end.nth < int(at.to->size())) + int(end.nth < int(at.from->size()));
+      count += int(end.nth < int(at.to.size())) + int(end.nth < int(at.from.size()));
       if (count > ExchangeWork::max_messages) return end;
     }
   }
   return end;
 }
 
-void ExchangeBatches::add(ExchangeWork& work, const std::vector<Message>& of, int peer, bool sends,
+void ExchangeBatches::add(ExchangeWork& work, std::span<const Message> of, int peer, bool sends,
                           int distance, const End& end) const {
   const int first = nth_ + int(distance < distance_);
   const int last = std::min(end.nth + int(distance < end.distance), int(of.size()));
@@ -85,8 +82,8 @@ Index ExchangeBatches::next(ExchangeWork& work) {
   const End end = end_of_batch();
   for (int d = 0; d < ring_.ranks; ++d) {
     const AtDistance at = at_distance(d);
-    add(work, *at.to, ring_.ahead(d), true, d, end);
-    add(work, *at.from, ring_.behind(d), false, d, end);
+    add(work, at.to, ring_.ahead(d), true, d, end);
+    add(work, at.from, ring_.behind(d), false, d, end);
   }
   nth_ = end.nth;
   distance_ = end.distance;

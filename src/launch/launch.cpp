@@ -1,3 +1,4 @@
+#include <ccl/detail/exchange/message_list.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/wire/work.hpp>
@@ -229,8 +230,8 @@ void Launch::help_proxy() {
                                        tables.unproxied);
 }
 
-bool Launch::same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
-                           const std::vector<std::vector<Message>>& recvs) {
+bool Launch::same_messages(std::string_view op, const MessageList& sends,
+                           const MessageList& recvs) {
   CommState& state = *Access::state(connections().comm());
   if (!state.limits.check || (op != SendRecv::name && op != AllToAllV::name)) return true;
   const int me = connections().comm().rank();

@@ -179,8 +179,8 @@ class World {
     detail::MessageTable table{work.ranks};
     for (int p = 0; p < work.ranks; ++p) {
       const auto out = work.run(true, p), in = work.run(false, p);
-      table.sends[std::size_t(p)].assign(out.message, out.message + out.count);
-      table.recvs[std::size_t(p)].assign(in.message, in.message + in.count);
+      for (int i = 0; i < out.count; ++i) table.sends.add(p, out.message[i]);
+      for (int i = 0; i < in.count; ++i) table.recvs.add(p, in.message[i]);
     }
     return table;
   }

@@ -179,7 +179,7 @@ class Composition {
     if (ranks() == 1) return move_alone(send, recv, layout.count, stream);
     return launch(info, Bytes{}, send, recv, layout, root, stream);
   }
-  Result<void> exchange(const CallInfo& info, MessageTable table, Stream stream) const {
+  Result<void> exchange(const CallInfo& info, MessageTable&& table, Stream stream) const {
     if constexpr (MovesByCopies<Algo>) {
       return exchange_by_copies<Op, Algo>(connections_, info, table, stream);
     } else if constexpr (OverPeers<Algo>) {

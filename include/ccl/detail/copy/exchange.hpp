@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -60,7 +61,7 @@ class StagedExchange {
   }
 
  private:
-  List cut(const List& messages) const {
+  List cut(std::span<const Message> messages) const {
     const Index most = one_for_all ? sequence_.slot_bytes() : sequence_.place_bytes();
     List chunks;
     for (const Message& m : messages) {
@@ -100,8 +101,8 @@ class StagedExchange {
     return one_for_all ? sequence_.slot(owner, Index(k)) : sequence_.place(owner, Index(k), rank);
   }
   void move_own() {
-    const auto& from = table_.sends[std::size_t(sequence_.me())];
-    const auto& to = table_.recvs[std::size_t(sequence_.me())];
+    const auto from = table_.sends[std::size_t(sequence_.me())];
+    const auto to = table_.recvs[std::size_t(sequence_.me())];
     for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
       if (from[m].data == to[m].data) continue;
       CopyRuns runs;
@@ -130,8 +131,8 @@ void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
   }
   go.sync(0, 0, from, to);
   go.fork();
-  const auto& own = table.sends[std::size_t(me)];
-  const auto& mine = table.recvs[std::size_t(me)];
+  const auto own = table.sends[std::size_t(me)];
+  const auto mine = table.recvs[std::size_t(me)];
   if (!own.empty() && !mine.empty() && own[0].data != mine[0].data) {
     CopyRuns runs;
     runs.run[runs.count++] = {mine[0].data, own[0].data, min_of(own[0].bytes, mine[0].bytes)};
@@ -139,7 +140,7 @@ void exchange_in_window(CopySequence<Algo>& go, const MessageTable& table,
   }
   for (int k = 1; k < ranks; ++k) {
     const int p = go.ahead(k);
-    const auto& list = table.sends[std::size_t(p)];
+    const auto list = table.sends[std::size_t(p)];
     if (list.empty()) continue;
     const Index offset = is_one_of<Op, SendRecv> ? 0 : me * list[0].bytes;
     go.copy(window.of(p) + offset, list[0].data, list[0].bytes);
@@ -159,7 +160,7 @@ std::optional<Message> window_buffer(const MessageTable& table, int ranks) {
   } else if constexpr (is_one_of<Op, SendRecv>) {
     int sends = 0, recvs = 0;
     for (int p = 0; p < ranks; ++p) {
-      const auto& list = table.recvs[std::size_t(p)];
+      const auto list = table.recvs[std::size_t(p)];
       sends += int(table.sends[std::size_t(p)].size());
       recvs += int(list.size());
       if (!list.empty()) recv = list[0];

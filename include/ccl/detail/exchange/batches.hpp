@@ -1,44 +1,13 @@
 #pragma once
 
-#include <ccl/detail/base/spare.hpp>
+#include <ccl/detail/exchange/message_list.hpp>
 #include <ccl/detail/wire/work.hpp>
 #include <ccl/types/position.hpp>
 
 #include <optional>
-#include <utility>
-#include <vector>
+#include <span>
 
 namespace ccl::detail {
-
-/// Messages of one exchange, peer by peer, in the order in which they travel. Its lists lie in
-/// memory that an earlier table of the thread has left.
-struct MessageTable {
-  explicit MessageTable(int ranks) : sends{lists(ranks)}, recvs{lists(ranks)} {}
-  ~MessageTable() {
-    Spares<std::vector<Message>>::leave(std::move(sends));
-    Spares<std::vector<Message>>::leave(std::move(recvs));
-  }
-  MessageTable(const MessageTable&) = default;
-  MessageTable(MessageTable&&) noexcept = default;
-  MessageTable& operator=(const MessageTable&) = default;
-  MessageTable& operator=(MessageTable&&) noexcept = default;
-
-  std::vector<std::vector<Message>> sends, recvs;
-  void send(int peer, const void* data, Index bytes) {
-    sends[peer].push_back({static_cast<char*>(const_cast<void*>(data)), bytes});
-  }
-  void recv(int peer, void* data, Index bytes) {
-    recvs[peer].push_back({static_cast<char*>(data), bytes});
-  }
-
- private:
-  static std::vector<std::vector<Message>> lists(int ranks) {
-    auto all = Spares<std::vector<Message>>::take();
-    all.resize(std::size_t(ranks));
-    for (auto& list : all) list.clear();
-    return all;
-  }
-};
 
 /// Launches of an exchange over wires, each with the messages that fit into it. A message without
 /// bytes is in none.
@@ -64,7 +33,7 @@ class ExchangeBatches {
  private:
   /// Messages between this rank and those at one distance, in both directions.
   struct AtDistance {
-    const std::vector<Message>*to, *from;
+    std::span<const Message> to, from;
   };
   AtDistance at_distance(int distance) const;
   /// Position in the order of messages: the n-th between two ranks at a distance.
@@ -74,7 +43,7 @@ class ExchangeBatches {
   /// Returns the position of the first message that does not fit into the next launch.
   End end_of_batch() const;
   /// Adds the messages of one peer and direction that lie before `end`.
-  void add(ExchangeWork& work, const std::vector<Message>& of, int peer, bool sends, int distance,
+  void add(ExchangeWork& work, std::span<const Message> of, int peer, bool sends, int distance,
            const End& end) const;
 
   std::optional<MessageTable> filled_;  // without empty messages, for several launches

@@ -109,7 +109,8 @@ Result<void> counted_on_host(QueuedCall&& call, const CountedWork& work) {
   if (ranks == 1) {
     const std::lock_guard lock{connections.calls().mutex};
     CCL_CHECK(take_own());
-    run_messages<Op, Algo, Proto>(connections, row_messages(work, ranks));
+    MessageTable own = row_messages(work, ranks);
+    run_messages<Op, Algo, Proto>(connections, own);
     return {};
   }
   CCL_TRY(Launch && launch, Launch::begin(std::move(call)));
@@ -130,7 +131,8 @@ Result<void> counted_on_host(QueuedCall&& call, const CountedWork& work) {
     }
   }
   launch.help_proxy();
-  run_messages<Op, Algo, Proto>(connections, row_messages(work, ranks));
+  MessageTable rows = row_messages(work, ranks);
+  run_messages<Op, Algo, Proto>(connections, rows);
   return launch.finish();
 }
 

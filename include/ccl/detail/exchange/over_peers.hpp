@@ -2,6 +2,7 @@
 
 #include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/base/spare.hpp>
+#include <ccl/detail/exchange/message_list.hpp>
 #include <ccl/detail/exchange/over_wires.hpp>
 #include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/lanes/phases.hpp>
@@ -11,10 +12,11 @@
 #include <ccl/detail/launch/recorder.hpp>
 #include <ccl/types/operations.hpp>
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
-#include <vector>
 
 namespace ccl::detail {
 
@@ -66,7 +68,7 @@ class ExchangePieces {
     std::size_t message = 0;
     Index done = 0;
   };
-  Message piece(const std::vector<Message>& list, MessagePlace& place) const {
+  Message piece(std::span<const Message> list, MessagePlace& place) const {
     while (place.message < list.size() && list[place.message].bytes <= place.done) {
       ++place.message;
       place.done = 0;
@@ -159,9 +161,9 @@ class PeerExchangeCall final : public RecordedCall {
     bool any = false;
     for (const auto* side : {&table_.sends, &table_.recvs}) {
       Index bytes = 0;
-      for (const auto& list : *side) {
+      for (std::size_t p = 0; p < side->size(); ++p) {
         int filled = 0;
-        for (const Message& m : list) {
+        for (const Message& m : (*side)[p]) {
           if (m.bytes > most || (m.bytes > 0 && ++filled > 1)) return false;
           bytes += m.bytes;
         }

@@ -4,6 +4,7 @@
 #include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/base/spare.hpp>
 #include <ccl/detail/exchange/batches.hpp>
+#include <ccl/detail/exchange/message_list.hpp>
 #include <ccl/detail/exchange/registry.hpp>
 #include <ccl/detail/launch/device_copy.hpp>
 #include <ccl/detail/launch/errors.hpp>
@@ -46,51 +47,21 @@ struct RunsOfRanks {
 Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
                               void* recv, const RunsOfRanks& recvs, Index element_bytes);
 
-/// Messages of a table as CPU lanes read them.
-class LaneMessages {
- public:
-  explicit LaneMessages(const MessageTable& table) {
-    add(table.sends);
-    recvs_ = {begin_->size(), messages_->size()};
-    add(table.recvs);
-  }
-  Messages sends(Cursor* cursor) const { return {messages_->data(), begin_->data(), cursor}; }
-  Messages recvs(Cursor* cursor) const {
-    return {messages_->data() + recvs_.message, begin_->data() + recvs_.begin, cursor};
-  }
-
- private:
-  void add(const std::vector<std::vector<Message>>& by_peer) {
-    const std::size_t first = messages_->size();
-    for (const std::vector<Message>& of_peer : by_peer) {
-      begin_->push_back(int(messages_->size() - first));
-      for (const Message& m : of_peer) messages_->push_back(m);
-    }
-    begin_->push_back(int(messages_->size() - first));
-  }
-
-  SpareVector<Message> messages_;  // peer by peer, those to send first
-  SpareVector<int> begin_;
-  struct {
-    std::size_t begin = 0, message = 0;
-  } recvs_;  // where those to receive begin
-};
 /// Lists the peers that have a message with bytes.
-inline void list_peers(const std::vector<std::vector<Message>>& by_peer, std::vector<int>& found) {
-  for (std::size_t p = 0; p < by_peer.size(); ++p) {
+inline void list_peers(const MessageList& messages, std::vector<int>& found) {
+  for (std::size_t p = 0; p < messages.size(); ++p) {
     bool some = false;
-    for (const Message& m : by_peer[p]) some |= m.bytes > 0;
+    for (const Message& m : messages[p]) some |= m.bytes > 0;
     if (some) found.push_back(int(p));
   }
 }
 
 /// Runs the CPU lanes of an exchange.
 template <class Op, class Algo, class Proto>
-void run_messages(Connections& connections, const MessageTable& table) {
-  const LaneMessages messages{table};
+void run_messages(Connections& connections, MessageTable& table) {
   auto work = wire_work(connections, Bytes{});
-  work.sends = messages.sends(work.sends.cursor);
-  work.recvs = messages.recvs(work.recvs.cursor);
+  work.sends = table.sends.view(work.sends.cursor);
+  work.recvs = table.recvs.view(work.recvs.cursor);
   const auto run_lanes = [&] {
     HostExecutor::run<SoloLane>(work.channels, WireBody<Op, Algo, Proto, 1, Bytes>{work});
   };
@@ -112,7 +83,7 @@ void run_messages(Connections& connections, const MessageTable& table) {
 }
 
 template <class Op, class Algo, class Proto>
-Result<void> exchange_on_host(QueuedCall&& call, const MessageTable& table) {
+Result<void> exchange_on_host(QueuedCall&& call, MessageTable& table) {
   Connections& connections = call.connections();
   if (connections.comm().ranks() == 1) {
     const std::lock_guard lock{connections.calls().mutex};
@@ -130,8 +101,7 @@ Result<void> exchange_on_host(QueuedCall&& call, const MessageTable& table) {
 /// Copies the messages of the only rank to itself.
 inline Result<void> exchange_alone_on_device(const Connections& connections,
                                              const MessageTable& table, Stream stream) {
-  const auto& from = table.sends[0];
-  const auto& to = table.recvs[0];
+  const auto from = table.sends[0], to = table.recvs[0];
   for (std::size_t m = 0; m < from.size() && m < to.size(); ++m) {
     CCL_CHECK(copy_on_device(connections.comm(), to[m].data, from[m].data,
                              min_of(from[m].bytes, to[m].bytes), stream));
@@ -178,7 +148,7 @@ Result<void> exchange_on_device(const std::shared_ptr<Connections>& owner, const
 /// Runs an exchange on CPU lanes or on the GPU. A group records it instead.
 template <class Op, class Algo, class Proto, ExecSpaces sides>
 Result<void> exchange(const std::shared_ptr<Connections>& connections, const CallInfo& info,
-                      MessageTable table, Stream stream) {
+                      MessageTable&& table, Stream stream) {
   if (stream.recorder() != nullptr) {
     if constexpr (sides.cpus) {
       using Call = ExchangeCall<Op, Algo, Proto>;
@@ -194,9 +164,16 @@ Result<void> exchange(const std::shared_ptr<Connections>& connections, const Cal
       return exchange_on_device<Algo, Proto>(connections, info, table, stream);
   }
   if constexpr (sides.cpus) {
-    return queue_on_host(connections, info, stream, [table = std::move(table)](QueuedCall&& call) {
-      return exchange_on_host<Op, Algo, Proto>(std::move(call), table);
-    });
+    if (stream.host() == nullptr) {
+      auto run = [&table](QueuedCall&& call) {
+        return exchange_on_host<Op, Algo, Proto>(std::move(call), table);
+      };
+      return run_on_host_now(connections, info, stream, run);
+    }
+    return queue_on_host(connections, info, stream,
+                         [table = std::move(table)](QueuedCall&& call) mutable {
+                           return exchange_on_host<Op, Algo, Proto>(std::move(call), table);
+                         });
   }
   return fail(no_device_code(*connections));  // not reached: creation was refused
 }

@@ -122,7 +122,7 @@ class Stage final : public AnyStage, Composition<Op, Algo, Proto, exec_spaces<Tr
     if (from == to || bytes == 0) return {};
     return this->move_alone(from, to, bytes, stream);
   }
-  Result<void> exchange(const CallInfo& info, MessageTable table, Stream stream) const {
+  Result<void> exchange(const CallInfo& info, MessageTable&& table, Stream stream) const {
     if constexpr (OverPeers<Algo>) {
       return exchange_over_peers<Op, Algo, Proto>(this->connections_, info, std::move(table),
                                                   stream);

@@ -71,8 +71,9 @@ CCL_HD void report_check(const AbortWatch& watch, LaneFailure::Why why, int peer
 }
 
 /// Ends every spin loop that its peers do not end. After the first failure a launch runs to its end
-/// without further waits. Each failed poll calls `Memory::pause()`; every `check_every`-th also
-/// reads the status word and the clock. Where a pause may sleep (`pause_sleeps`), the first poll
+/// without further waits. Each failed poll calls `Memory::pause()`, the first of a
+/// wait `pause_briefly` where there is one; every `check_every`-th also reads the status word and
+/// the clock. Where a pause may sleep (`pause_sleeps`), the first poll
 /// looks for an earlier failure: an algorithm may have many waits left, each with a `SpinWait`.
 template <class Memory>
 class SpinWait {
@@ -97,7 +98,7 @@ class SpinWait {
     if constexpr (requires { Memory::pause_sleeps; }) {
       if (polls_ == 0 && launch_failed(watch_)) since_ = never, failed_ = true;
     }
-    if (!failed()) Memory::pause();
+    if (!failed()) pause();
     if (++polls_ % Memory::check_every == 0) {
       since_ = look(watch_, since_, peer, step);
       failed_ = since_ == never;
@@ -120,6 +121,14 @@ class SpinWait {
   }
 
  private:
+  CCL_HD void pause() const {
+    if constexpr (requires { Memory::pause_briefly(); }) {
+      polls_ < Memory::brief_pauses ? Memory::pause_briefly() : Memory::pause();
+    } else {
+      Memory::pause();
+    }
+  }
+
   static constexpr Word never = ~Word{0};  // failed
   static constexpr int tick_bits = 20;     // 2^20 ns: about 1 ms
 

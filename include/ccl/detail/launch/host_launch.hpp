@@ -54,13 +54,21 @@ struct CallInTurn {
     return run_in_turn(connections, std::move(queued), number, run_queued<F>, &call);
   }
 };
+/// Records a call as queued and runs `call(QueuedCall)` when all earlier calls of the composition
+/// have ended. `stream` has no queue.
+template <class F>
+Result<void> run_on_host_now(const std::shared_ptr<Connections>& connections, const CallInfo& info,
+                             Stream stream, F& call) {
+  CCL_CHECK(check_on_host(*connections, stream));
+  return run_in_turn(connections, info, run_queued<F>, &call);
+}
 /// Records a call as queued and runs `call(QueuedCall)` at once or, given a stream, after all
 /// earlier work of that stream. All earlier calls of the composition run first, on any stream.
 template <class F>
 Result<void> queue_on_host(const std::shared_ptr<Connections>& connections, const CallInfo& info,
                            Stream stream, F call) {
+  if (stream.host() == nullptr) return run_on_host_now(connections, info, stream, call);
   CCL_CHECK(check_on_host(*connections, stream));
-  if (stream.host() == nullptr) return run_in_turn(connections, info, run_queued<F>, &call);
   CallSequencer& sequencer = connections->calls().sequencer;
   const std::lock_guard lock{sequencer.mutex()};
   auto in_turn = host_call(CallInTurn<F>{in_flight(connections->comm()), connections,

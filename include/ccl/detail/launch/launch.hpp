@@ -8,11 +8,10 @@
 #include <mutex>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace ccl::detail {
 
-struct Message;
+class MessageList;
 
 /// Run of one call, on CPU lanes or on a GPU. Holds the lock of its composition. A launch that does
 /// not finish is recorded as failed.
@@ -53,8 +52,7 @@ class Launch {
   void help_proxy();
   /// Checks, with checking on, that both ends of each message give the same length. Otherwise the
   /// communicator fails. Messages are listed by peer.
-  bool same_messages(std::string_view op, const std::vector<std::vector<Message>>& sends,
-                     const std::vector<std::vector<Message>>& recvs);
+  bool same_messages(std::string_view op, const MessageList& sends, const MessageList& recvs);
   /// Ends the help for the proxy and returns the failure of the CPU lanes or of the communicator.
   Result<void> end_lanes();
   /// Ends the launch and returns its result. `cuda_code` is the result of the kernels' launch. If a

@@ -113,22 +113,13 @@ class SimExchangeLaunch {
   /// Calls `f(work, bytes of the longest message)` for each launch of a rank. CPU lanes have one.
   template <class F>
   void launches_of(int rank, F f) const {
-    const MessageTable table = sim_messages<Op>(rank, cluster_.ranks(), bytes_, distance_);
+    MessageTable table = sim_messages<Op>(rank, cluster_.ranks(), bytes_, distance_);
     const std::vector<RingPosition> rings(std::size_t(plan_.channels), ring(rank));
     if (cluster_.on_cpus()) {
-      std::vector<Message> messages[2];
-      std::vector<int> begin[2];
-      for (int side = 0; side < 2; ++side) {
-        for (const auto& of_peer : side == 0 ? table.sends : table.recvs) {
-          begin[side].push_back(int(messages[side].size()));
-          messages[side].insert(messages[side].end(), of_peer.begin(), of_peer.end());
-        }
-        begin[side].push_back(int(messages[side].size()));
-      }
       WireWork<Bytes> work{Bytes{}};
       prepare(work, rank, rings.data());
-      work.sends = {messages[0].data(), begin[0].data()};
-      work.recvs = {messages[1].data(), begin[1].data()};
+      work.sends = table.sends.view(nullptr);
+      work.recvs = table.recvs.view(nullptr);
       return f(work, longest_);
     }
     ExchangeWork work{WireWork<Bytes>{Bytes{}}};
