@@ -94,6 +94,12 @@ class Package(unittest.TestCase):
             thread.join(60)
         self.assertEqual(sums[0], bytearray([2]))
 
+    def test_errors_that_quote_other_bytes_than_utf8(self):
+        code = "import ccl\ntry: ccl.Communicator.from_env()\nexcept ccl.BadSettingError as e: print(ascii(str(e)))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True,
+                              env=os.environb | {b"CCL_TIMEOUT": b"\xff"})  # fmt: skip
+        self.assertIn(rb"\xff", done.stdout, done.stderr)
+
     def test_tools(self):
         self.assertIn("cpu", ccl.topo.text("show").lower())
         with self.assertRaisesRegex(ccl.InvalidArgumentError, "there is no shwo"):
@@ -239,17 +245,45 @@ class Streams(unittest.TestCase):
 
         stream = ccl.Stream()
         stream._queue = Queue()
-        stream._keep("the first call's")
+        stream._kept.append("the first call's")
         threads = [threading.Thread(target=stream.synchronize) for _ in gates]
         for thread in threads:
             thread.start()
             begun.acquire()
         gates[0].set()
         threads[0].join()
-        stream._keep("the second call's")
+        stream._kept.append("the second call's")
         gates[1].set()
         threads[1].join()
         self.assertEqual(stream._kept, ["the second call's"])
+
+    def __init__(self, core): self.core = core
+    def __getattr__(self, name): return getattr(self.core, name)
+    def messages(self, *given):
+        self.core.messages(*given)
+        os.kill(os.getpid(), signal.SIGALRM)
+queued = np.zeros(1000)
+alive = weakref.ref(queued)
+"""
+        end = """
+except Alarm: del queued
+assert alive() is not None, "the array of a queued call is gone"
+go.set()
+b.send(np.full(1000, 3.0), 0)
+stream.synchronize()
+assert alive() is None or (alive() == 3).all()
+print('done')
+"""
+        waits = """
+a.recv(queued, 1, stream=stream)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try: stream.synchronize()"""
+        queues = """
+a._core = Core(a._core)
+try: a.recv(queued, 1, stream=stream)"""
+        for case in (waits, queues):
+            done = in_process(TWO_RANKS + begin + case + end)
+            self.assertEqual(done.stdout, "done\n", done.stderr)
 
     def test_a_dropped_stream_leaves_the_lock_to_other_ranks(self):
         """Its end waits for its call, which waits for a thread that needs the interpreter's lock."""
