@@ -27,6 +27,12 @@ class Interrupt(unittest.TestCase):
     def test_a_handler_of_the_program(self):
         self.with_go("own_handler")
 
+    def test_a_handler_that_calls_the_one_before_it(self):
+        launch.run("rank_interrupt.py", 1, "chained")
+
+    def test_a_child_of_a_thread(self):
+        launch.run("rank_interrupt.py", 1, "forked_by_a_thread")
+
     def with_go(self, case):
         """Runs a case in which rank 0 lets others go on."""
         with tempfile.TemporaryDirectory() as folder:
