@@ -257,6 +257,14 @@ class Streams(unittest.TestCase):
         threads[1].join()
         self.assertEqual(stream._kept, ["the second call's"])
 
+    def test_a_handler_that_raises_leaves_the_arrays_of_queued_calls(self):
+        """Out of `synchronize`, and as soon as the call is queued."""
+        begin = """
+import os, signal, weakref
+class Alarm(Exception): pass
+def ring(*_): raise Alarm
+signal.signal(signal.SIGALRM, ring)
+class Core:  # the handler runs as the call returns
     def __init__(self, core): self.core = core
     def __getattr__(self, name): return getattr(self.core, name)
     def messages(self, *given):
