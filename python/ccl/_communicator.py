@@ -8,7 +8,7 @@ from typing import Any, Sequence
 from . import _core, _options
 from ._buffers import CPU
 from ._calls import Calls
-from ._errors import InvalidArgumentError
+from ._errors import InvalidArgumentError, text_of, utf8
 
 __all__ = ["Communicator", "UniqueId"]
 
@@ -271,7 +271,7 @@ class Communicator(Calls):
 
         Any thread may call it. Calls that are ended raise `AbortedError`.
         """
-        self._core.abort(why)
+        self._core.abort(utf8(str(why)))
 
     def check_status(self) -> None:
         """Raises the first failure of the communicator, if it has failed. Waits for no rank."""
@@ -297,7 +297,7 @@ class Communicator(Calls):
         if kind is None:
             self.finalize()
         else:
-            self.abort(f"rank {self.rank} left its block with {kind.__name__}: {error}")
+            self.abort(f"rank {self.rank} left its block with {kind.__name__}: {text_of(error)}")
 
     def _taken(self, given: _options.Given) -> Any:
         """Returns the options as the engine takes them."""

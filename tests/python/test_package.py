@@ -94,6 +94,32 @@ class Package(unittest.TestCase):
             thread.join(60)
         self.assertEqual(sums[0], bytearray([2]))
 
+    def test_a_block_that_is_left_with_an_odd_error(self):
+        """Its text is no UTF-8, or cannot be made."""
+        import threading
+
+        class Mute(Exception):
+            def __str__(self):
+                raise KeyError("no text")
+
+        for error, text in ((ValueError(os.fsdecode(b"file \xff")), r"file \udcff"), (Mute(), "without a text")):
+            ranks, raised = ccl.Communicator.create_all(2, timeout=20), []
+
+            def leave():
+                try:
+                    with ranks[1]:
+                        raise error
+                except type(error) as same:
+                    raised.append(same)
+
+            thread = threading.Thread(target=leave)
+            thread.start()
+            with self.assertRaises(ccl.AbortedError) as ended:
+                ranks[0].recv(bytearray(1), 1)
+            thread.join()
+            self.assertIn(text, str(ended.exception))
+            self.assertEqual(raised, [error])
+
     def test_errors_that_quote_other_bytes_than_utf8(self):
         code = "import ccl\ntry: ccl.Communicator.from_env()\nexcept ccl.BadSettingError as e: print(ascii(str(e)))"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True,
