@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import Any, Sequence
 
@@ -149,8 +150,14 @@ class Communicator(Calls):
             self._core: Any = _core.Core.create([one.bytes for one in ids], rank, ranks, made)
             self._device = CPU
         else:
+            if not hasattr(device, "__index__"):
+                raise TypeError(
+                    f"device is {device!r}, a {type(device).__name__}; give the number of a CUDA device, "
+                    "or None"
+                )
             from ._gpu import GpuCore
 
+            device = operator.index(device)
             self._core = GpuCore.create([one.bytes for one in ids], rank, ranks, device, given)
             self._device = device
         self._given = given

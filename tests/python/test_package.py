@@ -126,6 +126,13 @@ class Package(unittest.TestCase):
                               env=os.environb | {b"CCL_TIMEOUT": b"\xff"})  # fmt: skip
         self.assertIn(rb"\xff", done.stdout, done.stderr)
 
+    def test_devices_and_flags_of_other_types(self):
+        for device in ("cuda", 0.0):
+            with self.assertRaisesRegex(TypeError, f"device is {device!r}"):
+                ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=device)
+        with self.assertRaisesRegex(TypeError, "flags of functor Sum is a string, '-O3'"):
+            ccl.Functor("Sum", "struct Sum;", flags="-O3")
+
     def test_tools(self):
         self.assertIn("cpu", ccl.topo.text("show").lower())
         with self.assertRaisesRegex(ccl.InvalidArgumentError, "there is no shwo"):
