@@ -161,8 +161,28 @@ def broken_message(n, me):
     wait_for_others(n, me)
 
 
-def one_store(n, me):
-    """Groups that come one after the other with one store."""
+def given_up(n, me):
+    """A send whose deadline passes while it waits for its turn leaves those behind it to the thread."""
+    group = dist.group.WORLD
+    dist.barrier()
+    if me == 0:
+        group._timeout_s, limit = 1.0, group._timeout_s
+        first, second = (dist.isend(torch.full((1,), value), 1) for value in (1.0, 2.0))
+        raises(ccl.TimedOutError, second.wait, "rank 1 is late")
+        group._timeout_s = limit
+        dist.barrier()
+        first.wait()
+        dist.isend(torch.full((1,), 3.0), 1).wait()
+    elif me == 1:
+        dist.barrier()
+        for value in (1.0, 3.0):
+            box = torch.zeros(1)
+            dist.recv(box, 0)
+            assert box[0] == value, box
+
+
+def shared_store(n, me):
+    """Ends the group, and returns a store that all ranks have."""
     dist.barrier()
     old = dist.distributed_c10d._get_default_store()
     if me == 0:
@@ -171,6 +191,32 @@ def one_store(n, me):
     else:
         store = dist.TCPStore("127.0.0.1", int(old.get("port")), n, False, use_libuv=False)
     dist.destroy_process_group()
+    return store
+
+
+def never_received(n, me):
+    """A message that nobody receives does not mislead the receivers of a later group."""
+    store = shared_store(n, me)
+    ccl.torch._group.END_S = 1.0
+    limit = timedelta(seconds=20)
+    dist.init_process_group("ccl_comm", store=store, rank=me, world_size=n, timeout=limit)
+    if me == 0:
+        dist.isend(torch.zeros(1), 1)
+        time.sleep(0.5)  # it is being sent
+    dist.destroy_process_group()
+    dist.init_process_group("ccl_comm", store=store, rank=me, world_size=n, timeout=limit)
+    if me == 0:
+        time.sleep(1)  # the receiver looks into the store first
+        dist.send(torch.ones(1), 1)
+    elif me == 1:
+        box = torch.zeros(1)
+        dist.recv(box, 0)
+        assert box[0] == 1
+
+
+def one_store(n, me):
+    """Groups that come one after the other with one store."""
+    store = shared_store(n, me)
     for turn in range(3):
         if me == 0:
             time.sleep(0.5)  # the others look into the store first
