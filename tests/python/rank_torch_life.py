@@ -93,6 +93,9 @@ def refusals(n, me):
     assert imaginary.is_neg() and imaginary.is_contiguous()
     raises(NotImplementedError, lambda: dist.all_reduce(imaginary), "resolve_neg")
     raises(NotImplementedError, lambda: group.broadcast([torch.tensor([1j]).conj()]), "resolve_conj")
+    alone = ccl.Communicator.create_all(1)[0]
+    raises(bad, lambda: alone.all_reduce(imaginary), "resolve_neg")
+    alone.finalize()
     ones, two = torch.ones(1), [torch.ones(n), torch.ones(n)]
     raises(bad, lambda: group.allgather_into_tensor_coalesced(two, [ones]), "2 outputs", "1 inputs")
     raises(bad, lambda: group.reduce_scatter_tensor_coalesced([ones], two), "1 outputs", "2 inputs")
@@ -100,6 +103,24 @@ def refusals(n, me):
     if me == 0:
         small = torch.zeros(n, dtype=torch.int8)
         raises(bad, lambda: group.gather_single(small, torch.ones(1)), "int8", "float32")
+
+
+def lazy_parts(n, me):
+    """Parts of lists that are conjugated or negated views move as the numbers that they are."""
+    group = dist.group.WORLD
+    whole = torch.arange(2.0 * n).view(n, 2)
+    ones = [torch.zeros(2) for _ in range(n)]
+    group.alltoall(ones, list(torch._neg_view(whole).unbind())).wait()
+    same(torch.stack(ones), -whole[me].expand(n, 2), "all_to_all of negated views")
+    twos = [torch.zeros(2, dtype=torch.complex64) for _ in range(n)]
+    group.alltoall(twos, list((whole * 1j).conj().unbind())).wait()
+    same(torch.stack(twos), (whole[me] * -1j).expand(n, 2), "all_to_all of conjugated views")
+    rows = torch._neg_view(torch.zeros(n, 2))
+    dist.all_gather(list(rows.unbind()), whole[me])
+    same(rows.resolve_neg(), whole, "all_gather into negated views")
+    out = torch.zeros(me + 1)
+    dist.reduce_scatter(out, [torch._neg_view(torch.ones(r + 1)) for r in range(n)])
+    same(out, torch.full((me + 1,), -float(n)), "reduce_scatter of negated views")
 
 
 def callbacks(n, me):
