@@ -144,14 +144,25 @@ class Package(unittest.TestCase):
         bin = Path(sys.executable).parent
         for command in ([bin / "ccl_perf", "--help"], [bin / "ccl_topo", "--help"],
                         [bin / "ccl_report", "--help"], [bin / "ccl_ras", "--help"],
-                        [bin / "ncclras", "--help"],
-                        [sys.executable, "-m", "ccl.perf", "--help"]):  # fmt: skip
+                        [bin / "ncclras", "--help"]):  # fmt: skip
             self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0, command)
         from ccl import perf
 
         results = perf.run("all_reduce", "--device", "cpu", "--ranks", "2", "-b", "8", "-e", "8",
                            "-n", "2", "--rounds", "1", timeout=60)  # fmt: skip
         self.assertGreater(results["rows"][0]["time_us"], 0)
+
+    def test_modules_that_are_programs(self):
+        for name in ("perf", "ras", "report", "topo"):
+            done = subprocess.run([sys.executable, "-m", f"ccl.{name}", "--help"], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn(name, dir(ccl) if name != "perf" else ["perf"])
+        with self.assertRaisesRegex(AttributeError, "no attribute 'nothing'"):
+            ccl.nothing
+        done = subprocess.run([sys.executable, "-m", "ccl", "--nccl-library"], capture_output=True, text=True,
+                              env=os.environ | {"CCL_NCCL_LIBRARY": "/nowhere/libnccl.so.2"})  # fmt: skip
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, "^python -m ccl: .*/nowhere/libnccl.so.2")
 
     def test_versions(self):
         said = subprocess.run([sys.executable, "-m", "ccl", "--json"], capture_output=True, check=True)
