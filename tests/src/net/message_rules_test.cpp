@@ -198,8 +198,8 @@ TEST_CASE("a text that is too long for a notice ends with a whole character") {
   std::string what;
   while (what.size() < 2 * sizeof(RootNotice::what)) what += "\xc3\xa9";
   for (const std::string before : {"", "x"}) {
-    const Error told = to_error(to_notice({Errc::aborted, before + what}));
-    CHECK(detail::is_utf8(told.what));
-    CHECK(told.what.size() >= sizeof(RootNotice::what) - 2);
+    const Error received = to_error(to_notice({Errc::aborted, before + what}));
+    CHECK(detail::is_utf8(received.what));
+    CHECK(received.what.size() >= sizeof(RootNotice::what) - 2);
   }
 }
