@@ -233,7 +233,8 @@ class Communicator(Calls):
         Parameters
         ----------
         color : int or None
-            Ranks with the same color form a communicator. None: this rank gets none.
+            Ranks with the same color form a communicator. None or a negative number: this rank gets
+            none.
         key : int, optional
             Ranks are ordered by key, then by their rank here. Default: the rank here.
 
