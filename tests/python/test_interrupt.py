@@ -20,6 +20,7 @@ class Interrupt(unittest.TestCase):
     def test_a_creation(self):
         results = launch.wait(launch.start("rank_interrupt.py", 4, "in_creation", skip=(3,)))
         self.assertEqual([code for code, _ in results], [0, 0, 0], results)
+        self.assertTrue(any("creation: " in said for _, said in results), results)
 
     def test_a_stream(self):
         self.with_go("in_stream")
