@@ -12,8 +12,9 @@ A `Communicator` is this process's membership, as a rank, in a group of ranks::
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from . import nccl, ras, report, topo
+from . import nccl
 from ._communicator import Communicator, UniqueId
 from ._core import version as __version__
 from ._errors import (
@@ -40,6 +41,22 @@ from ._functor import Functor
 from ._stream import Stream
 from ._versions import show_versions, versions
 from .nccl import enable as enable_nccl
+
+if TYPE_CHECKING:
+    from . import ras, report, topo
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Imports a module of a program when it is first used, so that ``python -m`` runs it alone."""
+        if name not in ("ras", "report", "topo"):
+            raise AttributeError(f"module 'ccl' has no attribute {name!r}")
+        import importlib
+
+        return importlib.import_module(f"ccl.{name}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "AbortedError",

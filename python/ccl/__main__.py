@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import cmake_prefix, nccl, show_versions
+from . import NotSupportedError, cmake_prefix, nccl, show_versions
 
 
 def main() -> None:
@@ -17,7 +17,10 @@ def main() -> None:
     if given.cmake_prefix:
         print(cmake_prefix())
     elif given.nccl_library:
-        print(nccl.library())
+        try:
+            print(nccl.library())
+        except NotSupportedError as error:
+            parser.exit(1, f"python -m ccl: {error}\n")
     else:
         show_versions(as_json=given.json)
 

@@ -215,6 +215,10 @@ def read(array: Any, what: str) -> Buffer:
     if _is_of(array, "numpy"):
         return _from_numpy(array, what)
     if _is_of(array, "torch"):  # without a gradient, which DLPack refuses
+        if array.is_neg():  # DLPack gives its memory, in which the sign is another
+            raise InvalidArgumentError(
+                f"{what} is a view that has not been computed (is_neg()); pass tensor.resolve_neg()"
+            )
         return _from_dlpack(array.detach(), what)._replace(tensor=array)
     if _is_of(array, "jax", "jaxlib"):
         return _from_dlpack(array, what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from typing import Any, Callable, Sequence
@@ -220,11 +221,11 @@ class Calls(Checks):
                 f"out has {recv.elements} elements, and recv_counts and recv_offsets reach to "
                 f"{needed[1]}"
             )
-        self._core.all_to_all_v(
-            send.address, counts[0], offsets[0], recv.address, counts[1], offsets[1], send.type,
-            self._stream(stream, send, recv),
-        )  # fmt: skip
-        self._keep(stream, send, recv)
+        handle = self._stream(stream, send, recv)
+        with self._kept(stream, send, recv):
+            self._core.all_to_all_v(
+                send.address, counts[0], offsets[0], recv.address, counts[1], offsets[1], send.type, handle
+            )
         return out
 
     # Messages between two ranks.
@@ -264,8 +265,9 @@ class Calls(Checks):
             self._check_rank(peer, "to" if sends else "source")
             buffers.append(buffer)
             given.append((sends, buffer.address, buffer.elements, buffer.type, peer))
-        self._core.messages(given, self._stream(stream, *buffers))
-        self._keep(stream, *buffers)
+        handle = self._stream(stream, *buffers)
+        with self._kept(stream, *buffers):
+            self._core.messages(given, handle)
 
     # Runs of the engine.
 
@@ -277,10 +279,11 @@ class Calls(Checks):
         handle = self._stream(stream, send, recv)
         if isinstance(op, Functor):
             compiled = op._address(send.type) if self._device == CPU else op
-            run(send.address, at, count, send.type, op.name, root, handle, compiled)
+            with self._kept(stream, send, recv):
+                run(send.address, at, count, send.type, op.name, root, handle, compiled)
         else:
-            run(send.address, at, count, send.type, op, root, handle)
-        self._keep(stream, send, recv)
+            with self._kept(stream, send, recv):
+                run(send.address, at, count, send.type, op, root, handle)
 
     def _move(
         self, run: Callable[..., None], send: Buffer | None, recv: Buffer | None, count: int,
@@ -288,12 +291,13 @@ class Calls(Checks):
     ) -> None:  # fmt: skip
         some = send if send is not None else recv
         assert some is not None  # a rank sends or receives
-        run(
-            send.address if send is not None else 0,
-            recv.address if recv is not None else 0,
-            count, some.type, root, self._stream(stream, send, recv),
-        )  # fmt: skip
-        self._keep(stream, send, recv)
+        handle = self._stream(stream, send, recv)
+        with self._kept(stream, send, recv):
+            run(
+                send.address if send is not None else 0,
+                recv.address if recv is not None else 0,
+                count, some.type, root, handle,
+            )  # fmt: skip
 
     def _stream(self, stream: Any, *buffers: Buffer | None) -> Any:
         """Returns what the engine takes for `stream`, which waits for what writes the buffers."""
@@ -314,14 +318,18 @@ class Calls(Checks):
             )
         return stream._queue
 
-    def _keep(self, stream: Any, *buffers: Buffer | None) -> None:
-        """Keeps the memory of a queued call until the stream has run it."""
+    def _kept(self, stream: Any, *buffers: Buffer | None) -> contextlib.AbstractContextManager[None]:
+        """Keeps the memory of the call that the block queues until the stream has run it."""
         if isinstance(stream, Stream):
-            stream._keep(buffers)
-        elif self._device != CPU:
+            return stream._keeps(buffers)
+        if self._device != CPU:
             tensors = [b.tensor for b in buffers if b is not None and b.tensor is not None]
             if tensors:
                 record(tensors, cuda_stream(stream), self._device)
+        return _NOTHING
+
+
+_NOTHING = contextlib.nullcontext()
 
 
 def offsets_of(counts: list[int]) -> list[int]:

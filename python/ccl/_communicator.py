@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import Any, Sequence
 
 from . import _core, _options
 from ._buffers import CPU
 from ._calls import Calls
-from ._errors import InvalidArgumentError
+from ._errors import InvalidArgumentError, text_of, utf8
 
 __all__ = ["Communicator", "UniqueId"]
 
@@ -149,8 +150,14 @@ class Communicator(Calls):
             self._core: Any = _core.Core.create([one.bytes for one in ids], rank, ranks, made)
             self._device = CPU
         else:
+            if not hasattr(device, "__index__"):
+                raise TypeError(
+                    f"device is {device!r}, a {type(device).__name__}; give the number of a CUDA device, "
+                    "or None"
+                )
             from ._gpu import GpuCore
 
+            device = operator.index(device)
             self._core = GpuCore.create([one.bytes for one in ids], rank, ranks, device, given)
             self._device = device
         self._given = given
@@ -226,7 +233,8 @@ class Communicator(Calls):
         Parameters
         ----------
         color : int or None
-            Ranks with the same color form a communicator. None: this rank gets none.
+            Ranks with the same color form a communicator. None or a negative number: this rank gets
+            none.
         key : int, optional
             Ranks are ordered by key, then by their rank here. Default: the rank here.
 
@@ -271,7 +279,7 @@ class Communicator(Calls):
 
         Any thread may call it. Calls that are ended raise `AbortedError`.
         """
-        self._core.abort(why)
+        self._core.abort(utf8(str(why)))
 
     def check_status(self) -> None:
         """Raises the first failure of the communicator, if it has failed. Waits for no rank."""
@@ -297,7 +305,7 @@ class Communicator(Calls):
         if kind is None:
             self.finalize()
         else:
-            self.abort(f"rank {self.rank} left its block with {kind.__name__}: {error}")
+            self.abort(f"rank {self.rank} left its block with {kind.__name__}: {text_of(error)}")
 
     def _taken(self, given: _options.Given) -> Any:
         """Returns the options as the engine takes them."""

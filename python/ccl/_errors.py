@@ -190,3 +190,16 @@ def create(
     )
     made.code = code
     return made
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the text of an error of the program, also if its class fails to make one."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001  of the program
+        return f"without a text ({type(failure).__name__} in __str__)"
+
+
+def utf8(text: str) -> str:
+    """Returns `text` without the lone surrogates that UTF-8 lacks, as those of odd file names."""
+    return text.encode(errors="backslashreplace").decode()

@@ -133,6 +133,8 @@ class Functor:
                 f"functor {name} needs either source= or header=, and not both; give the text of the "
                 "struct, or the file that defines it"
             )
+        if isinstance(flags, str):
+            raise TypeError(f"flags of functor {name} is a string, {flags!r}; give a sequence of arguments")
         if header is not None:
             path = Path(header).resolve()
             if not path.is_file():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
-from typing import Any
+from typing import Any, Iterator
 
 from . import _core
-from ._errors import InvalidArgumentError, NotSupportedError
+from ._errors import Error, InvalidArgumentError, NotSupportedError, TimedOutError
 
 _NO_LIMIT = 1e9  # seconds; a longer limit is none
 
@@ -23,6 +24,7 @@ class Stream:
     def __init__(self) -> None:
         self._queue = _core.HostStream()
         self._kept: list[Any] = []
+        self._queueing: dict[int, Any] = {}  # of calls that are being queued
         self._keeping = threading.Lock()
 
     def synchronize(self, timeout: float | None = None) -> None:
@@ -47,14 +49,33 @@ class Stream:
             kept, self._kept = self._kept, []
         try:
             self._queue.synchronize(0.0 if limit > _NO_LIMIT else limit)
-        except (TimeoutError, KeyboardInterrupt):  # the calls stay queued
-            with self._keeping:
-                self._kept = kept + self._kept
+        except BaseException as error:
+            # The calls stay queued, also if a handler of a signal raises what it likes. An error of
+            # a call comes when all have run.
+            if not isinstance(error, Error) or isinstance(error, TimedOutError):
+                with self._keeping:
+                    self._kept = kept + self._kept
             raise
 
-    def _keep(self, buffers: tuple[Any, ...]) -> None:
+    @contextlib.contextmanager
+    def _keeps(self, buffers: tuple[Any, ...]) -> Iterator[None]:
+        """Keeps the arrays of the call that the block queues, unless the call is refused.
+
+        It keeps them from the beginning: a handler of a signal may raise as soon as the call is queued.
+        """
         with self._keeping:
-            self._kept.append(buffers)
+            self._queueing[id(buffers)] = buffers
+        refused = False
+        try:
+            yield
+        except Error:
+            refused = True
+            raise
+        finally:
+            with self._keeping:
+                if not refused:
+                    self._kept.append(buffers)
+                del self._queueing[id(buffers)]
 
     def __enter__(self) -> Stream:
         return self

@@ -19,12 +19,20 @@
 namespace ccl::python {
 namespace nb = nanobind;
 
+/// Returns a text of the library. What it quotes of the environment or of a file may be no UTF-8.
+inline nb::str text(const std::string& given) {
+  PyObject* const made =
+      PyUnicode_DecodeUTF8(given.data(), Py_ssize_t(given.size()), "backslashreplace");
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal<nb::str>(made);
+}
+
 /// Throws the Python exception of `error`, which ccl._errors creates.
 [[noreturn]] inline void raise(const Error& error) {
   const nb::object made =
       nb::module_::import_("ccl._errors")
-          .attr("create")(std::string{name(error.code)}, error.message(), error.rank, error.peer,
-                          error.os_code, error.host, error.transport);
+          .attr("create")(std::string{name(error.code)}, text(error.message()), error.rank,
+                          error.peer, error.os_code, text(error.host), text(error.transport));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
   throw nb::python_error();
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include <nanobind/nanobind.h>
 #include <pthread.h>
@@ -19,16 +20,35 @@ namespace ccl::python {
 namespace {
 
 std::atomic<std::uint64_t> interrupts{0};
-struct sigaction former {};  // Python's; written before the handler below is installed
+struct sigaction former {};  // that of before; written before the handler below is installed
+struct sigaction first {};   // Python's own: that of before the first installation
+bool installed = false;
+std::atomic<int> handling{0};  // thread that runs the handler; no thread_local, which may allocate
 
-/// Counts the signal, and leaves the rest to Python's own handler.
-void count_interrupt(int signal, siginfo_t* info, void* context) {
-  interrupts.fetch_add(1, std::memory_order_relaxed);
-  if ((former.sa_flags & SA_SIGINFO) != 0) {
-    former.sa_sigaction(signal, info, context);
+int thread_number() {
+  return int(::syscall(SYS_gettid));
+}
+
+void run_handler(const struct sigaction& handler, int signal, siginfo_t* info, void* context) {
+  if ((handler.sa_flags & SA_SIGINFO) != 0) {
+    handler.sa_sigaction(signal, info, context);
   } else {
-    former.sa_handler(signal);
+    handler.sa_handler(signal);
   }
+}
+
+/// Counts the signal, and leaves the rest to the handler of before. That one may call this one, if
+/// it was installed behind it, as faulthandler's does; Python's own then ends the chain.
+void count_interrupt(int signal, siginfo_t* info, void* context) {
+  const int me = thread_number();
+  if (handling.load(std::memory_order_relaxed) == me) {
+    run_handler(first, signal, info, context);
+    return;
+  }
+  handling.store(me, std::memory_order_relaxed);
+  interrupts.fetch_add(1, std::memory_order_relaxed);
+  run_handler(former, signal, info, context);
+  handling.store(0, std::memory_order_relaxed);
 }
 
 /// Puts the handler in front of the one that Python has installed. A program that has set the
@@ -39,6 +59,7 @@ void install() {
   const bool with_info = (now.sa_flags & SA_SIGINFO) != 0;
   if (with_info && now.sa_sigaction == count_interrupt) return;
   if (!with_info && (now.sa_handler == SIG_IGN || now.sa_handler == SIG_DFL)) return;
+  if (!std::exchange(installed, true)) first = now;
   former = now;
   now.sa_sigaction = count_interrupt;
   now.sa_flags |= SA_SIGINFO;
@@ -122,8 +143,11 @@ class SignalLook {
 
 SignalLook* the_watch = nullptr;  // never destroyed: its thread runs on
 
+thread_local bool is_main = thread_number() == ::getpid();
+
 /// A child has no copy of the thread, and its main thread is the one that forked.
 void renew_in_child() {
+  is_main = true;
   the_watch = new SignalLook;
 }
 SignalLook& watch() {
@@ -139,7 +163,7 @@ SignalLook& watch() {
 }  // namespace
 
 bool is_main_thread() {
-  thread_local const bool is_main = ::syscall(SYS_gettid) == ::getpid();
+  watch();  // so that a child is told
   return is_main;
 }
 

@@ -149,7 +149,7 @@ void bind_communicator(nb::module_& m) {
       .def_prop_ro("ranks", [](const Core& c) { return c->comm().ranks(); })
       .def_prop_ro("name", [](const Core& c) { return c->comm().name(); })
       .def(
-          "host", [](const Core& c, int rank) { return c->comm().peer(rank).host; }, "rank"_a)
+          "host", [](const Core& c, int rank) { return text(c->comm().peer(rank).host); }, "rank"_a)
       .def_prop_ro("memory_used", [](const Core& c) { return c->comm().memory_used(); })
       .def(
           "split",
@@ -174,7 +174,8 @@ void bind_communicator(nb::module_& m) {
       .def("status", [](const Core& c) { released([&] { return c->comm().status(); }); })
       .def("report",
            [](const Core& c) {
-             return released([&]() -> Result<std::string> { return c->comm().report().text(); });
+             return text(
+                 released([&]() -> Result<std::string> { return c->comm().report().text(); }));
            })
       .def(
           "dump",

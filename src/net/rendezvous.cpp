@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/field_check.hpp"
+#include "base/text.hpp"
 #include "net/auth.hpp"
 #include "net/message_rules.hpp"
 #include <sys/socket.h>
@@ -49,7 +50,8 @@ RootNotice to_notice(const Error& error) {
   n.code = int(error.code);
   n.peer = error.peer;
   n.os_code = error.os_code;
-  std::strncpy(n.what, error.what.c_str(), sizeof n.what - 1);
+  const auto what = shortened(error.what, sizeof n.what - 1);
+  std::memcpy(n.what, what.data(), what.size());
   return n;
 }
 

@@ -1,6 +1,7 @@
 """Starts ranks of a test as processes, and ends all of them at a deadline."""
 
 import os
+import random
 import secrets
 import socket
 import subprocess
@@ -12,9 +13,15 @@ FOLDER = Path(__file__).parent
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a port that is free, and that the system gives to no connection of another process."""
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", random.randrange(10000, first_given if first_given > 12000 else 32768)))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
 
 
 def start(script, ranks, *arguments, environment=None, skip=()):

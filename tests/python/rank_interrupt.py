@@ -1,5 +1,6 @@
 """One rank of four that gets Ctrl-C in a blocking call. The argument names the call."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -31,6 +32,8 @@ def interrupt(call, after=0.5):
         took = time.monotonic() - sent[0]
         assert took < LIMIT_S, f"the interrupt took {took:.1f} s"
         return took
+    finally:
+        timer.cancel()
     raise AssertionError("no KeyboardInterrupt")
 
 
@@ -78,8 +81,11 @@ def in_call(name):
 
 def in_creation():
     """Rank 3 never comes."""
-    took = interrupt(lambda: ccl.Communicator.from_env(init_timeout=60))
-    print(f"creation: {took:.2f} s")
+    try:
+        took = interrupt(lambda: ccl.Communicator.from_env(init_timeout=60))
+        print(f"creation: {took:.2f} s")
+    except ccl.AbortedError as error:  # another rank was interrupted first
+        assert "Ctrl-C" in str(error), str(error)
 
 
 def go():
@@ -134,6 +140,51 @@ def own_handler():
     assert (comm.all_reduce(np.ones(10)) == comm.ranks).all()
     assert comm.rank != 0 or len(ran) == 1
     comm.finalize()
+
+
+others = []
+
+
+def first_of_two():
+    """Returns a rank of this process, whose first call from the other has been made."""
+    first, second = ccl.Communicator.create_all(2, init_timeout=30)
+    sender = threading.Thread(target=second.send, args=(np.ones(1), 0))
+    sender.start()
+    first.recv(np.empty(1), 1)
+    sender.join()
+    others.append(second)
+    return first
+
+
+def chained():
+    """A handler in C that was installed later, and calls the one before it."""
+    comm = first_of_two()
+    with open(os.devnull, "w") as nowhere:
+        faulthandler.register(signal.SIGINT, chain=True, file=nowhere)
+        print(f"chained: {interrupt(lambda: comm.recv(np.empty(1), 1)):.2f} s")
+        faulthandler.unregister(signal.SIGINT)
+
+
+def forked_by_a_thread():
+    """The thread that forks is the main thread of the child."""
+    codes = []
+
+    def fork():
+        first_of_two().abort("the test is over")
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(60)
+                interrupt(lambda: first_of_two().recv(np.empty(1), 1))
+                os._exit(0)
+            finally:
+                os._exit(1)
+        codes.append(os.waitpid(child, 0)[1])
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+    assert codes == [0], codes
 
 
 def many_calls():

@@ -93,6 +93,9 @@ def refusals(n, me):
     assert imaginary.is_neg() and imaginary.is_contiguous()
     raises(NotImplementedError, lambda: dist.all_reduce(imaginary), "resolve_neg")
     raises(NotImplementedError, lambda: group.broadcast([torch.tensor([1j]).conj()]), "resolve_conj")
+    alone = ccl.Communicator.create_all(1)[0]
+    raises(bad, lambda: alone.all_reduce(imaginary), "resolve_neg")
+    alone.finalize()
     ones, two = torch.ones(1), [torch.ones(n), torch.ones(n)]
     raises(bad, lambda: group.allgather_into_tensor_coalesced(two, [ones]), "2 outputs", "1 inputs")
     raises(bad, lambda: group.reduce_scatter_tensor_coalesced([ones], two), "1 outputs", "2 inputs")
@@ -100,6 +103,24 @@ def refusals(n, me):
     if me == 0:
         small = torch.zeros(n, dtype=torch.int8)
         raises(bad, lambda: group.gather_single(small, torch.ones(1)), "int8", "float32")
+
+
+def lazy_parts(n, me):
+    """Parts of lists that are conjugated or negated views move as the numbers that they are."""
+    group = dist.group.WORLD
+    whole = torch.arange(2.0 * n).view(n, 2)
+    ones = [torch.zeros(2) for _ in range(n)]
+    group.alltoall(ones, list(torch._neg_view(whole).unbind())).wait()
+    same(torch.stack(ones), -whole[me].expand(n, 2), "all_to_all of negated views")
+    twos = [torch.zeros(2, dtype=torch.complex64) for _ in range(n)]
+    group.alltoall(twos, list((whole * 1j).conj().unbind())).wait()
+    same(torch.stack(twos), (whole[me] * -1j).expand(n, 2), "all_to_all of conjugated views")
+    rows = torch._neg_view(torch.zeros(n, 2))
+    dist.all_gather(list(rows.unbind()), whole[me])
+    same(rows.resolve_neg(), whole, "all_gather into negated views")
+    out = torch.zeros(me + 1)
+    dist.reduce_scatter(out, [torch._neg_view(torch.ones(r + 1)) for r in range(n)])
+    same(out, torch.full((me + 1,), -float(n)), "reduce_scatter of negated views")
 
 
 def callbacks(n, me):
@@ -161,8 +182,28 @@ def broken_message(n, me):
     wait_for_others(n, me)
 
 
-def one_store(n, me):
-    """Groups that come one after the other with one store."""
+def given_up(n, me):
+    """A send whose deadline passes while it waits for its turn leaves those behind it to the thread."""
+    group = dist.group.WORLD
+    dist.barrier()
+    if me == 0:
+        group._timeout_s, limit = 1.0, group._timeout_s
+        first, second = (dist.isend(torch.full((1,), value), 1) for value in (1.0, 2.0))
+        raises(ccl.TimedOutError, second.wait, "rank 1 is late")
+        group._timeout_s = limit
+        dist.barrier()
+        first.wait()
+        dist.isend(torch.full((1,), 3.0), 1).wait()
+    elif me == 1:
+        dist.barrier()
+        for value in (1.0, 3.0):
+            box = torch.zeros(1)
+            dist.recv(box, 0)
+            assert box[0] == value, box
+
+
+def shared_store(n, me):
+    """Ends the group, and returns a store that all ranks have."""
     dist.barrier()
     old = dist.distributed_c10d._get_default_store()
     if me == 0:
@@ -171,6 +212,32 @@ def one_store(n, me):
     else:
         store = dist.TCPStore("127.0.0.1", int(old.get("port")), n, False, use_libuv=False)
     dist.destroy_process_group()
+    return store
+
+
+def never_received(n, me):
+    """A message that nobody receives does not mislead the receivers of a later group."""
+    store = shared_store(n, me)
+    ccl.torch._group.END_S = 1.0
+    limit = timedelta(seconds=20)
+    dist.init_process_group("ccl_comm", store=store, rank=me, world_size=n, timeout=limit)
+    if me == 0:
+        dist.isend(torch.zeros(1), 1)
+        time.sleep(0.5)  # it is being sent
+    dist.destroy_process_group()
+    dist.init_process_group("ccl_comm", store=store, rank=me, world_size=n, timeout=limit)
+    if me == 0:
+        time.sleep(1)  # the receiver looks into the store first
+        dist.send(torch.ones(1), 1)
+    elif me == 1:
+        box = torch.zeros(1)
+        dist.recv(box, 0)
+        assert box[0] == 1
+
+
+def one_store(n, me):
+    """Groups that come one after the other with one store."""
+    store = shared_store(n, me)
     for turn in range(3):
         if me == 0:
             time.sleep(0.5)  # the others look into the store first
@@ -198,7 +265,9 @@ def late_end(n, me):
         dist.all_reduce(data, group=part, async_op=True)
     dist.destroy_process_group(part)
     assert data[0] == n, data
-    part, begin = dist.new_group(), time.monotonic()
+    part = dist.new_group()
+    wait_for_others(n, me)  # a rank that is late has it, too
+    begin = time.monotonic()
     if me != 1:  # rank 1 ends the group without the call
         work = dist.all_reduce(torch.ones(1), group=part, async_op=True)
     dist.destroy_process_group(part)

@@ -20,12 +20,19 @@ class Interrupt(unittest.TestCase):
     def test_a_creation(self):
         results = launch.wait(launch.start("rank_interrupt.py", 4, "in_creation", skip=(3,)))
         self.assertEqual([code for code, _ in results], [0, 0, 0], results)
+        self.assertTrue(any("creation: " in said for _, said in results), results)
 
     def test_a_stream(self):
         self.with_go("in_stream")
 
     def test_a_handler_of_the_program(self):
         self.with_go("own_handler")
+
+    def test_a_handler_that_calls_the_one_before_it(self):
+        launch.run("rank_interrupt.py", 1, "chained")
+
+    def test_a_child_of_a_thread(self):
+        launch.run("rank_interrupt.py", 1, "forked_by_a_thread")
 
     def with_go(self, case):
         """Runs a case in which rank 0 lets others go on."""

@@ -94,6 +94,45 @@ class Package(unittest.TestCase):
             thread.join(60)
         self.assertEqual(sums[0], bytearray([2]))
 
+    def test_a_block_that_is_left_with_an_odd_error(self):
+        """Its text is no UTF-8, or cannot be made."""
+        import threading
+
+        class Mute(Exception):
+            def __str__(self):
+                raise KeyError("no text")
+
+        for error, text in ((ValueError(os.fsdecode(b"file \xff")), r"file \udcff"), (Mute(), "without a text")):
+            ranks, raised = ccl.Communicator.create_all(2, timeout=20), []
+
+            def leave():
+                try:
+                    with ranks[1]:
+                        raise error
+                except type(error) as same:
+                    raised.append(same)
+
+            thread = threading.Thread(target=leave)
+            thread.start()
+            with self.assertRaises(ccl.AbortedError) as ended:
+                ranks[0].recv(bytearray(1), 1)
+            thread.join()
+            self.assertIn(text, str(ended.exception))
+            self.assertEqual(raised, [error])
+
+    def test_errors_that_quote_other_bytes_than_utf8(self):
+        code = "import ccl\ntry: ccl.Communicator.from_env()\nexcept ccl.BadSettingError as e: print(ascii(str(e)))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True,
+                              env=os.environb | {b"CCL_TIMEOUT": b"\xff"})  # fmt: skip
+        self.assertIn(rb"\xff", done.stdout, done.stderr)
+
+    def test_devices_and_flags_of_other_types(self):
+        for device in ("cuda", 0.0):
+            with self.assertRaisesRegex(TypeError, f"device is {device!r}"):
+                ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=device)
+        with self.assertRaisesRegex(TypeError, "flags of functor Sum is a string, '-O3'"):
+            ccl.Functor("Sum", "struct Sum;", flags="-O3")
+
     def test_tools(self):
         self.assertIn("cpu", ccl.topo.text("show").lower())
         with self.assertRaisesRegex(ccl.InvalidArgumentError, "there is no shwo"):
@@ -105,14 +144,25 @@ class Package(unittest.TestCase):
         bin = Path(sys.executable).parent
         for command in ([bin / "ccl_perf", "--help"], [bin / "ccl_topo", "--help"],
                         [bin / "ccl_report", "--help"], [bin / "ccl_ras", "--help"],
-                        [bin / "ncclras", "--help"],
-                        [sys.executable, "-m", "ccl.perf", "--help"]):  # fmt: skip
+                        [bin / "ncclras", "--help"]):  # fmt: skip
             self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0, command)
         from ccl import perf
 
         results = perf.run("all_reduce", "--device", "cpu", "--ranks", "2", "-b", "8", "-e", "8",
                            "-n", "2", "--rounds", "1", timeout=60)  # fmt: skip
         self.assertGreater(results["rows"][0]["time_us"], 0)
+
+    def test_modules_that_are_programs(self):
+        for name in ("perf", "ras", "report", "topo"):
+            done = subprocess.run([sys.executable, "-m", f"ccl.{name}", "--help"], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn(name, dir(ccl) if name != "perf" else ["perf"])
+        with self.assertRaisesRegex(AttributeError, "no attribute 'nothing'"):
+            ccl.nothing
+        done = subprocess.run([sys.executable, "-m", "ccl", "--nccl-library"], capture_output=True, text=True,
+                              env=os.environ | {"CCL_NCCL_LIBRARY": "/nowhere/libnccl.so.2"})  # fmt: skip
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, "^python -m ccl: .*/nowhere/libnccl.so.2")
 
     def test_versions(self):
         said = subprocess.run([sys.executable, "-m", "ccl", "--json"], capture_output=True, check=True)
@@ -239,17 +289,53 @@ class Streams(unittest.TestCase):
 
         stream = ccl.Stream()
         stream._queue = Queue()
-        stream._keep("the first call's")
+        stream._kept.append("the first call's")
         threads = [threading.Thread(target=stream.synchronize) for _ in gates]
         for thread in threads:
             thread.start()
             begun.acquire()
         gates[0].set()
         threads[0].join()
-        stream._keep("the second call's")
+        stream._kept.append("the second call's")
         gates[1].set()
         threads[1].join()
         self.assertEqual(stream._kept, ["the second call's"])
+
+    def test_a_handler_that_raises_leaves_the_arrays_of_queued_calls(self):
+        """Out of `synchronize`, and as soon as the call is queued."""
+        begin = """
+import os, signal, weakref
+class Alarm(Exception): pass
+def ring(*_): raise Alarm
+signal.signal(signal.SIGALRM, ring)
+class Core:  # the handler runs as the call returns
+    def __init__(self, core): self.core = core
+    def __getattr__(self, name): return getattr(self.core, name)
+    def messages(self, *given):
+        self.core.messages(*given)
+        os.kill(os.getpid(), signal.SIGALRM)
+queued = np.zeros(1000)
+alive = weakref.ref(queued)
+"""
+        end = """
+except Alarm: del queued
+assert alive() is not None, "the array of a queued call is gone"
+go.set()
+b.send(np.full(1000, 3.0), 0)
+stream.synchronize()
+assert alive() is None or (alive() == 3).all()
+print('done')
+"""
+        waits = """
+a.recv(queued, 1, stream=stream)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try: stream.synchronize()"""
+        queues = """
+a._core = Core(a._core)
+try: a.recv(queued, 1, stream=stream)"""
+        for case in (waits, queues):
+            done = in_process(TWO_RANKS + begin + case + end)
+            self.assertEqual(done.stdout, "done\n", done.stderr)
 
     def test_a_dropped_stream_leaves_the_lock_to_other_ranks(self):
         """Its end waits for its call, which waits for a thread that needs the interpreter's lock."""

@@ -116,7 +116,7 @@ class Torch(unittest.TestCase):
                 run("rank_torch.py", case)
 
     def test_orders_of_memory_and_refusals(self):
-        run("rank_torch_life.py", "orders", "refusals")
+        run("rank_torch_life.py", "orders", "refusals", "lazy_parts")
 
     def test_callbacks_that_call_the_group(self):
         run("rank_torch_life.py", "callbacks")
@@ -127,7 +127,7 @@ class Torch(unittest.TestCase):
                 run("rank_torch_life.py", case)
 
     def test_failed_and_late_parts(self):
-        for case in ("late_coalesced", "broken_message"):
+        for case in ("late_coalesced", "broken_message", "given_up", "never_received"):
             with self.subTest(case=case):
                 run("rank_torch_life.py", case, ranks=2)
 

@@ -329,6 +329,6 @@ def _end_all() -> None:
     error = getattr(sys, "last_value", None)  # that the process ends with
     for group in list(_live):
         if error is not None and not hasattr(sys, "ps1"):
-            group.abort(f"rank {group.rank_} ended with {type(error).__name__}: {error}")
+            group.abort(f"rank {group.rank_} ended with {type(error).__name__}: {_errors.text_of(error)}")
         else:
             group._end(at_exit=True)

@@ -34,13 +34,17 @@ class _Out:
     def __init__(self, group: Any, to: int) -> None:
         self._group, self._to = group, to
         self._comm: Communicator | None = None
+        self._invited = False  # the id is in the store, unless the receiver has taken it
         self.line = Line(f"ccl send to {to}")
 
     def _connect(self) -> Communicator:
         if self._comm is None:
             id = UniqueId.create()
+            self._invited = True
             self._group.store.set(_key(self._group.rank_, self._to), id.bytes)
             self._comm = self._group.communicator(id, 0, 2, f"from {self._group.rank_} to {self._to}")
+            if self.line.closed is not None:  # meanwhile: the receiver is one of a later group
+                self._comm.abort(self.line.closed)
         return self._comm
 
     def send(self, tensor: torch.Tensor, tag: int) -> None:
@@ -58,6 +62,8 @@ class _Out:
             header = torch.tensor([0, _BYE])
             self._comm._core.messages([(True, header.data_ptr(), _HEADER, INT64, 1)], None)
             self._comm.finalize()
+        elif self._comm is None and self._invited:  # a later group that has the same store must not find it
+            delete(self._group.store, _key(self._group.rank_, self._to))
 
     def abort(self, why: str) -> None:
         self.line.close(why)

@@ -151,7 +151,7 @@ class Reductions:
             else:  # sizes that differ
                 for root, part in enumerate(parts):
                     mine = out if root == self.rank_ else None
-                    self._combine(on, "reduce", part.contiguous(), mine, op, root)
+                    self._combine(on, "reduce", part.resolve_neg().contiguous(), mine, op, root)
             write_back(output, out)
 
         return on.submit("reduce_scatter", run, [output], opts)

@@ -80,6 +80,8 @@ def adjacent(tensors: list[torch.Tensor]) -> bool:
     for tensor in tensors:
         if not tensor.is_contiguous() or tensor.data_ptr() != at:
             return False
+        if tensor.is_conj() or tensor.is_neg():  # its memory holds other numbers
+            return False
         if tensor.untyped_storage().data_ptr() != storage:  # a neighbor by chance
             return False
         at += tensor.numel() * tensor.element_size()

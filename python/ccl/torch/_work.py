@@ -41,7 +41,8 @@ class Work(_Work):
 
     def _execute(self) -> None:
         error, run = None, self._run
-        assert run is not None  # a work without it is finished by a thread of messages
+        if run is None:  # its deadline has passed while it was queued
+            return
         try:
             with torch.no_grad():
                 run()
@@ -183,6 +184,11 @@ class Line:
             with self._changed:
                 self._pending -= 1
                 self._changed.notify_all()
+
+    @property
+    def closed(self) -> str | None:
+        """Why the line has ended, or None."""
+        return self._closed
 
     def left(self) -> int:
         """Returns the number of works that were queued and have not ended."""

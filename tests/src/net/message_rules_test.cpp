@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/text.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/error_matchers.hpp"
 #include "support/played_rank.hpp"
@@ -191,4 +192,14 @@ TEST_CASE("a unique id with damaged content is refused") {
   CHECK(mentions(damaged([](IdContent& c) { c.root.port = 0; }), "port is 0"));
   CHECK(mentions(damaged([](IdContent& c) { c.root_rank = -2; }), "rank of the root is -2"));
   CHECK(mentions(damaged([](IdContent& c) { c.root_rank = biggest; }), "rank of the root is 214"));
+}
+
+TEST_CASE("a text that is too long for a notice ends with a whole character") {
+  std::string what;
+  while (what.size() < 2 * sizeof(RootNotice::what)) what += "\xc3\xa9";
+  for (const std::string before : {"", "x"}) {
+    const Error received = to_error(to_notice({Errc::aborted, before + what}));
+    CHECK(detail::is_utf8(received.what));
+    CHECK(received.what.size() >= sizeof(RootNotice::what) - 2);
+  }
 }
