@@ -61,6 +61,7 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
     }
     const std::uint64_t number = member->count_call();
     if (log_enabled(LogLevel::info, LogPart::coll)) member->logged().log_call(call, number);
+    if (member->device < 0) call.stream = nullptr;  // CPU ranks ignore streams
     return Group::of_this_thread().submit(std::move(member), call);
   });
 }

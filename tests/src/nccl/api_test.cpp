@@ -25,6 +25,22 @@ TEST_CASE("a query that fails leaves the thread's group alone") {
   for (const float sum : sums) CHECK(sum == 2);
 }
 
+TEST_CASE("CPU ranks ignore the stream") {
+  const NcclRanks all{2};
+  const auto stream = reinterpret_cast<cudaStream_t>(2);  // cudaStreamPerThread
+  const float data[2] = {1, 2};
+  float sums[2] = {}, gathered[4] = {}, taken[2] = {};
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    CHECK(ncclAllReduce(data, &sums[r], 1, ncclFloat, ncclSum, comm, stream) == ncclSuccess);
+    CHECK(ncclAllGather(&data[r], &gathered[2 * r], 1, ncclFloat, comm, stream) == ncclSuccess);
+    CHECK(ncclSend(&data[r], 1, ncclFloat, 1 - r, comm, stream) == ncclSuccess);
+    return ncclRecv(&taken[r], 1, ncclFloat, 1 - r, comm, stream);
+  }) == ncclSuccess);
+  for (const float sum : sums) CHECK(sum == 2);
+  CHECK((gathered[2] == 1 && gathered[3] == 2));
+  CHECK((taken[0] == 2 && taken[1] == 1));
+}
+
 TEST_CASE("more elements than memory has are refused") {
   const NcclRanks all{1};
   float data = 1;
