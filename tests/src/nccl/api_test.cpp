@@ -41,6 +41,18 @@ TEST_CASE("CPU ranks ignore the stream") {
   CHECK((taken[0] == 2 && taken[1] == 1));
 }
 
+TEST_CASE("the end of a communicator runs in its place in a group") {
+  const NcclRanks all{2};
+  const float data = 1;
+  float sums[2] = {};
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    CHECK(ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr) == ncclSuccess);
+    return ncclCommFinalize(comm);
+  }) == ncclSuccess);
+  for (const float sum : sums) CHECK(sum == 2);
+  CHECK(ncclAllReduce(&data, sums, 1, ncclFloat, ncclSum, all[0], nullptr) == ncclInvalidUsage);
+}
+
 TEST_CASE("more elements than memory has are refused") {
   const NcclRanks all{1};
   float data = 1;

@@ -119,6 +119,41 @@ TEST_CASE("a rank that does not block may return from main at once") {
   }
 }
 
+TEST_CASE("ends in a group wait at its end: other ranks may have another order") {
+  ncclUniqueId ids[2];
+  for (ncclUniqueId& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const auto run = [&](int rank) {
+    ncclComm_t comms[2];
+    for (const int i : {0, 1}) {
+      if (ncclCommInitRank(&comms[i], 2, ids[i], rank) != ncclSuccess) return 1;
+    }
+    if (ncclGroupStart() != ncclSuccess) return 2;
+    for (const int i : {rank, 1 - rank}) {
+      if (ncclCommFinalize(comms[i]) != ncclSuccess) return 3;
+    }
+    if (ncclGroupEnd() != ncclSuccess) return 4;
+    for (ncclComm_t comm : comms) {
+      if (ncclCommDestroy(comm) != ncclSuccess) return 5;
+    }
+    return 0;
+  };
+  std::vector<pid_t> children;
+  for (const int rank : {0, 1}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(60);
+      std::exit(run(rank));
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 99;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}
+
 TEST_CASE("ranks of one process end together") {
   for (int turn = 0; turn < 20; ++turn) {
     NcclRanks all{3};  // destroyed one after the other
