@@ -41,6 +41,36 @@ TEST_CASE("CPU ranks ignore the stream") {
   CHECK((taken[0] == 2 && taken[1] == 1));
 }
 
+TEST_CASE("a null buffer is refused before another rank of the group waits") {
+  const NcclRanks all{2};
+  float data = 1, sums[2] = {};
+  const auto refuses = [&](auto call) {
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclAllReduce(&data, &sums[0], 1, ncclFloat, ncclSum, all[0], nullptr) == ncclSuccess);
+    CHECK(call(all[1]) == ncclInvalidArgument);
+    CHECK(last_error_has("is null for 1 elements"));
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  };
+  refuses([&](ncclComm_t comm) {
+    return ncclAllReduce(nullptr, &sums[1], 1, ncclFloat, ncclSum, comm, nullptr);
+  });
+  refuses([&](ncclComm_t comm) { return ncclSend(nullptr, 1, ncclFloat, 0, comm, nullptr); });
+  refuses([&](ncclComm_t comm) { return ncclRecv(nullptr, 1, ncclFloat, 0, comm, nullptr); });
+  refuses([&](ncclComm_t comm) {
+    return ncclBroadcast(&data, nullptr, 1, ncclFloat, 0, comm, nullptr);
+  });
+  refuses([&](ncclComm_t comm) {
+    return ncclReduce(nullptr, &sums[1], 1, ncclFloat, ncclSum, 1, comm, nullptr);
+  });
+  // What only the root has.
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    CHECK(ncclBroadcast(r == 0 ? &data : nullptr, &sums[r], 1, ncclFloat, 0, comm, nullptr) ==
+          ncclSuccess);
+    return ncclReduce(&data, r == 0 ? &sums[0] : nullptr, 1, ncclFloat, ncclSum, 0, comm, nullptr);
+  }) == ncclSuccess);
+  CHECK((sums[0] == 2 && sums[1] == 1));
+}
+
 TEST_CASE("the end of a communicator runs in its place in a group") {
   const NcclRanks all{2};
   const float data = 1;
