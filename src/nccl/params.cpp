@@ -65,8 +65,8 @@ std::uint64_t bits_of_parts(std::string_view list) {
 }
 
 int level_of(std::string_view word) {
-  constexpr std::array<std::string_view, 6> names{"NONE", "VERSION", "WARN",
-                                                  "INFO", "ABORT",   "TRACE"};
+  constexpr std::array<std::string_view, 7> names{"NONE",  "VERSION", "WARN", "INFO",
+                                                  "ABORT", "TRACE",   "ATTN"};
   return int(std::ranges::find(names, word) - names.begin()) % int(names.size());
 }
 
