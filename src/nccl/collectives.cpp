@@ -218,7 +218,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
                                       ncclScalarResidence_t where, ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(op, "op"));
-    CCL_CHECK(check_given(scalar, "scalar"));
+    CCL_CHECK(check_input(scalar, "scalar"));
     CCL_TRY(const auto member, member_of(comm));
     CCL_TRY(const auto of, type_of(type));
     CCL_TRY(const auto made, scaling(scalar, of, where));

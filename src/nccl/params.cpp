@@ -94,7 +94,7 @@ std::vector<char> bytes_of(const Param& param) {
 }
 
 Result<Param*> param_of(const char* key) {
-  CCL_CHECK(check_given(key, "key"));
+  CCL_CHECK(check_input(key, "key"));
   for (Param& one : params) {
     if (std::strcmp(one.key, key) == 0) return &one;
   }

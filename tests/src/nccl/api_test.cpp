@@ -71,6 +71,17 @@ TEST_CASE("a null buffer is refused before another rank of the group waits") {
   CHECK((sums[0] == 2 && sums[1] == 1));
 }
 
+TEST_CASE("inputs that are null are named as inputs") {
+  const NcclRanks all{1};
+  ncclRedOp_t op{};
+  CHECK(ncclRedOpCreatePreMulSum(&op, nullptr, ncclFloat, ncclScalarHostImmediate, all[0]) ==
+        ncclInvalidArgument);
+  CHECK(last_error_has("scalar is null, and the call reads it"));
+  ncclParamHandle_t handle = nullptr;
+  CHECK(ncclParamBind(&handle, nullptr) == ncclInvalidArgument);
+  CHECK(last_error_has("key is null, and the call reads it"));
+}
+
 TEST_CASE("the end of a communicator runs in its place in a group") {
   const NcclRanks all{2};
   const float data = 1;
