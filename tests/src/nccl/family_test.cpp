@@ -154,6 +154,24 @@ TEST_CASE("ends in a group wait at its end: other ranks may have another order")
   }
 }
 
+TEST_CASE("a process that exits without an end of its communicator need not have crashed") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const pid_t child = ::fork();
+  ncclComm_t comm = nullptr;
+  const ncclResult_t made = ncclCommInitRank(&comm, 2, id, child == 0 ? 1 : 0);
+  if (child == 0) std::exit(made == ncclSuccess ? 0 : 1);
+  CHECK(made == ncclSuccess);
+  float data = 1;
+  CHECK(ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, nullptr) == ncclRemoteError);
+  CHECK(last_error_has("killed, crashed, or exited without ending its communicator"));
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+  int status = 99;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("ranks of one process end together") {
   for (int turn = 0; turn < 20; ++turn) {
     NcclRanks all{3};  // destroyed one after the other
