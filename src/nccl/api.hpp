@@ -38,6 +38,12 @@ Result<void> check_given(const T* given, const char* what) {
   if (given != nullptr) return {};
   return fail(Errc::invalid_argument, std::string{what} + " is null; pass where the answer goes");
 }
+/// Fails with `Errc::invalid_argument` if `input` is null.
+template <class T>
+Result<void> check_input(const T* input, const char* what) {
+  if (input != nullptr) return {};
+  return fail(Errc::invalid_argument, std::string{what} + " is null, and the call reads it");
+}
 
 }  // namespace ccl::detail::nccl
 

@@ -34,6 +34,21 @@ Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
   return member.scaling(int(op) - ncclNumOps, type);
 }
 
+/// Checks the buffers that each rank of the call has, whatever its number. The operation checks
+/// those of the root, when other ranks may wait for it already.
+Result<void> check_buffers(const Call& call) {
+  if (call.count == 0) return {};
+  const bool root_sends = call.kind == Kind::broadcast || call.kind == Kind::scatter;
+  const bool root_takes = call.kind == Kind::reduce || call.kind == Kind::gather;
+  const bool sends = call.kind != Kind::recv && !root_sends;
+  const bool takes = call.kind != Kind::send && !root_takes;
+  const bool lacks_send = sends && call.send == nullptr;
+  if (!lacks_send && !(takes && call.recv == nullptr)) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("{} is null for {} elements; pass a buffer, or count 0",
+                          lacks_send ? "sendbuff" : "recvbuff", call.count));
+}
+
 ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, ncclDataType_t type,
                     int root, ncclComm_t comm, cudaStream_t stream, const ncclRedOp_t* op = nullptr,
                     const ncclCollConfig_t* config = nullptr) {
@@ -54,6 +69,7 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
                   fmt::format("{} elements are more than memory has", count));
     }
     call.count = Index(count);
+    CCL_CHECK(check_buffers(call));
     call.root = root;
     call.stream = stream;
     if (op != nullptr) {
@@ -61,6 +77,7 @@ ncclResult_t submit(Kind kind, const void* send, void* recv, std::size_t count, 
     }
     const std::uint64_t number = member->count_call();
     if (log_enabled(LogLevel::info, LogPart::coll)) member->logged().log_call(call, number);
+    if (member->device < 0) call.stream = nullptr;  // CPU ranks ignore streams
     return Group::of_this_thread().submit(std::move(member), call);
   });
 }
@@ -201,7 +218,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
                                       ncclScalarResidence_t where, ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     CCL_CHECK(check_given(op, "op"));
-    CCL_CHECK(check_given(scalar, "scalar"));
+    CCL_CHECK(check_input(scalar, "scalar"));
     CCL_TRY(const auto member, member_of(comm));
     CCL_TRY(const auto of, type_of(type));
     CCL_TRY(const auto made, scaling(scalar, of, where));

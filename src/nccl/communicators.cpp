@@ -181,13 +181,10 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
       return ccl::fail(ccl::Errc::invalid_argument,
                        "the communicator was revoked; destroy it, or abort it");
     }
-    CCL_TRY(const auto ready, member->ready());
-    if (member->blocking) {
-      member->wait_deferred();
-      return member->end(EndWaits::all_ranks);
-    }
-    CCL_CHECK(member->defer([member] { return member->end(EndWaits::all_ranks); }));
-    return ccl::fail(ccl::Errc::in_progress, "");
+    CCL_CHECK(member->ready());
+    Member& whole = *member;
+    return Group::of_this_thread().submit(std::move(member),
+                                          [&whole] { return whole.end(EndWaits::all_ranks); });
   });
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {

@@ -45,7 +45,7 @@ Result<Put> put_of(const void* send, std::size_t count, ncclDataType_t type, int
     return fail(Errc::invalid_argument, fmt::format("{} elements are more than memory has", count));
   }
   const std::size_t bytes = count * each;
-  if (bytes > 0) CCL_CHECK(check_given(send, "localbuff"));
+  if (bytes > 0) CCL_CHECK(check_input(send, "localbuff"));
   CCL_TRY(std::byte* const to, part_of(*registered, peer, offset, bytes));
   return Put{std::move(registered), send, to, bytes};
 }

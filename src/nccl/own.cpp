@@ -18,7 +18,7 @@ namespace {
 
 template <class Given>
 Result<void> check_size(const Given* given, const char* what) {
-  CCL_CHECK(check_given(given, what));
+  CCL_CHECK(check_input(given, what));
   if (given->size == sizeof *given) return {};
   return fail(Errc::invalid_argument,
               fmt::format("{}.size is {}, and this library's structure has {} bytes; pass its "
@@ -99,7 +99,7 @@ ncclResult_t cclCommReport(ncclComm_t comm, char* text, std::size_t bytes) {
 }
 ncclResult_t cclCommDump(ncclComm_t comm, const char* folder) {
   return answer([&]() -> ccl::Result<void> {
-    CCL_CHECK(check_given(folder, "folder"));
+    CCL_CHECK(check_input(folder, "folder"));
     CCL_TRY(const auto member, member_of(comm));
     CCL_TRY(const auto ready, member->ready());
     return ready.dump(folder);

@@ -65,8 +65,8 @@ std::uint64_t bits_of_parts(std::string_view list) {
 }
 
 int level_of(std::string_view word) {
-  constexpr std::array<std::string_view, 6> names{"NONE", "VERSION", "WARN",
-                                                  "INFO", "ABORT",   "TRACE"};
+  constexpr std::array<std::string_view, 7> names{"NONE",  "VERSION", "WARN", "INFO",
+                                                  "ABORT", "TRACE",   "ATTN"};
   return int(std::ranges::find(names, word) - names.begin()) % int(names.size());
 }
 
@@ -94,7 +94,7 @@ std::vector<char> bytes_of(const Param& param) {
 }
 
 Result<Param*> param_of(const char* key) {
-  CCL_CHECK(check_given(key, "key"));
+  CCL_CHECK(check_input(key, "key"));
   for (Param& one : params) {
     if (std::strcmp(one.key, key) == 0) return &one;
   }

@@ -44,6 +44,13 @@ inline std::optional<int> max_blocks_by(int policy) {
   return {};
 }
 
+/// Returns the bound on blocks that a program gives. As NCCL, one above the most channels of a plan
+/// is cut, not refused.
+constexpr int cut_bound(int blocks) {
+  constexpr int most_channels = 4096;
+  return std::min(blocks, most_channels);
+}
+
 /// Logs once for a process that a member of a configuration is set and has no effect.
 void log_without_effect(const char* of, const char* member, const char* why);
 

@@ -25,6 +25,75 @@ TEST_CASE("a query that fails leaves the thread's group alone") {
   for (const float sum : sums) CHECK(sum == 2);
 }
 
+TEST_CASE("CPU ranks ignore the stream") {
+  const NcclRanks all{2};
+  const auto stream = reinterpret_cast<cudaStream_t>(2);  // cudaStreamPerThread
+  const float data[2] = {1, 2};
+  float sums[2] = {}, gathered[4] = {}, taken[2] = {};
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    CHECK(ncclAllReduce(data, &sums[r], 1, ncclFloat, ncclSum, comm, stream) == ncclSuccess);
+    CHECK(ncclAllGather(&data[r], &gathered[2 * r], 1, ncclFloat, comm, stream) == ncclSuccess);
+    CHECK(ncclSend(&data[r], 1, ncclFloat, 1 - r, comm, stream) == ncclSuccess);
+    return ncclRecv(&taken[r], 1, ncclFloat, 1 - r, comm, stream);
+  }) == ncclSuccess);
+  for (const float sum : sums) CHECK(sum == 2);
+  CHECK((gathered[2] == 1 && gathered[3] == 2));
+  CHECK((taken[0] == 2 && taken[1] == 1));
+}
+
+TEST_CASE("a null buffer is refused before another rank of the group waits") {
+  const NcclRanks all{2};
+  float data = 1, sums[2] = {};
+  const auto refuses = [&](auto call) {
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclAllReduce(&data, &sums[0], 1, ncclFloat, ncclSum, all[0], nullptr) == ncclSuccess);
+    CHECK(call(all[1]) == ncclInvalidArgument);
+    CHECK(last_error_has("is null for 1 elements"));
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  };
+  refuses([&](ncclComm_t comm) {
+    return ncclAllReduce(nullptr, &sums[1], 1, ncclFloat, ncclSum, comm, nullptr);
+  });
+  refuses([&](ncclComm_t comm) { return ncclSend(nullptr, 1, ncclFloat, 0, comm, nullptr); });
+  refuses([&](ncclComm_t comm) { return ncclRecv(nullptr, 1, ncclFloat, 0, comm, nullptr); });
+  refuses([&](ncclComm_t comm) {
+    return ncclBroadcast(&data, nullptr, 1, ncclFloat, 0, comm, nullptr);
+  });
+  refuses([&](ncclComm_t comm) {
+    return ncclReduce(nullptr, &sums[1], 1, ncclFloat, ncclSum, 1, comm, nullptr);
+  });
+  // What only the root has.
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    CHECK(ncclBroadcast(r == 0 ? &data : nullptr, &sums[r], 1, ncclFloat, 0, comm, nullptr) ==
+          ncclSuccess);
+    return ncclReduce(&data, r == 0 ? &sums[0] : nullptr, 1, ncclFloat, ncclSum, 0, comm, nullptr);
+  }) == ncclSuccess);
+  CHECK((sums[0] == 2 && sums[1] == 1));
+}
+
+TEST_CASE("inputs that are null are named as inputs") {
+  const NcclRanks all{1};
+  ncclRedOp_t op{};
+  CHECK(ncclRedOpCreatePreMulSum(&op, nullptr, ncclFloat, ncclScalarHostImmediate, all[0]) ==
+        ncclInvalidArgument);
+  CHECK(last_error_has("scalar is null, and the call reads it"));
+  ncclParamHandle_t handle = nullptr;
+  CHECK(ncclParamBind(&handle, nullptr) == ncclInvalidArgument);
+  CHECK(last_error_has("key is null, and the call reads it"));
+}
+
+TEST_CASE("the end of a communicator runs in its place in a group") {
+  const NcclRanks all{2};
+  const float data = 1;
+  float sums[2] = {};
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    CHECK(ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr) == ncclSuccess);
+    return ncclCommFinalize(comm);
+  }) == ncclSuccess);
+  for (const float sum : sums) CHECK(sum == 2);
+  CHECK(ncclAllReduce(&data, sums, 1, ncclFloat, ncclSum, all[0], nullptr) == ncclInvalidUsage);
+}
+
 TEST_CASE("more elements than memory has are refused") {
   const NcclRanks all{1};
   float data = 1;

@@ -119,6 +119,59 @@ TEST_CASE("a rank that does not block may return from main at once") {
   }
 }
 
+TEST_CASE("ends in a group wait at its end: other ranks may have another order") {
+  ncclUniqueId ids[2];
+  for (ncclUniqueId& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const auto run = [&](int rank) {
+    ncclComm_t comms[2];
+    for (const int i : {0, 1}) {
+      if (ncclCommInitRank(&comms[i], 2, ids[i], rank) != ncclSuccess) return 1;
+    }
+    if (ncclGroupStart() != ncclSuccess) return 2;
+    for (const int i : {rank, 1 - rank}) {
+      if (ncclCommFinalize(comms[i]) != ncclSuccess) return 3;
+    }
+    if (ncclGroupEnd() != ncclSuccess) return 4;
+    for (ncclComm_t comm : comms) {
+      if (ncclCommDestroy(comm) != ncclSuccess) return 5;
+    }
+    return 0;
+  };
+  std::vector<pid_t> children;
+  for (const int rank : {0, 1}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(60);
+      std::exit(run(rank));
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 99;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}
+
+TEST_CASE("a process that exits without an end of its communicator need not have crashed") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const pid_t child = ::fork();
+  ncclComm_t comm = nullptr;
+  const ncclResult_t made = ncclCommInitRank(&comm, 2, id, child == 0 ? 1 : 0);
+  if (child == 0) std::exit(made == ncclSuccess ? 0 : 1);
+  CHECK(made == ncclSuccess);
+  float data = 1;
+  CHECK(ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, nullptr) == ncclRemoteError);
+  CHECK(last_error_has("killed, crashed, or exited without ending its communicator"));
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+  int status = 99;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("ranks of one process end together") {
   for (int turn = 0; turn < 20; ++turn) {
     NcclRanks all{3};  // destroyed one after the other

@@ -131,6 +131,12 @@ TEST_CASE("blocks of a call are bounded, on CPU ranks by channels of its own") {
   CHECK(sum() == 3 * one);
   config.maxCTAs = -5;  // which NCCL lets pass
   sum();
+  std::vector<float> few(ranks);
+  config.minCTAs = 100'000;  // so is this
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    return ncclAllReduceConfig(in.data(), &few[std::size_t(r)], 1, ncclFloat, ncclSum, comm,
+                               nullptr, &config);
+  }) == ncclSuccess);
 }
 
 TEST_CASE("configurations of calls that NCCL refuses, which do not spoil the group") {

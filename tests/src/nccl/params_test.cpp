@@ -77,6 +77,13 @@ TEST_CASE("parameters have NCCL's types, and the values of the environment") {
   CHECK(std::string{text} == "INFO");
 }
 
+TEST_CASE("the level between warnings and information has its own number") {
+  const Environment set{{{"NCCL_DEBUG", "ATTN"}}};
+  int level = 0, length = 0;
+  CHECK(ncclParamGet(bound("NCCL_DEBUG"), &level, sizeof level, &length) == ncclSuccess);
+  CHECK(level == 6);  // behind the levels that NCCL had earlier
+}
+
 TEST_CASE("unknown keys, handles and null are refused") {
   ncclParamHandle_t handle = bound("NCCL_DEBUG");
   CHECK(ncclParamBind(nullptr, "NCCL_DEBUG") == ncclInvalidArgument);
