@@ -65,6 +65,8 @@ class GpuOrder {
   void give_up();  // instead of `after` if nothing was launched
   /// True between `before` and `after` of a launch into a graph. The launching thread calls it.
   bool is_capturing() const { return capture_ != nullptr; }
+  /// Returns CUDA's number of that capture; 0: there is none. The launching thread calls it.
+  cuuint64_t capture() const { return capture_ != nullptr ? capture_number_ : 0; }
   /// True if the stream is being captured, even if the capture has failed. Any thread may call.
   bool captures(CUstream stream) const;
 
