@@ -272,3 +272,22 @@ TEST_CASE("a graph without nodes begins and ends in the order of its stream") {
   latch.open = true;
   CHECK(driver().stream_synchronize(stream) == CUDA_SUCCESS);
 }
+
+TEST_CASE("a graph's copies run when the stream of its capture is no more") {
+  played::install(1, 4);
+  const CUstream stream = make_stream(0);
+  int from = 7, to = 0;
+  REQUIRE(played::Capture::begin(*played::stream_of(stream)) == CUDA_SUCCESS);
+  REQUIRE(driver().memcpy_async(reinterpret_cast<CUdeviceptr>(&to),
+                                reinterpret_cast<CUdeviceptr>(&from), sizeof to,
+                                stream) == CUDA_SUCCESS);
+  played::Graph* made = nullptr;
+  const auto capture = played::stream_of(stream)->capture;
+  REQUIRE(capture->end(*played::stream_of(stream), &made) == CUDA_SUCCESS);
+  const std::shared_ptr<played::Graph> graph{made};
+  REQUIRE(driver().stream_destroy(stream) == CUDA_SUCCESS);
+  const CUstream other = make_stream(0);
+  REQUIRE(played::launch_graph(graph, other) == CUDA_SUCCESS);
+  CHECK(driver().stream_synchronize(other) == CUDA_SUCCESS);
+  CHECK(to == 7);
+}
