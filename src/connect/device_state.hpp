@@ -16,6 +16,9 @@ struct SideBranch {
   CUevent forked = nullptr, joined = nullptr;
 
   static Result<std::unique_ptr<SideBranch>> make(std::shared_ptr<Gpu> gpu);
+  /// True if the stream is in no capture, or in that of this number. It stays in a capture until
+  /// the user ends that, also after a join.
+  Result<bool> is_usable(cuuint64_t capture) const;
   explicit SideBranch(std::shared_ptr<Gpu> of) : gpu{std::move(of)} {}
   ~SideBranch();
   SideBranch(const SideBranch&) = delete;
@@ -29,10 +32,10 @@ struct DeviceState {
   std::size_t table_bytes = 0;  // of the wires' tables
   std::vector<GpuBlock> former_tables{};
   std::vector<Connection> connections{};
-  Pinned phases{};                           // two `PhaseLog`s of kernels; empty: they note none
-  bool holds_slots = false;                  // slots of some wires lie in this GPU's memory
-  std::unique_ptr<SideBranch> side{};        // stream of `CopyEngine`
-  std::unique_ptr<StreamSignals> signals{};  // flags of `StreamCopies::signal`
+  Pinned phases{};           // two `PhaseLog`s of kernels; empty: they note none
+  bool holds_slots = false;  // slots of some wires lie in this GPU's memory
+  std::vector<std::unique_ptr<SideBranch>> sides{};  // of `CopyEngine`; one for each capture
+  std::unique_ptr<StreamSignals> signals{};          // flags of `StreamCopies::signal`
 };
 
 }  // namespace ccl::detail

@@ -182,7 +182,7 @@ Result<void> GpuOrder::before(CUstream stream, const Keep& keep) {
     mutex_.unlock();
     return done;
   }
-  ++depth_;
+  if (++depth_ == 1) launching_ = true;
   return {};
 }
 
@@ -198,6 +198,7 @@ void GpuOrder::give_up() {
 
 GpuOrder::EndTurn::~EndTurn() {
   if (order.depth_ == 0) {
+    order.launching_ = false;
     order.give_place_back();
     order.restore_context();
   }
@@ -295,7 +296,8 @@ void GpuOrder::retire(std::shared_ptr<void> used) {
   const std::lock_guard lock{retired_mutex_};
   retired_.push_back({nullptr, std::move(used)});
   unmarked_.store(true, std::memory_order_relaxed);
-  const bool idle = turn_ == nullptr || cuda.event_query(turn_) == CUDA_SUCCESS;
+  // A launch that another thread makes may run already, and has recorded no event yet.
+  const bool idle = !launching_ && (turn_ == nullptr || cuda.event_query(turn_) == CUDA_SUCCESS);
   std::erase_if(retired_, [&](Retired& r) {
     const bool unused = idle || (r.event != nullptr && cuda.event_query(r.event) == CUDA_SUCCESS);
     if (!unused) return false;

@@ -65,12 +65,14 @@ class GpuOrder {
   void give_up();  // instead of `after` if nothing was launched
   /// True between `before` and `after` of a launch into a graph. The launching thread calls it.
   bool is_capturing() const { return capture_ != nullptr; }
+  /// Returns CUDA's number of that capture; 0: there is none. The launching thread calls it.
+  cuuint64_t capture() const { return capture_ != nullptr ? capture_number_ : 0; }
   /// True if the stream is being captured, even if the capture has failed. Any thread may call.
   bool captures(CUstream stream) const;
 
-  /// Releases `used` once the launches that may use it have ended. Never blocks, and leaves other
-  /// streams alone: an event of the whole context would end a capture. A graph keeps what its
-  /// replays use.
+  /// Releases `used` once the launches that may use it have ended, also one that another thread is
+  /// making. Never blocks, and leaves other streams alone: an event of the whole context would end
+  /// a capture. A graph keeps what its replays use.
   void retire(std::shared_ptr<void> used);
   /// True if all launches have ended. Any thread may call.
   bool idle();
@@ -135,6 +137,7 @@ class GpuOrder {
   std::atomic<GpuOrder*> leader_{nullptr};    // reports read it while a level is made
   std::recursive_mutex mutex_;
   int depth_ = 0;                             // calls of `before` without an `after` yet
+  std::atomic<bool> launching_{false};        // there are some
   bool pushed_ = false;                       // the GPU's context, for the thread that launches
   CUevent turn_ = nullptr;                    // the last launch has ended
   std::shared_ptr<void> owns_turn_;           // and who waits for it

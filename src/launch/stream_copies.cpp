@@ -23,6 +23,16 @@ Result<std::unique_ptr<SideBranch>> SideBranch::make(std::shared_ptr<Gpu> gpu) {
   return side;
 }
 
+Result<bool> SideBranch::is_usable(cuuint64_t capture) const {
+  CUstreamCaptureStatus status{};
+  cuuint64_t number = 0;
+  CCL_CHECK(cuda_check(gpu->driver().stream_get_capture_info(stream, &status, &number, nullptr,
+                                                             nullptr, nullptr, nullptr),
+                       "ask for the capture of a branch"));
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return true;
+  return status == CU_STREAM_CAPTURE_STATUS_ACTIVE && number == capture;
+}
+
 SideBranch::~SideBranch() {
   const Gpu::Current current{*gpu};
   for (const CUevent event : {forked, joined}) {
@@ -33,7 +43,7 @@ SideBranch::~SideBranch() {
 
 Result<void> StreamCopies::open_branch(bool pulls) {
   DeviceState* const device = of_.device_.get();
-  if (device == nullptr || device->side) return {};
+  if (device == nullptr || !device->sides.empty()) return {};
   const auto open = [&]() -> Result<void> {
     const CommState& state = *Access::state(of_.comm());
     for (const PeerInfo& peer : state.identity.peers()) {
@@ -51,7 +61,8 @@ Result<void> StreamCopies::open_branch(bool pulls) {
       error.peer = peer.rank;
       return fail(std::move(error));
     }
-    CCL_TRY(device->side, SideBranch::make(state.device.gpu));
+    CCL_TRY(auto side, SideBranch::make(state.device.gpu));
+    device->sides.push_back(std::move(side));
     return {};
   };
   return agree_on_result(of_, open());
@@ -68,9 +79,24 @@ Result<void> StreamCopies::copy(void* to, const void* from, Index bytes,
       fmt::format("copy {} bytes", bytes));
 }
 
-Result<CUstream_st*> StreamCopies::fork(CUstream_st* stream) const {
-  SideBranch& side = *of_.device_->side;
-  const Gpu::Current current{*side.gpu};
+namespace {
+/// Returns a branch for a launch in the capture, or outside of captures if the number is 0.
+Result<SideBranch*> branch_for(std::vector<std::unique_ptr<SideBranch>>& sides,
+                               cuuint64_t capture) {
+  for (const auto& side : sides) {
+    CCL_TRY(const bool usable, side->is_usable(capture));
+    if (usable) return side.get();
+  }
+  CCL_TRY(auto made, SideBranch::make(sides.front()->gpu));
+  return sides.emplace_back(std::move(made)).get();
+}
+}  // namespace
+
+Result<CUstream_st*> StreamCopies::fork(CUstream_st* stream) {
+  const CommState& state = *Access::state(of_.comm());
+  const Gpu::Current current{*state.device.gpu};
+  CCL_TRY(side_, branch_for(of_.device_->sides, state.device.order->capture()));
+  SideBranch& side = *side_;
   const CudaDriver& cuda = side.gpu->driver();
   CCL_CHECK(cuda_check(cuda.event_record(side.forked, stream), "branch off a stream"));
   CCL_CHECK(cuda_check(cuda.stream_wait_event(side.stream, side.forked, CU_EVENT_WAIT_DEFAULT),
@@ -78,8 +104,8 @@ Result<CUstream_st*> StreamCopies::fork(CUstream_st* stream) const {
   return side.stream;
 }
 
-Result<void> StreamCopies::join(CUstream_st* stream) const {
-  SideBranch& side = *of_.device_->side;
+Result<void> StreamCopies::join(CUstream_st* stream) {
+  SideBranch& side = *side_;
   const Gpu::Current current{*side.gpu};
   const CudaDriver& cuda = side.gpu->driver();
   CCL_CHECK(cuda_check(cuda.event_record(side.joined, side.stream), "join a stream"));

@@ -252,3 +252,42 @@ TEST_CASE("a graph repeats what was captured, in its order, and keeps what is ti
   CHECK(step == 12);
   CHECK(wrong == 0);
 }
+
+TEST_CASE("a graph without nodes begins and ends in the order of its stream") {
+  played::install(1, 4);
+  const CUstream stream = make_stream(0);
+  REQUIRE(played::Capture::begin(*played::stream_of(stream)) == CUDA_SUCCESS);
+  played::Graph* made = nullptr;
+  const auto capture = played::stream_of(stream)->capture;
+  REQUIRE(capture->end(*played::stream_of(stream), &made) == CUDA_SUCCESS);
+  const std::shared_ptr<played::Graph> graph{made};
+  Latch latch;
+  CUevent event = nullptr;
+  REQUIRE(driver().event_create(&event, 0) == CUDA_SUCCESS);
+  start(stream, latch.kernel(1));
+  REQUIRE(played::launch_graph(graph, stream) == CUDA_SUCCESS);
+  REQUIRE(driver().event_record(event, stream) == CUDA_SUCCESS);
+  await(latch.begun, 1);
+  CHECK(driver().event_query(event) == CUDA_ERROR_NOT_READY);
+  latch.open = true;
+  CHECK(driver().stream_synchronize(stream) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a graph's copies run when the stream of its capture is no more") {
+  played::install(1, 4);
+  const CUstream stream = make_stream(0);
+  int from = 7, to = 0;
+  REQUIRE(played::Capture::begin(*played::stream_of(stream)) == CUDA_SUCCESS);
+  REQUIRE(driver().memcpy_async(reinterpret_cast<CUdeviceptr>(&to),
+                                reinterpret_cast<CUdeviceptr>(&from), sizeof to,
+                                stream) == CUDA_SUCCESS);
+  played::Graph* made = nullptr;
+  const auto capture = played::stream_of(stream)->capture;
+  REQUIRE(capture->end(*played::stream_of(stream), &made) == CUDA_SUCCESS);
+  const std::shared_ptr<played::Graph> graph{made};
+  REQUIRE(driver().stream_destroy(stream) == CUDA_SUCCESS);
+  const CUstream other = make_stream(0);
+  REQUIRE(played::launch_graph(graph, other) == CUDA_SUCCESS);
+  CHECK(driver().stream_synchronize(other) == CUDA_SUCCESS);
+  CHECK(to == 7);
+}

@@ -335,6 +335,26 @@ TEST_CASE("retired resources go when their launches have ended, wherever the thr
   CHECK(kept.expired());
 }
 
+TEST_CASE("retired resources stay while a launch is being made, which may use them") {
+  GpuOrder order{gpu(1)};
+  Stream stream{1, 7, nullptr};
+  events_end = true;
+  (void)call(order, handle(stream));
+  auto used = std::make_shared<int>();
+  const std::weak_ptr<int> kept = used;
+  REQUIRE(order.before(handle(stream), nullptr));
+  order.retire(std::move(used));  // as a thread of the library does after the kernel's launch
+  CHECK(!kept.expired());
+  events_end = false;
+  REQUIRE(order.after(handle(stream)));
+  order.retire(std::make_shared<int>());
+  CHECK(!kept.expired());
+  events_end = true;
+  (void)call(order, handle(stream));
+  order.retire(std::make_shared<int>());
+  CHECK(kept.expired());
+}
+
 TEST_CASE("launches wait for replays as long as a graph exists") {
   GpuOrder order{gpu(0)};
   Stream stream{0, 7, nullptr};

@@ -162,6 +162,7 @@ CUresult launch_graph(const std::shared_ptr<Graph>& graph, CUstream handle) {
   const NodePtr first = std::make_shared<Node>(), end = std::make_shared<Node>();
   first->device = end->device = stream->device;
   queue.order(stream->last, first);
+  queue.order(first, end);  // also without nodes
   std::map<const GraphNode*, NodePtr> made;
   for (const auto& of : graph->nodes) {
     const NodePtr node = made[of.get()] = std::make_shared<Node>();

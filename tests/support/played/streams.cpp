@@ -60,11 +60,18 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream hand
   const CallsLock calls{Streams::instance().calls};
   Stream* const stream = stream_of(handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream->capture) {  // a replay may come when the stream is no more
+    const auto copies = std::make_shared<fake::Stream>();
+    copies->device = stream->device;
+    return stream->capture->add_act(*stream, [=] {
+      (void)fake::copy(to, from, bytes, reinterpret_cast<CUstream>(copies.get()));
+    });
+  }
   const auto run = [=] {
     return fake::copy(to, from, bytes, reinterpret_cast<CUstream>(&stream->copies));
   };
   // A copy that may run at once gives its error to the caller, as one of the fake driver does.
-  if (!stream->capture && (!stream->last || stream->last->done)) return run();
+  if (!stream->last || stream->last->done) return run();
   return append_act(handle, [run] { (void)run(); });
 }
 bool is_device_memory(CUdeviceptr at) {

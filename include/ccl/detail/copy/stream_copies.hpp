@@ -12,6 +12,7 @@ struct CUstream_st;  // of CUDA: cudaStream_t points to it
 namespace ccl::detail {
 
 class Connections;
+struct SideBranch;
 
 /// Copies of `CopyEngine` between this rank's and its peers' memory, on the stream of a launch and
 /// on a branch of that stream. A view: the composition must outlive it.
@@ -19,7 +20,8 @@ class StreamCopies {
  public:
   explicit StreamCopies(Connections& of) : of_{of} {}
 
-  /// Creates the branch that `fork` needs. Collective. `pulls`: copies will read peers' scratch.
+  /// Creates the branch that `fork` usually needs. Collective. `pulls`: copies will read peers'
+  /// scratch.
   Result<void> open_branch(bool pulls);
   /// Creates the signals that `signal` needs. Collective.
   Result<void> open_signals();
@@ -27,8 +29,8 @@ class StreamCopies {
   // Between the begin and the end of a launch.
   Result<void> copy(void* to, const void* from, Index bytes, CUstream_st* stream) const;
   /// Branches off `stream`. Returns the branch, which runs beside `stream` until `join`.
-  Result<CUstream_st*> fork(CUstream_st* stream) const;
-  Result<void> join(CUstream_st* stream) const;
+  Result<CUstream_st*> fork(CUstream_st* stream);
+  Result<void> join(CUstream_st* stream);
   /// Posts and awaits as the kernel of a `CopySync` does, without a kernel.
   Result<void> signal(const CopySync& sync, CUstream_st* stream) const;
 
@@ -49,6 +51,7 @@ class StreamCopies {
 
  private:
   Connections& of_;
+  SideBranch* side_ = nullptr;  // of the latest fork
 };
 
 }  // namespace ccl::detail
