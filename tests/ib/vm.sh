@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # vm.sh BUILD_DIR [full | CASE...]: IbTransport between hosts of a virtual machine with software
-# RDMA. Exits with 77 (skipped) if that machine cannot be started; "tests/ib/rxe-vm.sh -p
+# RDMA. vm.sh BUILD_DIR devices [full]: with four devices for each host. Exits with 77 (skipped) if that machine cannot be started; "tests/ib/rxe-vm.sh -p
 # BUILD_DIR/vm" prepares it.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -10,9 +10,14 @@ if [ ! -e "$build/vm/ok2" ]; then
   exit 77
 fi
 limit=840  # seconds, below that of the test
-if [ "${2:-}" = full ]; then limit=3000; fi
+if [ "${!#}" = full ]; then limit=3000; fi
 cd "$build"
-bash "$here/rxe-vm.sh" -n 8 -d 2 -s "$build" -s "$here" -t "$limit" "$build/vm" bash "$here/vm_jobs.sh" "$build/tests/ib" "${@:2}"
+machine=(-n 8 -d 2) jobs=vm_jobs.sh
+if [ "${2:-}" = devices ]; then
+  machine=(-n 4 -d 4) jobs=vm_devices.sh
+  shift
+fi
+bash "$here/rxe-vm.sh" "${machine[@]}" -s "$build" -s "$here" -t "$limit" "$build/vm" bash "$here/$jobs" "$build/tests/ib" "${@:2}"
 status=$?
 if [ $status = 125 ]; then
   echo "SKIP: the virtual machine did not start (see $build/vm/console.log)"
