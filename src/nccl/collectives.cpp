@@ -39,11 +39,11 @@ Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
 Result<void> check_buffers(const Call& call) {
   if (call.count == 0) return {};
   const bool root_sends = call.kind == Kind::broadcast || call.kind == Kind::scatter;
-  const bool root_takes = call.kind == Kind::reduce || call.kind == Kind::gather;
+  const bool root_receives = call.kind == Kind::reduce || call.kind == Kind::gather;
   const bool sends = call.kind != Kind::recv && !root_sends;
-  const bool takes = call.kind != Kind::send && !root_takes;
+  const bool receives = call.kind != Kind::send && !root_receives;
   const bool lacks_send = sends && call.send == nullptr;
-  if (!lacks_send && !(takes && call.recv == nullptr)) return {};
+  if (!lacks_send && !(receives && call.recv == nullptr)) return {};
   return fail(Errc::invalid_argument,
               fmt::format("{} is null for {} elements; pass a buffer, or count 0",
                           lacks_send ? "sendbuff" : "recvbuff", call.count));

@@ -23,7 +23,7 @@ run() {
   for i in "${pids[@]}"; do wait "$i" || status=$?; done
   sent >/run/after
   echo "$hosts hosts, $ranks ranks each: MB sent by device"
-  # Each host sends the data at least once. Rest: acknowledgements, and probes of neighbours.
+  # Each host sends the data at least once. Rest: acknowledgments, and probes of neighbors.
   join /run/before /run/after | awk -v hosts="$hosts" -v least=$((calls * bytes)) '
     { host = $1; sub(/^rdma/, "", host); sub(/_.*/, "", host) }
     host + 0 < hosts {

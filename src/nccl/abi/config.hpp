@@ -47,8 +47,8 @@ inline std::optional<int> max_blocks_by(int policy) {
 /// Returns the bound on blocks that a program gives. As NCCL, one above the most channels of a plan
 /// is cut, not refused.
 constexpr int cut_bound(int blocks) {
-  constexpr int most_channels = 4096;
-  return std::min(blocks, most_channels);
+  constexpr int max_channels = 4096;
+  return std::min(blocks, max_channels);
 }
 
 /// Logs once for a process that a member of a configuration is set and has no effect.
