@@ -71,6 +71,11 @@ TEST_CASE("arguments of Fused that cannot be run are refused with a reason") {
   REQUIRE(text(1, 12, in).find("multiple of 8 elements") != std::string::npos);
   REQUIRE(text(1, 8, in + 1).find("aligned to 16 bytes") != std::string::npos);
   REQUIRE(text(1, 1 << 20, in).find("cannot hold a row of 1048576") != std::string::npos);
+  const std::string huge = text(1, Index{1} << 32, in);
+  REQUIRE(huge.find("cannot hold a row of 4294967296") != std::string::npos);
+  REQUIRE(huge.find("the most is 0") == std::string::npos);
+  const auto unaligned = (*norm)(in + 1, 1, 8, {nullptr, nullptr, out});
+  REQUIRE(unaligned.error().rank == 0);
   const auto skewed = (*norm)(in, 1, 8, {nullptr, nullptr, out, in + 1});
   REQUIRE(!skewed);
   REQUIRE(skewed.error().message().find("an epilogue with a buffer") != std::string::npos);

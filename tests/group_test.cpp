@@ -327,6 +327,34 @@ TEST_CASE("a group refuses what cannot go together, before anything runs") {
   }
 }
 
+TEST_CASE("a group refuses calls of another communicator of one rank, before anything runs") {
+  const auto comms = make(2);
+  std::vector<std::vector<Errc>> codes(2);
+  std::vector<float> first(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const auto single = Communicator::create_all(1);
+      if (!single) return;
+      auto sums = Sums::create(comms[size_t(r)]);
+      auto sole = Sums::create(single->front());
+      if (!sums || !sole) return;
+      float x[4] = {1, 2, 3, 4}, y[4] = {}, z[4] = {};
+      const auto two = sums->bind(x, y, 4), one = sole->bind(x, z, 4);
+      codes[size_t(r)] = {code(group({}, two, one)), code(group({}, one, two)),
+                          code(group({}, std::vector{one, two}))};
+      first[size_t(r)] = y[0] + z[0];
+      codes[size_t(r)].push_back(code(group({}, one, one)));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const auto refused = Errc::invalid_usage;
+  for (int r = 0; r < 2; ++r) {
+    CHECK(codes[size_t(r)] == std::vector<Errc>{refused, refused, refused, Errc::ok});
+    CHECK(first[size_t(r)] == 0);
+  }
+}
+
 TEST_CASE("a rank that leaves ends a group everywhere") {
   auto comms = make(2);
   std::vector<Result<void>> results(2);

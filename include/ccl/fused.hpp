@@ -117,10 +117,10 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
       detail::RowWork<Before, After> work{prologue, epilogue};
       work.input = input;
       work.rows = int(rows);
-      if (length > (Index{1} << 30)) return too_long(length, 0);
-      work.length = int(length);
+      constexpr Index any_more = Index{1} << 30;  // is refused below, with the maximum there
+      work.length = int(length < any_more ? length : any_more);
       work.peers.ranks = comm.ranks();
-      if (this->connections_->on_device()) return launch(work, stream);
+      if (this->connections_->on_device()) return launch(work, length, stream);
       // There is one rank; `create` refuses others on CPUs.
       constexpr int tiles = 512;
       using Body = detail::RowBody<AllReduceRows, OneShot, Proto, Before, After, 1, tiles>;
@@ -139,10 +139,10 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   explicit Fused(std::shared_ptr<detail::Connections> connections) : Base{std::move(connections)} {}
 
   template <class Work>
-  Result<void> launch(Work& work, Stream stream) const {
+  Result<void> launch(Work& work, Index length, Stream stream) const {
     detail::Connections& connections = *this->connections_;
     if (Kernels::launch == nullptr) return fail(detail::no_device_code(connections));
-    if (work.length > Kernels::max_length) return too_long(work.length, Kernels::max_length);
+    if (length > Kernels::max_length) return too_long(length, Kernels::max_length);
     const int ranks = work.peers.ranks;
     if (ranks == 1) {
       CCL_CHECK(detail::check_ready(connections.comm()));

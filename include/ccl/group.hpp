@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <span>
@@ -22,6 +23,8 @@ using CallList = std::vector<std::unique_ptr<RecordedCall>>;
 /// Orders the calls by the creation of their compositions, for any order on a rank. Calls of one
 /// composition keep their order. Refuses calls that cannot run together.
 Result<void> order_group(CallList& calls);
+/// Refuses calls of which some, but not all, belong to a communicator of one rank.
+Result<void> check_alone(std::initializer_list<int> ranks);
 /// Runs the calls on CPU lanes, now or after all earlier calls on the stream, and after all earlier
 /// calls of these compositions. The first calls of all compositions run at once, each on threads of
 /// its own, then their second calls, and so on.
@@ -222,6 +225,7 @@ template <class... Bound>
   requires(sizeof...(Bound) > 0)
 [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
   if ((bound.alone() || ...)) {  // no call waits for a peer
+    CCL_CHECK(detail::check_alone({bound.ranks()...}));
     Result<void> done;
     (void)((done = bound(stream), done.has_value()) && ...);
     return done;
@@ -267,6 +271,7 @@ template <class Bound>
   for (; !bound.empty(); bound = bound.subspan(std::min(most, bound.size()))) {
     const std::span<const Bound> some = bound.first(std::min(most, bound.size()));
     if (std::ranges::any_of(some, [](const Bound& one) { return one.alone(); })) {
+      for (const Bound& one : some) CCL_CHECK(detail::check_alone({1, one.ranks()}));
       for (const Bound& one : some) CCL_CHECK(one(stream));
       continue;
     }

@@ -26,6 +26,12 @@ Result<void> CommLimits::check_values(const Identity& identity) const {
   // Too large a value is an error of all ranks, which the creation of a composition reports.
   const int channels = config.channels.value_or(1);
   if (channels < 1) return bad("channels", channels, "1 or more");
+  const int net_channels = config.net_channels.value_or(1);
+  if (net_channels < 1) return bad("net_channels", net_channels, "1 or more");
+  const int traffic_class = config.traffic_class.value_or(-1);
+  if (traffic_class < -1 || traffic_class > 255) {  // queue pairs have a byte for it
+    return bad("traffic_class", traffic_class, "0 to 255, or -1 for CCL_IB_TC");
+  }
   return {};
 }
 

@@ -48,7 +48,7 @@ Result<void> check_wires(const std::string& name, const Connection& made, const 
     return fail(edge_error(
         edge, made.transport, Errc::invalid_argument,
         fmt::format("{} cannot use what the transport's `connect` gave for the edge between ranks "
-                    "{} and {} ({}); see \"Writing one\" in docs/transports.md",
+                    "{} and {} ({}); see docs/guide/own_transport.md",
                     name, edge.self.rank, edge.peer.rank, what)));
   };
   if (made.wires.size() != std::size_t(edge.shape.channels)) {

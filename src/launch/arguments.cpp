@@ -84,11 +84,11 @@ Result<void> check_apart(const Communicator& comm, const char* op, const void* s
                          const void* recv, Index bytes) {
   const auto a = static_cast<const char*>(send), b = static_cast<const char*>(recv);
   if (bytes == 0 || comm.ranks() == 1 || a + bytes <= b || b + bytes <= a) return {};
-  return fail(
-      Errc::invalid_argument,
-      fmt::format("{} cannot run in place (send {} and recv {} overlap on rank {}); give it "
-                  "two buffers",
-                  op, send, recv, comm.rank()));
+  return fail(Access::state(comm)->annotate(
+      {Errc::invalid_argument,
+       fmt::format("{} cannot run in place (send {} and recv {} overlap on rank {}); give it "
+                   "two buffers",
+                   op, send, recv, comm.rank())}));
 }
 
 Result<void> check_overlap(const Communicator& comm, const char* op, const void* send,

@@ -84,6 +84,15 @@ Result<void> order_group(CallList& calls) {
   return {};
 }
 
+Result<void> check_alone(std::initializer_list<int> ranks) {
+  const int most = std::max(ranks);
+  if (most <= 1) return {};  // or moved-from handles, whose calls say so
+  return fail(Errc::invalid_usage,
+              fmt::format("a group holds calls of two communicators, of 1 and of {} ranks; make a "
+                          "group for each",
+                          most));
+}
+
 namespace {
 /// Runs calls of different compositions at once. Calls that it does not begin stay queued.
 Result<void> run_at_once(std::span<RecordedCall* const> calls) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "comm/state.hpp"
+
 namespace ccl::detail {
 
 std::string rows_not_aligned(Index length, const void* input) {
@@ -21,8 +23,8 @@ std::string rows_too_long(Index length, Index most) {
 
 Error rows_refused(const std::string& name, const Communicator& comm, const std::string& what,
                    const char* help) {
-  return {Errc::invalid_argument,
-          fmt::format("{} of rank {} {}; {}", name, comm.rank(), what, help)};
+  return Access::state(comm)->annotate(
+      {Errc::invalid_argument, fmt::format("{} of rank {} {}; {}", name, comm.rank(), what, help)});
 }
 
 }  // namespace ccl::detail

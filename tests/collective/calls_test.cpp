@@ -63,7 +63,9 @@ TEST_CASE("misuse is a typed error that names the value and the rank") {
             std::string::npos);
       CHECK(code(p2p.send(x, 4, 5)) == Errc::invalid_argument);
       CHECK(code(p2p.recv(static_cast<float*>(nullptr), 1, 1)) == Errc::invalid_argument);
-      CHECK(code(alls(x, x, 1)) == Errc::invalid_argument);
+      const auto in_place = alls(x, x, 1);
+      CHECK(code(in_place) == Errc::invalid_argument);
+      CHECK(in_place.error().rank == 0);
       const std::vector<Index> one(1), two(2);
       CHECK(code(alls_v(x, one, two, y, two, two)) == Errc::invalid_argument);
       const std::vector<Index> inside(2, 1), before(2, -1), none_there(2);

@@ -140,6 +140,12 @@ TEST_CASE("values of Config that cannot be are refused by name") {
     CHECK(made.error().rank == 0);
   };
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const int number : {0, -4}) {
+    refused("net_channels", [&](Config& c) { c.net_channels = number; });
+  }
+  for (const int number : {-2, 256}) {
+    refused("traffic_class", [&](Config& c) { c.traffic_class = number; });
+  }
   for (const double s : {-1.0, nan, 1e300}) {
     refused("timeout_s", [&](Config& c) { c.timeout_s = s; });
     refused("init_timeout_s", [&](Config& c) { c.init_timeout_s = s; });

@@ -205,12 +205,17 @@ constexpr bool has_operator() {
   return true;
 }
 template <class Op>
-concept StatesCommutative = requires {
-  { Op::commutative } -> cuda::std::convertible_to<bool>;
+concept StatesCommutative = requires { &Op::commutative; };
+template <class Op>
+concept CommutativeIsConstant =
+    requires { typename cuda::std::bool_constant<bool(Op::commutative)>; };
+template <class Op>
+concept HasNameIfAny = !requires { &Op::name; } || requires {
+  { Op::name } -> cuda::std::convertible_to<const char*>;
 };
 template <class Op>
 constexpr bool find_commutative() {
-  if constexpr (StatesCommutative<Op>) return Op::commutative;
+  if constexpr (CommutativeIsConstant<Op>) return Op::commutative;
   return true;
 }
 }  // namespace detail

@@ -24,9 +24,12 @@ Result<void> may_choose(const char* name);
 /// Transport that selects one of `Ts` for each edge at run time: the first that connects it.
 /// CCL_TRANSPORT narrows the choice, and the topology can prefer a later one. At compile time it
 /// offers only the properties that all members have.
-template <Transport... Ts>
+template <class... Ts>
 struct AnyOf {
-  static_assert(sizeof...(Ts) >= 1, "AnyOf needs at least one transport.");
+  static_assert(sizeof...(Ts) >= 1, "ccl: AnyOf needs at least one transport");
+  static_assert((Transport<Ts> && ...),
+                "ccl: AnyOf lists transports (models of Transport), such as ShmTransport; the "
+                "compiler's notes name the missing member");
   static constexpr const char* name = "any";
   static constexpr Scope scope = [] {
     Scope widest = Scope{};
@@ -141,12 +144,12 @@ struct AnyOf {
   }
 };
 
-template <Transport... Ts>
+template <class... Ts>
 inline constexpr bool offers_peer_view<AnyOf<Ts...>> = (offers_peer_view<Ts> || ...);
-template <Transport... Ts>
+template <class... Ts>
 inline constexpr bool offers_network<AnyOf<Ts...>> = (offers_network<Ts> || ...);
 /// The first member that makes multicast memory makes it.
-template <Transport... Ts>
+template <class... Ts>
 inline constexpr MulticastKind multicast_of<AnyOf<Ts...>> = [] {
   MulticastKind found = MulticastKind::none;
   ((found = found == MulticastKind::none ? multicast_of<Ts> : found), ...);

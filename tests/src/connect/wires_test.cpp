@@ -101,6 +101,7 @@ TEST_CASE("wires that are not what was asked for are refused, with what is wrong
       CHECK(mentions(said, "invalid_argument"));
       CHECK(mentions(said, mistake.sentence.c_str()));
       CHECK(mentions(said, "transport spoiled"));
+      CHECK(mentions(said, "see docs/guide/own_transport.md"));
     }
   }
   spoil = [](Connection&, EdgeSide) {};

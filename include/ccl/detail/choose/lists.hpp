@@ -32,6 +32,16 @@ struct OfProto<Candidates<Cs...>, Proto> {
                                                Candidates<Cs>, Candidates<>>...>::List;
 };
 
+template <class C>
+concept IsCandidate =
+    requires { typename C::template On<AllReduce>; } && !is_auto<typename C::Algorithm>;
+/// List of the program's own.
+template <class... Cs>
+struct GivenList {
+  static_assert((IsCandidate<Cs> && ...),
+                "ccl: AutoOf and DeterministicOf list candidates, such as Candidate<Ring, LL>");
+};
+
 /// Candidates for an algorithm and a protocol, of which one is `Auto`.
 template <class Op, class Algo, class Proto>
 struct CandidatesOf {
@@ -44,11 +54,11 @@ struct CandidatesOf {
           Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>, Candidate<Algo, Simple>>>>;
 };
 template <class Op, class... Cs, class Proto>
-struct CandidatesOf<Op, AutoOf<Cs...>, Proto> {
+struct CandidatesOf<Op, AutoOf<Cs...>, Proto> : GivenList<Cs...> {
   using List = typename OfProto<Candidates<Cs...>, Proto>::List;
 };
 template <class Op, class... Cs, class Proto>
-struct CandidatesOf<Op, DeterministicOf<Cs...>, Proto> {
+struct CandidatesOf<Op, DeterministicOf<Cs...>, Proto> : GivenList<Cs...> {
   using List = typename OfProto<Candidates<Cs...>, Proto>::List;
 };
 template <class Op, class Proto>
@@ -60,11 +70,11 @@ struct CandidatesOf<Op, DeterministicOf<>, Proto> {
   using List = typename OfProto<typename DeterministicCandidates<Op>::List, Proto>::List;
 };
 template <class Op, class C, class... Cs>
-struct CandidatesOf<Op, AutoOf<C, Cs...>, Auto> {
+struct CandidatesOf<Op, AutoOf<C, Cs...>, Auto> : GivenList<C, Cs...> {
   using List = Candidates<C, Cs...>;
 };
 template <class Op, class C, class... Cs>
-struct CandidatesOf<Op, DeterministicOf<C, Cs...>, Auto> {
+struct CandidatesOf<Op, DeterministicOf<C, Cs...>, Auto> : GivenList<C, Cs...> {
   using List = Candidates<C, Cs...>;
 };
 template <class Op>

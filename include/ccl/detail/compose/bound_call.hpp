@@ -77,7 +77,8 @@ class BoundCall {
         args_);
   }
 
-  bool alone() const { return collective_.ranks() == 1; }
+  int ranks() const { return collective_.ranks(); }
+  bool alone() const { return ranks() == 1; }
 
  private:
   C collective_;

@@ -21,6 +21,18 @@ constexpr bool has_wide_range() {
 }
 
 template <class T>
+concept LiesInCells = requires {
+  Element<T>::words_per_cell;
+  Element<T>::per_cell;
+};
+/// True if elements of `T` become values of `Acc` and partial results become elements again.
+template <class T, class Acc>
+concept Converts = cuda::std::is_same_v<Acc, T> || requires(const T& element, const Acc& value) {
+  static_cast<Acc>(Element<T>::widen(element));
+  { Element<T>::narrow(static_cast<accumulate_t<T>>(value)) } -> cuda::std::convertible_to<T>;
+};
+
+template <class T>
 CCL_HD constexpr T divide(const T& value, int ranks) {
   if constexpr (Integer<T> && sizeof(T) <= 4) {
     // CPUs have vector division of floats only. The truncated quotient equals that of the integers,
@@ -58,6 +70,16 @@ struct Reduction {
   using Accumulate = Acc;
   static constexpr bool commutative = is_commutative<Op>;
 
+  static_assert(detail::LiesInCells<T>,
+                "ccl: a specialization of Element<T> must derive from Cell<T>");
+  static_assert(detail::Converts<T, Acc>,
+                "ccl: the accumulate type wants Acc Element<T>::widen(T) and "
+                "T Element<T>::narrow(Acc); define both, or name an accumulate type that the "
+                "elements convert to and from");
+  static_assert(!detail::StatesCommutative<Op> || detail::CommutativeIsConstant<Op>,
+                "ccl: a functor's `commutative` must be static constexpr bool");
+  static_assert(detail::HasNameIfAny<Op>,
+                "ccl: a functor's `name` must be static constexpr const char*");
   static_assert(detail::TravelsToKernels<Op>,
                 "ccl: a reduction functor must be trivially copyable (kernels take it by value); "
                 "let it hold plain values or pointers");
