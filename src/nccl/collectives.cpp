@@ -31,7 +31,7 @@ constexpr std::size_t max_bytes = std::size_t{1} << 47;
 
 Result<RedOp> op_of(const Member& member, ncclRedOp_t op, DataType type) {
   if (int(op) >= 0 && int(op) < ncclNumOps) return RedOp{nccl_ops[std::size_t(op)]};
-  return member.scaling(int(op) - ncclNumOps, type);
+  return member.scaling(int(op), type);
 }
 
 /// Checks the buffers that each rank of the call has, whatever its number. The operation checks
@@ -222,15 +222,15 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
     CCL_TRY(const auto member, member_of(comm));
     CCL_TRY(const auto of, type_of(type));
     CCL_TRY(const auto made, scaling(scalar, of, where));
-    CCL_TRY(const int at, member->add_scaling(made, of));
-    *op = ncclRedOp_t(ncclNumOps + at);
+    CCL_TRY(const int number, member->add_scaling(made, of));
+    *op = ncclRedOp_t(number);
     return {};
   });
 }
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   return answer([&]() -> ccl::Result<void> {
     CCL_TRY(const auto member, member_of(comm));
-    return member->drop_scaling(int(op) - ncclNumOps);
+    return member->drop_scaling(int(op));
   });
 }
 

@@ -125,13 +125,15 @@ class Member : public std::enable_shared_from_this<Member> {
 
   /// Keeps a window until `drop_window`, or until this object is destroyed.
   void add_window(std::shared_ptr<RegisteredWindow> window);
+  bool has_window(const RegisteredWindow* window) const;
   /// Returns false if this rank does not have the window.
   bool drop_window(const RegisteredWindow* window);
 
-  /// Adds a reduction of ncclRedOpCreatePreMulSum, which has one type.
+  /// Adds a reduction of ncclRedOpCreatePreMulSum, which has one type. Returns its number, which no
+  /// other reduction of the process has.
   Result<int> add_scaling(const RedOp& op, DataType type);
-  Result<void> drop_scaling(int at);
-  Result<RedOp> scaling(int at, DataType type) const;
+  Result<void> drop_scaling(int number);
+  Result<RedOp> scaling(int number, DataType type) const;
   /// Name of the next communicator derived from this one, equal on all of its ranks. `how`
   /// distinguishes the communicators of one derivation.
   std::string next_family(const std::string& how);
@@ -139,9 +141,9 @@ class Member : public std::enable_shared_from_this<Member> {
  private:
   Result<void> bring_up(const std::function<Result<Communicator>()>& make, bool may_have_failed);
   void run_deferred();
-  Result<void> check_ready() const;          // under the mutex
-  Result<void> check_usable() const;         // under the mutex
-  Result<void> check_scaling(int at) const;  // needs the mutex, too
+  Result<void> check_ready() const;                    // under the mutex
+  Result<void> check_usable() const;                   // under the mutex
+  Result<std::size_t> find_scaling(int number) const;  // needs the mutex, too
   bool leave();
 
   friend ncclComm_t new_handle(std::shared_ptr<Member> member);
@@ -163,7 +165,12 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<void> deferred_result_;
   std::condition_variable deferred_ended_;
   std::map<std::string, int> children_;  // number made so far, by `how`
-  std::vector<std::optional<std::pair<RedOp, DataType>>> scalings_;
+  struct Scaling {
+    int number;
+    RedOp op;
+    DataType type;
+  };
+  std::vector<Scaling> scalings_;
   std::optional<HostStream> worker_;
   std::list<RegisteredBuffer> memory_;  // a handle is the address of one
   std::vector<std::shared_ptr<RegisteredWindow>> windows_;

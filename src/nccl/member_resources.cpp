@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <limits>
 #include <list>
 #include <memory>
@@ -44,6 +47,11 @@ void Member::add_window(std::shared_ptr<RegisteredWindow> window) {
   windows_.push_back(std::move(window));
 }
 
+bool Member::has_window(const RegisteredWindow* window) const {
+  const std::lock_guard lock{mutex_};
+  return std::any_of(windows_.begin(), windows_.end(),
+                     [window](const auto& one) { return one.get() == window; });
+}
 bool Member::drop_window(const RegisteredWindow* window) {
   const std::lock_guard lock{mutex_};
   return std::erase_if(windows_, [window](const auto& one) { return one.get() == window; }) > 0;
@@ -71,35 +79,37 @@ Result<std::shared_ptr<Signals>> Member::signals() const {
 }
 
 Result<int> Member::add_scaling(const RedOp& op, DataType type) {
+  // Numbers of the process, so that a reduction of another communicator is not taken for one of
+  // this one.
+  static std::atomic<int> made{0};
+  const int number = ncclNumOps + made.fetch_add(1, std::memory_order_relaxed);
+  if (number < ncclNumOps) return fail(Errc::not_supported, "no number is left for a reduction");
   const std::lock_guard lock{mutex_};
-  for (std::size_t at = 0; at < scalings_.size(); ++at) {
-    if (scalings_[at]) continue;
-    scalings_[at].emplace(op, type);
-    return int(at);
-  }
-  scalings_.emplace_back(std::in_place, op, type);
-  return int(scalings_.size()) - 1;
+  scalings_.push_back({number, op, type});
+  return number;
 }
-Result<void> Member::check_scaling(int at) const {
-  if (at >= 0 && at < int(scalings_.size()) && scalings_[std::size_t(at)]) return {};
+Result<std::size_t> Member::find_scaling(int number) const {
+  const auto found = std::find_if(scalings_.begin(), scalings_.end(),
+                                  [&](const Scaling& one) { return one.number == number; });
+  if (found != scalings_.end()) return std::size_t(found - scalings_.begin());
   return fail(Errc::invalid_argument,
               fmt::format("there is no reduction {}; pass one of NCCL's five, or one that "
                           "ncclRedOpCreatePreMulSum made for this communicator",
-                          at + ncclNumOps));
+                          number));
 }
-Result<RedOp> Member::scaling(int at, DataType type) const {
+Result<RedOp> Member::scaling(int number, DataType type) const {
   const std::lock_guard lock{mutex_};
-  CCL_CHECK(check_scaling(at));
-  const auto& [op, made_for] = *scalings_[std::size_t(at)];
-  if (type == made_for) return op;  // its scalar in memory is of that type
+  CCL_TRY(const std::size_t at, find_scaling(number));
+  const Scaling& found = scalings_[at];
+  if (type == found.type) return found.op;  // its scalar in memory is of that type
   return fail(Errc::invalid_argument,
               fmt::format("reduction {} was made for {}, not for {}; make one for each type",
-                          at + ncclNumOps, name(made_for), name(type)));
+                          number, name(found.type), name(type)));
 }
-Result<void> Member::drop_scaling(int at) {
+Result<void> Member::drop_scaling(int number) {
   const std::lock_guard lock{mutex_};
-  CCL_CHECK(check_scaling(at));
-  scalings_[std::size_t(at)].reset();
+  CCL_TRY(const std::size_t at, find_scaling(number));
+  scalings_.erase(scalings_.begin() + std::ptrdiff_t(at));
   return {};
 }
 

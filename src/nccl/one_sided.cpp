@@ -93,6 +93,11 @@ ncclResult_t ncclPutSignal(const void* send, std::size_t count, ncclDataType_t t
     CCL_CHECK(check_flags(flags));
     const SignalPlace place{peer, signal, context};
     CCL_TRY(const auto put, put_of(send, count, type, peer, window, offset));
+    if (!member->has_window(put.window.get())) {
+      return ccl::fail(ccl::Errc::invalid_argument,
+                       "the window belongs to another communicator; pass one that "
+                       "ncclCommWindowRegister gave for this one");
+    }
     CCL_CHECK(check_now(*member, place));
     return launch(std::move(member), [=](Signals& signals) {
       return signals.put(put.to, put.send, put.bytes, place, stream);

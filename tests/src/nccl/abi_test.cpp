@@ -158,6 +158,11 @@ TEST_CASE("a scalar before the sum, of this process or of memory that is read la
                         nullptr) == ncclInvalidArgument);
     CHECK(std::string{ncclGetLastError(nullptr)}.find("was made for float, not for double") !=
           std::string::npos);
+    // That of another communicator has another scalar.
+    CHECK(ncclAllReduce(in[0].data(), out[0].data(), 1, ncclFloat, ops[1], all.comms[0], nullptr) ==
+          ncclInvalidArgument);
+    CHECK(std::string{ncclGetLastError(nullptr)}.find("made for this communicator") !=
+          std::string::npos);
     for (int r = 0; r < ranks; ++r) {
       CHECK(out[std::size_t(r)][3] == value(0, 3) + value(1, 3) / 2 + value(2, 3) * 2);
       CHECK(ncclRedOpDestroy(ops[r], all.comms[std::size_t(r)]) == ncclSuccess);

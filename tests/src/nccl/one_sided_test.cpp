@@ -144,6 +144,8 @@ TEST_CASE("one-sided calls refuse what cannot be") {
   CHECK(put(&data, 1, 1, windows.windows[0], bytes - 3, 0) == ncclInvalidArgument);
   CHECK(last_error_has("do not lie within"));
   CHECK(put(&data, SIZE_MAX / 2, 1, windows.windows[0], 0, 0) == ncclInvalidArgument);
+  CHECK(put(&data, 1, 1, windows.windows[1], 0, 0) == ncclInvalidArgument);
+  CHECK(last_error_has("belongs to another communicator"));
   CHECK(put(&data, 1, 1, windows.windows[0], 0, 1) == ncclInvalidArgument);
   CHECK(last_error_has("flags are 1"));
   CHECK(put(nullptr, 0, 1, windows.windows[0], bytes, 0) == ncclSuccess);  // only a signal
