@@ -174,6 +174,44 @@ struct Suite : Rank {
     }
     must(window.close());
   }
+  /// Calls beside captures with calls of the same composition, and replays between them.
+  void beside_captures(Index n) const {
+    constexpr int captures = 2;
+    const auto op = made<ccl::AllGather>();
+    Buffer<float> one{n, 0}, live{n * ranks, 0}, first{n * ranks, 0}, second{n * ranks, 0};
+    Buffer<float>* const outs[captures] = {&first, &second};
+    cudaStream_t streams[captures];
+    cudaGraph_t graphs[captures];
+    cudaGraphExec_t ready[captures];
+    one.fill([&](Index i) { return value(rank, i); }, stream);
+    MUST_CUDA(cudaStreamSynchronize(stream));
+    for (int c = 0; c < captures; ++c) {
+      MUST_CUDA(cudaStreamCreateWithFlags(&streams[c], cudaStreamNonBlocking));
+      MUST_CUDA(cudaStreamBeginCapture(streams[c], cudaStreamCaptureModeThreadLocal));
+      must(op(one.get(), outs[c]->get(), n, streams[c]));
+    }
+    must(op(one.get(), live.get(), n, stream));
+    for (int c = 0; c < captures; ++c) {
+      MUST_CUDA(cudaStreamEndCapture(streams[c], &graphs[c]));
+      MUST_CUDA(cudaGraphInstantiate(&ready[c], graphs[c], 0));
+    }
+    for (int turn = 0; turn < 3; ++turn) {
+      MUST_CUDA(cudaGraphLaunch(ready[0], streams[0]));
+      must(op(one.get(), live.get(), n, stream));
+      MUST_CUDA(cudaGraphLaunch(ready[1], streams[1]));
+    }
+    for (const auto s : streams) MUST_CUDA(cudaStreamSynchronize(s));
+    for (const auto* const buffer : {&live, &first, &second}) {
+      check(buffer->wrong(
+                n * ranks, [&](Index i) { return value(int(i / n), i % n); }, stream) == 0,
+            "beside captures, count %ld rank %d", long(n), rank);
+    }
+    for (int c = 0; c < captures; ++c) {
+      MUST_CUDA(cudaGraphExecDestroy(ready[c]));
+      MUST_CUDA(cudaGraphDestroy(graphs[c]));
+      MUST_CUDA(cudaStreamDestroy(streams[c]));
+    }
+  }
   /// Groups in which ranks have different parts, and rooted operations.
   void uneven(Index n) const {
     const auto send_recv = made<ccl::SendRecv>();
@@ -243,6 +281,7 @@ void suite(const Communicator& comm) {
       rank.reduce_scatter({1, 1023, 300001});
       for (const int kind : {0, 1, 2}) rank.moves({1, 1023, 300001}, kind);
       rank.uneven(100001);
+      if (!graph) rank.beside_captures(300001);
     }
     for (const Index n : {1, 1023, 300001}) {
       rank.in_windows<WindowCopies>(n);

@@ -1,7 +1,9 @@
 // Calls of one communicator run in order on any streams, even if the streams of earlier calls are
 // destroyed, or if the thread is at another device than the default stream's.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <thread>
 
 #include "communicator.cuh"
 
@@ -90,7 +92,39 @@ void from_another_device(const char* name, const Communicator& comm, const Call&
   MUST_CUDA(cudaStreamDestroy(stream));
 }
 
+/// An event that a graph records is not ready from the launch of the graph on, as ccl assumes when
+/// it asks whether its last launch has ended.
+void event_of_a_replay() {
+  cudaStream_t capturing = new_stream(), stream = new_stream();
+  cudaEvent_t event = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t ready = nullptr;
+  MUST_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  MUST_CUDA(cudaStreamBeginCapture(capturing, cudaStreamCaptureModeThreadLocal));
+  MUST_CUDA(cudaEventRecordWithFlags(event, capturing, cudaEventRecordExternal));
+  MUST_CUDA(cudaStreamEndCapture(capturing, &graph));
+  MUST_CUDA(cudaGraphInstantiate(&ready, graph, 0));
+  std::atomic<bool> go{false};
+  const auto wait = [](void* until) {
+    while (!static_cast<std::atomic<bool>*>(until)->load()) std::this_thread::yield();
+  };
+  MUST_CUDA(cudaLaunchHostFunc(stream, wait, &go));
+  MUST_CUDA(cudaGraphLaunch(ready, stream));
+  const cudaError_t before = cudaEventQuery(event);
+  go = true;
+  MUST_CUDA(cudaStreamSynchronize(stream));
+  const cudaError_t after = cudaEventQuery(event);
+  check(before == cudaErrorNotReady, "event of a replay that waits: %d", int(before));
+  check(after == cudaSuccess, "event of a replay that has ended: %d", int(after));
+  MUST_CUDA(cudaGraphExecDestroy(ready));
+  MUST_CUDA(cudaGraphDestroy(graph));
+  MUST_CUDA(cudaEventDestroy(event));
+  MUST_CUDA(cudaStreamDestroy(capturing));
+  MUST_CUDA(cudaStreamDestroy(stream));
+}
+
 void suite(Communicator comm, bool shares_gpu) {
+  event_of_a_replay();
   const auto hops = must(Collective<AllReduce, OneShot, LL128>::create(comm));
   const auto ring = must(Collective<AllReduce, Ring, Simple>::create(comm));
   const auto any = must(Collective<AllReduce>::create(comm));
