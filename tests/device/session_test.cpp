@@ -228,7 +228,7 @@ TEST_CASE("an abort ends every wait") {
 
 TEST_CASE("wrong calls fail the session and say why") {
   using Why = detail::LaneFailure::Why;
-  const auto failure = [](auto call, int blocks = 1) {
+  const auto found = [](auto call, int blocks = 1) {
     DeviceWorld world{2, {.blocks = 1, .signals = 1, .counters = 1}, 64};
     world.launch<Lanes<2>>(1, [&](Lanes<2> group, const Team& team, int block) {
       if (team.rank() != 0) return;
@@ -236,8 +236,9 @@ TEST_CASE("wrong calls fail the session and say why") {
       call(session);
       if (!session.failed()) std::abort();
     });
-    return Why(world.failure(0).why);
+    return world.failure(0);
   };
+  const auto failure = [&](auto call, int blocks = 1) { return Why(found(call, blocks).why); };
   const Word word = 0;
   CHECK(failure([](auto&) {}, 2) == Why::no_block);
   CHECK(failure([](auto& s) { s.signal(2, 0); }) == Why::no_rank);
@@ -255,6 +256,11 @@ TEST_CASE("wrong calls fail the session and say why") {
   CHECK(failure([&](auto& s) { s.put(1, 8, &word, 1); }) == Why::outside_window);
   CHECK(failure([&](auto& s) { s.put(1, -1, &word, 1); }) == Why::outside_window);
   CHECK(failure([&](auto& s) { s.put(1, Index{1} << 62, &word, 1); }) == Why::outside_window);
+  // The first byte behind it, or the largest number where no memory has that.
+  CHECK(found([&](auto& s) { s.put(1, 8, &word, 1); }).count == 72);
+  for (const Index at : {Index{-1}, Index{1} << 62}) {
+    CHECK(found([&](auto& s) { s.put(1, at, &word, 1); }).count == ~Word{0} >> 1);
+  }
 }
 
 TEST_CASE("a session of a team that no DeviceComm made has failed") {

@@ -94,7 +94,7 @@ class TeamSession {
     if (!is_peer(peer)) return;
     if (at < 0 || count < 0 || at > team_.window_bytes / size ||
         count > team_.window_bytes / size - at) {
-      return misuse(detail::LaneFailure::outside_window, peer, Word((at + count) * size),
+      return misuse(detail::LaneFailure::outside_window, peer, end_of(at, count, size),
                     Word(team_.window_bytes));
     }
     const auto* const bytes = reinterpret_cast<const char*>(from);
@@ -191,6 +191,14 @@ class TeamSession {
   }
 
  private:
+  /// Byte after those of a put that does not fit: the largest `Index` if no memory has it, or if
+  /// the place or the count is negative.
+  static CCL_HD Word end_of(Index at, Index count, Index size) {
+    constexpr Word most = ~Word{0} >> 1;
+    if (at < 0 || count < 0) return most;
+    const Word end = Word(at) + Word(count);
+    return end > most / Word(size) ? most : end * Word(size);
+  }
   template <class G, class T, class Shape, class Proto, int MaxRanks, class OfTeam>
   friend class Tiles;
   static constexpr bool has_network = cuda::std::is_same_v<TeamType, NetworkTeam>;
