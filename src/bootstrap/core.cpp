@@ -85,9 +85,10 @@ void Bootstrap::Core::take_caller(const Lock& lock, Accepted one,
 
 void Bootstrap::Core::take_frame(const Lock& lock, Conn& conn, PeerRole role, int sender,
                                  const FrameHeader& h, Bytes payload) {
-  if (std::string why = wrong_frame(membership_, role, sender, h, payload); !why.empty()) {
-    return conn.reject(std::move(why));
-  }
+  std::string why = wrong_frame(membership_, role, sender, h, payload);
+  const bool of_ring = h.kind == FrameKind::part || h.kind == FrameKind::token;
+  if (why.empty() && of_ring && !sockets_.has_ring(lock)) why = formation_.wrong_early_frame(lock);
+  if (!why.empty()) return conn.reject(std::move(why));
   on_frame(lock, h, payload);
 }
 

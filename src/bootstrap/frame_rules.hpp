@@ -13,6 +13,10 @@ namespace ccl::detail {
 /// Once this rank knows all members, a hello must be that of the member whose rank it claims.
 std::string wrong_hello(const Membership& members, const net::Hello& hello);
 
+/// Bytes that a connection or a rank may send before this rank has a use for them. One frame may be
+/// larger.
+constexpr std::size_t max_early_bytes = std::size_t{1} << 28;
+
 /// Returns why the frame does not fit the rank at the other end of its connection, or an empty
 /// text. A frame that fits may be handled without further checks, except those of the state of a
 /// call.

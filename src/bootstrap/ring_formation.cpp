@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "bootstrap/core.hpp"
+#include "bootstrap/frame_rules.hpp"
 #include "net/greets.hpp"
 #include "net/root.hpp"
 
@@ -230,7 +231,13 @@ void RingFormation::fail_local_roots(const Lock&, const Error& error) {
   for (const IdContent& root : roots_) fail_local_root(root.secret, error);
 }
 
+std::string RingFormation::wrong_early_frame(const Lock&) const {
+  if (early_bytes_ <= max_early_bytes) return {};
+  return fmt::format("frames of {} MiB for a ring that is not complete", early_bytes_ >> 20);
+}
+
 void RingFormation::defer(const Lock&, const FrameHeader& h, Bytes payload) {
+  early_bytes_ += sizeof h + payload.size();
   early_frames_.emplace_back(h, std::vector(payload.begin(), payload.end()));
 }
 

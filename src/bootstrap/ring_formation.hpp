@@ -40,6 +40,8 @@ class RingFormation {
   std::optional<Error> stopped_root(net::Lock& lock) const;
   /// Fails the roots of this process.
   void fail_local_roots(const net::Lock&, const Error& error);
+  /// Returns why no more such frames may be kept, or an empty text.
+  std::string wrong_early_frame(const net::Lock&) const;
   /// Keeps a frame of the ring that arrives earlier than the ring is complete.
   void defer(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
 
@@ -67,6 +69,7 @@ class RingFormation {
   bool released_ = false;                          // a root has seen that its ring is complete
   bool joined_ = false;
   std::vector<std::pair<net::FrameHeader, std::vector<std::byte>>> early_frames_;
+  std::size_t early_bytes_ = 0;  // of them
 };
 
 }  // namespace ccl::detail

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "bootstrap/core.hpp"
+#include "bootstrap/frame_rules.hpp"
 #include "net/message_rules.hpp"
 
 namespace ccl::detail {
@@ -87,7 +88,10 @@ Result<void> RingGather::all_gather(void* all, Index bytes_each, std::optional<d
 void RingGather::take_early_parts(const Lock& lock) {
   const auto early = early_parts_.find(gathers_);
   if (early == early_parts_.end()) return;
-  for (const auto& [owner, bytes] : early->second) take_part(lock, owner, bytes);
+  for (const auto& [owner, bytes] : early->second) {
+    early_bytes_[owner] -= bytes.size();
+    take_part(lock, owner, bytes);
+  }
   early_parts_.erase(early);
 }
 
@@ -110,6 +114,9 @@ void RingGather::on_part(const Lock& lock, const FrameHeader& h, Bytes payload) 
                      fmt::format("number of an all-gather is {}, not from {} to {}", h.tag,
                                  gathers_, gathers_ + max_gathers_ahead));
   }
+  if (const std::string why = unwanted_part(lock, h); !why.empty()) {
+    return break_off(lock, forward ? *sockets.prev_member : *sockets.next_member, why);
+  }
   core_.waits().count(lock);
   if (forward && behind < members.forward_steps()) {
     sockets.next->send(h.kind, owner, h.tag, payload);
@@ -120,8 +127,26 @@ void RingGather::on_part(const Lock& lock, const FrameHeader& h, Bytes payload) 
   if (gather_ && h.tag == gathers_) {
     take_part(lock, owner, payload);
   } else if (barrier_ == nullptr || h.tag != gathers_ || !missed_barrier(lock, owner, payload)) {
+    std::size_t& held = early_bytes_[owner];  // first: may need memory
     early_parts_[h.tag].emplace_back(owner, std::vector(payload.begin(), payload.end()));
+    held += payload.size();
   }
+}
+
+// A peer that knows the secret could else use up the memory.
+std::string RingGather::unwanted_part(const Lock&, const FrameHeader& h) const {
+  const auto held = early_bytes_.find(h.rank);
+  const bool some = held != early_bytes_.end() && held->second > 0;
+  const auto early = some ? early_parts_.find(h.tag) : early_parts_.end();
+  bool second = gather_ && h.tag == gathers_ && gather_->here[size_t(h.rank)];
+  if (early != early_parts_.end()) {
+    const auto of_owner = [&](const auto& part) { return part.first == h.rank; };
+    second = second || std::any_of(early->second.begin(), early->second.end(), of_owner);
+  }
+  if (second) return fmt::format("a second part of rank {} for all-gather {}", h.rank, h.tag);
+  if (!some || held->second <= max_early_bytes) return {};
+  return fmt::format("parts of rank {} of {} MiB for all-gathers to come", h.rank,
+                     held->second >> 20);
 }
 
 bool RingGather::missed_barrier(const Lock& lock, int owner, Bytes payload) {

@@ -82,6 +82,8 @@ class RingGather {
   void on_part(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
   void take_part(const net::Lock&, int owner, net::Bytes payload);
   void take_early_parts(const net::Lock&);
+  /// Returns why a part is neither of this call nor to be kept for one to come, or an empty text.
+  std::string unwanted_part(const net::Lock&, const net::FrameHeader& h) const;
   /// Fails the bootstrap if a part shows that its rank has not called this rank's barrier.
   bool missed_barrier(const net::Lock&, int owner, net::Bytes payload);
   std::vector<int> missing_parts(const net::Lock&) const;
@@ -98,8 +100,9 @@ class RingGather {
   std::uint64_t gathers_ = 0;  // calls that have ended
   // Parts of calls that this rank has not begun, by number of the call; each with its owner.
   std::map<std::uint64_t, std::vector<std::pair<int, std::vector<std::byte>>>> early_parts_;
-  std::uint64_t barriers_ = 0;     // calls that have begun
-  const char* barrier_ = nullptr;  // purpose of the barrier that has begun and not ended
+  std::map<int, std::size_t> early_bytes_;  // of them, by owner
+  std::uint64_t barriers_ = 0;              // calls that have begun
+  const char* barrier_ = nullptr;           // purpose of the barrier that has begun and not ended
   std::string call_;
   std::atomic<std::uint64_t> calls_{0};  // that have begun
   std::atomic<bool> runs_{false};        // one of them has not returned

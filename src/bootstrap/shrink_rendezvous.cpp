@@ -174,23 +174,30 @@ Result<ShrinkRendezvous::PendingCall> ShrinkRendezvous::keep(const Lock&, Accept
                              strnlen(hello.excluded_text, sizeof hello.excluded_text));
   from->number = hello.number;
   from->at = Clock::now();
-  CCL_TRY(auto conn, Conn::start(
-                         std::move(one.socket),
-                         [from](Conn& c, const FrameHeader& h, Bytes payload) {
-                           if (const auto rest = from->taken_by.lock()) {
-                             return rest->take_frame(Engine::get().callback_lock(), c,
-                                                     PeerRole::prev, from->who.rank, h, payload);
-                           }
-                           from->frames.emplace_back(h,
-                                                     std::vector(payload.begin(), payload.end()));
-                         },
-                         [from](Conn& c, int os_code) {
-                           if (const auto rest = from->taken_by.lock()) {
-                             return rest->shutdown().on_closed(Engine::get().callback_lock(), c,
-                                                               PeerRole::prev, from->who, os_code);
-                           }
-                           from->closed = os_code;
-                         }));
+  CCL_TRY(
+      auto conn,
+      Conn::start(
+          std::move(one.socket),
+          [from](Conn& c, const FrameHeader& h, Bytes payload) {
+            if (const auto rest = from->taken_by.lock()) {
+              return rest->take_frame(Engine::get().callback_lock(), c, PeerRole::prev,
+                                      from->who.rank, h, payload);
+            }
+            if (from->bytes > max_early_bytes) {
+              from->frames.clear();
+              return c.reject(fmt::format(
+                  "frames of {} MiB for a shrink that this rank has not begun", from->bytes >> 20));
+            }
+            from->frames.emplace_back(h, std::vector(payload.begin(), payload.end()));
+            from->bytes += sizeof h + payload.size();
+          },
+          [from](Conn& c, int os_code) {
+            if (const auto rest = from->taken_by.lock()) {
+              return rest->shutdown().on_closed(Engine::get().callback_lock(), c, PeerRole::prev,
+                                                from->who, os_code);
+            }
+            from->closed = os_code;
+          }));
   return PendingCall{std::move(from), std::move(conn)};
 }
 

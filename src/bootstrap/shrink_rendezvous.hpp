@@ -59,6 +59,7 @@ class ShrinkRendezvous {
     std::weak_ptr<Bootstrap::Core> taken_by;
     // Events from earlier than that.
     std::vector<std::pair<net::FrameHeader, std::vector<std::byte>>> frames;
+    std::size_t bytes = 0;  // of `frames`
     std::optional<int> closed;
     bool failed() const;
   };

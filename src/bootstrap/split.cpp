@@ -119,11 +119,10 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::make_child(int color, int key, con
       formed = made ? Result<void>{} : core_->agreement().failure(formed);
     }
   }
+  // The child fails with the parent, in its own numbers of ranks.
+  if (!formed) formed = fail(core_->shutdown().give_up(std::move(formed).error()));
   core_->shutdown().set_forming_child({});
-  if (!formed) {
-    core->shutdown().give_up(formed.error());
-    return fail(core_->shutdown().give_up(formed.error()));
-  }
+  if (!formed) return fail(std::move(formed).error());
   if (color < 0) {
     CCL_CHECK(out->finalize());
     return std::unique_ptr<Bootstrap>{};

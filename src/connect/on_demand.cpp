@@ -214,7 +214,8 @@ Result<void> OnDemandConnect::Steps::accept(Edge& edge, const std::vector<std::b
         .flag("need of the opposite edge", said.back)
         .text("transport", said.offer.by)
         .require(said.what != Step::made || edge.end != nullptr,
-                 "an edge that is not begun is made");
+                 "an edge that is not begun is made")
+        .require(said.what != Step::offer || !edge.made, "an edge is offered twice");
   }
   if (!check.good()) return state.rendezvous.break_off(edge.peer, check.why());
   switch (said.what) {

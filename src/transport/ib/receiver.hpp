@@ -251,7 +251,8 @@ class IbReceiver final : public IbTask {
       channel.notes.end(channel.received, size, channel.notes.now());
       ++channel.received;
     }
-    if (const auto back = freed > 0 ? link_->mate() : nullptr; back != nullptr) {
+    const auto back = freed > 0 ? link_->mate() : nullptr;
+    if (back != nullptr && std::size_t(pair.channel) < back->freed.size()) {
       back->freed[std::size_t(pair.channel)].until += freed;
     }
     steps_ += channel.received - before;

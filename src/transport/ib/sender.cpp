@@ -96,6 +96,7 @@ std::string IbSender<Notes>::paths() const {
 template <class Notes>
 Result<void> IbSender<Notes>::follow(ControlReader& body) {
   if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
+  if (!pairs_.empty()) return fail(Errc::mismatch, "the receiver has sent a second plan of ib");
   peers_ports_ = body.get_all<IbPortCard>();
   const auto plans = body.get_all<IbChannelPlan>();
   const auto planned = body.get_all<IbPair>();

@@ -86,7 +86,7 @@ struct ProxiedBody {
 
   Error in_context(Error error) const {
     error.rank = link->edge.self.rank;
-    error.peer = link->edge.peer.rank;
+    if (error.peer < 0) error.peer = link->edge.peer.rank;  // else a third rank is at fault
     error.host = link->edge.self.host;
     error.transport = Link::name;
     return error;

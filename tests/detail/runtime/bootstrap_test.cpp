@@ -77,6 +77,40 @@ TEST_CASE("ranks join, gather, talk, wait and leave") {
   }));
 }
 
+TEST_CASE("a split that fails names a rank to its child by the child's number") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  constexpr int ranks = 4;
+  std::array<detail::Status, ranks> of_child;
+  // Accepts connections and never greets, as the acceptor of a stopped process.
+  const auto any = detail::net::Address::parse("127.0.0.1:0").value();
+  const detail::Fd silent = detail::net::listen_at(any).value();
+  const auto errors = on_ranks(ranks, [&](int rank) -> Result<void> {
+    CCL_TRY(auto b, detail::Bootstrap::join(ids, rank, ranks, {20, nullptr}));
+    if (rank != 0) {
+      const auto child = b->split(0, -rank, {1.5, &of_child[size_t(rank)]});
+      return child ? Result<void>{} : fail(child.error());
+    }
+    struct Entry {
+      std::int32_t color, key;
+      std::array<std::byte, 16> random;
+    };
+    std::vector<Entry> entries(ranks);
+    CCL_CHECK(b->all_gather(entries.data(), sizeof(Entry), {}, {"split"}));
+    std::vector<detail::net::Member> members(ranks);
+    members[0] = detail::net::this_member(3, detail::net::bound_address(silent.get())->wire());
+    CCL_CHECK(b->all_gather(members.data(), sizeof members[0], {}, {"split"}));
+    return b->barrier();
+  });
+  for (int rank = 1; rank < ranks; ++rank) {
+    INFO(rank << ": " << errors[size_t(rank)].message());
+    CHECK(errors[size_t(rank)].peer == 0);
+    REQUIRE_FALSE(of_child[size_t(rank)].ok());
+    INFO(of_child[size_t(rank)].result().error().message());
+    CHECK(of_child[size_t(rank)].result().error().peer == 3);
+  }
+}
+
 TEST_CASE("ranks join over IPv6, and when one is late") {
   const Interfaces lo;
   ::setenv("CCL_SOCKET_FAMILY", "AF_INET6", 1);

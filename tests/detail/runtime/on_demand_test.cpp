@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/edges/edge_handshake.hpp"
 #include "comm/state.hpp"
 #include "support/catch.hpp"
 #include "support/growing_limit.hpp"
@@ -327,5 +328,37 @@ TEST_CASE("a pair that fails while a call waits for it fails the call everywhere
     REQUIRE(!results[1]);
     INFO(results[1].error().message());
     CHECK((results[1].error().code == Errc::aborted || results[1].error().code == code));
+  }
+}
+
+TEST_CASE("a rank that offers an edge twice is named, and the wire is made once") {
+  using OverTcp = Collective<SendRecv, Pairwise, Simple, SocketTransport>;
+  Config config;
+  config.timeout_s = 10;
+  const auto results = on_ranks(2, config, [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto pairs, OverTcp::create(comm));
+    int value = 0;
+    if (comm.rank() == 0) return pairs.recv(&value, 1, 1);
+    detail::Bootstrap& bootstrap = *Access::state(comm)->rendezvous.bootstrap();
+    std::vector<detail::Bootstrap::Source> edges;  // of the first compositions
+    for (int n = 0; n < 4; ++n) edges.push_back({0, detail::edge_id(n, 1, 0)});
+    const auto greeting = bootstrap.recv_any(edges, 20);
+    if (greeting.empty()) return fail(Errc::internal, "no greeting");
+    const struct {
+      int step, back;
+      detail::Offer offer;
+    } said{1, 0, {{}, SocketTransport::name}};
+    for (int n = 0; n < 2; ++n) {
+      CCL_CHECK(bootstrap.send(0, greeting[0].first.tag, &said, Index{sizeof said}));
+    }
+    CCL_CHECK(bootstrap.recv(0, 12345, 20));
+    return {};
+  });
+  for (const auto& result : results) {
+    REQUIRE_FALSE(result);
+    INFO(result.error().message());
+    CHECK(result.error().code == Errc::mismatch);
+    CHECK(result.error().peer == 1);
+    CHECK(result.error().what.find("an edge is offered twice") != std::string::npos);
   }
 }

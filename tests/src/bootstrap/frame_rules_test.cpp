@@ -99,6 +99,22 @@ TEST_CASE("a rank that is no neighbor cannot send what only neighbors send") {
   }
 }
 
+TEST_CASE("parts of calls to come fail all ranks before they use up memory") {
+  const Interfaces lo;
+  const bool twice = GENERATE(true, false);  // for one call, or large ones for many
+  const UniqueId id = some_ids(1)[0];
+  HonestRanks honest{id};
+  PlayedRank played{id, ranks};
+  played.join_ring();
+  honest.wait_joined();
+  const auto part = zeros(twice ? 96 : max_message_bytes);
+  for (std::uint64_t n = 0; n < 6; ++n) {
+    write_frame(played.next, {FrameKind::part, bad, twice ? 5 : 2 + n, part.size()}, part);
+  }
+  honest.all_fail(Errc::mismatch, twice ? "a second part of rank 2 for all-gather 5"
+                                        : "parts of rank 2 of 320 MiB for all-gathers to come");
+}
+
 TEST_CASE("a hello that does not fit ends that connection alone") {
   const Interfaces lo;
   const UniqueId id = some_ids(1)[0];

@@ -104,6 +104,26 @@ TEST_CASE("a sender refuses a plan and a report that do not fit") {
   CHECK(mentions(error.what, "sent rank 0 on"));
 }
 
+TEST_CASE("a sender refuses a second plan for its offer") {
+  FakeVerbs fabric{1};
+  End end{EdgeSide::sender};
+  ControlWriter plan;
+  plan.put(std::uint32_t{1});
+  plan.put_all(std::vector{card()});
+  plan.put_all(std::vector{IbChannelPlan{1, 1, 0}});
+  plan.put_all(std::vector{IbPair{0, 0, 17, 5}});
+  end.send(IbControlType::plan, plan);
+  for (int turn = 0; turn < 300; ++turn) (void)end.task->progress(end.counters);
+  INFO(end.link->error().message());
+  REQUIRE(end.link->state() == IbLink::State::connecting);
+  const int held = fabric.held();
+  const Error error = end.after(IbControlType::plan, plan);
+  INFO(error.message());
+  CHECK(error.code == Errc::mismatch);
+  CHECK(mentions(error.what, "the receiver has sent a second plan of ib"));
+  CHECK(fabric.held() < held);
+}
+
 TEST_CASE("the rank that another end names is a rank") {
   const FakeVerbs fabric{1};
   const auto after = [](std::int32_t at_fault) {
