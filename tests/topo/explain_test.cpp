@@ -56,6 +56,22 @@ TEST_CASE("GPUs with NVLink: why that, and what else there is") {
   CHECK(mentions(all, "transport: P2P"));
 }
 
+TEST_CASE("CPU ranks of one CPU are not said to be one device, or to have NVLink") {
+  topo::Graph graph = machine();
+  for (const int gpu : graph.of(topo::NodeType::gpu)) graph.nodes[gpu].gpu.rank = -1;
+  topo::add_cpu_ranks(graph, 4);
+  const topo::Paths paths = topo::compute_paths(graph, {});
+  std::string all;
+  for (const std::string& line :
+       topo::explain(graph, paths, {}, graph.gpu_of_rank(0), graph.gpu_of_rank(1))) {
+    all += line + "\n";
+  }
+  INFO(all);
+  CHECK(mentions(all, "LOC: memory of one CPU"));
+  CHECK_FALSE(mentions(all, "NVLink alone comes first"));
+  CHECK_FALSE(mentions(all, "the same device"));
+}
+
 TEST_CASE("GPUs of different sockets: the narrowest link, and why no P2P") {
   const std::string all = text({}, 0, 2);
   INFO(all);

@@ -114,6 +114,20 @@ TEST_CASE("errors name file, line and attribute") {
   CHECK(error_of(deep + "</cpu></system>").find("nested") != std::string::npos);
 }
 
+TEST_CASE("blanks and a sign before a number are read as in NCCL, and two signs are none") {
+  const auto loaded = load(R"(<system version=" 1"><cpu numaid="+1" arch="x86_64"
+      vendor="GenuineIntel" familyid=" 6" modelid="	106"/></system>)");
+  REQUIRE(loaded);
+  const topo::Node& cpu = loaded->graph.nodes[0];
+  CHECK(cpu.id == 1);
+  CHECK(cpu.cpu.family == 6);
+  CHECK(cpu.cpu.model == 106);
+  for (const char* number : {"--5", "--9223372036854775808", "0x-5", "+-5", "-+5", " ", "- 5"}) {
+    CHECK(error_of(std::string{"<system><cpu numaid=\""} + number + "\"/></system>")
+              .find("not a number") != std::string::npos);
+  }
+}
+
 TEST_CASE("missing and absurd values are repaired by name") {
   auto loaded = load(R"(<system>
     <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD">

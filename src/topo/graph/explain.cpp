@@ -52,7 +52,8 @@ class Explainer {
     }
     say("{} {} ({:g} GB/s, {})", graph_.label(a_), print_path(graph_, path), path.bw,
         name(path.type));
-    say("{}: {}", name(path.type), meaning(path.type));
+    say("{}: {}", name(path.type),
+        path.type == PathType::loc && path.hops() > 0 ? "memory of one CPU" : meaning(path.type));
     narrowest(path);
     const NodeType first = graph_.nodes[a_].type, second = graph_.nodes[b_].type;
     rule(path, first, second);
@@ -87,7 +88,7 @@ class Explainer {
     const Path& wired = paths_.wired(a_, b_);
     if (wired.links == path.links) {
       if (path.hops() == 0) return;
-      if (path.type <= PathType::nvb) {
+      if (path.type == PathType::nvl || path.type == PathType::nvb) {
         say("NVLink alone comes first, whatever else there is");
       } else {
         say("no way is NVLink alone or wider, and none as wide is shorter");
