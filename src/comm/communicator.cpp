@@ -62,13 +62,14 @@ Result<void> barrier(CommState& state) {
   if (!state.rendezvous.bootstrap()) return {};
   Operation op;
   std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
-  const auto tally = state.observers.counters().barrier();
+  const auto [cell, tally] = state.observers.counters().barrier();
   const Word ticket = state.observers.recorder()->note(op, false, tally).ticket;
   const auto lock = state.rendezvous.lock();
   state.observers.recorder()->started(ticket);
   auto done = state.rendezvous.after_rendezvous(
       state.rendezvous.bootstrap()->barrier(state.limits.timeout_s));
   state.observers.recorder()->ended(ticket, done.has_value());
+  state.observers.counters().ended(cell, 0, done.has_value());  // no time of CPU lanes
   return done;
 }
 

@@ -100,27 +100,19 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
           os_code));
     }
   }
+  if (!thread_.joinable()) {
+    if (watch_ < 0) watch_ = ::epoll_create1(EPOLL_CLOEXEC);  // without it, all tasks try
+    CCL_TRY(thread_, own_thread("the proxy", [this] { run(); }));
+    log_info(LogPart::proxy, "a proxy thread drives this rank's connections");
+  }
   {
     const RoundLock mine = await_round_lock();
-    if (watch_ < 0) watch_ = ::epoll_create1(EPOLL_CLOEXEC);  // without it, all tasks try
     tasks_.reserve(tasks_.size() + 1);
     watch(*task);
     tasks_.push_back(std::move(task));
     task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
   }
-  if (thread_.joinable()) {
-    wake();
-    return {};
-  }
-  auto started = own_thread("the proxy", [this] { run(); });
-  if (!started) {
-    const RoundLock mine = await_round_lock();
-    tasks_.pop_back();
-    task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
-    return fail(std::move(started).error());
-  }
-  thread_ = std::move(*started);
-  log_info(LogPart::proxy, "a proxy thread drives this rank's connections");
+  wake();
   return {};
 }
 

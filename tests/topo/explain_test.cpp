@@ -56,6 +56,42 @@ TEST_CASE("GPUs with NVLink: why that, and what else there is") {
   CHECK(mentions(all, "transport: P2P"));
 }
 
+TEST_CASE("CPU ranks of one CPU are not said to be one device, or to have NVLink") {
+  topo::Graph graph = machine();
+  for (const int gpu : graph.of(topo::NodeType::gpu)) graph.nodes[gpu].gpu.rank = -1;
+  topo::add_cpu_ranks(graph, 4);
+  const topo::Paths paths = topo::compute_paths(graph, {});
+  std::string all;
+  for (const std::string& line :
+       topo::explain(graph, paths, {}, graph.gpu_of_rank(0), graph.gpu_of_rank(1))) {
+    all += line + "\n";
+  }
+  INFO(all);
+  CHECK(mentions(all, "LOC: memory of one CPU"));
+  CHECK_FALSE(mentions(all, "NVLink alone comes first"));
+  CHECK_FALSE(mentions(all, "the same device"));
+}
+
+TEST_CASE("without NVLink, GPUs of two hosts have the network") {
+  const auto host = [](int rank) {
+    return "<cpu host_hash=\"0x" + std::to_string(rank + 1) +
+           R"(" numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="106">)"
+           R"(<pci busid="0000:11:00.0" link_speed="16.0 GT/s PCIe" link_width="16">)"
+           R"(<gpu dev="0" sm="90" gdr="1" rank=")" +
+           std::to_string(rank) + R"("><nvlink target="f" count="18" tclass="0x068000"/></gpu>)" +
+           "</pci></cpu>";
+  };
+  const topo::Graph graph = graph_of("<system version=\"1\">" + host(0) + host(1) + "</system>");
+  const topo::Paths paths = topo::compute_paths(graph, {});
+  std::string all;
+  for (const std::string& line :
+       topo::explain(graph, paths, {}, graph.gpu_of_rank(0), graph.gpu_of_rank(1))) {
+    all += line + "\n";
+  }
+  INFO(all);
+  CHECK(mentions(all, "without NVLink: to GPU/1-11000 over the network (NET)"));
+}
+
 TEST_CASE("GPUs of different sockets: the narrowest link, and why no P2P") {
   const std::string all = text({}, 0, 2);
   INFO(all);

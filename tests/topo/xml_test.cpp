@@ -3,6 +3,8 @@
 #include <ccl/topo/xml.hpp>
 
 #include <cerrno>
+#include <set>
+#include <string>
 
 #include "base/text.hpp"
 #include "support/catch.hpp"
@@ -112,6 +114,20 @@ TEST_CASE("errors name file, line and attribute") {
   for (int i = 0; i < 5000; ++i) deep += "<pci busid=\"1\">";
   for (int i = 0; i < 5000; ++i) deep += "</pci>";
   CHECK(error_of(deep + "</cpu></system>").find("nested") != std::string::npos);
+}
+
+TEST_CASE("blanks and a sign before a number are read as in NCCL, and two signs are none") {
+  const auto loaded = load(R"(<system version=" 1"><cpu numaid="+1" arch="x86_64"
+      vendor="GenuineIntel" familyid=" 6" modelid="	106"/></system>)");
+  REQUIRE(loaded);
+  const topo::Node& cpu = loaded->graph.nodes[0];
+  CHECK(cpu.id == 1);
+  CHECK(cpu.cpu.family == 6);
+  CHECK(cpu.cpu.model == 106);
+  for (const char* number : {"--5", "--9223372036854775808", "0x-5", "+-5", "-+5", " ", "- 5"}) {
+    CHECK(error_of(std::string{"<system><cpu numaid=\""} + number + "\"/></system>")
+              .find("not a number") != std::string::npos);
+  }
 }
 
 TEST_CASE("missing and absurd values are repaired by name") {
@@ -273,6 +289,40 @@ TEST_CASE("what has no end, is no file or is too long is refused") {
   const auto none = topo::read_xml("/no/such/file");
   REQUIRE_FALSE(none);
   CHECK(none.error().os_code == ENOENT);
+}
+
+TEST_CASE("files of several hosts, or with devices outside of any CPU, can be joined") {
+  const auto gpu = [](int rank) {
+    return R"(<pci busid="0000:01:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="0" )"
+           R"(sm="90" rank=")" +
+           std::to_string(rank) +
+           R"(" gdr="1"><nvlink target="f" count="18" tclass="0x068000"/></gpu></pci>)";
+  };
+  const auto nic = [](int dev) {
+    return R"(<nic><net name="eth0" dev=")" + std::to_string(dev) + R"(" speed="1000"/></nic>)";
+  };
+  const auto cpu = [](const char* host, const std::string& inside) {
+    return R"(<cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="106" )"
+           R"(host_hash=")" +
+           std::string{host} + "\">" + inside + "</cpu>";
+  };
+  for (const std::string& text : {cpu("0xa", gpu(0) + nic(0)) + cpu("0xb", gpu(1) + nic(0)),
+                                  gpu(0) + nic(0), cpu("0xa", gpu(0)) + nic(0)}) {
+    const auto file = topo::parse_xml("<system version=\"1\">" + text + "</system>", "file");
+    REQUIRE(file);
+    const auto one = topo::to_graph(*file);
+    REQUIRE(one);
+    const auto both = topo::to_graph({"joined", topo::join_hosts({file->root, file->root})});
+    INFO(text);
+    if (!both) FAIL(both.error().what);
+    for (const auto type : {topo::NodeType::gpu, topo::NodeType::net, topo::NodeType::cpu}) {
+      CHECK(both->graph.of(type).size() == 2 * one->graph.of(type).size());
+    }
+    CHECK(both->graph.of(topo::NodeType::nvs).size() == 1);
+    std::set<int> hosts;
+    for (const topo::Node& node : both->graph.nodes) hosts.insert(node.host);
+    CHECK(hosts.size() == 2 * (text.find("0xb") == std::string::npos ? 1 : 2));
+  }
 }
 
 TEST_CASE("hosts on one NVLink fabric are one machine") {

@@ -85,6 +85,14 @@ class Connection {
       line += c;
     }
   }
+  /// Waits for an answer and returns its first bytes, which stay to be read; empty if the
+  /// connection has ended. Nothing if nothing comes for so long.
+  std::optional<std::string> peek(double limit_s) const {
+    char bytes[16];
+    if (!wait(POLLIN, limit_s)) return {};
+    const ssize_t n = ::recv(fd_, bytes, sizeof bytes, MSG_PEEK);
+    return std::string(bytes, n > 0 ? std::size_t(n) : 0);
+  }
   /// Copies all that comes to standard output. False if nothing comes for so long.
   bool copy(double limit_s) const {
     char bytes[65536];
@@ -174,7 +182,12 @@ std::optional<int> ask(const Options& options, const Connection& to, double time
     return controls || to.copy(0) ? 0 : complain(options, "the connection has ended");
   }
   if (!to.send(command)) return complain(options, why);
-  return to.copy(limit_s) ? 0 : complain(options, "no answer within the limit");
+  const auto first = to.peek(limit_s);
+  if (first && first->empty()) return complain(options, "the connection has ended, without answer");
+  if (first && first->starts_with("ERROR: ")) {
+    return complain(options, to.read_line(limit_s).value_or(*first));
+  }
+  return first && to.copy(limit_s) ? 0 : complain(options, "no answer within the limit");
 }
 
 int run(const Options& options) {

@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <system_error>
@@ -24,12 +24,16 @@ using report::Records;
 
 ccl::Result<void> read_file(const std::string& path, Records& into) {
   std::ifstream in{path};
-  if (!in) {
+  std::string text;
+  char part[1 << 16];
+  // An iterator of the stream would throw what a folder of such a name makes of a read.
+  while (in.read(part, sizeof part) || in.gcount() > 0) text.append(part, std::size_t(in.gcount()));
+  if (!in.eof()) {
     return ccl::fail(ccl::Errc::invalid_argument,
                      fmt::format("cannot read {} ({}); name a folder of CCL_DUMP_DIR, or its files",
                                  path, std::strerror(errno)));
   }
-  auto record = ccl::read_flight_record(std::string{std::istreambuf_iterator<char>{in}, {}});
+  auto record = ccl::read_flight_record(text);
   if (!record) {
     ccl::Error error = std::move(record).error();
     error.what = fmt::format("{}: {}", path, error.what);
@@ -133,8 +137,12 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 1;
   }
-  const auto done = run(wanted);
-  if (done) return 0;
-  fmt::print(stderr, "ccl_report: {}\n", done.error().what);
+  try {
+    const auto done = run(wanted);
+    if (done) return 0;
+    fmt::print(stderr, "ccl_report: {}\n", done.error().what);
+  } catch (const std::exception& error) {  // such as bad_alloc
+    fmt::print(stderr, "ccl_report: {}\n", error.what());
+  }
   return 1;
 }

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -35,6 +36,15 @@ def tracks_of(events: list[dict]) -> dict[tuple[str, str], list[dict]]:
             assert not open_until or e["ts"] + e["dur"] <= open_until[-1] + 1e-3, (which, e)
             open_until.append(e["ts"] + e["dur"])
     return tracks
+
+
+def check_folder_of_a_records_name(folder: pathlib.Path) -> None:
+    """It is named and left out; the records beside it count."""
+    records.write(folder, records.two_hosts())
+    (folder / "ccl_folder.json").mkdir()
+    done = subprocess.run([tool, folder], capture_output=True, text=True)
+    assert done.returncode == 0 and "of 2 ranks" in done.stdout, done
+    assert "ccl_folder.json (Is a directory)" in done.stderr, done
 
 
 def check_operations(folder: pathlib.Path) -> None:
@@ -137,7 +147,8 @@ def check_overlap(folder: pathlib.Path) -> None:
 
 def main() -> None:
     checks: tuple[Callable[[pathlib.Path], None], ...] = (
-        check_operations, check_transfers, check_processes, check_overlap)  # fmt: skip
+        check_operations, check_transfers, check_processes, check_overlap,
+        check_folder_of_a_records_name)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for check in checks:
             check(pathlib.Path(folder))

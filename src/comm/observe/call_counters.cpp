@@ -55,9 +55,10 @@ CallCounters::Call CallCounters::call(int operation, const CallInfo& info, int r
   Cell& of = cells_[std::size_t(cell)];
   return {cell, {&of.calls, &of.bytes, Word(std::max<Index>(0, bytes))}};
 }
-FlightRecorder::Tally CallCounters::barrier() {
-  Cell& of = cells_[std::size_t(barrier_index * classes)];
-  return {&of.calls, &of.bytes, 0};
+CallCounters::Call CallCounters::barrier() {
+  const int cell = barrier_index * classes;
+  Cell& of = cells_[std::size_t(cell)];
+  return {cell, {&of.calls, &of.bytes, 0}};
 }
 
 void CallCounters::ended(int cell, Word ticks, bool well) {

@@ -46,7 +46,7 @@ class CallCounters {
     FlightRecorder::Tally tally;
   };
   Call call(int operation, const CallInfo& info, int ranks);
-  FlightRecorder::Tally barrier();
+  Call barrier();
   /// `ticks` 0: the duration is not known.
   void ended(int cell, Word ticks, bool well);
 

@@ -84,7 +84,7 @@ Answer fastest(const TunerTable& table) {
   float least = 0;
   for (Answer at = 0; at < answers; ++at) {
     const float us = table[at / tuner_protocols][at % tuner_protocols];
-    if (us < 0 || (best != own && us >= least)) continue;
+    if (!(us >= 0) || (best != own && us >= least)) continue;  // nor one that is no number
     least = us;
     best = at;
   }

@@ -148,7 +148,8 @@ void write_waits(Text& text, const std::vector<CommMetrics>& all, MetricId metri
   text.begin(metric);
   for (const CommMetrics& of : all) {
     for (const auto& [operation, samples] : of.waits.by_operation) {
-      text.sample(metric, fmt::format("{},operation=\"{}\"", communicator_labels(of), operation),
+      text.sample(metric,
+                  fmt::format("{},operation=\"{}\"", communicator_labels(of), escaped(operation)),
                   double(metric == MetricId::running ? samples.first : samples.second));
     }
   }

@@ -204,7 +204,12 @@ void Service::wait_and_serve() {
 }
 
 void Service::accept_all() {
-  while (listener_.fd() >= 0) {
+  // Nobody is to make room for a caller that does not come.
+  const auto one_waits = [](int fd) {
+    pollfd polled{fd, POLLIN, 0};
+    return fd >= 0 && ::poll(&polled, 1, 0) > 0;
+  };
+  while (one_waits(listener_.fd())) {
     make_room();
     // Under the mutex, so that a forked child knows all descriptors.
     const std::lock_guard lock{mutex_};

@@ -25,7 +25,8 @@ enum EventGroup : unsigned { lifecycle = 1, trace = 2 };
 /// memory has a bound, whatever the client sends and however slowly it reads.
 class Session {
  public:
-  static constexpr std::size_t max_line_bytes = 1024;  // a line that is longer ends the session
+  // A line that is longer ends the session. Headers of a scraper may hold long tokens.
+  static constexpr std::size_t max_line_bytes = 8192;
   static constexpr std::size_t max_small_bytes = 64 << 10;
 
   /// Reads bytes of the client. The caller must not call it while `accepts` is false.

@@ -50,9 +50,9 @@ class Explainer {
           graph_.label(a_), graph_.label(b_));
       return std::move(lines_);
     }
-    say("{} {} ({:g} GB/s, {})", graph_.label(a_), print_path(graph_, path), path.bw,
-        name(path.type));
-    say("{}: {}", name(path.type), meaning(path.type));
+    say("{} {}", graph_.label(a_), way(graph_, path));
+    say("{}: {}", name(path.type),
+        path.type == PathType::loc && path.hops() > 0 ? "memory of one CPU" : meaning(path.type));
     narrowest(path);
     const NodeType first = graph_.nodes[a_].type, second = graph_.nodes[b_].type;
     rule(path, first, second);
@@ -71,6 +71,14 @@ class Explainer {
     lines_.push_back(fmt::format(text, std::forward<Args>(args)...));
   }
 
+  /// Links of a path. Between hosts that no NVLink joins, a path has none.
+  std::string way(const Graph& graph, const Path& path) const {
+    if (path.links.empty() && a_ != b_) {
+      return fmt::format("to {} over the network ({})", graph.label(b_), name(path.type));
+    }
+    return fmt::format("{} ({:g} GB/s, {})", print_path(graph, path), path.bw, name(path.type));
+  }
+
   void narrowest(const Path& path) {
     int least = -1;
     for (const int l : path.links) {
@@ -87,7 +95,7 @@ class Explainer {
     const Path& wired = paths_.wired(a_, b_);
     if (wired.links == path.links) {
       if (path.hops() == 0) return;
-      if (path.type <= PathType::nvb) {
+      if (path.type == PathType::nvl || path.type == PathType::nvb) {
         say("NVLink alone comes first, whatever else there is");
       } else {
         say("no way is NVLink alone or wider, and none as wide is shorter");
@@ -116,7 +124,7 @@ class Explainer {
     const Paths others = compute_paths(bare, rules_);
     const Path& next = others.at(a_, b_);
     if (!next.reaches()) return;
-    say("without NVLink: {} ({:g} GB/s, {})", print_path(bare, next), next.bw, name(next.type));
+    say("without NVLink: {}", way(bare, next));
   }
 
   void between_gpus(const Path& path) {

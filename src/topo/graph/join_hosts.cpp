@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <string>
 
 namespace ccl::topo {
 namespace {
@@ -37,19 +39,41 @@ void shift(Element& element, int ranks, int devs) {
 Element join_hosts(const std::vector<Element>& systems) {
   Element joined;
   joined.name = "system";
-  int ranks = 0, devs = 0;
-  for (std::size_t host = 0; host < systems.size(); ++host) {
-    Element system = systems[host];
-    if (host == 0) joined.attributes = system.attributes;
+  int ranks = 0, devs = 0, hosts = 0;
+  for (Element system : systems) {
+    if (joined.children.empty()) joined.attributes = system.attributes;
     int last_rank = -1, last_dev = -1;
     find_last(system, last_rank, last_dev);
     shift(system, ranks, devs);
     ranks += last_rank + 1;
     devs += last_dev + 1;
-    for (Element& cpu : system.children) {
-      if (cpu.name == "cpu") cpu.set("host_hash", fmt::format("{:#x}", host + 1));
-      joined.children.push_back(std::move(cpu));
+    // A file may describe several hosts, and devices outside of any CPU.
+    std::map<std::string, std::string> names;
+    std::string first;  // host of this file
+    const auto name_of = [&](const Element& cpu) {
+      const std::string* const given = cpu.find("host_hash");
+      const auto [known, fresh] = names.try_emplace(given == nullptr ? std::string{} : *given);
+      if (fresh) known->second = fmt::format("{:#x}", ++hosts);
+      if (first.empty()) first = known->second;
+      return known->second;
+    };
+    Element loose;
+    for (Element& child : system.children) {
+      if (child.name == "cpu") {
+        child.set("host_hash", name_of(child));
+        joined.children.push_back(std::move(child));
+      } else if (child.name == "pci" || child.name == "nic") {
+        if (loose.children.empty()) loose.line = child.line;
+        loose.children.push_back(std::move(child));
+      } else {
+        joined.children.push_back(std::move(child));
+      }
     }
+    if (loose.children.empty()) continue;
+    loose.name = "cpu";
+    loose.set("numaid", "4096");  // no number of a NUMA node
+    loose.set("host_hash", first.empty() ? name_of(loose) : first);
+    joined.children.push_back(std::move(loose));
   }
   return joined;
 }

@@ -64,8 +64,11 @@ class Loader {
                       long long least, long long most) {
     const std::string* text = element.find(attribute);
     if (text == nullptr || text->empty()) return fallback;
-    const bool minus = (*text)[0] == '-';
-    std::string_view digits = std::string_view(*text).substr(minus ? 1 : 0);
+    // Blanks and a plus before a number count for nothing, as in NCCL.
+    std::string_view digits = *text;
+    digits.remove_prefix(std::min(digits.find_first_not_of(" \t"), digits.size()));
+    const bool minus = digits.starts_with('-');
+    if (minus || digits.starts_with('+')) digits.remove_prefix(1);
     int base = 10;
     if (digits.size() > 2 && digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X')) {
       digits.remove_prefix(2);
@@ -75,7 +78,7 @@ class Loader {
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
     // Text after a number, as in "18 " or "1.0", is dropped, as in NCCL.
-    if (error != std::errc() || end == digits.data()) {
+    if (error != std::errc() || end == digits.data() || value < 0) {  // below 0: a second minus
       return wrong(element, attribute, *text, "not a number");
     }
     if (minus) value = -value;

@@ -96,7 +96,7 @@ Result<void> IbReceiver<Notes>::plan(ControlReader& body) {
   const auto split = body.get<std::int32_t>();
   auto theirs = body.get_all<IbPortCard>();
   const auto their_nics = body.get_all<std::int32_t>();
-  auto bad = body.get_all<IbBadPath>();
+  const auto bad = body.get_all<IbBadPath>();
   const std::string why =
       FieldCheck{}
           .in_range("queue pairs of a port", offer.qps, 1, 64)
@@ -110,7 +110,8 @@ Result<void> IbReceiver<Notes>::plan(ControlReader& body) {
     return fail(Errc::mismatch, fmt::format("the sender's offer is not one of ib ({})", why));
   }
   offer.split = split != 0 || link_->tuning.split;
-  bad_paths_ = std::move(bad);
+  // This end may have seen others fail, of which the sender does not know yet.
+  for (const IbBadPath& path : bad) note_bad(path);
   if (again && !pairs_.empty()) drain();
   close_pairs();
   posted_receives_.clear();

@@ -55,7 +55,7 @@ TEST_CASE("calls, bytes and durations are counted by operation and size") {
       counters->cell(gather / CallCounters::classes, gather % CallCounters::classes);
   CHECK(other.bytes == 32000);  // of the whole buffer
   CHECK(counters->calls(CallCounters::operation_of("all_reduce")) == 2);
-  (void)recorder.note({}, false, counters->barrier());
+  (void)recorder.note({}, false, counters->barrier().tally);
   CHECK(counters->calls(CallCounters::operation_of("barrier")) == 1);
   CHECK(counters->calls(CallCounters::operation_of("all_reduce")) == 2);
 }

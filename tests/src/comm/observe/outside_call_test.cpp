@@ -2,8 +2,10 @@
 
 #include <ccl/ccl.hpp>
 
+#include <atomic>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "comm/state.hpp"
@@ -54,6 +56,30 @@ TEST_CASE("a call that no composition runs has its place in a CPU rank's records
   for (const std::string& one : said) {
     CHECK(one == "running done failed 2 of 1600 bytes, failed 1, ended 1");
   }
+}
+
+TEST_CASE("a barrier that fails is a call that has failed") {
+  const int barriers = detail::CallCounters::operation_of("barrier");
+  const auto id = create_unique_id();
+  REQUIRE(id);
+  std::atomic<const detail::CallCounters*> counters{nullptr};
+  std::thread other{[&] {
+    const auto comm = Communicator::create(*id, 1, 2);
+    if (!comm) return;
+    while (counters == nullptr || counters.load()->calls(barriers) == 0) std::this_thread::yield();
+    comm->abort("the test");
+  }};
+  const auto comm = Communicator::create(*id, 0, 2);
+  if (comm) {
+    counters = &detail::Access::state(*comm)->observers.counters();
+    CHECK_FALSE(comm->barrier());
+  }
+  other.join();
+  REQUIRE(comm);
+  const auto& cell = counters.load()->cell(barriers, 0);
+  CHECK(cell.calls == 1);
+  CHECK(cell.failed == 1);
+  CHECK(cell.ended == 0);
 }
 
 TEST_CASE("on a GPU a call that is queued runs until a later one waits, unless it has failed") {

@@ -87,6 +87,25 @@ TEST_CASE("clients beyond the limit displace those that are quiet, and STATUS is
   CHECK(sums > 0);
 }
 
+TEST_CASE("as many clients as may be displace none") {
+  int greeted = 0, again = 0;
+  const auto [errors, sums] = beside_work([&](int port) {
+    std::vector<RasClient> clients;
+    const auto greets = [](const RasClient& client) {
+      return client.send("CLIENT PROTOCOL 2\n") && client.read("\n", 5) == "SERVER PROTOCOL 2\n";
+    };
+    for (std::size_t i = 0; i < Service::max_clients; ++i) {
+      clients.emplace_back(here, port);
+      greeted += greets(clients.back());
+    }
+    for (const RasClient& client : clients) again += greets(client);
+  });
+  CHECK(greeted == int(Service::max_clients));
+  CHECK(again == int(Service::max_clients));
+  CHECK(errors == 0);
+  CHECK(sums > 0);
+}
+
 TEST_CASE("clients that ask and do not read do not hold up another one") {
   bool answered = true;
   const auto [errors, sums] = beside_work([&](int port) {

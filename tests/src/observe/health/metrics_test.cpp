@@ -28,6 +28,7 @@ CommMetrics example() {
   of.cells.push_back({CallCounters::operation_of("all_reduce"), 1, 10, 10000, 10, 50000, 1});
   of.cells.push_back({CallCounters::operation_of("send_recv"), CallCounters::unknown, 3});
   of.waits.by_operation["all_reduce"] = {20, 5};
+  of.waits.by_operation["my \"own\"\\\n"] = {2, 1};
   of.connections = {6, 4096, 10, 4};
   return of;
 }
@@ -50,6 +51,7 @@ TEST_CASE("metrics have the values of the counters") {
   CHECK(contains(text, "ccl_bus_bandwidth_bytes_per_second{" + cell + "} 150000000"));
   CHECK(contains(text, "ccl_samples_running_total{" + labels + "} 20"));
   CHECK(contains(text, "ccl_samples_waiting_total{" + labels + "} 5"));
+  CHECK(text.find(R"(operation="my \"own\"\\\n"} 2)") != std::string::npos);
   const std::string rank = R"(comm="0xab",comm_name="a \"b\"\\\n",rank="1")";
   CHECK(contains(text, "ccl_connections{" + rank + "} 6"));
   CHECK(contains(text, "ccl_connection_bytes{" + rank + "} 4096"));

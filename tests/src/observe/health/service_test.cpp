@@ -418,6 +418,61 @@ TEST_CASE("a process without the service, or whose port is taken, runs as well")
 }
 
 #if defined(CCL_RAS_PROGRAM)
+namespace {
+/// Exit status of the client, and what it prints.
+std::pair<int, std::string> ask_client(const std::string& arguments) {
+  const std::string command = fmt::format("timeout 20 {} {} 2>&1", CCL_RAS_PROGRAM, arguments);
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  std::string text;
+  char bytes[4096];
+  for (std::size_t n; (n = std::fread(bytes, 1, sizeof bytes, pipe)) > 0;) text.append(bytes, n);
+  return {WEXITSTATUS(::pclose(pipe)), text};
+}
+}  // namespace
+
+TEST_CASE("the client fails at once if the service refuses a command") {
+  const HeldPort port;
+  const auto said = run(2, answering(port), [&](const Communicator& comm) -> Answer {
+    CCL_CHECK(comm.barrier());
+    std::string text;
+    if (comm.rank() == 0) {
+      const auto begin = std::chrono::steady_clock::now();
+      const auto client = ask_client(fmt::format("-h {} -p {} NONSENSE", at(0), port.number()));
+      const bool late = std::chrono::steady_clock::now() - begin > std::chrono::seconds{9};
+      text = fmt::format("{} {} {}", late ? "late" : "soon", client.first, client.second);
+    }
+    CCL_CHECK(comm.barrier());
+    return text;
+  });
+  CHECK(said[0] == fmt::format("soon 1 ccl_ras: {}:{}: ERROR: Unknown command 'NONSENSE'\n", at(0),
+                               port.number()));
+}
+
+TEST_CASE("the client fails if the process ends before it answers") {
+  sockaddr_in here{};
+  here.sin_family = AF_INET;
+  here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof here;
+  auto* const address = reinterpret_cast<sockaddr*>(&here);
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(::bind(listener, address, bytes) == 0);
+  REQUIRE(::listen(listener, 1) == 0);
+  REQUIRE(::getsockname(listener, address, &bytes) == 0);
+  std::thread service{[&] {
+    const int client = ::accept(listener, nullptr, nullptr);
+    char line[64];
+    (void)!::recv(client, line, sizeof line, 0);
+    (void)!::send(client, "SERVER PROTOCOL 2\n", 18, MSG_NOSIGNAL);
+    (void)!::recv(client, line, sizeof line, 0);
+    ::close(client);
+  }};
+  const auto said = ask_client(fmt::format("-h 127.0.0.1 -p {}", ntohs(here.sin_port)));
+  service.join();
+  ::close(listener);
+  CHECK(said.first == 1);
+  CHECK(said.second.find("the connection has ended") != std::string::npos);
+}
+
 TEST_CASE("Ray's call of the client gives all that Ray reads") {
   const HeldPort port;
   const auto said = run(2, answering(port), [&](const Communicator& comm) -> Answer {
@@ -425,13 +480,8 @@ TEST_CASE("Ray's call of the client gives all that Ray reads") {
     CCL_CHECK(sum(sums));
     CCL_CHECK(comm.barrier());
     if (comm.rank() == 1) return "";
-    const std::string command =
-        fmt::format("{} -f json -t 8 -h {} -p {} 2>&1", CCL_RAS_PROGRAM, at(0), port.number());
-    FILE* const pipe = ::popen(command.c_str(), "r");
-    std::string text;
-    char bytes[4096];
-    for (std::size_t n; (n = std::fread(bytes, 1, sizeof bytes, pipe)) > 0;) text.append(bytes, n);
-    const int status = ::pclose(pipe);
+    const auto [status, text] =
+        ask_client(fmt::format("-f json -t 8 -h {} -p {}", at(0), port.number()));
     const json all = json::parse(text, nullptr, false);
     if (status != 0 || !all.is_object()) return fmt::format("{}: {}", status, text);
     const json one = all["communicators"][0], rank = one["ranks"][1];

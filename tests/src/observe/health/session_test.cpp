@@ -176,6 +176,14 @@ TEST_CASE("a monitor gets the groups that it asked for") {
   CHECK(take(session) == "OK\nOK\n[now] PEER_NEW: ...\n");
 }
 
+TEST_CASE("a scraper with a long token in its headers gets the metrics") {
+  Session session;
+  session.receive("GET /metrics HTTP/1.1\r\nAuthorization: Bearer " + std::string(4096, 'x') +
+                  "\r\n\r\n");
+  REQUIRE(session.request());
+  CHECK(session.request()->kind == Kind::metrics);
+}
+
 TEST_CASE("a line that is too long ends the session") {
   Session fits;
   fits.receive(std::string(Session::max_line_bytes - 1, 'x') + "\n");
