@@ -22,12 +22,17 @@ constexpr int ranks = 3;
 constexpr const char* library = CCL_TEST_FALLBACK;
 
 /// Result of a sum of doubles, for which the library of the tests has no code.
-ncclResult_t sum(const NcclRanks& all, std::vector<double>& out, ncclRedOp_t op = ncclSum) {
+ncclResult_t sum(const NcclRanks& all, std::vector<double>& out,
+                 const std::vector<ncclRedOp_t>& ops) {
   static const double in[ranks] = {2, 4, 8};
   out.assign(std::size_t(all.count()), 0);
   return all.group([&](int r, ncclComm_t comm) {
-    return ncclAllReduce(&in[r], &out[std::size_t(r)], 1, ncclFloat64, op, comm, nullptr);
+    return ncclAllReduce(&in[r], &out[std::size_t(r)], 1, ncclFloat64, ops[std::size_t(r)], comm,
+                         nullptr);
   });
+}
+ncclResult_t sum(const NcclRanks& all, std::vector<double>& out, ncclRedOp_t op = ncclSum) {
+  return sum(all, out, std::vector<ncclRedOp_t>(std::size_t(all.count()), op));
 }
 
 /// True if this library was built without doubles, so that they need the other one.
@@ -130,7 +135,7 @@ TEST_CASE("a scalar before the sum, and communicators that are derived") {
   }
   const int before = made_by(library, "reductions made") - made_by(library, "reductions ended");
   std::vector<double> out;
-  REQUIRE(sum(all, out, half[0]) == ncclSuccess);
+  REQUIRE(sum(all, out, half) == ncclSuccess);
   CHECK(out == std::vector<double>{7, 7, 7});
   CHECK(made_by(library, "reductions made") - made_by(library, "reductions ended") == before);
   std::vector<ncclComm_t> parts(ranks);
