@@ -222,8 +222,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
     CCL_TRY(const auto member, member_of(comm));
     CCL_TRY(const auto of, type_of(type));
     CCL_TRY(const auto made, scaling(scalar, of, where));
-    CCL_TRY(const int number, member->add_scaling(made, of));
-    *op = ncclRedOp_t(number);
+    *op = ncclRedOp_t(member->add_scaling(made, of));
     return {};
   });
 }

@@ -129,9 +129,9 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Returns false if this rank does not have the window.
   bool drop_window(const RegisteredWindow* window);
 
-  /// Adds a reduction of ncclRedOpCreatePreMulSum, which has one type. Returns its number, which no
-  /// other reduction of the process has.
-  Result<int> add_scaling(const RedOp& op, DataType type);
+  /// Adds a reduction of ncclRedOpCreatePreMulSum, which has one type. Returns its number, which
+  /// none of the last 2^31 reductions of the process has.
+  int add_scaling(const RedOp& op, DataType type);
   Result<void> drop_scaling(int number);
   Result<RedOp> scaling(int number, DataType type) const;
   /// Name of the next communicator derived from this one, equal on all of its ranks. `how`

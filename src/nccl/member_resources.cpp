@@ -78,12 +78,12 @@ Result<std::shared_ptr<Signals>> Member::signals() const {
               "or create it with config.rmaEagerInit = 1");
 }
 
-Result<int> Member::add_scaling(const RedOp& op, DataType type) {
+int Member::add_scaling(const RedOp& op, DataType type) {
   // Numbers of the process, so that a reduction of another communicator is not taken for one of
-  // this one.
-  static std::atomic<int> made{0};
-  const int number = ncclNumOps + made.fetch_add(1, std::memory_order_relaxed);
-  if (number < ncclNumOps) return fail(Errc::not_supported, "no number is left for a reduction");
+  // this one. They begin anew after all that `ncclRedOp_t` has: a job may make one for each step.
+  constexpr unsigned numbers = unsigned(std::numeric_limits<int>::max()) - ncclNumOps;
+  static std::atomic<unsigned> made{0};
+  const int number = ncclNumOps + int(made.fetch_add(1, std::memory_order_relaxed) % numbers);
   const std::lock_guard lock{mutex_};
   scalings_.push_back({number, op, type});
   return number;
