@@ -1,12 +1,6 @@
 #pragma once
 
 // Everything that a host program needs. <ccl/ccl.cuh> adds device code.
-#if defined(__CUDACC__)
-// Primitives are for host and device, and CPU lanes call host functions. nvcc would warn about that
-// in each instantiation. Warnings about the program's own code stay enabled.
-#  pragma nv_diagnostic push
-#  pragma nv_diag_suppress 20011, 20013, 20014
-#endif
 
 #include <ccl/algo/bruck.hpp>
 #include <ccl/algo/collnet_chain.hpp>
@@ -53,7 +47,3 @@
 #include <ccl/transport/p2p.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>
-
-#if defined(__CUDACC__)
-#  pragma nv_diagnostic pop
-#endif

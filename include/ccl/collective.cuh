@@ -1,11 +1,7 @@
 #pragma once
 
 // collective.hpp, the protocols, and the kernels of the collectives that a translation unit
-// instantiates. It must come before other headers of ccl, because it suppresses warnings of theirs.
-// <ccl/ccl.cuh> adds groups, pipelines and fused collectives.
-
-#pragma nv_diagnostic push  // as ccl.hpp does
-#pragma nv_diag_suppress 20011, 20013, 20014
+// instantiates. <ccl/ccl.cuh> adds groups, pipelines and fused collectives.
 
 #include <ccl/collective.hpp>
 #include <ccl/detail/copy/kernels.cuh>
@@ -19,5 +15,3 @@
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/sentinel.hpp>
 #include <ccl/proto/simple.hpp>
-
-#pragma nv_diagnostic pop

@@ -6,9 +6,6 @@
 // computed. All but the groups of lanes and `check_launch` are in <ccl/device/...>, for CPU lanes
 // too.
 
-#pragma nv_diagnostic push  // the same warnings as in ccl.hpp
-#pragma nv_diag_suppress 20011, 20013, 20014
-
 #include <ccl/detail/exec/register_device_code.cuh>
 #include <ccl/detail/lanes/device_lanes.cuh>
 #include <ccl/device/device_comm.hpp>
@@ -50,5 +47,3 @@ Result<void> check_launch(const DeviceComm& comm, void (*kernel)(Params...), int
 }
 
 }  // namespace ccl
-
-#pragma nv_diagnostic pop

@@ -4,12 +4,7 @@
 // `NvlsTransport` that a translation unit instantiates. They have not run on hardware. Without this
 // header such a call on GPUs is `Errc::no_device_code`. It must come before other headers of ccl.
 
-#pragma nv_diagnostic push  // as ccl.hpp does
-#pragma nv_diag_suppress 20011, 20013, 20014
-
 #include <ccl/algo/nvls.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/detail/multicast/switch_kernels.cuh>
 #include <ccl/transport/nvls.hpp>
-
-#pragma nv_diagnostic pop

@@ -6,12 +6,14 @@
 namespace ccl::detail {
 
 std::optional<WireSteps> read_steps(const Wire& wire, int device) {
-  if (device >= 0 || wire.slots == nullptr) return {};
+  // A GPU's own counts are in its memory. Those that it shares with a proxy the host can read.
+  if ((device >= 0 && !wire.proxied) || wire.slots == nullptr) return {};
+  const bool own = device < 0;
   const auto read = [](const Word* at) { return at == nullptr ? 0 : HostMemory::load_relaxed(at); };
   WireSteps steps;
   // Some wires do not count posted steps, and the sender's count lags while it works.
-  steps.filled = std::max(read(wire.posted), read(wire.sent));
-  steps.drained = std::max(read(wire.drained), read(wire.received));
+  steps.filled = std::max(read(wire.posted), own ? read(wire.sent) : 0);
+  steps.drained = std::max(read(wire.drained), own ? read(wire.received) : 0);
   steps.filled = std::max(steps.filled, steps.drained);
   return steps;
 }

@@ -81,6 +81,9 @@ RankStatus Observers::status(int ended) {
     mine.waits = read(waits);
     mine.operations = recorder_->latest_on_device(
         ended, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
+    // The kernel computes since a wait that has ended.
+    const Word seen_ns = HostMemory::load_relaxed(&waits.seen_ns);
+    if (stood_still_ && seen_ns == seen_ns_) mine.waits.peer = -1;
     if (mine.waits.peer < 0) mine.waits = read(state_.device.gpu->watched().program_waits);
   } else {
     mine.operations = recorder_->latest(ended);
@@ -122,6 +125,8 @@ Observers::Progress Observers::progress_of_lanes(Word& from, Word known) {
   if (!recorder_) return now;
   if (state_.device.gpu) {
     const WaitRecord& waits = state_.device.gpu->watched().waits;
+    const Word seen_ns = HostMemory::load_relaxed(&waits.seen_ns);
+    stood_still_ = seen_ns_.exchange(seen_ns) == seen_ns;
     if (HostMemory::load_relaxed(&waits.peer) == 0) return now;
     now.running = recorder_->find(HostMemory::load_relaxed(&waits.ticket));
     // Lanes of several channels write in turns. The highest step shows progress.

@@ -6,102 +6,16 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
-#include "comm/state.hpp"
-#include "support/fault_job.hpp"
-#include <linux/filter.h>
-#include <sys/socket.h>
+#include "support/call_faults.hpp"
+#include "support/network_faults.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 using namespace ccl::test::faults;
 
 TEST_CASE("faults of calls: a rank does not call, or calls something else") {
-  play<Shm>("does not call", {Cause::not_called, victim, "has not called operation 4", 4},
-            [](Shm& calls) -> Result<void> {
-              if (!calls.is_victim()) return calls.sum();
-              fires(calls.board);
-              wait_for_the_end(calls.board);
-              return {};
-            });
-  play<Shm>("another count", {Cause::other_count}, [](Shm& calls) -> Result<void> {
-    if (calls.is_victim()) fires(calls.board);
-    return calls.sum(calls.is_victim() ? 1000 : 400'000);
-  });
-#if defined(CCL_TEST_LONG)  // the short test of diagnose() has these
-  play<Shm>("another type", {Cause::other_type}, [](Shm& calls) -> Result<void> {
-    if (!calls.is_victim()) return calls.sum(400'000);
-    fires(calls.board);
-    return calls.sums(calls.dx.data(), calls.dy.data(), 400'000);
-  });
-  // The operation itself completes, with a wrong result.
-  play<Shm>("another reduction", {Cause::other_reduction, victim, "float, max"},
-            [](Shm& calls) -> Result<void> {
-              if (!calls.is_victim()) {
-                CCL_CHECK(calls.sum());
-                return calls.sum();
-              }
-              CCL_CHECK(calls.sums(calls.x.data(), calls.y.data(), count, Max{}));
-              fires(calls.board);
-              wait_for_the_end(calls.board);
-              return {};
-            });
-  play<Shm>("another root", {Cause::other_root, 0, "root 2"}, [](Shm& calls) -> Result<void> {
-    if (calls.comm.rank() == 0) fires(calls.board);
-    return calls.copies(calls.x.data(), calls.y.data(), 400'000, calls.comm.rank() == 0 ? 2 : 0);
-  });
-  play<Shm>(
-      "two operations in another order", {Cause::other_operation}, [](Shm& calls) -> Result<void> {
-        const auto other = [&] { return calls.ll_sums(calls.x.data(), calls.y.data(), count); };
-        if (!calls.is_victim()) {
-          CCL_CHECK(calls.sum());
-          return other();
-        }
-        fires(calls.board);
-        CCL_CHECK(other());
-        return calls.sum();
-      });
-  play<Shm>("another operation", {Cause::other_operation, victim, "called broadcast"},
-            [](Shm& calls) -> Result<void> {
-              if (!calls.is_victim()) return calls.sum();
-              fires(calls.board);
-              return calls.copies(calls.x.data(), calls.y.data(), count, 0);
-            });
-  play<Shm>("leaves out an operation", {Cause::other_operation, victim, "as operation 4"},
-            [](Shm& calls) -> Result<void> {
-              if (calls.is_victim()) fires(calls.board);
-              if (!calls.is_victim()) CCL_CHECK(calls.sum());
-              return calls.ll_sums(calls.x.data(), calls.y.data(), count);
-            });
-  play<Shm>("a barrier in place of an operation",
-            {Cause::other_operation, victim, "called barrier"}, [](Shm& calls) -> Result<void> {
-              if (!calls.is_victim()) return calls.sum();
-              fires(calls.board);
-              return calls.comm.barrier();
-            });
-  play<Shm>("does not call a barrier",
-            {Cause::not_called, victim, "has not called operation 4 (barrier)", 4},
-            [](Shm& calls) -> Result<void> {
-              if (!calls.is_victim()) return calls.comm.barrier();
-              fires(calls.board);
-              wait_for_the_end(calls.board);
-              return {};
-            });
-  play<Shm>("sends no message", {Cause::not_called, victim, "rank 0 waits for it at step 0", 4},
-            [](Shm& calls) -> Result<void> {
-              if (calls.is_victim()) fires(calls.board);
-              if (calls.comm.rank() == 0) return calls.messages.recv(calls.y.data(), count, victim);
-              return {};
-            });
-  play<Shm>("a circle of receives", {Cause::circle, -1, "wait for each other in a circle", 4},
-            [](Shm& calls) -> Result<void> {
-              if (calls.is_victim()) fires(calls.board);
-              const int next = (calls.comm.rank() + 1) % ranks;
-              CCL_CHECK(calls.messages.recv(calls.y.data(), count, next));
-              return calls.messages.send(calls.x.data(), count, (next + 2) % ranks);
-            });
-#endif
+  faults_of_calls<Shm>();
 }
 
 TEST_CASE("faults of ranks: finalize, another communicator, a stream with other work") {
@@ -183,137 +97,11 @@ TEST_CASE("faults of ranks: finalize, another communicator, a stream with other 
 }
 
 TEST_CASE("faults of processes: stopped, killed") {
-  play<Shm>("is stopped", {Cause::no_answer, victim, "does not answer"},
-            [](Shm& calls) -> Result<void> {
-              if (calls.is_victim()) {
-                fires(calls.board);
-                raise(SIGSTOP);
-              }
-              return calls.sum();
-            });
-#if defined(CCL_TEST_LONG)
-  play<Tcp>("is stopped, over TCP", {Cause::no_answer, victim, "does not answer"},
-            [](Tcp& calls) -> Result<void> {
-              if (calls.is_victim()) {
-                fires(calls.board);
-                raise(SIGSTOP);
-              }
-              return calls.sum();
-            });
-#endif
-  fails<Shm>("is killed", Errc::peer_lost, [](Shm& calls) -> Result<void> {
-    if (calls.is_victim()) {
-      fires(calls.board);
-      raise(SIGKILL);
-    }
-    return calls.sum();
-  });
-#if defined(CCL_TEST_LONG)
-  fails<Tcp>("is killed, over TCP", Errc::peer_lost, [](Tcp& calls) -> Result<void> {
-    if (calls.is_victim()) {
-      fires(calls.board);
-      raise(SIGKILL);
-    }
-    return calls.sum();
-  });
-  fails<Shm>("ends without finalize", Errc::peer_lost, [](Shm& calls) -> Result<void> {
-    if (calls.is_victim()) {
-      fires(calls.board);
-      std::_Exit(0);
-    }
-    return calls.sum();
-  });
-  play<Shm>("is stopped, the others are in a barrier",
-            {Cause::no_answer, victim, "does not answer"}, [](Shm& calls) -> Result<void> {
-              if (calls.is_victim()) {
-                fires(calls.board);
-                raise(SIGSTOP);
-              }
-              return calls.comm.barrier();
-            });
-  play<Shm>("is stopped, the others are in split", {Cause::no_answer, victim, "does not answer"},
-            [](Shm& calls) -> Result<void> {
-              if (calls.is_victim()) {
-                fires(calls.board);
-                raise(SIGSTOP);
-              }
-              CCL_TRY(const auto part, calls.comm.split(0, 0));
-              return {};
-            });
-#endif
+  faults_of_processes<Shm, Tcp>();
 }
-
-namespace {
-
-std::map<int, std::string> tcp_sockets() {
-  std::map<int, std::string> found;
-  for (const std::string& text : list_dir("/proc/self/fd")) {
-    const int fd = std::atoi(text.c_str());
-    sockaddr_storage peer{};
-    socklen_t size = sizeof peer;
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
-        (peer.ss_family == AF_INET || peer.ss_family == AF_INET6)) {
-      char path[128] = {};
-      (void)!::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path, sizeof path - 1);
-      found[fd] = path;
-    }
-  }
-  return found;
-}
-
-/// Lets the network stack drop all that arrives at a socket. The other end gets no answer.
-bool silence(int fd) {
-  sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
-  const sock_fprog program{1, &drop};
-  return ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
-}
-
-/// Task of a proxy that never returns, as if its thread had no CPU.
-struct Holds final : ProxyTask {
-  explicit Holds(Board& of) : board{of} {}
-  Progress progress(ProxyCounters&) override {
-    if (!begun) fires(board);
-    begun = true;
-    wait_for_the_end(board);
-    return Progress::none;
-  }
-  ProxyInterest interest() const override { return {.pending = true}; }
-  bool ending() const override { return false; }
-  Board& board;
-  bool begun = false;
-};
-
-}  // namespace
 
 TEST_CASE("faults of networks: a silent link, a proxy that does not run") {
-  play<Tcp>("a link delivers nothing", {Cause::silent_link, 1, "does not deliver"},
-            [](Tcp& calls) -> Result<void> {
-              CCL_CHECK(calls.comm.barrier());
-              if (calls.is_victim()) {
-                // The ring's data sockets come from rank 1 and go to rank 3.
-                const auto before = tcp_sockets();
-                CCL_TRY(const auto late, Tcp::Sums::create(calls.comm));
-                int silenced = 0;
-                for (const auto& [fd, text] : tcp_sockets()) {
-                  const auto old = before.find(fd);
-                  if (old != before.end() && old->second == text) continue;
-                  silenced += silence(fd);
-                }
-                if (silenced > 0) fires(calls.board);
-                return late(calls.x.data(), calls.y.data(), count);
-              }
-              CCL_TRY(const auto late, Tcp::Sums::create(calls.comm));
-              return late(calls.x.data(), calls.y.data(), count);
-            });
-  play<Tcp>("a proxy does not run", {Cause::stuck_proxy, victim, "has not run for"},
-            [](Tcp& calls) -> Result<void> {
-              if (calls.is_victim()) {
-                auto& proxy = detail::Access::state(calls.comm)->proxy;
-                CCL_CHECK(proxy.add(std::make_shared<Holds>(calls.board)));
-                (void)wait_until([&] { return calls.board.fired > 0; }, give_up_s);
-              }
-              return calls.sum();
-            });
+  faults_of_networks<Tcp>();
 }
 
 namespace {

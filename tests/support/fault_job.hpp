@@ -1,6 +1,7 @@
 #pragma once
 
 // Jobs of four processes in which one fault is injected, and the line or the error that names it.
+// The ranks are of the CPU (`Shm`, `Tcp`), or of another type with the same members.
 #include <ccl/ccl.hpp>
 #include <ccl/comm/log.hpp>
 #include <ccl/transport/socket.hpp>
@@ -39,6 +40,7 @@ struct Board {
   std::atomic<int> ended_well{0}, ended_badly{0};
   std::atomic<int> peer{-1}, code{0};  // of the first error
   std::atomic<double> failed_at{0};
+  char error[256] = {};        // of the rank that wrote last
   std::atomic<int> stalls{0};  // ranks whose `stall` has the cause
   std::atomic<int> stall_cause{0}, stall_behind{-1};
 };
@@ -78,7 +80,14 @@ struct Calls {
     return std::unique_ptr<Calls>{new Calls{comm, board, std::move(sums), std::move(ll_sums),
                                             std::move(copies), std::move(messages)}};
   }
+  static Config config(int) {
+    Config config;
+    config.device = Config::cpu;
+    return config;
+  }
   Result<void> sum(Index n = count) { return sums(x.data(), y.data(), n); }
+  /// The result of a call when it has ended, which this one has.
+  Result<void> ended(Result<void> call) const { return call; }
   bool is_victim() const { return comm.rank() == victim; }
 };
 using Shm = Calls<DefaultTransport>;
@@ -125,8 +134,7 @@ struct Job {
 
 template <class C>
 Result<void> run_rank(Board& board, int rank, const Body<C>& body) {
-  Config config;
-  config.device = Config::cpu;
+  Config config = C::config(rank);
   config.name = "job";
   CCL_TRY(const auto comm, Communicator::create(board.id, rank, ranks, config));
   CCL_TRY(const auto calls, C::create(comm, board));
@@ -174,6 +182,10 @@ void start(Job& job, double limit_s, const Body<C>& body, const char* level = "W
         job.board->peer = done.error().peer;
         job.board->code = int(done.error().code);
       }
+      if (!done) {
+        const std::string text = fmt::format("rank {}: {}", r, done.error().message());
+        text.copy(job.board->error, sizeof job.board->error - 1);
+      }
       ++(done ? job.board->ended_well : job.board->ended_badly);
       if (looks.joinable()) looks.join();
       return 0;
@@ -211,7 +223,7 @@ void play(const char* fault, const Expected& expected, const Body<C>& body) {
   const double took_s = now_s() - job.board->fired_at;
   (void)wait_until([&] { return job.board->stalls > 0; }, 10);
   sleep_s(1.5);  // for lines that must not come
-  INFO(job.text());
+  INFO(job.text() << job.board->error);
   REQUIRE(said);
   auto lines = job.lines();
   lines.erase(lines.begin(), lines.begin() + std::ptrdiff_t(before));

@@ -2,8 +2,11 @@
 
 #include <ccl/algo/cost.hpp>
 #include <ccl/algo/rank_counts.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -173,3 +176,5 @@ struct OneShot {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

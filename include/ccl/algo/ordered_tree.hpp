@@ -2,6 +2,9 @@
 
 #include <ccl/algo/one_tree.hpp>
 #include <ccl/algo/peers.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -113,3 +116,5 @@ struct OrderedTree : OneTree {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

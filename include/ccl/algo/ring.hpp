@@ -1,8 +1,11 @@
 #pragma once
 
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -130,3 +133,5 @@ struct Ring {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

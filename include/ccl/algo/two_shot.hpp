@@ -1,6 +1,9 @@
 #pragma once
 
 #include <ccl/algo/one_shot.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -114,3 +117,5 @@ struct TwoShot {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -316,9 +316,11 @@ class TeamSession {
     give_turn(slot, {0, Word(peer), detail::FarHeader::set_word, Word(at), 0, value});
   }
   CCL_HD void set_far_words(Index row, Word value) {
-    if (!has_network || team_.far_ranks == 0) return;
-    for (int p = 0; p < ranks() && !failed_; ++p) {
-      if (is_far(p)) set_far_word(p, row, value);
+    if constexpr (has_network) {
+      if (team_.far_ranks == 0) return;
+      for (int p = 0; p < ranks() && !failed_; ++p) {
+        if (is_far(p)) set_far_word(p, row, value);
+      }
     }
   }
   CCL_HD detail::FarHeader* take_turn(int peer) {

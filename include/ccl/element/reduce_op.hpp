@@ -1,12 +1,15 @@
 #pragma once
 
 #include <ccl/detail/base/bit_cast.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
 #include <cuda/std/concepts>
 #include <cuda/std/cstdint>
 #include <cuda/std/type_traits>
 #include <nv/target>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 namespace detail {
@@ -230,3 +233,5 @@ template <class Op>
 inline constexpr bool is_commutative = detail::find_commutative<Op>();
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -2,6 +2,9 @@
 
 #include <ccl/detail/base/bit_cast.hpp>
 #include <ccl/detail/rows/work.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -83,3 +86,5 @@ struct QuantizeFp8 {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

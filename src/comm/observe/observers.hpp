@@ -109,6 +109,10 @@ class Observers {
   std::vector<WindowState*> windows_;
   std::string dump_folder_;
   std::mutex dump_mutex_;
+  // `WaitRecord::seen_ns` of a GPU at the last `progress`, and whether it stood still since the one
+  // before.
+  std::atomic<Word> seen_ns_{0};
+  std::atomic<bool> stood_still_{false};
   std::atomic<bool> dumped_{false};
   std::atomic<int> open_windows_{0};
 };

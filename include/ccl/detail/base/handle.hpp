@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+CCL_ANY_SPACE_BEGIN
+
 namespace ccl::detail {
 
 /// Shared pointer of a handle; copies share one `State`. It is never null: moved-from and empty
@@ -36,3 +38,5 @@ class Handle {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

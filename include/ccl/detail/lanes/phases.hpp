@@ -1,9 +1,12 @@
 #pragma once
 
 #include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
 #include <cuda/std/type_traits>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -134,3 +137,5 @@ using LaneNotes =
     cuda::std::conditional_t<Group::width == 1, PhaseNotes<typename Group::Memory>, NoPhaseNotes>;
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

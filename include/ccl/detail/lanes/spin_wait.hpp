@@ -1,6 +1,9 @@
 #pragma once
 
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -39,11 +42,12 @@ struct LaneFailure {
 };
 
 /// Peer that lanes wait for, kept for diagnosis. Lanes write it at times while they wait and clear
-/// it afterwards. If several lanes wait, the last write stays.
+/// it when their part of the launch ends. If several lanes wait, the last write stays.
 struct WaitRecord {
-  Word peer = 0;    // rank + 1; 0: no lane has waited for long
-  Word step = 0;    // steps done on that wire
-  Word ticket = 0;  // of the operation, as in `AbortWatch`
+  Word peer = 0;     // rank + 1; 0: no lane has waited for long
+  Word step = 0;     // steps done on that wire
+  Word ticket = 0;   // of the operation, as in `AbortWatch`
+  Word seen_ns = 0;  // by the lane's clock, when it wrote; stands still while no lane waits
 };
 
 struct PhaseLog;
@@ -143,12 +147,14 @@ class SpinWait {
     if (since == never || Memory::load_relaxed(watch.stop) != 0) return never;
     if (Memory::load_relaxed(&watch.lane_failure->peer) != 0) return never;
     if (peer < 0) return since;
+    const Word now_ns = Memory::now_ns();
     if (WaitRecord* const waits = watch.waits; waits != nullptr) {
+      Memory::store_relaxed(&waits->seen_ns, now_ns);
       Memory::store_relaxed(&waits->step, step);
       Memory::store_relaxed(&waits->ticket, watch.ticket);
       Memory::store_relaxed(&waits->peer, Word(peer + 1));
     }
-    const unsigned now = unsigned(Memory::now_ns() >> tick_bits) & 0x7fff'ffffu;
+    const unsigned now = unsigned(now_ns >> tick_bits) & 0x7fff'ffffu;
     // Hash of peer and step: two waits with one hash share a deadline. Never 0, as after `restart`.
     const unsigned what = ((unsigned(step) * 128 + unsigned(peer)) * 0x9e37'79b1u) | 1u;
     constexpr unsigned begun = 1u << 31;  // so that no wait is 0
@@ -167,3 +173,5 @@ class SpinWait {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -4,6 +4,9 @@
 #include <ccl/detail/lanes/collect.hpp>
 #include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/rows/work.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 /// Prologue that also maps each value before it travels.
@@ -309,3 +312,5 @@ struct RowBody {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

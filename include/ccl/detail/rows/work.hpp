@@ -3,9 +3,12 @@
 #include <ccl/detail/lanes/peer_view.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/element/element.hpp>
+#include <ccl/types/macros.hpp>
 
 #include <cuda/std/concepts>
 #include <cuda/std/type_traits>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -193,3 +196,5 @@ class RowPart {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -3,9 +3,12 @@
 #include <ccl/detail/wire/call_word.hpp>
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/element/element.hpp>
+#include <ccl/types/macros.hpp>
 
 #include <cuda/std/type_traits>
 #include <cuda/std/utility>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -218,3 +221,5 @@ CCL_HD bool same_calls(
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

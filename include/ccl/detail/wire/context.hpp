@@ -5,6 +5,9 @@
 #include <ccl/detail/wire/exchange_steps.hpp>
 #include <ccl/detail/wire/landings.hpp>
 #include <ccl/detail/wire/prims.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -246,3 +249,5 @@ struct ExchangeBody {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

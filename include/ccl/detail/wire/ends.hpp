@@ -1,6 +1,9 @@
 #pragma once
 
+#include <ccl/types/macros.hpp>
 #include <ccl/types/wire.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -127,3 +130,5 @@ struct WireEnds {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

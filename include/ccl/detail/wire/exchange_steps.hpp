@@ -3,6 +3,9 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/detail/base/copies.hpp>
 #include <ccl/detail/wire/prims.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -217,3 +220,5 @@ class Exchange {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -2,6 +2,9 @@
 
 #include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/wire/ends.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -41,3 +44,5 @@ CCL_HD void return_slice(InEnd& in, const SliceShape& shape, bool lead) {
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

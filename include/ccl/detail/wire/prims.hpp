@@ -11,6 +11,9 @@
 #include <ccl/detail/wire/tiles.hpp>
 #include <ccl/detail/wire/waits.hpp>
 #include <ccl/detail/wire/work.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -269,3 +272,5 @@ class WirePrims {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -3,6 +3,9 @@
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/wire/ends.hpp>
 #include <ccl/detail/wire/format.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -55,3 +58,5 @@ CCL_HD bool await_slice(Step step, Group group, const Lane& lane, Ends& ends,
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

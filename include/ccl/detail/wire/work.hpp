@@ -4,8 +4,11 @@
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/runtime/wire_tables.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/position.hpp>
 #include <ccl/types/wire.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -148,3 +151,5 @@ int alignment(const WireWork<R>& work) {
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

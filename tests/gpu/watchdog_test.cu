@@ -1,0 +1,174 @@
+// Faults of jobs on GPUs that the watchdog must explain by itself: those of CPU ranks in
+// tests/comm/watchdog_test.cpp, and some that only kernels have. The four processes share GPUs if
+// there are fewer.
+//
+//   ccl.test.gpu.watchdog.gpu    prints the table of docs/validation/diagnosis.md
+#include <ccl/checked.hpp>
+
+#include <algorithm>
+#include <limits>
+
+#include "communicator.cuh"
+#include "support/call_faults.hpp"
+#include "support/network_faults.hpp"
+
+using namespace ccl;
+using namespace ccl::test;
+using namespace ccl::test::faults;
+
+namespace {
+
+/// GPUs of this machine, counted before the first rank starts.
+int gpus() {
+  static const int found = count_gpus();
+  return found;
+}
+/// True if a test must leave out, because there is no GPU.
+bool without_gpu() {
+  if (gpus() > 0) return false;
+  std::puts("SKIP: no GPU");
+  return true;
+}
+
+/// Elements in device memory, all 1. They live as long as the process.
+template <class T>
+class Ones {
+ public:
+  explicit Ones(Index n) {
+    const std::vector<T> ones(std::size_t(n), T{1});
+    MUST_CUDA(cudaMalloc(&at_, std::size_t(n) * sizeof(T)));
+    MUST_CUDA(cudaMemcpy(at_, ones.data(), std::size_t(n) * sizeof(T), cudaMemcpyDefault));
+  }
+  T* data() const { return at_; }
+
+ private:
+  T* at_ = nullptr;
+};
+
+/// Handles of one rank on a GPU. All calls are on the default stream.
+template <class Transport>
+struct GpuCalls {
+  using Sums = Collective<AllReduce, Ring, Simple, Transport>;
+  using LLSums = Collective<AllReduce, Ring, LL, Transport>;
+  using Copies = Collective<Broadcast, Ring, Simple, Transport>;
+  using Messages = Collective<SendRecv, Pairwise, Simple, Transport>;
+  Communicator comm;
+  Board& board;
+  Sums sums;
+  LLSums ll_sums;
+  Copies copies;
+  Messages messages;
+  Ones<float> x{400'000}, y{400'000};
+  Ones<double> dx{400'000}, dy{400'000};
+
+  static Config config(int rank) {
+    ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    Config config;
+    config.device = rank % gpus();
+    return config;
+  }
+  static Result<std::unique_ptr<GpuCalls>> create(const Communicator& comm, Board& board) {
+    MUST_CUDA(cudaSetDevice(comm.device()));
+    CCL_TRY(auto sums, Sums::create(comm));
+    CCL_TRY(auto ll_sums, LLSums::create(comm));
+    CCL_TRY(auto copies, Copies::create(comm));
+    CCL_TRY(auto messages, Messages::create(comm));
+    return std::unique_ptr<GpuCalls>{new GpuCalls{comm, board, std::move(sums), std::move(ll_sums),
+                                                  std::move(copies), std::move(messages)}};
+  }
+  Result<void> sum(Index n = count) { return ended(sums(x.data(), y.data(), n)); }
+  /// The result of a call when its kernel has ended, or the communicator has failed.
+  Result<void> ended(Result<void> call) const {
+    CCL_CHECK(call);
+    while (cudaStreamQuery(nullptr) == cudaErrorNotReady && comm.status()) sleep_s(0.001);
+    return comm.status();
+  }
+  bool is_victim() const { return comm.rank() == victim; }
+};
+using Near = GpuCalls<DefaultTransport>;
+using Far = GpuCalls<SocketTransport>;
+
+/// Runs until `*go` is 1. Host memory holds it.
+__global__ void hold(const volatile int* go) {
+  while (*go == 0) __nanosleep(1000);
+}
+
+/// A word of pinned memory, 0.
+int* pinned_word() {
+  int* word = nullptr;
+  MUST_CUDA(cudaHostAlloc(&word, sizeof(int), 0));
+  *word = 0;
+  return word;
+}
+
+/// Sum that does not return until `*go` is 1, if there is a word.
+struct Hangs {
+  const volatile int* go;
+  CCL_HD float operator()(float a, float b) const {
+    while (go != nullptr && *go == 0) {
+    }
+    return a + b;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("faults of calls on GPUs") {
+  if (without_gpu()) return;
+  faults_of_calls<Near>();
+}
+
+TEST_CASE("faults of GPUs' processes") {
+  if (without_gpu()) return;
+  faults_of_processes<Near, Far>();
+}
+
+TEST_CASE("faults of networks between GPUs") {
+  if (without_gpu()) return;
+  faults_of_networks<Far>();
+}
+
+TEST_CASE("faults of kernels") {
+  if (without_gpu()) return;
+  play<Near>("is queued behind a kernel of its stream",
+             {Cause::queued, victim, "has not begun operation 4", 4},
+             [](Near& calls) -> Result<void> {
+               if (calls.is_victim()) {
+                 hold<<<1, 1>>>(pinned_word());
+                 fires(calls.board);
+               }
+               return calls.sum();
+             });
+  play<Near>("its functor does not return", {Cause::working, victim, "waits for nobody", 4},
+             [](Near& calls) -> Result<void> {
+               const int* const go = calls.is_victim() ? pinned_word() : nullptr;
+               if (calls.is_victim()) fires(calls.board);
+               return calls.ended(calls.sums(calls.x.data(), calls.y.data(), count, Hangs{go}));
+             });
+  fails<Near>("has a NaN, with Checked", Errc::not_a_number, [](Near& calls) -> Result<void> {
+    CCL_TRY(const auto sums, (Collective<AllReduce, Checked<Ring>, Simple>::create(calls.comm)));
+    if (calls.is_victim()) {
+      const float bad = std::numeric_limits<float>::quiet_NaN();
+      MUST_CUDA(cudaMemcpy(calls.x.data() + 77, &bad, sizeof bad, cudaMemcpyDefault));
+      fires(calls.board);
+    }
+    return calls.ended(sums(calls.x.data(), calls.y.data(), count));
+  });
+  fails<Near>("calls abort", Errc::aborted, [](Near& calls) -> Result<void> {
+    if (calls.is_victim()) {
+      fires(calls.board);
+      calls.comm.abort("the fault");
+    }
+    return calls.sum();
+  });
+}
+
+// The last case of the file: what the ones before have played.
+TEST_CASE("faults of GPUs in all: all but one are named rightly within 10 s") {
+  if (table().empty()) return;  // this case was run alone, or there is no GPU
+  const auto in_time =
+      std::ranges::count_if(table(), [](const Named& of) { return of.right && of.took_s < 10; });
+  std::printf("%td of %zu faults are named within 10 s\n", in_time, table().size());
+  CHECK(std::size_t(in_time) + 1 >= table().size());
+}
