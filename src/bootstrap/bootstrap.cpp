@@ -88,6 +88,11 @@ Result<void> Bootstrap::all_gather(void* all, Index bytes_each, std::optional<do
 }
 
 Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
+  return send(peer, tag, data, bytes, 0);
+}
+
+Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes,
+                             double limit_s) {
   if (peer < 0 || peer >= ranks() || bytes < 0 || bytes > Index(max_message_bytes) ||
       (data == nullptr && bytes != 0) || (tag & own_tags) != 0) {
     return core_->membership().failed(

@@ -111,6 +111,9 @@ class Bootstrap {
   /// Sends a message and returns when it is queued. Messages between two ranks with one tag arrive
   /// in order. Tags must be below 2^63. Any thread.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
+  /// Sends a message of a call whose limit is `limit_s`: a connection to the peer takes no longer.
+  /// 0: it has the deadline of creation.
+  Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes, double limit_s);
   /// Blocks until a message with `tag` from `peer` arrives, at most `limit_s` seconds or the
   /// bootstrap's deadline. The error of a message that does not come names `setting`, which raises
   /// the limit. Any thread.
