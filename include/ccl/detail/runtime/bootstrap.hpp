@@ -172,6 +172,8 @@ class Bootstrap {
   /// Returns that call. Only for the network thread and functions as that of `set_rank_status`,
   /// which hold the lock.
   Step current_step() const;
+  /// Returns the number of collective calls that this rank has begun. Any thread.
+  std::uint64_t calls_begun() const;
   /// Returns the status of every rank, at most 0.2 s old. A status is empty if none arrives within
   /// `limit_s` seconds. Not collective: the network thread of each rank answers. Any thread, also
   /// during other calls of this class.
