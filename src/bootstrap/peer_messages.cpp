@@ -84,7 +84,14 @@ Result<std::shared_ptr<Conn>> PeerMessages::conn_to(Lock& lock, int peer, double
   dialed_.erase(peer);
   core_.waits().notify(lock);
   if (auto usable = core_.shutdown().usable(lock); !usable) return fail(usable.error());
-  if (!socket) return fail(members.failed_at(peer, std::move(socket).error()).error());
+  if (!socket) {
+    Error error = std::move(socket).error();
+    if (error.code == Errc::timed_out && limit_s > 0) {
+      error.what +=
+          fmt::format(": no connection within {} s; look there, or raise CCL_TIMEOUT", limit_s);
+    }
+    return fail(members.failed_at(peer, std::move(error)).error());
+  }
   auto& out = core_.sockets().out[peer];
   CCL_TRY(out, core_.start(lock, std::move(*socket), PeerRole::peer, to));
   return out;

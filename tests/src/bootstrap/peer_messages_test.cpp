@@ -5,7 +5,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/processes.hpp"
+#include "support/stopped.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -30,13 +30,6 @@ struct Board {
   int peer;
   char text[400];
 };
-
-bool is_stopped(pid_t pid) {
-  std::ifstream file{"/proc/" + std::to_string(pid) + "/stat"};
-  std::string line;
-  std::getline(file, line);
-  return line.find(") T") != line.npos;
-}
 
 void send_to_both(detail::Bootstrap& bootstrap, Board& board) {
   wait_until([&] { return board.stopped_pid != 0 && is_stopped(board.stopped_pid); }, 30);
@@ -87,6 +80,8 @@ TEST_CASE("a peer that does not answer delays messages to itself alone, and no l
   CHECK(board->to_other_s < 1);
   CHECK(board->code == Errc::timed_out);
   CHECK(board->peer == stopped);
+  CHECK(std::string{board->text}.find("within 2 s; look there, or raise CCL_TIMEOUT") !=
+        std::string::npos);
   CHECK(board->to_stopped_s >= 1.9);
   CHECK(board->to_stopped_s < 10);
 }
