@@ -88,6 +88,11 @@ Result<void> Bootstrap::all_gather(void* all, Index bytes_each, std::optional<do
 }
 
 Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
+  return send(peer, tag, data, bytes, 0);
+}
+
+Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Index bytes,
+                             double limit_s) {
   if (peer < 0 || peer >= ranks() || bytes < 0 || bytes > Index(max_message_bytes) ||
       (data == nullptr && bytes != 0) || (tag & own_tags) != 0) {
     return core_->membership().failed(
@@ -96,7 +101,7 @@ Result<void> Bootstrap::send(int peer, std::uint64_t tag, const void* data, Inde
             "send to rank {} of {} with {} bytes and tag {} makes no sense ({} MiB at most)", peer,
             ranks(), bytes, tag, max_message_bytes >> 20));
   }
-  return core_->messages().send(peer, tag, data, bytes);
+  return core_->messages().send(peer, tag, data, bytes, limit_s);
 }
 
 Result<std::vector<std::byte>> Bootstrap::recv(int peer, std::uint64_t tag,
@@ -134,6 +139,9 @@ void Bootstrap::set_status_listener(
 }
 Bootstrap::Step Bootstrap::current_step() const {
   return {core_->gather().running_call(), core_->waits().counted()};
+}
+std::uint64_t Bootstrap::calls_begun() const {
+  return core_->gather().calls_begun();
 }
 std::vector<std::vector<std::byte>> Bootstrap::rank_statuses(double limit_s) {
   return core_->statuses().rank_statuses(limit_s);

@@ -24,10 +24,10 @@ Result<void> PeerMessages::check_unclaimed(const Lock&, int peer) const {
   return core_.membership().failed_at(peer, std::move(e));
 }
 
-Result<void> PeerMessages::send(int peer, std::uint64_t tag, const void* data, Index bytes) {
+Result<void> PeerMessages::send(int peer, std::uint64_t tag, const void* data, Index bytes,
+                                double limit_s) {
   const Bytes payload{static_cast<const std::byte*>(data), size_t(bytes)};
   const int rank = core_.membership().rank;
-  const std::lock_guard dialing{dialing_};
   Lock lock = Engine::get().lock();
   CCL_CHECK(core_.shutdown().usable(lock));
   if (peer == rank) {
@@ -37,35 +37,63 @@ Result<void> PeerMessages::send(int peer, std::uint64_t tag, const void* data, I
     core_.waits().notify(lock);
     return {};
   }
-  CCL_TRY(const auto conn, conn_to(lock, peer));
+  CCL_TRY(const auto conn, conn_to(lock, peer, limit_s));
   conn->send(FrameKind::message, rank, tag, payload);
   return {};
 }
 
 // A peer keeps its connection while that is open, so messages stay in order.
-Result<std::shared_ptr<Conn>> PeerMessages::conn_to(Lock& lock, int peer) {
-  const Membership& members = core_.membership();
+std::shared_ptr<Conn> PeerMessages::open_conn(const Lock&, int peer) {
   PeerSockets& sockets = core_.sockets();
+  const Membership& members = core_.membership();
   auto& out = sockets.out[peer];
   if (out && out->is_open()) return out;
   const auto incoming = sockets.in.find(peer);
-  if (peer == members.next_peer() && sockets.next->is_open()) {
-    out = sockets.next;
-  } else if (peer == members.prev_peer() && sockets.prev->is_open()) {
-    out = sockets.prev;
-  } else if (incoming != sockets.in.end() && incoming->second->is_open()) {
-    out = incoming->second;
-  } else {
-    const Member& to = members.members[size_t(peer)];
-    const Hello hello{HelloKind::peer, members.ranks, 0, 0, members.me};
-    lock.unlock();
-    auto fd = auth_connect(Address{to.listen}, members.secret, bytes_of(hello), members.deadline(),
-                           &core_.status());
-    lock.lock();
-    if (auto usable = core_.shutdown().usable(lock); !usable) return fail(usable.error());
-    if (!fd) return fail(members.failed_at(peer, std::move(fd).error()).error());
-    CCL_TRY(out, core_.start(lock, std::move(*fd), PeerRole::peer, to));
+  if (peer == members.next_peer() && sockets.next->is_open()) return out = sockets.next;
+  if (peer == members.prev_peer() && sockets.prev->is_open()) return out = sockets.prev;
+  if (incoming != sockets.in.end() && incoming->second->is_open()) return out = incoming->second;
+  return nullptr;
+}
+
+Result<SecureSocket> PeerMessages::dial(Lock& lock, const Member& to, const Deadline& deadline) {
+  const Membership& members = core_.membership();
+  const Hello hello{HelloKind::peer, members.ranks, 0, 0, members.me};
+  lock.unlock();
+  auto socket = without_exceptions([&] {
+    return auth_connect(Address{to.listen}, members.secret, bytes_of(hello), deadline,
+                        &core_.status());
+  });
+  lock.lock();
+  return socket;
+}
+
+Result<std::shared_ptr<Conn>> PeerMessages::conn_to(Lock& lock, int peer, double limit_s) {
+  const Membership& members = core_.membership();
+  const Deadline deadline = limit_s > 0 ? Deadline::after(limit_s) : members.deadline();
+  while (dialed_.contains(peer)) {
+    core_.waits().sleep(lock, std::chrono::milliseconds{50});
+    CCL_CHECK(core_.shutdown().usable(lock));
+    if (!deadline.passed()) continue;
+    return fail(
+        members.failed_at(peer, {Errc::timed_out, "another thread still connects to it"}).error());
   }
+  if (auto open = open_conn(lock, peer)) return open;
+  const Member& to = members.members[size_t(peer)];
+  dialed_.insert(peer);
+  auto socket = dial(lock, to, deadline);
+  dialed_.erase(peer);
+  core_.waits().notify(lock);
+  if (auto usable = core_.shutdown().usable(lock); !usable) return fail(usable.error());
+  if (!socket) {
+    Error error = std::move(socket).error();
+    if (error.code == Errc::timed_out && limit_s > 0) {
+      error.what +=
+          fmt::format(": no connection within {} s; look there, or raise CCL_TIMEOUT", limit_s);
+    }
+    return fail(members.failed_at(peer, std::move(error)).error());
+  }
+  auto& out = core_.sockets().out[peer];
+  CCL_TRY(out, core_.start(lock, std::move(*socket), PeerRole::peer, to));
   return out;
 }
 

@@ -6,8 +6,8 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -25,7 +25,9 @@ class PeerMessages {
   using Source = Bootstrap::Source;
   explicit PeerMessages(Bootstrap::Core& core) : core_(core) {}
 
-  Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
+  /// Sends a message. A connection to the peer has the deadline of creation, or ends after
+  /// `limit_s` seconds if that is not 0. A slow peer delays only messages to itself.
+  Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes, double limit_s = 0);
   /// Words of the error if no message comes: the call, and the setting that raises the limit.
   struct WaitLabel {
     const char* what = "recv";
@@ -46,14 +48,18 @@ class PeerMessages {
 
  private:
   /// Returns the connection for messages to `peer` and opens it if needed. It releases the mutex
-  /// while it connects, so the caller must hold `dialing_`.
-  Result<std::shared_ptr<net::Conn>> conn_to(net::Lock& lock, int peer);
+  /// while it connects.
+  Result<std::shared_ptr<net::Conn>> conn_to(net::Lock& lock, int peer, double limit_s);
+  /// Returns an open connection for messages to `peer`, or null.
+  std::shared_ptr<net::Conn> open_conn(const net::Lock& lock, int peer);
+  Result<net::SecureSocket> dial(net::Lock& lock, const net::Member& to,
+                                 const net::Deadline& deadline);
 
   /// Error of a peer whose messages nobody receives, if they are more than fit.
   Result<void> check_unclaimed(const net::Lock&, int peer) const;
 
   Bootstrap::Core& core_;
-  std::mutex dialing_;  // one thread at a time opens connections
+  std::set<int> dialed_;  // peers to which a thread opens a connection
   std::map<std::pair<int, std::uint64_t>, std::deque<std::vector<std::byte>>> inbox_;
   std::map<int, size_t> unclaimed_bytes_;  // in inbox_, by peer
   std::uint64_t own_calls_ = 0;

@@ -48,6 +48,8 @@ class RingGather {
   /// Returns the number of the collective call that this rank is in, from 1, or 0. All ranks make
   /// the same calls, so numbers are those of the others.
   std::uint64_t running_call() const { return runs_ ? calls_.load() : 0; }
+  /// Returns the number of the latest collective call.
+  std::uint64_t calls_begun() const { return calls_; }
 
  private:
   static PartHead head_of(net::Bytes payload);

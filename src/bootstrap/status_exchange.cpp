@@ -53,10 +53,20 @@ std::vector<std::vector<std::byte>> StatusExchange::rank_statuses(double limit_s
   const auto pause = [&] { core_.waits().sleep(lock, std::chrono::milliseconds(10)); };
   publish_status(lock);
   while (!look() && !dial.passed()) pause();
-  // A stopped rank forwards nothing, so this rank asks the ranks behind it directly.
-  for (int d = 1; d < ranks && !look(); ++d) {
-    const int peer = (rank + d) % ranks;
-    if (missing.contains(peer)) ask(lock, peer);
+  // A stopped rank forwards nothing, so this rank asks the ranks behind it directly: one of each
+  // host first, because each that does not answer takes time, and those of a host are often stopped
+  // or cut off together.
+  std::set<int> asked;
+  std::set<std::uint64_t> hosts;
+  for (const bool one_of_each : {true, false}) {
+    for (int d = 1; d < ranks && !look(); ++d) {
+      const int peer = (rank + d) % ranks;
+      if (!missing.contains(peer) || asked.contains(peer)) continue;
+      const auto host = core_.membership().members[size_t(peer)].host_hash;
+      if (one_of_each && !hosts.insert(host).second) continue;
+      asked.insert(peer);
+      ask(lock, peer);
+    }
   }
   while (!look()) pause();
   std::vector<std::vector<std::byte>> out(static_cast<size_t>(ranks));

@@ -169,7 +169,7 @@ void OnDemandConnect::Steps::fail_edge(const Edge& edge, Error error) {
 
 Result<void> OnDemandConnect::Steps::say(const Edge& edge, Step what, const Offer& offer) {
   const OpenReply said{what, int(edge.back != nullptr), offer};
-  return bootstrap.send(edge.peer, edge.id, &said, Index{sizeof said});
+  return bootstrap.send(edge.peer, edge.id, &said, Index{sizeof said}, state.limits.timeout_s);
 }
 
 Result<void> OnDemandConnect::Steps::offer(Edge& edge) {

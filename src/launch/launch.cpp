@@ -242,7 +242,8 @@ bool Launch::same_messages(std::string_view op, const MessageList& sends,
     for (int p = 0; p < connections().comm().ranks(); ++p) {
       for (const Message& m : sends[std::size_t(p)]) {
         if (!counts(m)) continue;
-        CCL_CHECK(state.rendezvous.bootstrap()->send(p, tag, &m.bytes, Index{sizeof m.bytes}));
+        CCL_CHECK(state.rendezvous.bootstrap()->send(p, tag, &m.bytes, Index{sizeof m.bytes},
+                                                     state.limits.timeout_s));
       }
     }
     for (int p = 0; p < connections().comm().ranks(); ++p) {

@@ -56,7 +56,10 @@ Result<Greeting> receive_greeting(const Fd& fd, const Terms& mine, const Address
     return fail(busy_error(where));
   }
   if (!greeted) {
-    if (status != nullptr && !status->ok()) send_close_notify(fd.get(), last);
+    // A listener whose process was stopped reads this when it goes on.
+    const bool gives_up =
+        greeted.error().code == Errc::timed_out || (status != nullptr && !status->ok());
+    if (gives_up) send_close_notify(fd.get(), last);
     return fail(std::move(greeted).error());
   }
   if (auto fits = check_greeting(greeting, mine, where); !fits) {

@@ -236,18 +236,19 @@ ssize_t SecureSocket::open_records(std::span<const iovec> parts) {
     }
     const Bytes record{r.in.data() + r.begin, r.too_long() ? 0 : r.record_bytes()};
     const size_t bytes = record.empty() ? 0 : RecordCipher::body_bytes(record.data());
-    // The body opens where it is wanted, if it fits there.
+    // The body opens where it is wanted, if it fits there. An empty one, which no sender makes, is
+    // an error: they would hold the caller as long as they come.
     const bool straight = bytes <= to.contiguous().size();
     std::byte* const body =
         straight ? to.contiguous().data() : r.in.data() + r.begin + record_head_bytes;
-    if (record.empty() || !r.opener.open(record, body)) {
+    if (bytes == 0 || !r.opener.open(record, body)) {
       r.broken = EBADMSG;
       break;
     }
     r.body = r.begin + record_head_bytes;
     r.begin += record.size();
     r.body_bytes = straight ? 0 : bytes;
-    if (straight && bytes > 0) to.advance(bytes);
+    if (straight) to.advance(bytes);
     if (straight) given += bytes;
   }
   if (given > 0 || r.broken == 0) return ssize_t(given);

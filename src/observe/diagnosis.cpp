@@ -190,35 +190,73 @@ class Diagnosis {
     if (const int caught = in_a_circle_of_communicators(late); caught >= 0) {
       rank = caught;
       cause = Cause::communicators;
-    } else if (!at(rank).rendezvous.empty()) {
-      cause = Cause::other_step;
+    } else {
+      cause = cause_elsewhere(at(rank));
     }
     conclude(rank, cause, say_not_called(late, at(rank), say_numbered(*subject_)));
     return true;
   }
 
+  /// Cause of a rank that is not in the subject. A call of all ranks in which others have been,
+  /// too, is no other call: it takes longer there, as a creation may.
+  Cause cause_elsewhere(const RankStatus& of) const {
+    if (of.rendezvous.empty()) return Cause::not_called;
+    const bool is_late = std::ranges::any_of(report_.ranks, [&](const RankStatus& other) {
+      const bool has_left = other.rendezvous.empty()
+                                ? other.rendezvous_number >= of.rendezvous_number
+                                : other.rendezvous_number > of.rendezvous_number;
+      return other.answered && of.rendezvous_number != 0 && has_left;
+    });
+    return is_late ? Cause::not_called : Cause::other_step;
+  }
+
   /// Finds the ranks that are not in the call of all ranks, such as `finalize`, in which most of
   /// the others are.
   bool missed_step() {
-    std::vector<int> late;
+    std::vector<int> idle;
     std::map<std::string, std::vector<int>> steps;
     for (const RankStatus& of : report_.ranks) {
-      (of.rendezvous.empty() ? late : steps[of.rendezvous]).push_back(of.rank);
+      (of.rendezvous.empty() ? idle : steps[of.rendezvous]).push_back(of.rank);
     }
     if (steps.empty()) return false;
     const auto size = [](const auto& a, const auto& b) {
       return a.second.size() < b.second.size();
     };
     const auto& [what, many] = *std::ranges::max_element(steps, size);
+    const Word number = at(many.front()).rendezvous_number;
+    std::vector<int> late;
+    for (const int rank : idle) {
+      if (number == 0 || at(rank).rendezvous_number < number) late.push_back(rank);
+    }
     if (!late.empty()) {
       conclude(late.front(), Cause::not_called, say_not_called(late, at(late.front()), what));
     } else if (steps.size() > 1) {
+      if (behind_in_steps(steps)) return true;
       const int other = std::ranges::min_element(steps, size)->second.front();
       conclude(other, Cause::other_step, say_other_step(at(other), what));
+    } else if (!idle.empty()) {
+      conclude(many.front(), Cause::not_called, say_not_left(many, at(many.front()), idle));
+      return true;
     } else {
       return false;
     }
     report_.waiting = many.front();
+    return true;
+  }
+
+  /// Finds ranks in an earlier call of all ranks than others, which those have left.
+  bool behind_in_steps(const std::map<std::string, std::vector<int>>& steps) {
+    std::map<Word, std::vector<int>> by_number;
+    for (const auto& [what, ranks] : steps) {
+      for (const int rank : ranks) by_number[at(rank).rendezvous_number].push_back(rank);
+    }
+    if (by_number.size() < 2 || by_number.begin()->first == 0) return false;
+    std::vector<int> late = by_number.begin()->second;
+    std::ranges::sort(late);
+    const int ahead = by_number.rbegin()->second.front();
+    conclude(late.front(), Cause::not_called,
+             say_not_called(late, at(late.front()), at(ahead).rendezvous));
+    report_.waiting = ahead;
     return true;
   }
 
@@ -379,8 +417,7 @@ class Diagnosis {
       conclude(end, Cause::working,
                fmt::format("rank {} on {} waits for nobody", end, at(end).host));
     } else {
-      conclude(end, at(end).rendezvous.empty() ? Cause::not_called : Cause::other_step,
-               say_elsewhere(at(end)));
+      conclude(end, cause_elsewhere(at(end)), say_elsewhere(at(end)));
     }
   }
 

@@ -80,6 +80,13 @@ std::string say_elsewhere(const RankStatus& of) {
                      say_last(of));
 }
 
+std::string say_not_left(const std::vector<int>& late, const RankStatus& one,
+                         const std::vector<int>& others) {
+  return fmt::format("{} on {} {} not left {}, as {} {} (slow, or cut off)", say_ranks(late),
+                     one.host, late.size() == 1 ? "has" : "have", one.rendezvous, say_ranks(others),
+                     others.size() == 1 ? "has" : "have");
+}
+
 std::string say_other_step(const RankStatus& of, const std::string& what) {
   return fmt::format("rank {} on {} is in {} where the others are in {}", of.rank, of.host,
                      of.rendezvous, what);

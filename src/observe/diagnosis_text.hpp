@@ -25,6 +25,9 @@ std::string say_unreduced(const RankStatus& of);
 std::string say_not_begun(const RankStatus& of, const Operation& op, OpState state);
 std::string say_circle(const std::vector<int>& ranks, int least);
 std::string say_elsewhere(const RankStatus& of);
+/// Ranks that are still in the call of all ranks of `one`, which the others have left.
+std::string say_not_left(const std::vector<int>& late, const RankStatus& one,
+                         const std::vector<int>& others);
 /// Call of all ranks in which `of` is, where the others are in `what`.
 std::string say_other_step(const RankStatus& of, const std::string& what);
 

@@ -31,7 +31,8 @@ struct Header {
   char magic[4] = {'c', 'c', 'l', 'a'};
   std::int32_t rank = -1, pid = 0, waits_peer = -1;
   std::uint32_t operations = 0, steps = 0;
-  Word waits_step = 0, now_ns = 0, called = 0, network_bytes = 0, asks_about = 0;
+  Word waits_step = 0, now_ns = 0, called = 0, network_bytes = 0, asks_about = 0,
+       rendezvous_number = 0;
   double proxy_stuck_s = 0;
   char host[64] = {}, rendezvous[96] = {}, shortage[128] = {};
   char elsewhere[192] = {}, elsewhere_host[64] = {};
@@ -66,6 +67,7 @@ std::vector<std::byte> pack(const RankStatus& rank_status) {
   header.called = rank_status.called;
   header.network_bytes = rank_status.network_bytes;
   header.asks_about = rank_status.asks_about;
+  header.rendezvous_number = rank_status.rendezvous_number;
   header.proxy_stuck_s = rank_status.proxy_stuck_s;
   put(header.host, rank_status.host);
   put(header.rendezvous, rank_status.rendezvous);
@@ -104,6 +106,7 @@ bool unpack(std::span<const std::byte> bytes, RankStatus& rank_status) {
   rank_status.called = header.called;
   rank_status.network_bytes = header.network_bytes;
   rank_status.asks_about = header.asks_about;
+  rank_status.rendezvous_number = header.rendezvous_number;
   // Not a number, and negative ones, mean nothing.
   rank_status.proxy_stuck_s = header.proxy_stuck_s > 0 ? std::min(header.proxy_stuck_s, 1e9) : 0;
   rank_status.host = get(header.host);

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 namespace ccl::detail {
@@ -29,24 +28,41 @@ class RegisteredMemory {
   bool give_up() { return fit_.exchange(false); }
 
   /// Returns the registration with a device, which `make()` makes once; null if it makes none. The
-  /// registration must keep the device.
+  /// registration must keep the device. It may have `ended()`: once that is true, and the device is
+  /// not asked for again, it is forgotten.
   template <class Registration, class Make>
   std::shared_ptr<Registration> with(const void* device, Make make) {
     const std::lock_guard lock{mutex_};
-    for (const auto& [known, made] : made_) {
-      if (known == device) return std::static_pointer_cast<Registration>(made);
+    for (const Made& known : made_) {
+      if (known.device == device) return std::static_pointer_cast<Registration>(known.made);
     }
+    // Connections that close when they are idle would leave one behind each time.
+    std::erase_if(made_, [](const Made& known) { return known.has_ended(known.made.get()); });
     std::shared_ptr<Registration> made = make();
-    if (made != nullptr) made_.emplace_back(device, made);
+    if (made != nullptr) made_.push_back({device, made, has_ended<Registration>});
     return made;
   }
 
  private:
+  struct Made {
+    const void* device;
+    std::shared_ptr<void> made;
+    bool (*has_ended)(const void* registration);
+  };
+  template <class Registration>
+  static bool has_ended(const void* registration) {
+    if constexpr (requires(const Registration& one) { one.ended(); }) {
+      return static_cast<const Registration*>(registration)->ended();
+    } else {
+      return false;
+    }
+  }
+
   std::byte* const base_;
   const Index bytes_;
   std::atomic<bool> fit_{true};
   std::mutex mutex_;
-  std::vector<std::pair<const void*, std::shared_ptr<void>>> made_;  // by device
+  std::vector<Made> made_;
 };
 
 /// Adds memory to the table of the process, and takes it out.

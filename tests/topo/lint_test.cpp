@@ -20,8 +20,8 @@ std::string advice(const std::vector<topo::Finding>& findings, const std::string
   return "none";
 }
 
-std::vector<topo::Finding> lint(const std::string& text) {
-  return topo::lint(loaded_from(text));
+std::vector<topo::Finding> lint(const std::string& text, const topo::PathRules& rules = {}) {
+  return topo::lint(loaded_from(text), rules);
 }
 
 /// A GPU or NIC at a bus id.
@@ -105,6 +105,26 @@ TEST_CASE("what a graph shows to be wrong is named with what to do") {
 
   const auto broken = lint(machine(pci("10", gpu(0, 18, "10"), "2.5", 1), ""));
   CHECK(advice(broken, "to itself left out").find("correct the file") == 0);
+}
+
+TEST_CASE("GPU direct RDMA is judged by the rules of communicators") {
+  const std::string through_cpu =
+      machine(pci("10", gpu(0, 18, "11")) + pci("11", gpu(1, 18, "10")) +
+                  pci("12", nic("mlx5_0", 0, 200000)),
+              "");
+  CHECK(advice(lint(through_cpu), "no GPU direct RDMA between mlx5_0") != "none");
+  topo::PathRules rules;
+  rules.gdr_level = topo::PathType::sys;
+  CHECK(advice(lint(through_cpu, rules), "no GPU direct RDMA") == "none");
+
+  const std::string below =
+      machine(pci("10", pci("11", gpu(0, 18, "12")) + pci("12", gpu(1, 18, "11")) +
+                            pci("13", nic("mlx5_0", 0, 200000))),
+              "");
+  CHECK(advice(lint(below), "no GPU direct RDMA") == "none");
+  rules.gdr_level = topo::PathType::loc;
+  CHECK(advice(lint(below, rules), "(distance PIX > LOC)").find("CCL_NET_GDR_LEVEL") !=
+        std::string::npos);
 }
 
 TEST_CASE("what the running system shows to be wrong is named with what to do") {

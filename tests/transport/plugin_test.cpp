@@ -340,6 +340,7 @@ TEST_CASE("a connection that is not made ends at the deadline, with the function
     CHECK(lent.status.result().error().code == Errc::timed_out);
     CHECK(lent.status.result().error().peer == 0);
     CHECK(mentions(lent.status.result().error().what, "has not connected"));
+    CHECK(mentions(lent.status.result().error().what, "raise CCL_INIT_TIMEOUT"));
   }
 }
 

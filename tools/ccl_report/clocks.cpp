@@ -30,7 +30,7 @@ std::map<std::string, Ends> ends_by_host(const Records& records) {
       if (of.status.operations.empty()) continue;
       Ends& ends = all[of.status.host];
       for (const ccl::Operation& op : of.status.operations) {
-        if (op.number == 0 || op.state != ccl::OpState::done) continue;
+        if (op.number == 0 || op.state != ccl::OpState::done || op.ended_ns == 0) continue;
         ends.try_emplace({communicator, op.number}, op.ended_ns);
       }
     }
@@ -62,7 +62,8 @@ std::map<HostPair, double> fastest_steps(const Records& records) {
   for (const auto& [communicator, ranks] : records) {
     for (const ccl::FlightRecord& of : ranks) {
       for (const ccl::Transfer& one : of.transfers) {
-        if (one.sends) sent.try_emplace(step_of(of, one), Sent{&of.status.host, one.begin_ns});
+        if (!one.sends || one.begin_ns == 0) continue;
+        sent.try_emplace(step_of(of, one), Sent{&of.status.host, one.begin_ns});
       }
     }
   }
@@ -70,7 +71,7 @@ std::map<HostPair, double> fastest_steps(const Records& records) {
   for (const auto& [communicator, ranks] : records) {
     for (const ccl::FlightRecord& of : ranks) {
       for (const ccl::Transfer& one : of.transfers) {
-        if (one.sends) continue;
+        if (one.sends || one.end_ns == 0) continue;
         const auto from = sent.find(step_of(of, one));
         if (from == sent.end() || *from->second.host == of.status.host) continue;
         const double ns = difference(one.end_ns, from->second.begin_ns);

@@ -1,6 +1,7 @@
 #include "timeline.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <utility>
 
@@ -18,11 +19,19 @@ ccl::Word first_call(const Records& records) {
   for (const auto& [communicator, ranks] : records) {
     for (const ccl::FlightRecord& of : ranks) {
       for (const ccl::Operation& op : of.status.operations) {
-        if (first == 0 || op.queued_ns < first) first = op.queued_ns;
+        if (op.queued_ns != 0 && (first == 0 || op.queued_ns < first)) first = op.queued_ns;
       }
     }
   }
   return first;
+}
+
+/// First of these times that is known; 0: none is.
+ccl::Word first_known(std::initializer_list<ccl::Word> times) {
+  for (const ccl::Word ns : times) {
+    if (ns != 0) return ns;
+  }
+  return 0;
 }
 
 /// Times of a channel in ns. Each is at least the one before.
@@ -40,7 +49,7 @@ Phases phases_of(const ccl::LanePhases& of, ccl::Word base) {
 Move move_of(const ccl::Transfer& of, ccl::Word base) {
   Move move;
   move.of = of;
-  move.begin_us = since(base, of.begin_ns);
+  move.begin_us = since(base, first_known({of.begin_ns, of.posted_ns, of.end_ns}));
   move.posted_us = of.posted_ns == 0 ? move.begin_us : since(base, of.posted_ns);
   move.end_us = std::max(move.begin_us, since(base, of.end_ns));
   return move;
@@ -65,7 +74,18 @@ void for_times(Row& row, F change) {
   }
 }
 
-/// Row of a record, with times in ns as the host has them.
+/// Operation with times in ns. It ends at the time of the record if it has not ended.
+Slice slice_of(const ccl::Operation& op, ccl::Word now_ns, ccl::Word base) {
+  Slice slice{op, since(base, first_known({op.queued_ns, op.started_ns, op.ended_ns, now_ns}))};
+  double latest_us = slice.queued_us;
+  if (op.started_ns != 0) latest_us = slice.started_us = since(base, op.started_ns);
+  slice.ended_us =
+      op.ended_ns != 0 ? since(base, op.ended_ns) : std::max(latest_us, since(base, now_ns));
+  return slice;
+}
+
+/// Row of a record, with times in ns as the host has them. It lacks what has no time: that would
+/// stand in 1970, and the rest decades after it.
 Row row_of(const ccl::FlightRecord& of, ccl::Word base) {
   Row row;
   row.communicator = of.communicator;
@@ -74,13 +94,16 @@ Row row_of(const ccl::FlightRecord& of, ccl::Word base) {
   row.ranks = of.ranks;
   row.rank = of.status.rank;
   row.pid = of.status.pid;
-  for (const ccl::LanePhases& phases : of.phases) row.phases.push_back(phases_of(phases, base));
-  for (const ccl::Transfer& one : of.transfers) row.moves.push_back(move_of(one, base));
+  for (const ccl::LanePhases& phases : of.phases) {
+    if (phases.begun_ns != 0) row.phases.push_back(phases_of(phases, base));
+  }
+  for (const ccl::Transfer& one : of.transfers) {
+    if (one.end_ns != 0) row.moves.push_back(move_of(one, base));
+  }
   for (const ccl::Operation& op : of.status.operations) {
-    Slice slice{op, since(base, op.queued_ns), -1, since(base, op.ended_ns)};
-    if (op.started_ns != 0) slice.started_us = since(base, op.started_ns);
-    if (op.ended_ns == 0) slice.ended_us = since(base, of.status.now_ns);
-    row.slices.push_back(slice);
+    const ccl::Word now_ns = of.status.now_ns;
+    if (first_known({op.queued_ns, op.started_ns, op.ended_ns, now_ns}) == 0) continue;
+    row.slices.push_back(slice_of(op, now_ns, base));
   }
   return row;
 }

@@ -55,7 +55,7 @@ struct Row {
 std::map<std::string, double> clock_shifts(const Records& records);
 
 /// Returns the operations of all records on one time line, by the clock of the first host, in the
-/// order of ranks.
+/// order of ranks. What has no time is left out.
 std::vector<Row> timeline_of(const Records& records);
 
 /// Returns the timeline in the JSON format of Chrome's tracing, which Perfetto reads.

@@ -145,10 +145,27 @@ def check_overlap(folder: pathlib.Path) -> None:
     assert sum(waits.values()) == 9 and len(waits) > 1, waits
 
 
+def check_unknown_times(folder: pathlib.Path) -> None:
+    """What a record gives no time for is left out, and the rest stands where it would without it."""
+    whole, _ = records.run(tool, folder, records.two_hosts())
+    job = records.two_hosts()
+    for of in job:
+        first = of["ccl"]["phases"][0]
+        of["ccl"]["phases"].insert(0, {**first, "channel": 1, "begun_ns": 0})
+        of["ccl"]["transfers"] += [
+            records.transfer(sends, 1 - of["ccl"]["rank"], 7, 0, 0, 0) for sends in (True, False)
+        ]
+    job[0]["ccl"]["operations"].append({**records.operation(10, 0, "queued"), "number": 0})
+    events, _ = records.run(tool, folder, job)
+    named = [e for e in events if e.get("args", {}).get("number") != 0]
+    assert named == whole, (len(named), len(whole), max(e.get("ts", 0) for e in events))
+    assert all(e["ts"] + e["dur"] < 1e6 for e in events if e["ph"] == "X"), events
+
+
 def main() -> None:
     checks: tuple[Callable[[pathlib.Path], None], ...] = (
         check_operations, check_transfers, check_processes, check_overlap,
-        check_folder_of_a_records_name)  # fmt: skip
+        check_folder_of_a_records_name, check_unknown_times)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for check in checks:
             check(pathlib.Path(folder))

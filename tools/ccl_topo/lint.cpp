@@ -21,7 +21,7 @@ ccl::Result<void> lint(const LintOptions& options) {
   Source source = options.source;
   source.lists_repairs = true;
   CCL_TRY(const Machine machine, look_at(source));
-  std::vector<topo::Finding> findings = topo::lint(machine.loaded);
+  std::vector<topo::Finding> findings = topo::lint(machine.loaded, machine.rules);
   if (options.source.xml.empty()) {
     for (topo::Finding& finding : topo::lint_system()) findings.push_back(std::move(finding));
   }

@@ -98,14 +98,26 @@ ccl::Result<Machine> look_at(const Source& source) {
 }
 
 ccl::Result<int> find_node(const topo::Graph& graph, const std::string& text) {
+  std::vector<int> of_name;  // NICs; ports of a card have one name
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
     const topo::Node& node = graph.nodes[n];
     if (graph.label(n) == text) return n;
     if (node.type == NodeType::gpu && std::to_string(node.gpu.rank) == text) return n;
-    if (node.type == NodeType::net &&
-        (node.net.name == text || fmt::format("net{}", node.net.dev) == text)) {
-      return n;
+    if (node.type != NodeType::net) continue;
+    if (fmt::format("net{}", node.net.dev) == text) return n;
+    const bool of_port = fmt::format("{}:{}", node.net.name, node.net.port) == text;
+    if (node.net.name == text || of_port) of_name.push_back(n);
+  }
+  if (of_name.size() == 1) return of_name.front();
+  if (!of_name.empty()) {
+    std::string all;
+    for (const int n : of_name) {
+      const topo::Node::Net& net = graph.nodes[n].net;
+      all += fmt::format("{}net{} (port {})", all.empty() ? "" : ", ", net.dev, net.port);
     }
+    return ccl::fail(
+        ccl::Errc::invalid_argument,
+        fmt::format("{} NICs are called {}; name one as {}", of_name.size(), text, all));
   }
   return ccl::fail(
       ccl::Errc::invalid_argument,

@@ -55,7 +55,8 @@ struct Machine {
 };
 ccl::Result<Machine> look_at(const Source& source);
 
-/// Returns the node with this name: a rank, "net0", the name of a NIC, or a label.
+/// Returns the node with this name: a rank, "net0", the name of a NIC, also with its port
+/// ("mlx5_0:2"), or a label. Fails if several NICs have that name.
 ccl::Result<int> find_node(const ccl::topo::Graph& graph, const std::string& text);
 /// Returns the valid names: "ranks 0 1, NICs net0 (mlx5_0), and names such as CPU/0-0".
 std::string nodes_of(const ccl::topo::Graph& graph);

@@ -100,6 +100,7 @@ struct RankStatus {
   /// Oldest first: all that have not ended, and a few that have.
   std::vector<Operation> operations;
   std::string rendezvous;  ///< call of all ranks in which it waits, such as finalize; empty: none
+  Word rendezvous_number = 0;  ///< calls of all ranks that it has begun; 0: unknown
   /// Sentence on launches in flight whose blocks may not all have a place on its GPU; empty: none.
   std::string shortage;
   WaitsFor waits;  ///< wait of the operation that `running` returns

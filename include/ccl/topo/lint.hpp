@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/topo/path.hpp>
 #include <ccl/topo/xml.hpp>
 
 #include <cstdint>
@@ -20,7 +21,9 @@ struct Finding {
 /// - NICs on other sockets than the GPUs,
 /// - missing GDR,
 /// - repairs of the file.
-std::vector<Finding> lint(const LoadedGraph& machine);
+///
+/// `rules` must be those of the communicators: a path and GDR depend on them.
+std::vector<Finding> lint(const LoadedGraph& machine, const PathRules& rules = {});
 
 /// Files and limits that `lint_system` reads. Unset limits are those of the process.
 struct SystemFiles {

@@ -109,9 +109,10 @@ Result<void> answer_reports(CommState& state) {
   if (!state.rendezvous.bootstrap()) return {};
   Bootstrap& bootstrap = *state.rendezvous.bootstrap();
   // `state` destroys the bootstrap first, so no such call outlives it.
-  bootstrap.set_rank_status([&state](std::string_view rendezvous) {
+  bootstrap.set_rank_status([&state, &bootstrap](std::string_view rendezvous) {
     RankStatus mine = state.observers.status();
     mine.rendezvous = rendezvous;
+    mine.rendezvous_number = bootstrap.calls_begun();
     state.watchdog.describe(mine);
     return pack(health_of(state), pack(mine));
   });

@@ -14,6 +14,7 @@
 #include "comm/host_shape.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
+#include "transport/nic_devices.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -27,10 +28,8 @@ int nearest_device(const CommState& state, const std::vector<collnet::Device>& d
   for (const int net : state.identity.arrangement().nets_of(state.identity.rank())) {
     for (const topo::HostNic& nic : nics) {
       if (nic.device != net) continue;
-      const std::string_view name = std::string_view{nic.name}.substr(0, nic.name.find(':'));
-      for (std::size_t d = 0; d < devices.size(); ++d) {
-        if (devices[d].name == name) return int(d);
-      }
+      const std::vector<int> found = devices_of_nic(nic.name, devices);
+      if (!found.empty()) return found.front();
     }
   }
   return -1;

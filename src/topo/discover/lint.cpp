@@ -51,11 +51,21 @@ void check_gpu_links(const Graph& graph, int gpu, float widest, std::vector<Find
   }
 }
 
+struct GpusWithoutGdr {
+  bool too_far = false;  // true: GPU and NIC offer it
+  std::vector<std::string> labels;
+};
 /// GPUs without GPU direct RDMA, by their NIC and the reason.
-using WithoutGdr = std::map<std::pair<int, std::string>, std::vector<std::string>>;
+using WithoutGdr = std::map<std::pair<int, std::string>, GpusWithoutGdr>;
 
-void check_gpu_net(const Graph& graph, const Paths& paths, int gpu, WithoutGdr& without_gdr,
-                   std::vector<Finding>& findings) {
+const char* gdr_advice(const Node::Net& net, const GpusWithoutGdr& gpus) {
+  if (gpus.too_far) return "put both below one switch, or raise CCL_NET_GDR_LEVEL";
+  return net.gdr ? "load nvidia-peermem or use a driver with DMA-BUF, and put both below one switch"
+                 : "use a NIC with RDMA, and load nvidia-peermem or use a driver with DMA-BUF";
+}
+
+void check_gpu_net(const Graph& graph, const Paths& paths, const PathRules& rules, int gpu,
+                   WithoutGdr& without_gdr, std::vector<Finding>& findings) {
   const int net = local_net(graph, paths, gpu, 0);
   if (net < 0) {
     findings.push_back({fmt::format("{} reaches no NIC", graph.label(gpu)),
@@ -68,31 +78,31 @@ void check_gpu_net(const Graph& graph, const Paths& paths, int gpu, WithoutGdr& 
                                     graph.nodes[net].net.name),
                         "move the NIC, or add one on the GPU's socket"});
   }
-  const GdrAnswer gdr = check_gdr(graph, paths, {}, gpu, net, false);
-  if (!gdr.allowed) without_gdr[{net, gdr.why}].push_back(graph.label(gpu));
+  const GdrAnswer gdr = check_gdr(graph, paths, rules, gpu, net, false);
+  if (gdr.allowed) return;
+  GpusWithoutGdr& without = without_gdr[{net, gdr.why}];
+  without.too_far = graph.nodes[gpu].gpu.gdr && graph.nodes[net].net.gdr;
+  without.labels.push_back(graph.label(gpu));
 }
 
-void check_gpus(const Graph& graph, std::vector<Finding>& findings) {
+void check_gpus(const Graph& graph, const PathRules& rules, std::vector<Finding>& findings) {
   const std::vector<int> gpus = graph.of(NodeType::gpu);
   float widest = 0;
   for (const int gpu : gpus) widest = std::max(widest, uplink(graph, gpu));
-  const Paths paths = compute_paths(graph);
+  const Paths paths = compute_paths(graph, rules);
   const bool has_nets = !graph.of(NodeType::net).empty();
   WithoutGdr without_gdr;
   for (const int gpu : gpus) {
     check_gpu_links(graph, gpu, widest, findings);
     if (has_nets && !graph.nodes[gpu].gpu.on_cpu) {
-      check_gpu_net(graph, paths, gpu, without_gdr, findings);
+      check_gpu_net(graph, paths, rules, gpu, without_gdr, findings);
     }
   }
-  for (const auto& [where, labels] : without_gdr) {
+  for (const auto& [where, without] : without_gdr) {
     const Node::Net& net = graph.nodes[where.first].net;
     findings.push_back({fmt::format("no GPU direct RDMA between {} and {} ({})", net.name,
-                                    fmt::join(labels, ", "), where.second),
-                        net.gdr ? "load nvidia-peermem or use a driver with DMA-BUF, and put both "
-                                  "below one switch"
-                                : "use a NIC with RDMA, and load nvidia-peermem or use a driver "
-                                  "with DMA-BUF"});
+                                    fmt::join(without.labels, ", "), where.second),
+                        gdr_advice(net, without)});
   }
 }
 
@@ -126,7 +136,7 @@ void check_switch(const Graph& graph, int node, std::vector<Finding>& findings) 
 
 }  // namespace
 
-std::vector<Finding> lint(const LoadedGraph& machine) {
+std::vector<Finding> lint(const LoadedGraph& machine, const PathRules& rules) {
   std::vector<Finding> findings;
   for (const Repair& repair : machine.repairs) {
     findings.push_back(
@@ -136,7 +146,7 @@ std::vector<Finding> lint(const LoadedGraph& machine) {
              : "give the right value in a topology file (CCL_TOPO_FILE), if it matters"});
   }
   const Graph& graph = machine.graph;
-  check_gpus(graph, findings);
+  check_gpus(graph, rules, findings);
   for (const int nic : graph.of(NodeType::nic)) check_nic(graph, nic, findings);
   for (const int node : graph.of(NodeType::pci)) check_switch(graph, node, findings);
   return findings;

@@ -61,6 +61,20 @@ std::string text_of(const Element& element, std::string_view attribute) {
   return text == nullptr ? std::string() : *text;
 }
 
+/// Returns those of `found` that `hinted` describes, by name. Ports of a card can have one name:
+/// the port tells them apart, if the hint has it.
+std::vector<Element*> described_by(std::vector<Element>& found, const Element& hinted) {
+  std::vector<Element*> named;
+  for (Element& one : found) {
+    const bool same = one.name == hinted.name && text_of(one, "name") == text_of(hinted, "name");
+    if (same) named.push_back(&one);
+  }
+  const std::string port = text_of(hinted, "port");
+  if (named.size() < 2 || port.empty()) return named;
+  std::erase_if(named, [&](const Element* one) { return text_of(*one, "port") != port; });
+  return named;
+}
+
 /// Puts the NETs that detection found at a NIC into the hint's `<nic>` for it, whose other NETs are
 /// not of this machine. The hint's values win for a NET of the same name, but for its number.
 void merge_nic(Element& hint, Element& detected) {
@@ -70,16 +84,14 @@ void merge_nic(Element& hint, Element& detected) {
   std::vector<Element> hinted = std::move(hint.children);
   hint.children = std::move(detected.children);
   for (Element& below : hinted) {
-    const auto same = std::find_if(hint.children.begin(), hint.children.end(), [&](Element& found) {
-      return found.name == below.name && text_of(found, "name") == text_of(below, "name");
-    });
-    if (same == hint.children.end()) {
-      if (below.name != "net" || hint.children.empty()) hint.children.push_back(std::move(below));
-      continue;
+    const std::vector<Element*> same = described_by(hint.children, below);
+    for (Element* const found : same) {
+      for (const auto& [key, value] : below.attributes) {
+        if (key != "dev") found->set(key, value);
+      }
     }
-    for (const auto& [key, value] : below.attributes) {
-      if (key != "dev") same->set(key, value);
-    }
+    if (!same.empty()) continue;
+    if (below.name != "net" || hint.children.empty()) hint.children.push_back(std::move(below));
   }
 }
 

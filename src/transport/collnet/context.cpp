@@ -79,7 +79,8 @@ Result<void> Context::begin(Calls& calls, std::uint64_t communicator) {
                               "(ccl's wires to a network lie there); use another plug-in",
                               plug_in_.text(), n));
     }
-    devices_.push_back({text(of.name), text(of.pci_path), of.max_reduced_bytes, of.max_groups});
+    devices_.push_back(
+        {text(of.name), text(of.pci_path), of.max_reduced_bytes, of.max_groups, of.port});
   }
   if (devices_.empty()) return {};
   for (int op = 0; op < network_op_count; ++op) {

@@ -24,6 +24,7 @@ struct Device {
   std::string name, pci_path;
   std::size_t max_reduced_bytes = 0;  // of one operation
   int max_groups = 0;                 // 0: unknown
+  int port = 0;
 };
 
 /// Types that a network reduces, as bits by their numbers, for each reduction.

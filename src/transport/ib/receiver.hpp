@@ -92,7 +92,7 @@ class IbReceiver final : public IbTask {
     } else if (std::chrono::steady_clock::now() > link_->deadline) {
       give_up(Errc::timed_out,
               fmt::format("{} has not connected (its process is stopped or it cannot reach this "
-                          "host); start all ranks, or raise the deadline",
+                          "host); start all ranks, or raise CCL_INIT_TIMEOUT",
                           peer_text()));
     }
   }

@@ -31,6 +31,7 @@ struct UserMemory {
   std::size_t channel;
   std::shared_ptr<const int> identity;
   void* handle;
+  bool ended() const { return of.expired(); }
   ~UserMemory() {
     if (const auto alive = of.lock()) alive->end_user_memory(channel, handle);
   }

@@ -17,6 +17,7 @@
 #include "base/made_once.hpp"
 #include "net/crypto/sha256.hpp"
 #include "settings/init_limit.hpp"
+#include "transport/nic_devices.hpp"
 #include "transport/plug_in/presence.hpp"
 
 namespace ccl::detail {
@@ -128,18 +129,6 @@ Result<std::shared_ptr<NetContext>> NetContext::of(const TransportContext& conte
 
 std::vector<int> choose_net_devices(const std::vector<NetDevice>& devices, const EdgeNics& nics,
                                     int channels, const std::string& gpu_path, int first) {
-  const auto named = [&](std::string_view nic) {
-    std::vector<int> found;
-    while (!nic.empty()) {
-      const std::string_view part = nic.substr(0, nic.find('+'));
-      const std::string_view name = part.substr(0, part.find(':'));
-      for (std::size_t n = 0; n < devices.size(); ++n) {
-        if (devices[n].name == name) found.push_back(int(n));
-      }
-      nic.remove_prefix(std::min(part.size() + 1, nic.size()));
-    }
-    return found;
-  };
   const auto common = [&](const std::string& path) {
     std::size_t folders = 0;
     for (std::size_t at = 0; at < std::min(path.size(), gpu_path.size()); ++at) {
@@ -163,7 +152,7 @@ std::vector<int> choose_net_devices(const std::vector<NetDevice>& devices, const
   for (int c = 0; c < channels; ++c) {
     const int nic = std::size_t(c) < nics.of_wire.size() ? nics.of_wire[std::size_t(c)] : -1;
     const std::vector<int> by_topology = nic >= 0 && std::size_t(nic) < nics.names.size()
-                                             ? named(nics.names[std::size_t(nic)])
+                                             ? devices_of_nic(nics.names[std::size_t(nic)], devices)
                                              : std::vector<int>{};
     const std::vector<int>& among = by_topology.empty() ? near : by_topology;
     const int turn = by_topology.empty() ? first + c : turns[nic]++;

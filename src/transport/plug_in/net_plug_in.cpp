@@ -96,6 +96,7 @@ class PlugInOf final : public NetPlugIn {
     out.by_host = all.driver == net_abi::driven_by_host;
     out.max_bytes = Index(std::min(all.max_bytes, std::size_t{1} << 40));
     out.mbps = all.mbps;
+    out.port = all.port;
     return result;
   }
   int listen(void* context, int device, NetHandle& handle, void** listener) const override {

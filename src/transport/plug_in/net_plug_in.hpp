@@ -24,6 +24,7 @@ struct NetDevice {
   bool by_host = true;  // false: a GPU's own code must drive it
   Index max_bytes = 0;  // of a message
   int mbps = 0;
+  int port = 0;
 };
 
 /// Bytes by which a sender finds a receiver.

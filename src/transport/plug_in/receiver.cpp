@@ -44,7 +44,7 @@ class PlugInReceiver final : public PlugInTask {
     } else if (std::chrono::steady_clock::now() > deadline_) {
       give_up(Errc::timed_out,
               fmt::format("{} has not connected (its process is stopped or it cannot reach this "
-                          "host); start all ranks, or raise the deadline",
+                          "host); start all ranks, or raise CCL_INIT_TIMEOUT",
                           peer_text()));
     }
   }
@@ -76,7 +76,7 @@ class PlugInReceiver final : public PlugInTask {
     if (std::chrono::steady_clock::now() > deadline_) {
       give_up(Errc::timed_out,
               fmt::format("accept of the {} has made no connection from {} within {:.3g} s; check "
-                          "the network, or raise the deadline",
+                          "the network, or raise CCL_INIT_TIMEOUT",
                           plug_in().text(), peer_text(), link_->context.deadline_s));
     }
     return moved;

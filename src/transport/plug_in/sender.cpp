@@ -83,7 +83,7 @@ class PlugInSender final : public PlugInTask {
     if (std::chrono::steady_clock::now() > deadline_) {
       give_up(Errc::timed_out,
               fmt::format("{} {} has made no connection within {:.3g} s; start all ranks, check "
-                          "the network, or raise the deadline",
+                          "the network, or raise CCL_INIT_TIMEOUT",
                           have_handles_ ? "connect of the " + plug_in().text() + " to" : "",
                           peer_text(), link_->context.deadline_s));
     }

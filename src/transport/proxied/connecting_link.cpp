@@ -39,7 +39,7 @@ Result<void> ConnectingLink::wait_connected(const net::Deadline& deadline) {
     if (deadline.passed()) {
       return fail(Errc::timed_out,
                   fmt::format("rank {} on {} does not answer (its process is stopped?); start all "
-                              "ranks, or raise the deadline",
+                              "ranks, or raise CCL_INIT_TIMEOUT",
                               edge.peer.rank, edge.peer.host));
     }
     if (!context.proxy->help()) std::this_thread::sleep_for(std::chrono::microseconds{100});

@@ -91,7 +91,7 @@ class ReceiveStream final : public SocketTask {
       link_->fail_with(
           Errc::timed_out,
           fmt::format("rank {} on {} has not connected (its process is stopped or it "
-                      "cannot reach this host); start all ranks, or raise the deadline",
+                      "cannot reach this host); start all ranks, or raise CCL_INIT_TIMEOUT",
                       link_->edge.peer.rank, link_->edge.peer.host));
     }
     return arrived_;

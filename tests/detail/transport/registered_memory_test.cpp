@@ -123,4 +123,26 @@ TEST_CASE("lanes that revoke first end the peer's writes") {
   CHECK(nics.revoked);
 }
 
+TEST_CASE("registrations of connections that are closed do not accumulate") {
+  struct OfConnection {
+    std::weak_ptr<int> connection;
+    bool ended() const { return connection.expired(); }
+  };
+  constexpr int connections = 10;
+  RegisteredMemory memory{nullptr, 0};
+  std::vector<std::weak_ptr<OfConnection>> made;
+  const char devices[connections + 1] = {};
+  const auto register_for = [&](const char& device, const std::shared_ptr<int>& connection) {
+    made.push_back(memory.with<OfConnection>(
+        &device, [&] { return std::make_shared<OfConnection>(OfConnection{connection}); }));
+  };
+  const auto stays = std::make_shared<int>(0);
+  register_for(devices[connections], stays);
+  for (int n = 0; n < connections; ++n) register_for(devices[n], std::make_shared<int>(n));
+  int kept = 0;
+  for (const auto& one : made) kept += int(!one.expired());
+  CHECK(kept == 2);  // the one whose connection is open, and the latest
+  CHECK_FALSE(made.front().expired());
+}
+
 }  // namespace ccl::test

@@ -74,6 +74,20 @@ TEST_CASE("a call that is aborted before it could prove itself says so") {
   CHECK(::poll(&one, 1, 0) == 0);
 }
 
+TEST_CASE("a call whose time is over before it could prove itself says so") {
+  const auto stopped = listen_at(loopback());  // greets nobody until it goes on
+  REQUIRE(stopped.has_value());
+  const Address there = bound_address(stopped->get()).value();
+  const auto fd = auth_connect(there, secret_of(1), bytes_of("me"), Deadline::after(0.1), nullptr);
+  REQUIRE_FALSE(fd.has_value());
+  CHECK(fd.error().code == Errc::timed_out);
+  const Fd caller{::accept(stopped->get(), nullptr, nullptr)};
+  REQUIRE(caller);
+  unsigned char said[8]{};
+  CHECK(recv_all(caller.get(), said, sizeof said, Deadline::after(20), nullptr).has_value());
+  CHECK(std::memcmp(said, "ccl\2\xff\xff\xff\xff", sizeof said) == 0);
+}
+
 TEST_CASE("a connection with the secret carries bytes both ways") {
   const auto where = GENERATE(0, 1, 2);
   const Address at = where == 0   ? loopback()

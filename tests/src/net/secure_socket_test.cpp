@@ -23,7 +23,6 @@ using Wire = std::vector<std::byte>;
 /// leads to the attacker.
 struct Path {
   Path(Encryption encryption, bool aes) {
-    SessionKeys keys;
     keys.encryption = encryption;
     keys.aes = aes;
     fill_random(keys.out);
@@ -62,6 +61,7 @@ struct Path {
     return text;
   }
 
+  SessionKeys keys;  // of the sender
   SecureSocket sender, receiver;
   Fd from_sender, to_receiver;
   int code = 0;
@@ -219,6 +219,20 @@ TEST_CASE("a record that is repeated, moved, left out or sent back ends the conn
       CHECK(path.receive().empty());
       CHECK(path.code == EBADMSG);
     }
+  }
+}
+
+// Else a peer that sends nothing but such records would hold the thread that receives.
+TEST_CASE("a record of no bytes, which no sender makes, ends the connection") {
+  for (const Kind kind : kinds()) {
+    INFO(name(kind.encryption) << (kind.aes ? " AES" : " ChaCha20"));
+    Path path{kind.encryption, kind.aes};
+    RecordCipher sealer{kind.encryption, kind.aes, path.keys.out};
+    Wire empty(record_head_bytes + record_tag_bytes);
+    sealer.seal({}, empty.data());
+    path.give(empty);
+    CHECK(path.receive().empty());
+    CHECK(path.code == EBADMSG);
   }
 }
 

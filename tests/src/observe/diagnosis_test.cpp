@@ -79,6 +79,55 @@ TEST_CASE("a rank that others wait for in a call of all ranks is behind") {
   CHECK(report.summary == "no operation runs");
 }
 
+TEST_CASE("a rank that takes longer in a call which others have left is in no other call") {
+  auto all = ring(4);
+  for (RankStatus& of : all) of.rendezvous_number = 7;
+  all[2].operations.pop_back();
+  all[2].called = 4;
+  all[2].waits = {};
+  all[2].rendezvous = "the creation of Ring";
+  Report report = diagnose(all, 1);
+  INFO(report.summary);
+  CHECK((report.behind == 2 && report.cause == Cause::not_called));
+  CHECK(mentions(report.summary, "it is in the creation of Ring"));
+  all[2].rendezvous_number = 8;  // the others have not called it
+  CHECK(diagnose(all, 1).cause == Cause::other_step);
+
+  for (RankStatus& of : all) {
+    of.operations.back().state = OpState::done;
+    of.waits = {};
+    of.rendezvous = "the creation of Ring";
+    of.rendezvous_number = 7;
+  }
+  all[0].rendezvous = "the creation of Tree";
+  all[0].rendezvous_number = 8;
+  report = diagnose(all, 0);
+  CHECK((report.behind == 1 && report.waiting == 0 && report.cause == Cause::not_called));
+  CHECK(mentions(report.summary,
+                 "ranks 1-3 on here have not called the creation of Tree (it is in the creation of "
+                 "Ring"));
+  for (const int r : {1, 2}) all[std::size_t(r)].rendezvous.clear();  // and compute
+  all[0].rendezvous = all[3].rendezvous;
+  all[0].rendezvous_number = 7;
+  report = diagnose(all, 0);
+  CHECK((report.behind == 0 && report.cause == Cause::not_called));
+  CHECK(mentions(report.summary,
+                 "ranks 0, 3 on here have not left the creation of Ring, as ranks "
+                 "1-2 have"));
+  all[2].rendezvous_number = 6;
+  report = diagnose(all, 0);
+  CHECK((report.behind == 2 && report.waiting == 0));
+  CHECK(mentions(report.summary, "rank 2 on here has not called the creation of Ring"));
+
+  for (RankStatus& of : all) {  // as one call
+    of.rendezvous = "the creation of Ring";
+    of.rendezvous_number = 8;
+  }
+  all[0].rendezvous = "the creation of Tree";
+  report = diagnose(all, 0);
+  CHECK((report.behind == 0 && report.cause == Cause::other_step));
+}
+
 TEST_CASE("a receive that waits on purpose hides no collective") {
   auto all = ring(4);
   for (const int r : {0, 1}) {

@@ -20,6 +20,7 @@ TEST_CASE("an account comes back from its bytes, and other bytes are refused") {
   rank_status.network_bytes = 1000;
   rank_status.proxy_stuck_s = 2.5;
   rank_status.asks_about = 5;
+  rank_status.rendezvous_number = 12;
   for (int i = 0; i < 100; ++i) {
     rank_status.steps.push_back({i % 10, i / 10, i % 2 == 0, 5, 4, 3, i % 2 == 0});
   }
@@ -32,6 +33,7 @@ TEST_CASE("an account comes back from its bytes, and other bytes are refused") {
   CHECK(back.elsewhere.text == "operation 3 of communicator b");
   CHECK((back.elsewhere.peer_host == "there" && back.elsewhere.peer_pid == 17));
   CHECK((back.network_bytes == 1000 && back.proxy_stuck_s == 2.5 && back.asks_about == 5));
+  CHECK(back.rendezvous_number == 12);
   CHECK(detail::asks_about(bytes) == 5);
   CHECK(detail::asks_about(std::span{bytes}.first(100)) == 0);
   CHECK(mentions(diagnose({back}, 0).text(), "132 of 256 blocks"));

@@ -111,6 +111,9 @@ class Bootstrap {
   /// Sends a message and returns when it is queued. Messages between two ranks with one tag arrive
   /// in order. Tags must be below 2^63. Any thread.
   Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes);
+  /// Sends a message of a call whose limit is `limit_s`: a connection to the peer takes no longer.
+  /// 0: it has the deadline of creation.
+  Result<void> send(int peer, std::uint64_t tag, const void* data, Index bytes, double limit_s);
   /// Blocks until a message with `tag` from `peer` arrives, at most `limit_s` seconds or the
   /// bootstrap's deadline. The error of a message that does not come names `setting`, which raises
   /// the limit. Any thread.
@@ -169,6 +172,8 @@ class Bootstrap {
   /// Returns that call. Only for the network thread and functions as that of `set_rank_status`,
   /// which hold the lock.
   Step current_step() const;
+  /// Returns the number of collective calls that this rank has begun. Any thread.
+  std::uint64_t calls_begun() const;
   /// Returns the status of every rank, at most 0.2 s old. A status is empty if none arrives within
   /// `limit_s` seconds. Not collective: the network thread of each rank answers. Any thread, also
   /// during other calls of this class.

@@ -98,3 +98,33 @@ TEST_CASE("a hint that says nothing of CPUs leaves those that were detected") {
     CHECK(loaded->graph.of(topo::NodeType::cpu).size() == 1);  // for ranks to sit on
   }
 }
+
+TEST_CASE("a hint tells ports of a card apart, also where they have one name") {
+  const auto machine = [](const std::string& nets) {
+    const auto file = topo::parse_xml(
+        R"(<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
+           <pci busid="0000:3b:00.0" class="0x020000" link_speed="16 GT/s" link_width="16"><nic>)" +
+            nets + "</nic></pci></cpu></system>",
+        "text");
+    REQUIRE(file);
+    return file->root;
+  };
+  const auto detected = machine(R"(<net name="mlx5_0" dev="0" speed="100000" port="1" guid="0x1"/>
+                                   <net name="mlx5_0" dev="1" speed="100000" port="2" guid="0x1"/>)");
+  using Ports = std::map<int, float>;
+  const auto ports_with = [&](const std::string& nets) {
+    const auto loaded = topo::to_graph({"merged", topo::merge(detected, machine(nets))});
+    REQUIRE(loaded);
+    Ports ports;
+    for (const int net : loaded->graph.of(topo::NodeType::net)) {
+      ports[loaded->graph.nodes[net].net.port] = loaded->graph.nodes[net].net.bw;
+    }
+    return ports;
+  };
+  CHECK(ports_with(R"(<net name="mlx5_0" speed="200000" port="1"/>
+                      <net name="mlx5_0" speed="400000" port="2"/>)") == Ports{{1, 25}, {2, 50}});
+  CHECK(ports_with(R"(<net name="mlx5_0" speed="400000" port="2"/>)") == Ports{{1, 12.5}, {2, 50}});
+  CHECK(ports_with(R"(<net name="mlx5_0" speed="400000" port="3"/>)") ==
+        Ports{{1, 12.5}, {2, 12.5}});
+  CHECK(ports_with(R"(<net name="mlx5_0" speed="200000"/>)") == Ports{{1, 25}, {2, 25}});
+}

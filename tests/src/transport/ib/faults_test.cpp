@@ -200,6 +200,7 @@ TEST_CASE("a sender that never comes is named after the deadline, though no lane
   CHECK(lent.status.result().error().code == Errc::timed_out);
   CHECK(lent.status.result().error().peer == 0);
   CHECK(contains(lent.status.result().error().what, "has not connected"));
+  CHECK(contains(lent.status.result().error().what, "raise CCL_INIT_TIMEOUT"));
 }
 
 TEST_CASE("errors again and again, with progress in between, are survived") {

@@ -91,3 +91,21 @@ TEST_CASE("channels take the devices of their NICs, or those nearest to the GPU"
   nics.of_wire = {0, 1, 1, 1, -1, 2, 7};
   CHECK(choose_net_devices(devices, nics, 8, "", 0) == Devices{2, 0, 1, 0, 1, 2, 0, 1});
 }
+
+TEST_CASE("channels take the port of their NIC, of devices of one name") {
+  std::vector<NetDevice> devices(3);
+  for (int n = 0; n < 2; ++n) {
+    devices[std::size_t(n)].name = "mlx5_0";
+    devices[std::size_t(n)].port = n + 1;
+  }
+  devices[2].name = "mlx5_1";
+  devices[2].port = 1;
+  using Devices = std::vector<int>;
+  EdgeNics nics;
+  nics.names = {"mlx5_0:1", "mlx5_0:2", "mlx5_1:2"};  // the last is the card's second function
+  nics.of_wire = {0, 1, 0, 1, 2};
+  CHECK(choose_net_devices(devices, nics, 5, "", 0) == Devices{0, 1, 0, 1, 2});
+  nics.names = {"mlx5_0+mlx5_1", "mlx5_0:3"};  // a port that no device has
+  nics.of_wire = {0, 0, 0, 1, 1};
+  CHECK(choose_net_devices(devices, nics, 5, "", 0) == Devices{0, 1, 2, 0, 1});
+}
