@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace ccl::detail {
@@ -86,6 +87,10 @@ WireWork<R> wire_work_on_device(const Connections& connections, const WireParts<
 Result<void> connect_lanes(Connections& connections, const WirePaths& paths, int root);
 /// Runs a call on CPU lanes. `given` as for `WirePaths::run`.
 Result<void> run_on_host(QueuedCall&& call, const WirePaths& paths, int root, const void* given);
+/// Runs a call without a stream on CPU lanes as a `ShortCall`. Returns nothing, and has done
+/// nothing, if that may not begin.
+std::optional<Result<void>> run_short(Connections& connections, const CallInfo& info,
+                                      const WirePaths& paths, int root, const void* given);
 /// Begins a launch on a GPU, with the wires that its root needs. Collective.
 Result<Launch> begin_on_device(const std::shared_ptr<Connections>& connections,
                                const CallInfo& info, const PositionsOf& positions, int root,
