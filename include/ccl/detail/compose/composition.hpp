@@ -204,7 +204,7 @@ class Composition {
     }
   }
   Result<void> send_recv(std::span<const P2pOp> p2p_ops, Stream stream, Overlaps overlaps) const {
-    CCL_TRY(MessageTable table, table_of(comm(), p2p_ops, overlaps));
+    CCL_TRY(MessageTable && table, table_of(comm(), p2p_ops, overlaps));
     return exchange(call_info<char>(Op::name, -1, -1), std::move(table), stream);
   }
 
