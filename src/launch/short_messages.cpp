@@ -30,20 +30,21 @@ struct Left {
 /// Ends of the wires of one call, and what this rank knows of their counts.
 class ShortMoves {
  public:
-  ShortMoves(const Connections& connections, const MessageTable& table)
+  ShortMoves(const Connections& connections, MessageTable& table)
       : tables_{connections.tables()},
         ranks_{int(table.sends.size())},
-        table_{table},
+        sends_{table.sends.view(nullptr)},
+        recvs_{table.recvs.view(nullptr)},
         steps_{connections.plan().slice_steps},
         slice_bytes_{connections.plan().slot_bytes * steps_} {}
 
   /// Adds the message to or from `peer`, if there is one. Returns false if it is not short.
   template <bool Sends>
   bool add(int peer, std::uint64_t& left) const {
-    const auto messages = list<Sends>()[std::size_t(peer)];
-    if (messages.empty()) return true;
-    if (messages.size() > 1 || messages[0].bytes > slice_bytes_) return false;
-    if (messages[0].bytes <= 0) return true;
+    const MessageRun run = messages<Sends>(peer);
+    if (run.count == 0) return true;
+    if (run.count > 1 || run.message->bytes > slice_bytes_) return false;
+    if (run.message->bytes <= 0) return true;
     const Wire& on = wire<Sends>(peer);
     if (on.slots == nullptr || on.proxied || on.zero_copy != nullptr) return false;
     left |= std::uint64_t{1} << peer;
@@ -52,10 +53,11 @@ class ShortMoves {
   }
   /// Copies the messages of a rank to itself.
   void copy_own(int rank) const {
-    const auto from = table_.sends[std::size_t(rank)], to = table_.recvs[std::size_t(rank)];
-    for (std::size_t i = 0; i < from.size() && i < to.size(); ++i) {
-      const Index n = min_of(from[i].bytes, to[i].bytes);
-      if (from[i].data != to[i].data) copy_here(to[i].data, from[i].data, std::size_t(n));
+    const MessageRun from = messages<true>(rank), to = messages<false>(rank);
+    for (int i = 0; i < from.count && i < to.count; ++i) {
+      const Message &out = from.message[i], &in = to.message[i];
+      if (out.data != in.data)
+        copy_here(in.data, out.data, std::size_t(min_of(out.bytes, in.bytes)));
     }
   }
   /// Sends the message to `peer` if its slots are free. Sets `step` to the steps done before.
@@ -68,7 +70,7 @@ class ShortMoves {
       kept = {Cursor::seen, Index(Memory::load_credit(to.drained))};
       if (Index(step) - kept.done > room) return false;
     }
-    const Message& message = table_.sends[std::size_t(peer)][0];
+    const Message& message = *messages<true>(peer).message;
     copy_away(to.slot(step), message.data, std::size_t(message.bytes));
     Memory::store_release(to.posted, step + Word(steps_));  // the data, for `recv` of the peer
     Memory::store_relaxed(to.sent, step + Word(steps_));
@@ -84,7 +86,7 @@ class ShortMoves {
       kept = {Cursor::seen, Index(Memory::load_acquire(from.posted))};
       if (kept.done - Index(step) < steps_) return false;
     }
-    const Message& message = table_.recvs[std::size_t(peer)][0];
+    const Message& message = *messages<false>(peer).message;
     copy_here(message.data, from.slot(step), std::size_t(message.bytes));
     Memory::store_credit(from.drained, step + Word(steps_));  // the slots are read
     Memory::store_relaxed(from.received, step + Word(steps_));
@@ -95,8 +97,9 @@ class ShortMoves {
 
  private:
   template <bool Sends>
-  const MessageList& list() const {
-    return Sends ? table_.sends : table_.recvs;
+  MessageRun messages(int peer) const {
+    const Messages& of = Sends ? sends_ : recvs_;
+    return {of.message + of.begin[peer], of.begin[peer + 1] - of.begin[peer]};
   }
   template <bool Sends>
   const Wire& wire(int peer) const {
@@ -110,14 +113,14 @@ class ShortMoves {
 
   const WireTables& tables_;
   const int ranks_;
-  const MessageTable& table_;
+  const Messages sends_, recvs_;
   const int steps_;
   const Index slice_bytes_;
 };
 
 }  // namespace
 
-bool move_short_messages(Connections& connections, const MessageTable& table) {
+bool move_short_messages(Connections& connections, MessageTable& table) {
   CallState& calls = connections.calls();
   const WireTables& tables = connections.tables();
   const int ranks = int(table.sends.size());

@@ -15,6 +15,7 @@ namespace ccl::detail {
 class MessageList {
  public:
   explicit MessageList(int ranks) : ranks_{ranks} {
+    few_begin_.data()[0] = 0;
     if (ranks <= few) return;
     long_begin_ = Spares<int>::take();
     long_begin_.resize(std::size_t(ranks) + 1);
@@ -35,7 +36,7 @@ class MessageList {
     if (peer < last_) return insert(peer, message);
     begin_until(peer);
     if (count_ < few && long_.empty()) {
-      few_[count_] = message;
+      few_.data()[count_] = message;
     } else {
       spill();
       long_.push_back(message);
@@ -59,10 +60,10 @@ class MessageList {
  private:
   static constexpr int few = 8;
 
-  const Message* messages() const { return long_.empty() ? few_ : long_.data(); }
-  const int* begins() const { return ranks_ <= few ? few_begin_ : long_begin_.data(); }
+  const Message* messages() const { return long_.empty() ? few_.data() : long_.data(); }
+  const int* begins() const { return ranks_ <= few ? few_begin_.data() : long_begin_.data(); }
   int& begin_of(int peer) {
-    return ranks_ <= few ? few_begin_[peer] : long_begin_[std::size_t(peer)];
+    return ranks_ <= few ? few_begin_.data()[peer] : long_begin_[std::size_t(peer)];
   }
   std::size_t begin(int peer) const { return std::size_t(peer <= last_ ? begins()[peer] : count_); }
   void begin_until(int peer) {
@@ -78,14 +79,22 @@ class MessageList {
   void spill() {
     if (!long_.empty()) return;
     if (long_.capacity() == 0) long_ = Spares<Message>::take();
-    long_.assign(few_, few_ + count_);
+    long_.assign(few_.data(), few_.data() + count_);
   }
 
+  /// Elements that are set when they are used.
+  template <class T, int n>
+  struct Unset {
+    alignas(T) std::byte bytes[std::size_t(n) * sizeof(T)];
+    T* data() { return reinterpret_cast<T*>(bytes); }
+    const T* data() const { return reinterpret_cast<const T*>(bytes); }
+  };
+
   int ranks_ = 0, count_ = 0, last_ = 0;
-  Message few_[few];
-  int few_begin_[few + 1] = {};  // of each peer's messages, up to `last_`; later peers have none
-  std::vector<Message> long_;    // all messages, if it is not empty
-  std::vector<int> long_begin_;  // in place of `few_begin_` with more ranks
+  Unset<Message, few> few_;
+  Unset<int, few + 1> few_begin_;  // of each peer's messages, up to `last_`; later peers have none
+  std::vector<Message> long_;      // all messages, if it is not empty
+  std::vector<int> long_begin_;    // in place of `few_begin_` with more ranks
 };
 
 /// Messages of one exchange.

@@ -18,6 +18,6 @@ inline constexpr bool moves_short_messages =
 /// peer may use either. Returns false, and has moved nothing, unless all their wires are connected
 /// in memory that both ends share, and each peer has at most one message of one slice each way.
 /// The caller holds the lock of the composition. A failed wait leaves its `LaneFailure`.
-bool move_short_messages(Connections& connections, const MessageTable& table);
+bool move_short_messages(Connections& connections, MessageTable& table);
 
 }  // namespace ccl::detail
