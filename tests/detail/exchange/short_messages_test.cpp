@@ -108,6 +108,42 @@ TEST_CASE("a sender of short messages runs ahead by the slots of its wire") {
   }));
 }
 
+TEST_CASE("broadcasts of one slice and longer ones take turns on the same wires") {
+  const Index sizes[] = {1, 64, 0, 70'000, 3, 512, 400'000, 0, 8};
+  check_well(on_ranks(make(3), [&](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto broadcast, FromRoot::create(comm));
+    long wrong = 0;
+    for (int round = 0; round < 90; ++round) {
+      const int root = round / 4 % 3;
+      const Index n = sizes[round % 9];
+      const bool in_place = round % 2 == 0;
+      std::vector<unsigned char> in(std::size_t(n) + 1), out(std::size_t(n) + 1);
+      if (comm.rank() == root) {
+        for (std::size_t i = 0; i < std::size_t(n); ++i) in[i] = value(root, 3, round, i);
+      }
+      unsigned char* const to = in_place ? in.data() : out.data();
+      CCL_CHECK(broadcast(in.data(), to, n, root));
+      for (std::size_t i = 0; i < std::size_t(n); ++i) wrong += to[i] != value(root, 3, round, i);
+      wrong += to[n] != 0;  // nothing behind the buffer
+    }
+    if (wrong != 0) return fail(Errc::internal, "wrong data");
+    return comm.finalize();
+  }));
+}
+
+TEST_CASE("a short broadcast whose root does not call fails at its deadline and names it") {
+  const auto results = on_ranks(make(2, 0.3), [&](const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto broadcast, FromRoot::create(comm));
+    int data = comm.rank();
+    CCL_CHECK(broadcast(&data, &data, 1, 0));
+    return comm.rank() == 1 ? broadcast(&data, &data, 1, 0) : Result<void>{};
+  });
+  REQUIRE(!results[1]);
+  CHECK(results[1].error().code == Errc::timed_out);
+  CHECK(results[1].error().peer == 0);
+  CHECK(results[1].error().what.find("in broadcast/Ring/Simple") != std::string::npos);
+}
+
 TEST_CASE("short calls are recorded as others are") {
   check_well(on_ranks(make(2), [&](const Communicator& comm) -> Result<void> {
     CCL_TRY(const auto gather, ToRoot::create(comm));
