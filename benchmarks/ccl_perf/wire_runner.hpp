@@ -131,13 +131,13 @@ class WireRunner final : public Runner {
   Result<void> move(const Call& call, Index size) const {
     const Index bytes = call.count * size;
     if constexpr (cuda::std::is_same_v<Op, AllToAllV>) {
-      std::vector<Index> scaled[4];
       const std::span<const Index> given[4] = {call.send_counts, call.send_offsets,
                                                call.recv_counts, call.recv_offsets};
       for (int i = 0; i < 4; ++i) {
-        for (const Index n : given[i]) scaled[i].push_back(n * size);
+        scaled_[i].clear();
+        for (const Index n : given[i]) scaled_[i].push_back(n * size);
       }
-      return collective_(call.send, scaled[0], scaled[1], call.recv, scaled[2], scaled[3],
+      return collective_(call.send, scaled_[0], scaled_[1], call.recv, scaled_[2], scaled_[3],
                          call.stream);
     } else if constexpr (cuda::std::is_same_v<Op, SendRecv>) {
       return collective_(call.send, bytes, call.next, call.recv, bytes, call.prev, call.stream);
@@ -149,6 +149,7 @@ class WireRunner final : public Runner {
   }
 
   Composed collective_;
+  mutable std::vector<Index> scaled_[4];  // counts and offsets of AllToAllV, in bytes
 };
 
 template <class Op, class Algo, class Proto>

@@ -158,11 +158,17 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
                           std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
                           Stream stream = {}) const {
     return guarded(made_->comm, [&]() -> Result<void> {
+      const auto pick = [&](Index n) {
+        return pick_message(n * Index{sizeof(T)} * ranks(), stream);
+      };
+      if (const int only = pick_only(pick, send_counts, recv_counts); only >= 0) {
+        return by_candidate(only, [&](const auto& one) {
+          return one(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, stream);
+        });
+      }
       SpareVector<int> sends, recvs;
       const auto pick_all = [&](std::span<const Index> counts, SpareVector<int>& at) {
-        for (const Index n : counts) {
-          at->push_back(pick_message(n * Index{sizeof(T)} * made_->ranks, stream));
-        }
+        for (const Index n : counts) at->push_back(pick(n));
       };
       pick_all(send_counts, sends);
       pick_all(recv_counts, recvs);
@@ -243,9 +249,15 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     requires is_p2p
   {
     return guarded(made_->comm, [&]() -> Result<void> {
+      const auto pick = [&](const P2pOp& one) {
+        return pick_message(one.count * one.element_bytes, stream);
+      };
+      if (const int only = pick_only(pick, p2p_ops); only >= 0) {
+        return by_candidate(only,
+                            [&](const auto& one) { return one.group(p2p_ops, stream, overlaps); });
+      }
       SpareVector<int> at;
-      for (const P2pOp& p2p_op : p2p_ops)
-        at->push_back(pick_message(p2p_op.count * p2p_op.element_bytes, stream));
+      for (const P2pOp& p2p_op : p2p_ops) at->push_back(pick(p2p_op));
       const auto check = [&] { return table_of(made_->comm, p2p_ops, overlaps); };
       return in_turn({&*at}, check, [&](int candidate, const auto& one) {
         SpareVector<P2pOp> mine;
@@ -353,6 +365,30 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// because a group records one call of each kind.
   int pick_message(Index bytes, Stream stream) const {
     return made_->chooser.pick(stream.recorder() != nullptr ? 0 : bytes);
+  }
+  /// Returns the candidate that `pick` returns for every message, or -1.
+  template <class Pick, class... Lists>
+  static int pick_only(const Pick& pick, const Lists&... lists) {
+    int only = -1;
+    bool first = true;
+    const auto look = [&](const auto& messages) {
+      for (const auto& message : messages) {
+        const int at = pick(message);
+        if (!first && at != only) return false;
+        only = at;
+        first = false;
+      }
+      return true;
+    };
+    return (look(lists) && ...) ? only : -1;
+  }
+  template <class F>
+  Result<void> by_candidate(int candidate, F&& f) const {
+    Result<void> result;
+    Made::each([&]<std::size_t I, class C>() {
+      if (int(I) == candidate) result = f(*std::get<I>(made_->all));
+    });
+    return result;
   }
   /// Calls f(index, composition) for each candidate that is chosen for some message, or for the
   /// choice of an empty message if there is none. A candidate checks its own messages; `check()`

@@ -67,6 +67,11 @@ struct CommState : std::enable_shared_from_this<CommState> {
   /// `Errc::in_progress`: the communicator is still being created.
   /// `Errc::invalid_usage`: it was finalized, or this process is a fork of its own.
   Result<void> ready() { return is_usual() ? Result<void>{} : look_at_all(); }
+  /// True if `ready` succeeds, which a call of CPU ranks that are well sees in a few loads.
+  bool is_usual() const {
+    return identity.is_own() && !creation.running() && !creation.failure() && !device.gpu &&
+           !levels.exist() && status.ok() && !rendezvous.finalized();
+  }
   /// True if the communicator was created and not finalized, even if it has failed since.
   bool was_up() const;
   /// Returns "rank 3 on node7", for messages about a lane that waits for this peer. A rank's wire
@@ -81,11 +86,6 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Result<void> await_calls(const char* who);
 
  private:
-  /// True if `ready` succeeds, which a call of CPU ranks that are well sees in a few loads.
-  bool is_usual() const {
-    return identity.is_own() && !creation.running() && !creation.failure() && !device.gpu &&
-           !levels.exist() && status.ok() && !rendezvous.finalized();
-  }
   Result<void> look_at_all();
   /// Ends the bootstrap, and the kernels that wait. Returns false if launches have not ended within
   /// CCL_TIMEOUT, or a minute without it.

@@ -184,7 +184,7 @@ Result<std::shared_ptr<Connections>> Connections::create(const Communicator& com
 }
 
 void Connections::place_channels() {
-  if (needs_.exchanges) {
+  if (needs_.exchanges || !on_device()) {
     cursors_.resize(2 * std::size_t(comm_.ranks()) * std::size_t(plan_.channels));
     tables_.cursors = cursors_.data();
   }

@@ -71,13 +71,21 @@ Result<void> check_side(const Communicator& comm, const std::string& name, bool 
                    gpu ? "ForCpus" : "ForGpus")}));
 }
 
-Result<void> check_root(const Communicator& comm, int root) {
-  if (root >= 0 && root < comm.ranks()) return {};
+namespace {
+// Functions that usual calls do not reach are apart from their checks, which save no registers
+// then.
+[[gnu::noinline, gnu::cold]] Result<void> not_a_rank(const Communicator& comm, int root) {
   Error error{Errc::invalid_argument,
               fmt::format("rank {} is not in the communicator (it has ranks 0 to {})", root,
                           comm.ranks() - 1)};
   error.peer = root;
   return fail(Access::state(comm)->annotate(std::move(error)));
+}
+}  // namespace
+
+Result<void> check_root(const Communicator& comm, int root) {
+  if (root >= 0 && root < comm.ranks()) return {};
+  return not_a_rank(comm, root);
 }
 
 Result<void> check_apart(const Communicator& comm, const char* op, const void* send,
@@ -122,10 +130,9 @@ bool is_usual(const CommState& state, const CallBuffers& buffers) {
   if (!buffers.apart && a == b + buffers.in_place * bytes) return true;
   return a + buffers.send_runs * bytes <= b || b + buffers.recv_runs * bytes <= a;
 }
-}  // namespace
 
-Result<void> check_buffers(const Communicator& comm, const char* op, const CallBuffers& buffers) {
-  if (is_usual(*Access::state(comm), buffers)) return {};
+[[gnu::noinline]] Result<void> check_each(const Communicator& comm, const char* op,
+                                          const CallBuffers& buffers) {
   if (buffers.send_runs > 0) {
     CCL_CHECK(check_buffer(comm, "send", buffers.send, buffers.count, buffers.element_bytes,
                            buffers.send_runs));
@@ -143,8 +150,34 @@ Result<void> check_buffers(const Communicator& comm, const char* op, const CallB
                        buffers.recv_runs * bytes,
                        static_cast<const char*>(buffers.recv) + buffers.in_place * bytes);
 }
+}  // namespace
 
-Result<void> check_overlap(const Communicator& comm, const char* op, const MessageTable& table) {
+Result<void> check_buffers(const Communicator& comm, const char* op, const CallBuffers& buffers) {
+  if (is_usual(*Access::state(comm), buffers)) return {};
+  return check_each(comm, op, buffers);
+}
+
+namespace {
+/// True if received messages lie in ascending order and apart, before or behind all that are sent:
+/// `check_overlap` succeeds then.
+bool lie_as_usual(const MessageTable& table) {
+  const char *first_out = nullptr, *last_out = nullptr, *first_in = nullptr, *last_in = nullptr;
+  for (const Message& m : table.sends.all()) {
+    if (m.bytes <= 0) continue;
+    if (first_out == nullptr || m.data < first_out) first_out = m.data;
+    if (m.data + m.bytes > last_out) last_out = m.data + m.bytes;
+  }
+  for (const Message& m : table.recvs.all()) {
+    if (m.bytes <= 0) continue;
+    if (first_in == nullptr) first_in = m.data;
+    if (m.data < last_in) return false;
+    last_in = m.data + m.bytes;
+  }
+  return last_out <= first_in || last_in <= first_out;
+}
+
+[[gnu::noinline]] Result<void> check_each(const Communicator& comm, const char* op,
+                                          const MessageTable& table) {
   struct Piece {
     const char *begin, *end;
     int peer;
@@ -211,6 +244,12 @@ Result<void> check_overlap(const Communicator& comm, const char* op, const Messa
   }
   return {};
 }
+}  // namespace
+
+Result<void> check_overlap(const Communicator& comm, const char* op, const MessageTable& table) {
+  if (lie_as_usual(table)) return {};
+  return check_each(comm, op, table);
+}
 
 Result<void> check_offset(const Communicator& comm, const char* what, Index offset, Index count,
                           Index element_bytes) {
@@ -231,13 +270,11 @@ Result<void> check_counts(const Communicator& comm, std::size_t counts) {
 }
 
 namespace {
-/// Checks that this rank receives the messages that it sends itself, one by one. Messages of no
-/// bytes are in neither list.
-Result<void> check_own_messages(const Communicator& comm, const char* op,
-                                const MessageTable& table) {
-  if (comm.rank() < 0) return {};  // a moved-from communicator, which the call reports
-  const auto me = std::size_t(comm.rank());
-  const auto sent = table.sends[me], taken = table.recvs[me];
+[[gnu::noinline, gnu::cold]] Result<void> wrong_own_messages(const Communicator& comm,
+                                                             const char* op,
+                                                             std::span<const Message> sent,
+                                                             std::span<const Message> taken) {
+  const int me = comm.rank();
   const auto bad = [&](std::string text) {
     return fail(Access::state(comm)->annotate({Errc::mismatch, std::move(text)}));
   };
@@ -247,73 +284,121 @@ Result<void> check_own_messages(const Communicator& comm, const char* op,
                     "call, or in one group); give a receive to each send",
                     op, me, sent.size(), taken.size()));
   }
-  for (std::size_t m = 0; m < sent.size(); ++m) {
-    if (sent[m].bytes == taken[m].bytes) continue;
-    return bad(
-        fmt::format("{}: rank {} sends itself {} bytes and takes {} (both ends must give the "
-                    "same count and type)",
-                    op, me, sent[m].bytes, taken[m].bytes));
-  }
-  return {};
+  std::size_t m = 0;
+  while (sent[m].bytes == taken[m].bytes) ++m;
+  return bad(
+      fmt::format("{}: rank {} sends itself {} bytes and takes {} (both ends must give the same "
+                  "count and type)",
+                  op, me, sent[m].bytes, taken[m].bytes));
+}
+/// Checks that this rank receives the messages that it sends itself, one by one. Messages of no
+/// bytes are in neither list.
+Result<void> check_own_messages(const Communicator& comm, const char* op,
+                                const MessageTable& table) {
+  const int me = comm.rank();
+  if (me < 0) return {};  // a moved-from communicator, which the call reports
+  const auto sent = table.sends[std::size_t(me)], taken = table.recvs[std::size_t(me)];
+  bool same = sent.size() == taken.size();
+  for (std::size_t m = 0; same && m < sent.size(); ++m) same = sent[m].bytes == taken[m].bytes;
+  return same ? Result<void>{} : wrong_own_messages(comm, op, sent, taken);
 }
 }  // namespace
 
-Result<MessageTable> table_of(const Communicator& comm, std::span<const P2pOp> p2p_ops,
-                              Overlaps overlaps) {
-  SpareVector<const P2pOp*> by_peer;
-  for (const P2pOp& p2p_op : p2p_ops) {
-    CCL_CHECK(check_root(comm, p2p_op.peer));
-    CCL_CHECK(check_buffer(comm, p2p_op.sends ? "send" : "recv", p2p_op.data, p2p_op.count,
-                           p2p_op.element_bytes));
-    by_peer->push_back(&p2p_op);
-  }
-  const auto before = [](const P2pOp* a, const P2pOp* b) {  // messages of one peer in their order
-    return std::pair{a->peer, a} < std::pair{b->peer, b};
-  };
-  if (!std::is_sorted(by_peer->begin(), by_peer->end(), before)) {
-    std::sort(by_peer->begin(), by_peer->end(), before);
-  }
-  MessageTable table{comm.ranks()};
-  for (const P2pOp* const at : *by_peer) {
-    const P2pOp& p2p_op = *at;
-    // An empty message may lack its other end, so it must not be paired with one that is not empty.
-    if (p2p_op.peer == comm.rank() && p2p_op.count * p2p_op.element_bytes == 0) continue;
-    if (p2p_op.sends) {
-      table.send(p2p_op.peer, p2p_op.data, p2p_op.count * p2p_op.element_bytes);
-    } else {
-      table.recv(p2p_op.peer, p2p_op.data, p2p_op.count * p2p_op.element_bytes);
-    }
-  }
-  if (overlaps == Overlaps::refused) CCL_CHECK(check_overlap(comm, SendRecv::name, table));
-  CCL_CHECK(check_own_messages(comm, SendRecv::name, table));
-  return table;
+namespace {
+/// True if no check of a buffer can fail, as for a call that `is_usual`.
+bool is_usual(const CommState& state, const void* buffer, Index count, Index element_bytes) {
+  return !state.limits.check && buffer != nullptr && count >= 0 && count < Index{1} << 32 &&
+         element_bytes <= 4096;
 }
 
-Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
-                              void* recv, const RunsOfRanks& recvs, Index element_bytes) {
+Result<void> fill(MessageTable& table, const Communicator& comm, std::span<const P2pOp> p2p_ops,
+                  Overlaps overlaps) {
+  const CommState& state = *Access::state(comm);
+  for (const P2pOp& op : p2p_ops) {
+    CCL_CHECK(check_root(comm, op.peer));
+    if (is_usual(state, op.data, op.count, op.element_bytes)) continue;
+    CCL_CHECK(check_buffer(comm, op.sends ? "send" : "recv", op.data, op.count, op.element_bytes));
+  }
+  const auto enter = [&, me = comm.rank()](const P2pOp& op) {
+    const Index bytes = op.count * op.element_bytes;
+    // An empty message may lack its other end, so it must not be paired with one that is not empty.
+    if (op.peer == me && bytes == 0) return;
+    op.sends ? table.send(op.peer, op.data, bytes) : table.recv(op.peer, op.data, bytes);
+  };
+  // A list keeps each peer's messages in their order, and takes ascending peers best.
+  constexpr std::size_t few = 8;
+  constexpr auto by_peer = [](const P2pOp& a, const P2pOp& b) { return a.peer < b.peer; };
+  if (p2p_ops.size() <= few || std::is_sorted(p2p_ops.begin(), p2p_ops.end(), by_peer)) {
+    for (const P2pOp& op : p2p_ops) enter(op);
+  } else {
+    SpareVector<const P2pOp*> sorted;
+    for (const P2pOp& op : p2p_ops) sorted->push_back(&op);
+    std::sort(sorted->begin(), sorted->end(), [](const P2pOp* a, const P2pOp* b) {
+      return std::pair{a->peer, a} < std::pair{b->peer, b};
+    });
+    for (const P2pOp* const op : *sorted) enter(*op);
+  }
+  if (overlaps == Overlaps::refused) CCL_CHECK(check_overlap(comm, SendRecv::name, table));
+  return check_own_messages(comm, SendRecv::name, table);
+}
+
+/// Returns the address and bytes of the run of one rank in an AllToAllV.
+Result<Message> run_of(const Communicator& comm, const char* what, const void* base, Index offset,
+                       Index count, Index element_bytes) {
+  CCL_CHECK(check_offset(comm, what, offset, count, element_bytes));
+  char* const begin = static_cast<char*>(const_cast<void*>(base));
+  char* const at = begin == nullptr || count == 0 ? begin : begin + offset * element_bytes;
+  CCL_CHECK(check_buffer(comm, what, at, count, element_bytes));
+  return Message{at, count * element_bytes};
+}
+
+/// Lists the runs of one side of an AllToAllV.
+Result<void> fill(MessageList& list, const Communicator& comm, const char* what, const void* base,
+                  const RunsOfRanks& side, Index element_bytes) {
+  const CommState& state = *Access::state(comm);
+  const int ranks = int(list.size());
+  for (int p = 0; p < ranks; ++p) {
+    const Index count = side.counts[std::size_t(p)], offset = side.offsets[std::size_t(p)];
+    if (is_usual(state, base, count, element_bytes) && offset >= 0 && offset < Index{1} << 32) {
+      char* const begin = static_cast<char*>(const_cast<void*>(base));
+      list.add(p, {count == 0 ? begin : begin + offset * element_bytes, count * element_bytes});
+    } else {
+      CCL_TRY(const Message run, run_of(comm, what, base, offset, count, element_bytes));
+      list.add(p, run);
+    }
+  }
+  return {};
+}
+
+Result<void> fill(MessageTable& table, const Communicator& comm, const void* send,
+                  const RunsOfRanks& sends, void* recv, const RunsOfRanks& recvs,
+                  Index element_bytes) {
   for (const auto* side : {&sends, &recvs}) {
     CCL_CHECK(check_counts(comm, side->counts.size()));
     CCL_CHECK(check_counts(comm, side->offsets.size()));
   }
-  /// Address and bytes of the run of one rank.
-  const auto run = [&](const char* what, const void* base, const RunsOfRanks& side,
-                       int rank) -> Result<Message> {
-    const Index count = side.counts[std::size_t(rank)], offset = side.offsets[std::size_t(rank)];
-    CCL_CHECK(check_offset(comm, what, offset, count, element_bytes));
-    char* const begin = static_cast<char*>(const_cast<void*>(base));
-    char* const at = begin == nullptr || count == 0 ? begin : begin + offset * element_bytes;
-    CCL_CHECK(check_buffer(comm, what, at, count, element_bytes));
-    return Message{at, count * element_bytes};
-  };
-  MessageTable table{comm.ranks()};
-  for (int p = 0; p < comm.ranks(); ++p) {
-    CCL_TRY(const Message out, run("send", send, sends, p));
-    CCL_TRY(const Message in, run("recv", recv, recvs, p));
-    table.send(p, out.data, out.bytes);
-    table.recv(p, in.data, in.bytes);
-  }
+  CCL_CHECK(fill(table.sends, comm, "send", send, sends, element_bytes));
+  CCL_CHECK(fill(table.recvs, comm, "recv", recv, recvs, element_bytes));
   CCL_CHECK(check_overlap(comm, AllToAllV::name, table));
-  CCL_CHECK(check_own_messages(comm, AllToAllV::name, table));
+  return check_own_messages(comm, AllToAllV::name, table);
+}
+}  // namespace
+
+// Both have one return, so that the table is made where the caller keeps it.
+Result<MessageTable> table_of(const Communicator& comm, std::span<const P2pOp> p2p_ops,
+                              Overlaps overlaps) {
+  Result<MessageTable> table{cuda::std::in_place, comm.ranks()};
+  if (auto filled = fill(*table, comm, p2p_ops, overlaps); !filled) {
+    table = fail(std::move(filled).error());
+  }
+  return table;
+}
+Result<MessageTable> table_of(const Communicator& comm, const void* send, const RunsOfRanks& sends,
+                              void* recv, const RunsOfRanks& recvs, Index element_bytes) {
+  Result<MessageTable> table{cuda::std::in_place, comm.ranks()};
+  if (auto filled = fill(*table, comm, send, sends, recv, recvs, element_bytes); !filled) {
+    table = fail(std::move(filled).error());
+  }
   return table;
 }
 

@@ -1,4 +1,5 @@
 #include <ccl/detail/launch/host_launch.hpp>
+#include <ccl/detail/launch/short_call.hpp>
 #include <ccl/detail/runtime/guarded.hpp>
 #include <ccl/detail/wire/launch.hpp>
 
@@ -48,6 +49,21 @@ Result<void> run_on_host(QueuedCall&& queued, void (*run)(const Connections&, co
   launch.help_proxy();
   run(launch.connections(), given);
   return launch.finish();
+}
+
+std::optional<Result<void>> run_short(Connections& connections, const CallInfo& info,
+                                      const WirePaths& paths, int root, const void* given) {
+  ShortCall call{connections, info};
+  if (!call.begun()) return {};
+  if (auto connected = connect_lanes(connections, paths, root); !connected) return connected;
+  if (connections.tables().proxied) {  // since just now
+    Launch launch = call.launch();
+    launch.help_proxy();
+    paths.run(connections, given);
+    return launch.finish();
+  }
+  paths.run(connections, given);
+  return call.finish();
 }
 
 Result<Launch> begin_on_device(const std::shared_ptr<Connections>& connections,

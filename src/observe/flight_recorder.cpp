@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 namespace ccl {
 
@@ -38,9 +39,8 @@ FlightRecorder::FlightRecorder(int size)
       first_ns_{ns_of<Steady>()} {}
 FlightRecorder::~FlightRecorder() = default;
 
-FlightRecorder::EntryId FlightRecorder::note(const Operation& op, bool point_to_point,
-                                             const Tally& tally) {
-  const std::lock_guard lock{mutex_};
+/// Takes the entry of a call and counts it. The caller holds the mutex.
+FlightRecorder::Entry& FlightRecorder::next_entry(const Tally& tally) {
   if (tally.calls != nullptr) {
     tally.calls->store(tally.calls->load(relaxed) + 1, relaxed);
     tally.bytes->store(tally.bytes->load(relaxed) + tally.more_bytes, relaxed);
@@ -48,13 +48,49 @@ FlightRecorder::EntryId FlightRecorder::note(const Operation& op, bool point_to_
   const Word ticket = ++tickets_;
   Entry& entry = entries_[ticket % Word(size_)];
   entry.ticket.store(ticket, relaxed);
+  return entry;
+}
+
+/// Numbers the operation of an entry unless it is point to point. The caller holds the mutex.
+FlightRecorder::EntryId FlightRecorder::number(Entry& entry, bool point_to_point) {
+  if (!point_to_point) {
+    entry.op.number = collectives_.load(relaxed) + 1;
+    collectives_.store(entry.op.number, relaxed);
+  }
+  entry.ended.store(0, relaxed);
+  return {tickets_, entry.op.number};
+}
+
+FlightRecorder::EntryId FlightRecorder::note(const Operation& op, bool point_to_point,
+                                             const Tally& tally) {
+  const std::lock_guard lock{mutex_};
+  Entry& entry = next_entry(tally);
   entry.op = op;
-  if (!point_to_point) entry.op.number = collectives_.fetch_add(1, relaxed) + 1;
   entry.state.store(OpState::queued, relaxed);
   entry.queued.store(cpu_ticks(), relaxed);
   entry.started.store(0, relaxed);
-  entry.ended.store(0, relaxed);
-  return {ticket, entry.op.number};
+  return number(entry, point_to_point);
+}
+
+FlightRecorder::EntryId FlightRecorder::note_running(std::string_view name, const CallInfo& info,
+                                                     bool point_to_point, const Tally& tally) {
+  const Word now = cpu_ticks();
+  const std::lock_guard lock{mutex_};
+  Entry& entry = next_entry(tally);
+  Operation& op = entry.op;
+  op.number = 0;
+  std::memset(op.what, 0, sizeof op.what);
+  put_name(op.what, name);
+  std::memcpy(op.type, info.type, sizeof op.type);
+  std::memcpy(op.redop, info.redop, sizeof op.redop);
+  op.count = info.count;
+  op.root = info.root;
+  op.composition = info.composition;
+  op.call = info.call;
+  entry.state.store(OpState::running, relaxed);
+  entry.queued.store(now, relaxed);
+  entry.started.store(now, relaxed);
+  return number(entry, point_to_point);
 }
 
 void FlightRecorder::keep(Word ticket) {

@@ -24,8 +24,8 @@ struct Call<AllToAllV, Self> {
                           Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
-      CCL_TRY(MessageTable table, table_of(self.comm(), send, {send_counts, send_offsets}, recv,
-                                           {recv_counts, recv_offsets}, sizeof(T)));
+      CCL_TRY(MessageTable && table, table_of(self.comm(), send, {send_counts, send_offsets}, recv,
+                                              {recv_counts, recv_offsets}, sizeof(T)));
       return self.exchange(call_info<T>(AllToAllV::name, -1, -1), std::move(table), stream);
     });
   }

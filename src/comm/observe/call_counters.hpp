@@ -36,6 +36,8 @@ class CallCounters {
   /// known, because the call has no single count.
   static Index bytes_of(int operation, const CallInfo& info, int ranks);
   static int operation_of(std::string_view what);
+  static constexpr int send_recv = 6;
+  static_assert(operations[send_recv] == "send_recv");
   static int class_of(Index bytes);
   /// Bytes that cross the busiest link of an ideal algorithm, over the bytes of the call.
   static double bus_factor(int operation, int ranks);

@@ -187,6 +187,21 @@ TEST_CASE("a call whose turn does not come fails its communicator at the deadlin
   CHECK(code(comms[0].status()) == Errc::timed_out);
 }
 
+TEST_CASE("a sequencer is idle unless a turn that was taken has not ended") {
+  detail::CallSequencer sequencer;
+  detail::Status status;
+  CHECK(sequencer.idle());
+  const Word first = sequencer.take(), second = sequencer.take();
+  CHECK_FALSE(sequencer.idle());
+  REQUIRE(sequencer.await(first, status, 0) == Wait::begun);
+  sequencer.end(first);
+  CHECK_FALSE(sequencer.idle());
+  REQUIRE(sequencer.await(second, status, 0) == Wait::begun);
+  CHECK_FALSE(sequencer.idle());
+  sequencer.end(second);
+  CHECK(sequencer.idle());
+}
+
 TEST_CASE("turns come in the order in which they are taken") {
   detail::CallSequencer sequencer;
   const detail::Status status;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "support/catch.hpp"
@@ -53,6 +54,35 @@ TEST_CASE("the flight recorder numbers collectives in call order, and messages n
   CHECK((ops[0].queued_ns <= ops[0].started_ns && ops[0].started_ns <= ops[0].ended_ns));
   CHECK(ops[0].ended_ns > 0);
   CHECK(ops[1].ended_ns == 0);
+}
+
+TEST_CASE("a call that runs at once is recorded as one that is noted and started") {
+  detail::FlightRecorder flight_recorder{2};
+  detail::CallInfo info = detail::call_info<float>("reduce", 12, 3, "sum");
+  info.composition = 4;
+  info.call = 5;
+  std::atomic<Word> calls{7}, bytes{100};
+  const std::string long_name(60, 'n');
+  flight_recorder.note(named("another, whose place is taken over"));
+  flight_recorder.note(named("one more"));
+  const auto [ticket, number] =
+      flight_recorder.note_running("reduce/Ring/Simple/shm", info, false, {&calls, &bytes, 48});
+  CHECK((ticket == 3 && number == 3 && flight_recorder.called() == 3));
+  CHECK((calls == 8 && bytes == 148));
+  Operation op;
+  REQUIRE(flight_recorder.read(ticket, op));
+  CHECK(std::string_view{op.what} == "reduce/Ring/Simple/shm");
+  CHECK(std::string_view{op.type} == detail::type_label<float>());
+  CHECK(std::string_view{op.redop} == "sum");
+  CHECK((op.count == 12 && op.root == 3 && op.composition == 4 && op.call == 5));
+  CHECK((op.number == 3 && op.state == OpState::running));
+  CHECK((op.queued_ns != 0 && op.started_ns == op.queued_ns && op.ended_ns == 0));
+  std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  CHECK(flight_recorder.ended(ticket, true) > 0);
+  const auto messages = flight_recorder.note_running(long_name, info, true, {});
+  CHECK(messages.number == 0);
+  REQUIRE(flight_recorder.read(messages.ticket, op));
+  CHECK(std::string_view{op.what}.size() == sizeof op.what - 1);
 }
 
 TEST_CASE("times are those of the system's clock") {

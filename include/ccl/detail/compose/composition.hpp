@@ -71,6 +71,11 @@ Result<void> launch_call(const std::shared_ptr<Connections>& connections, const 
     return paths.on_gpu(connections, info, given, stream);
   }
   if (paths.on_cpu != nullptr) {
+    if (stream.host() == nullptr && stream.cuda() == nullptr) {
+      if (auto ran = run_short(*connections, info, *paths.on_cpu, given.root, &given)) {
+        return *std::move(ran);
+      }
+    }
     return queue_on_host(connections, info, stream,
                          [given, parts = paths.on_cpu](QueuedCall&& call) {
                            return run_on_host(std::move(call), *parts, given.root, &given);
@@ -199,7 +204,7 @@ class Composition {
     }
   }
   Result<void> send_recv(std::span<const P2pOp> p2p_ops, Stream stream, Overlaps overlaps) const {
-    CCL_TRY(MessageTable table, table_of(comm(), p2p_ops, overlaps));
+    CCL_TRY(MessageTable && table, table_of(comm(), p2p_ops, overlaps));
     return exchange(call_info<char>(Op::name, -1, -1), std::move(table), stream);
   }
 

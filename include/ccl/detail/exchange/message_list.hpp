@@ -10,19 +10,20 @@
 
 namespace ccl::detail {
 
-/// Messages of one direction, peer by peer, in the order in which they travel. They lie in memory
-/// that an earlier list of the thread has left.
+/// Messages of one direction, peer by peer, in the order in which they travel. Few messages of few
+/// ranks lie in the list itself, others in memory that an earlier list of the thread has left.
 class MessageList {
  public:
-  explicit MessageList(int ranks)
-      : messages_{Spares<Message>::take()}, begin_{Spares<int>::take()} {
-    messages_.clear();
-    begin_.resize(std::size_t(ranks) + 1);
-    begin_[0] = 0;
+  explicit MessageList(int ranks) : ranks_{ranks} {
+    few_begin_.data()[0] = 0;
+    if (ranks <= few) return;
+    long_begin_ = Spares<int>::take();
+    long_begin_.resize(std::size_t(ranks) + 1);
+    long_begin_[0] = 0;
   }
   ~MessageList() {
-    Spares<Message>::leave(std::move(messages_));
-    Spares<int>::leave(std::move(begin_));
+    if (long_begin_.capacity() != 0) Spares<int>::leave(std::move(long_begin_));
+    if (long_.capacity() != 0) Spares<Message>::leave(std::move(long_));
   }
   MessageList(const MessageList&) = default;
   MessageList(MessageList&&) noexcept = default;
@@ -34,37 +35,66 @@ class MessageList {
   void add(int peer, const Message& message) {
     if (peer < last_) return insert(peer, message);
     begin_until(peer);
-    messages_.push_back(message);
+    if (count_ < few && long_.empty()) {
+      few_.data()[count_] = message;
+    } else {
+      spill();
+      long_.push_back(message);
+    }
+    ++count_;
   }
   /// Number of ranks.
-  std::size_t size() const { return begin_.size() - 1; }
+  std::size_t size() const { return std::size_t(ranks_); }
   std::span<const Message> operator[](std::size_t peer) const {
     const std::size_t first = begin(int(peer));
-    return {messages_.data() + first, begin(int(peer) + 1) - first};
+    return {messages() + first, begin(int(peer) + 1) - first};
   }
   /// All messages, peer by peer.
-  std::span<const Message> all() const { return messages_; }
-  /// Returns the list as lanes read it, until it changes. `cursor` is their scratch.
+  std::span<const Message> all() const { return {messages(), std::size_t(count_)}; }
+  /// Returns the list as lanes read it, until it changes or moves. `cursor` is their scratch.
   Messages view(Cursor* cursor) {
-    begin_until(int(size()));
-    return {messages_.data(), begin_.data(), cursor};
+    begin_until(ranks_);
+    return {messages(), begins(), cursor};
   }
 
  private:
-  std::size_t begin(int peer) const {
-    return peer <= last_ ? std::size_t(begin_[std::size_t(peer)]) : messages_.size();
+  static constexpr int few = 8;
+
+  const Message* messages() const { return long_.empty() ? few_.data() : long_.data(); }
+  const int* begins() const { return ranks_ <= few ? few_begin_.data() : long_begin_.data(); }
+  int& begin_of(int peer) {
+    return ranks_ <= few ? few_begin_.data()[peer] : long_begin_[std::size_t(peer)];
   }
+  std::size_t begin(int peer) const { return std::size_t(peer <= last_ ? begins()[peer] : count_); }
   void begin_until(int peer) {
-    while (last_ < peer) begin_[std::size_t(++last_)] = int(messages_.size());
+    while (last_ < peer) begin_of(++last_) = count_;
   }
   void insert(int peer, const Message& message) {
-    messages_.insert(messages_.begin() + std::ptrdiff_t(begin(peer + 1)), message);
-    for (int p = peer + 1; p <= last_; ++p) ++begin_[std::size_t(p)];
+    spill();
+    long_.insert(long_.begin() + std::ptrdiff_t(begin(peer + 1)), message);
+    ++count_;
+    for (int p = peer + 1; p <= last_; ++p) ++begin_of(p);
+  }
+  /// Moves the messages out of the list itself.
+  void spill() {
+    if (!long_.empty()) return;
+    if (long_.capacity() == 0) long_ = Spares<Message>::take();
+    long_.assign(few_.data(), few_.data() + count_);
   }
 
-  std::vector<Message> messages_;
-  std::vector<int> begin_;  // of each peer's messages, up to `last_`; later peers have none
-  int last_ = 0;
+  /// Elements that are set when they are used.
+  template <class T, int n>
+  struct Unset {
+    alignas(T) std::byte bytes[std::size_t(n) * sizeof(T)];
+    T* data() { return reinterpret_cast<T*>(bytes); }
+    const T* data() const { return reinterpret_cast<const T*>(bytes); }
+  };
+
+  int ranks_ = 0, count_ = 0, last_ = 0;
+  Unset<Message, few> few_;
+  Unset<int, few + 1> few_begin_;  // of each peer's messages, up to `last_`; later peers have none
+  std::vector<Message> long_;      // all messages, if it is not empty
+  std::vector<int> long_begin_;    // in place of `few_begin_` with more ranks
 };
 
 /// Messages of one exchange.

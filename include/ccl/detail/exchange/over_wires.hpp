@@ -6,11 +6,13 @@
 #include <ccl/detail/exchange/batches.hpp>
 #include <ccl/detail/exchange/message_list.hpp>
 #include <ccl/detail/exchange/registry.hpp>
+#include <ccl/detail/exchange/short_messages.hpp>
 #include <ccl/detail/launch/device_copy.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/launch/host_launch.hpp>
 #include <ccl/detail/launch/launch.hpp>
 #include <ccl/detail/launch/recorder.hpp>
+#include <ccl/detail/launch/short_call.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/runtime/on_demand.hpp>
 #include <ccl/detail/runtime/pair_use.hpp>
@@ -164,6 +166,16 @@ Result<void> exchange(const std::shared_ptr<Connections>& connections, const Cal
       return exchange_on_device<Algo, Proto>(connections, info, table, stream);
   }
   if constexpr (sides.cpus) {
+    if constexpr (moves_short_messages<Algo, Proto>) {
+      if (stream.host() == nullptr && stream.cuda() == nullptr) {
+        if (ShortCall call{*connections, info}; call.begun()) {
+          if (!move_short_messages(*connections, table)) {
+            run_messages<Op, Algo, Proto>(*connections, table);
+          }
+          return call.finish();
+        }
+      }
+    }
     if (stream.host() == nullptr) {
       auto run = [&table](QueuedCall&& call) {
         return exchange_on_host<Op, Algo, Proto>(std::move(call), table);

@@ -25,6 +25,11 @@ class QueuedCall {
 
  private:
   friend class Launch;
+  friend class ShortCall;
+  struct Recorded {};
+  /// Call that has its numbers and is recorded.
+  QueuedCall(Recorded, std::shared_ptr<Connections> of, const CallInfo& info)
+      : connections_{std::move(of)}, info_{info} {}
   void record_failure() const;
 
   std::shared_ptr<Connections> connections_;  // null if moved from

@@ -63,6 +63,7 @@ class Launch {
   Result<void> give_up(Error error);
 
  private:
+  friend class ShortCall;
   static Result<Launch> begin_queued(QueuedCall&& call, Stream stream, Lock lock,
                                      std::shared_ptr<void> keep);
   Result<void> start();

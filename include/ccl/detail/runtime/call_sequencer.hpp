@@ -46,6 +46,10 @@ class CallSequencer {
     running_.store(true, std::memory_order_relaxed);
     return Wait::begun;
   }
+  /// True if all turns that were taken have ended. A call that is made now has none to wait for.
+  bool idle() const {
+    return ended_.load(std::memory_order_acquire) == taken_.load(std::memory_order_relaxed);
+  }
   /// Ends a turn that has begun.
   void end(Word turn) {
     if (turn == none) return;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/comm/report.hpp>
+#include <ccl/detail/runtime/call_info.hpp>
 #include <ccl/types/word.hpp>
 
 #include <atomic>
@@ -36,6 +37,9 @@ class FlightRecorder {
   EntryId note(const Operation& op, bool point_to_point = false) {
     return note(op, point_to_point, Tally{});
   }
+  /// Records a call of a composition `name` whose lanes start at once, as `note` and `started` do.
+  EntryId note_running(std::string_view name, const CallInfo& info, bool point_to_point,
+                       const Tally& tally);
   /// Keeps an operation that a CUDA graph holds beside the ring, because a replay may run it at any
   /// time. The latest `max_kept` stay.
   void keep(Word ticket);
@@ -78,6 +82,8 @@ class FlightRecorder {
 
  private:
   struct Entry;
+  Entry& next_entry(const Tally& tally);
+  EntryId number(Entry& entry, bool point_to_point);
   template <class StateOf>
   std::vector<Operation> collect(int max_ended, int max_others, StateOf state_of) const;
   struct Now {

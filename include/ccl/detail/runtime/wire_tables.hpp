@@ -6,10 +6,15 @@
 
 namespace ccl::detail {
 
-/// Progress of a channel through the messages of one peer and direction.
+/// Progress of a channel through the messages of one peer and direction, during an exchange. Then
+/// it is free, and a short exchange of CPU lanes leaves a count of the wire there.
 struct Cursor {
-  int message = 0;
-  Index done = 0;  // bytes of that message's part of the channel
+  int message = 0;  // `seen`: no message
+  Index done = 0;   // bytes of that message's part of the channel
+
+  /// `done` is the latest count that this rank has read of the wire to the peer (`drained`), or of
+  /// the one from it (`posted`, acquired). The true count is that or higher.
+  static constexpr int seen = -1;
 };
 
 /// Tables that a launch over wires reads. Pointers are host addresses for CPU lanes and device

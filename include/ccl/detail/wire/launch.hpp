@@ -11,10 +11,12 @@
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/detail/wire/registry.hpp>
+#include <ccl/detail/wire/short_broadcast.hpp>
 #include <ccl/detail/wire/work.hpp>
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace ccl::detail {
@@ -86,6 +88,10 @@ WireWork<R> wire_work_on_device(const Connections& connections, const WireParts<
 Result<void> connect_lanes(Connections& connections, const WirePaths& paths, int root);
 /// Runs a call on CPU lanes. `given` as for `WirePaths::run`.
 Result<void> run_on_host(QueuedCall&& call, const WirePaths& paths, int root, const void* given);
+/// Runs a call without a stream on CPU lanes as a `ShortCall`. Returns nothing, and has done
+/// nothing, if that may not begin.
+std::optional<Result<void>> run_short(Connections& connections, const CallInfo& info,
+                                      const WirePaths& paths, int root, const void* given);
 /// Begins a launch on a GPU, with the wires that its root needs. Collective.
 Result<Launch> begin_on_device(const std::shared_ptr<Connections>& connections,
                                const CallInfo& info, const PositionsOf& positions, int root,
@@ -96,6 +102,9 @@ template <class Op, class Algo, class Proto, class R>
 void run_wires(const Connections& connections, const void* arguments) {
   const auto& given = *static_cast<const CallArguments<R>*>(arguments);
   using Lanes = on_cpu_lanes<Algo>;
+  if constexpr (broadcasts_short<Op, Algo, Proto>) {
+    if (broadcast_short(connections, given)) return;
+  }
   const R reduction = loaded(given.reduction);
   if constexpr (!has_compiled_lanes<Lanes, Proto, R>) {
     const WireWork<R> work = wire_work(connections, reduction, given);

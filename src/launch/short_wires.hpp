@@ -1,0 +1,95 @@
+#pragma once
+
+#include <ccl/detail/base/copies.hpp>
+#include <ccl/detail/base/min_max.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/work.hpp>
+
+#include <cstddef>
+
+namespace ccl::detail {
+
+/// Ends of the wires of a composition with one channel, and steps of one slice on them, for the
+/// thread that runs a call. They are those of `Simple` on one lane, in the same order of memory.
+///
+/// The count that a rank has read last of a peer lies in the cursor of that wire (`Cursor::seen`).
+class ShortWires {
+ public:
+  static constexpr int max_ranks = 64;
+
+  explicit ShortWires(const Connections& connections)
+      : tables_{connections.tables()},
+        ranks_{connections.comm().ranks()},
+        steps_{connections.plan().slice_steps},
+        slice_bytes_{connections.plan().slot_bytes * steps_} {}
+
+  /// True if calls of a composition can use it.
+  static bool fit(const Connections& connections) {
+    const WireTables& tables = connections.tables();
+    return connections.plan().channels == 1 && connections.comm().ranks() <= max_ranks &&
+           tables.column_of == nullptr && tables.cursors != nullptr &&
+           connections.calls().watch.phases == nullptr && !connections.closes_idle();
+  }
+  int ranks() const { return ranks_; }
+  Index slice_bytes() const { return slice_bytes_; }
+  template <bool Sends>
+  const Wire& wire(int peer) const {
+    return (Sends ? tables_.out : tables_.in)[peer];
+  }
+  /// True if both ends of the wire share its memory.
+  template <bool Sends>
+  bool is_shared(int peer) const {
+    const Wire& on = wire<Sends>(peer);
+    return on.slots != nullptr && !on.proxied && on.zero_copy == nullptr;
+  }
+
+  /// Sends a slice to `peer` if its slots are free. Sets `step` to the steps done before.
+  bool send(int peer, const Message& message, Word& step) const {
+    const Wire& to = wire<true>(peer);
+    Cursor& kept = tables_.cursors[peer];
+    step = *to.sent;
+    const Index room = to.slot_count - steps_;
+    if (kept.message != Cursor::seen || Index(step) - kept.done > room) {
+      kept = {Cursor::seen, Index(HostMemory::load_credit(to.drained))};
+      if (Index(step) - kept.done > room) return false;
+    }
+    copy_away(to.slot(step), message.data, std::size_t(message.bytes));
+    const Word next = step + Word(steps_);
+    HostMemory::store_release(to.posted, next);  // the data, for `recv` of the peer
+    HostMemory::store_relaxed(to.sent, next);
+    fetch_ahead<true>(to.slot(next), message.bytes);  // for the next message
+    return true;
+  }
+  /// Receives a slice of `peer` if it is there.
+  bool recv(int peer, const Message& message, Word& step) const {
+    const Wire& from = wire<false>(peer);
+    Cursor& kept = tables_.cursors[ranks_ + peer];
+    step = *from.received;
+    if (kept.message != Cursor::seen || kept.done - Index(step) < steps_) {
+      kept = {Cursor::seen, Index(HostMemory::load_acquire(from.posted))};
+      if (kept.done - Index(step) < steps_) return false;
+    }
+    copy_here(message.data, from.slot(step), std::size_t(message.bytes));
+    const Word next = step + Word(steps_);
+    HostMemory::store_credit(from.drained, next);  // the slots are read
+    HostMemory::store_relaxed(from.received, next);
+    if (kept.done - Index(next) >= steps_) fetch_ahead<false>(from.slot(next), message.bytes);
+    return true;
+  }
+
+ private:
+  /// Begins to fetch the first lines of memory that follows soon: for stores, or for loads.
+  template <bool ForStores>
+  static void fetch_ahead(const void* at, Index bytes) {
+    constexpr Index line = 64, most = 8 * line;
+    const char* const begin = static_cast<const char*>(at);
+    for (Index n = 0; n < min_of(bytes, most); n += line) __builtin_prefetch(begin + n, ForStores);
+  }
+
+  const WireTables& tables_;
+  const int ranks_, steps_;
+  const Index slice_bytes_;
+};
+
+}  // namespace ccl::detail
