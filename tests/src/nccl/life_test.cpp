@@ -79,3 +79,15 @@ TEST_CASE("several ids, a broadcast in place, and what revoking ends") {
   CHECK(state == ncclRemoteError);
   for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
+
+TEST_CASE("a communicator is finalized once, and destroyed after") {
+  OneThread all;
+  const auto finalize = [](int, ncclComm_t comm) { return ncclCommFinalize(comm); };
+  REQUIRE(all.group(finalize) == ncclSuccess);
+  CHECK(ncclCommFinalize(all.comms[0]) == ncclInvalidArgument);
+  CHECK(std::string{ncclGetLastError(nullptr)}.find("finalized already") != std::string::npos);
+  CHECK(all.group(finalize) == ncclInvalidArgument);
+  ncclResult_t state = ncclInProgress;
+  CHECK(ncclCommGetAsyncError(all.comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclSuccess);
+}
