@@ -56,6 +56,8 @@ TEST_CASE("several ids, a broadcast in place, and what revoking ends") {
   ncclUniqueId ids[2];
   for (auto& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   ncclComm_t comms[ranks];
+  CHECK(ncclCommInitRankScalable(&comms[0], 1, 0, 2, ids, nullptr) == ncclInvalidArgument);
+  CHECK(comms[0] == nullptr);
   int data[ranks] = {4, 5, 6};
   REQUIRE(ncclGroupStart() == ncclSuccess);
   for (int r = 0; r < ranks; ++r) {
