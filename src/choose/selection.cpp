@@ -96,27 +96,40 @@ bool detail::list_leaves(std::string_view list, std::string_view op, std::string
   });
   const bool leaves_out = counts.starts_with('^');
   if (leaves_out) counts.erase(0, 1);
-  if (counts.empty()) return true;
+  if (counts.find_first_not_of(',') == counts.npos) return true;
   bool listed = false;
   each_part(counts, ',', [&](std::string_view part) { listed = listed || part == plain(name); });
   return listed != leaves_out;
 }
 
-Result<void> detail::may_compose(std::string_view op, std::string_view algo,
-                                 std::string_view proto) {
-  const auto look = [&](std::string_view setting, std::string_view name) -> Result<void> {
+Result<std::string_view> detail::excluding_setting(std::string_view op, std::string_view algo,
+                                                   std::string_view proto, bool on_gpus) {
+  for (const std::string_view setting : {"ALGO", "PROTO"}) {
+    const bool by_algo = setting == "ALGO";
     CCL_TRY(const std::string list, detail::setting_text(setting));
-    if (list.empty() || detail::OwnListsOnly::leaves_out(setting)) return {};
-    if (!has_choice(op) && !is_named(list, op)) return {};
-    if (detail::list_leaves(list, op, name)) return {};
+    if (list.empty() || detail::OwnListsOnly::leaves_out(setting)) continue;
+    if (!has_choice(op) && !is_named(list, op)) continue;
+    if (detail::list_leaves(list, op, by_algo ? algo : proto)) continue;
+    // NCCL chooses between protocols of GPUs; CPU ranks have this one alone.
+    const bool is_cpu_s = !by_algo && !on_gpus && proto == "Simple";
+    if (is_cpu_s && detail::variable_of(setting).starts_with("NCCL_")) continue;
+    return setting;
+  }
+  return std::string_view{};
+}
+
+Result<void> detail::may_compose(std::string_view op, std::string_view algo, std::string_view proto,
+                                 bool on_gpus) {
+  CCL_TRY(const std::string_view setting, detail::excluding_setting(op, algo, proto, on_gpus));
+  if (!setting.empty()) {
+    CCL_TRY(const std::string list, detail::setting_text(setting));
+    const std::string_view name = setting == "ALGO" ? algo : proto;
     return fail(
         Errc::bad_setting,
         fmt::format("{} cannot run by {}/{} ({} is {}, which leaves {} out); add "
                     "\"{}:{}\" to it or name another composition",
                     op, algo, proto, detail::variable_of(setting), list, name, plain(op), name));
-  };
-  CCL_CHECK(look("ALGO", algo));
-  CCL_CHECK(look("PROTO", proto));
+  }
   if (OnlySelected::leaves(algo, proto)) return {};
   return fail(Errc::bad_setting,
               fmt::format("the call's algSelection is {}, which leaves {}/{} out",

@@ -62,6 +62,7 @@ TEST_CASE("lists of names are read as NCCL reads them") {
   CHECK(detail::list_leaves("all_reduce:ring;tree", "all_reduce", "Ring"));
   CHECK_FALSE(detail::list_leaves("ring;allgather:^ring;", "all_gather", "Ring"));
   CHECK(detail::list_leaves("ring;allgather:^ring", "reduce", "Ring"));
+  CHECK(detail::list_leaves(",", "reduce", "Ring"));
 }
 
 TEST_CASE("a composition that CCL_ALGO or CCL_PROTO excludes is refused with the reason") {
