@@ -145,6 +145,14 @@ Result<detail::ChannelBounds> detail::channel_bounds(std::optional<int> least,
   if (!most && detail::setting_given("MAX_CTAS")) {
     CCL_TRY(bounds.most, detail::setting_integer("MAX_CTAS"));
   }
+  // NCCL cuts the lower bound, wherever the two are from.
+  const auto is_nccl_s = [](const std::optional<int>& given, std::string_view setting) {
+    return !given && detail::variable_of(setting).starts_with("NCCL_");
+  };
+  if (bounds.least && bounds.most && *bounds.most >= 1 &&
+      (is_nccl_s(least, "MIN_CTAS") || is_nccl_s(most, "MAX_CTAS"))) {
+    bounds.least = std::min(*bounds.least, *bounds.most);
+  }
   const bool outside = bounds.least.value_or(1) < 1 || bounds.most.value_or(1) < 1;
   if (outside || (bounds.least && bounds.most && *bounds.least > *bounds.most)) {
     return fail(Errc::bad_setting,

@@ -56,8 +56,8 @@ void log_unused(const ncclCollConfig_t& all) {
 /// Bounds on the blocks of the call. As in NCCL, a number below 1 is no error.
 ChannelBounds blocks_of(const ncclCollConfig_t& all) {
   ChannelBounds bounds;
-  if (all.minCTAs >= 1) bounds.least = cut_bound(all.minCTAs);
-  if (all.maxCTAs >= 1) bounds.most = cut_bound(all.maxCTAs);
+  if (all.minCTAs >= 1) bounds.least = cut_least(all.minCTAs);
+  if (all.maxCTAs >= 1) bounds.most = cut_most(all.maxCTAs);
   if (!bounds.most && all.CTAPolicy != unset) bounds.most = max_blocks_by(all.CTAPolicy);
   return bounds;
 }
