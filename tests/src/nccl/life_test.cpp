@@ -93,3 +93,18 @@ TEST_CASE("a communicator is finalized once, and destroyed after") {
   CHECK(ncclCommGetAsyncError(all.comms[0], &state) == ncclSuccess);
   CHECK(state == ncclSuccess);
 }
+
+TEST_CASE("an id is for one communicator, and the text says so") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  for (const auto wanted : {ncclSuccess, ncclRemoteError}) {
+    ncclComm_t comms[2];
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int r = 0; r < 2; ++r) CHECK(ncclCommInitRank(&comms[r], 2, id, r) == ncclSuccess);
+    CHECK(ncclGroupEnd() == wanted);
+    const std::string text = ncclGetLastError(nullptr);
+    INFO(text);
+    CHECK((wanted == ncclSuccess || text.find("an id is for one") != text.npos));
+    for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+  }
+}
