@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "nccl/abi/config.hpp"
@@ -64,7 +65,10 @@ ChannelBounds blocks_of(const ncclCollConfig_t& all) {
 
 /// Reads ccl's own options. Those of other vendors are theirs.
 Result<void> read_own(const ncclConfigExt_t* first, CallOptions& options) {
-  for (const ncclConfigExt_t* at = first; at != nullptr; at = at->next) {
+  bool second = false;
+  for (const ncclConfigExt_t *at = first, *slow = first; at != nullptr; at = at->next) {
+    if (std::exchange(second, !second)) slow = slow->next;  // half as fast
+    if (at->next == slow) return refused("config.ext is a circle; end it with next = NULL");
     if (at->key.vendorId != ccl_vendor) continue;
     if (at->key.optionId != deterministic_option) {
       return refused(fmt::format("ccl has no option {} of a call; it has {} (deterministic)",
