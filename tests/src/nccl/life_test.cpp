@@ -108,3 +108,16 @@ TEST_CASE("an id is for one communicator, and the text says so") {
     for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
   }
 }
+
+TEST_CASE("two that join as one rank are refused, also those of one process") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclComm_t comms[2];
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (ncclComm_t& comm : comms) CHECK(ncclCommInitRank(&comm, 2, id, 0) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclInvalidUsage);
+  const std::string text = ncclGetLastError(nullptr);
+  INFO(text);
+  CHECK(text.find("another has joined as rank 0 already") != text.npos);
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
