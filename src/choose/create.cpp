@@ -184,7 +184,7 @@ Result<std::string> Chooser::Creator::setting_refusal(const CandidateFacts& one)
   if (!setting->empty()) {
     return fmt::format("{} is {}", variable_of(*setting), setting_text(*setting).value_or(""));
   }
-  if (OnlySelected::leaves(one.algo, one.proto)) return std::string{};
+  if (OnlySelected::leaves(one.algo, one.proto, made.gpu_)) return std::string{};
   return fmt::format("the call's algSelection is {}", OnlySelected::list());
 }
 

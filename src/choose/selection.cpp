@@ -69,7 +69,10 @@ OnlySelected::~OnlySelected() {
 std::string_view OnlySelected::list() {
   return selected;
 }
-bool OnlySelected::leaves(std::string_view algo, std::string_view proto) {
+bool OnlySelected::leaves(std::string_view algo, std::string_view proto, bool on_gpus) {
+  if (!on_gpus && proto == "Simple" && !selected.ends_with(' ')) {  // no whole name
+    return leaves(algo, proto, true) || leaves(algo, "LL", true) || leaves(algo, "LL128", true);
+  }
   std::string_view list = selected;
   const bool others = list.starts_with('^');
   if (others) list.remove_prefix(1);
@@ -130,7 +133,7 @@ Result<void> detail::may_compose(std::string_view op, std::string_view algo, std
                     "\"{}:{}\" to it or name another composition",
                     op, algo, proto, detail::variable_of(setting), list, name, plain(op), name));
   }
-  if (OnlySelected::leaves(algo, proto)) return {};
+  if (OnlySelected::leaves(algo, proto, on_gpus)) return {};
   return fail(Errc::bad_setting,
               fmt::format("the call's algSelection is {}, which leaves {}/{} out",
                           OnlySelected::list(), algo, proto));

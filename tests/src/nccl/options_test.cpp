@@ -85,7 +85,8 @@ TEST_CASE("a call selects algorithms by name") {
   const NcclRanks all{ranks};
   ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
   const std::vector<float> right(ranks, ranks);
-  for (const char* const list : {"", "RING", "ring_simple", "RING,TREE", "^RING", "tree"}) {
+  for (const char* const list : {"", "RING", "ring_simple", "RING,TREE", "^RING", "tree", "RING_LL",
+                                 "tree_ll128", "^ring_simple"}) {
     CAPTURE(list);
     config.algSelection = list;
     CHECK(sums(all, &config) == right);
