@@ -180,8 +180,19 @@ TEST_CASE("CCL_ALGO and CCL_PROTO narrow an Auto; nothing left is an error that 
   CHECK(compositions("allgather:ring", "ll") == "Tree/LL ");
   const std::string none = compositions("ring", "LL");
   CHECK(none.find("all_reduce has no candidate left") != none.npos);
-  CHECK(none.find("CCL_PROTO is LL, which leaves Simple out") != none.npos);
-  CHECK(none.find("CCL_ALGO is ring, which leaves Tree out") != none.npos);
+  CHECK(none.find("(Doubling/Simple, Tree/LL: CCL_ALGO is ring; Ring/Simple: CCL_PROTO is LL); "
+                  "append \";allreduce:Doubling\" to CCL_ALGO") != none.npos);
+}
+
+TEST_CASE("NCCL_PROTO leaves CPU ranks their protocol, which NCCL does not have") {
+  using Any = Collective<AllReduce, AutoOf<Candidate<Ring, Simple>, Candidate<Tree, Simple>>>;
+  for (const char* const protocols : {"LL", "LL128", "^Simple", "allreduce:LL,LL128", ","}) {
+    const Environment proto{"NCCL_PROTO", protocols}, algo{"NCCL_ALGO", "Ring"};
+    with_ranks(2, [](int, const Communicator& comm) -> Result<void> {
+      CCL_TRY(const auto call, Any::create(comm));
+      return expect(call.compositions() == std::vector<std::string>{"Ring/Simple"}, "left");
+    });
+  }
 }
 
 TEST_CASE("a CCL_TRANSPORT that leaves nothing of an Auto is an error of the setting") {

@@ -268,8 +268,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   template <std::size_t I, class C>
   Result<void> make() {
     if constexpr (!detail::is_auto<typename C::Algorithm>) {  // which asks for itself
-      const auto left = detail::agree_on(comm_, detail::concat({Op::name, "/", name_of<C>()}),
-                                         detail::may_compose(Op::name, C::algo, C::proto));
+      const auto left =
+          detail::agree_on(comm_, detail::concat({Op::name, "/", name_of<C>()}),
+                           detail::may_compose(Op::name, C::algo, C::proto, comm_.device() >= 0));
       if (!left && left.error().code == Errc::bad_setting) return {};
       CCL_CHECK(left);
     }

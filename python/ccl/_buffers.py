@@ -166,7 +166,9 @@ def _from_numpy(array: Any, what: str) -> Buffer:
 
 def _from_dlpack(array: Any, what: str) -> Buffer:
     try:
-        address, shape, strides, code, bits, kind, device, fixed, keep = _core.read_dlpack(array)
+        address, shape, strides, code, bits, lanes, kind, device, fixed, keep = _core.read_dlpack(
+            array
+        )
     except TypeError:
         refusal = _refusal(array)
         if refusal is not None:
@@ -179,6 +181,11 @@ def _from_dlpack(array: Any, what: str) -> Buffer:
             "__cuda_array_interface__, __dlpack__ or buffer); pass an array of NumPy, PyTorch, "
             "CuPy or JAX"
         ) from None
+    if lanes != 1:
+        raise InvalidArgumentError(
+            f"{what} has vectors of {lanes} lanes as elements, which ccl cannot move; view it as an "
+            "array of scalars"
+        )
     name = _DLPACK.get(code, f"DLPack type {code} of {bits} bits")
     if name in ("int", "uint", "float", "bfloat", "complex"):
         name += str(bits)

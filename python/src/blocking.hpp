@@ -98,6 +98,15 @@ inline Communicator created(Result<Communicator> begun) {
   return std::move(*begun);
 }
 
+/// Names the whole limit in place of that of the last piece, which the text has.
+inline std::string with_limit(std::string text, double limit_s) {
+  const std::string before = " within ";
+  const std::size_t at = text.find(before), end = text.find(" s", at + before.size());
+  if (at == text.npos || end == text.npos) return text;
+  const std::string limit = nb::str(nb::float_(limit_s)).c_str();
+  return text.replace(at + before.size(), end - at - before.size(), limit);
+}
+
 /// Waits for a stream, in pieces between which handlers of signals run.
 inline void synchronize(HostStream& stream, double limit_s) {
   using Seconds = std::chrono::duration<double>;
@@ -113,7 +122,7 @@ inline void synchronize(HostStream& stream, double limit_s) {
     Error error = std::move(done).error();
     // An error of a call has its rank.
     const bool late = error.code == Errc::timed_out && error.rank < 0;
-    if (late && last) error.what += " (" + std::to_string(limit_s) + " s in all)";
+    if (late && last) error.what = with_limit(std::move(error.what), limit_s);
     if (!late || last) raise(error);
     run_signal_handlers();
   }

@@ -255,9 +255,9 @@ void bind_collectives(nb::object& core) {
       "messages"_a, "stream"_a.none());
 }
 
-/// Returns (address, shape, strides in elements or None, DLPack type code, bits, device type,
-/// device id, whether it is read-only, object that keeps the memory) of anything with `__dlpack__`
-/// or the buffer protocol.
+/// Returns (address, shape, strides in elements or None, DLPack type code, bits, lanes, device
+/// type, device id, whether it is read-only, object that keeps the memory) of anything with
+/// `__dlpack__` or the buffer protocol.
 nb::tuple read_dlpack(nb::handle object) {
   // A writable view is refused where the exporter says that its memory is read-only.
   nb::ndarray<> writable;
@@ -280,7 +280,7 @@ nb::tuple read_dlpack(nb::handle object) {
   }
   const nb::dlpack::dtype type = array.dtype();
   return nb::make_tuple(reinterpret_cast<Address>(array.data()), nb::tuple(shape),
-                        nb::tuple(strides), int(type.code), int(type.bits),
+                        nb::tuple(strides), int(type.code), int(type.bits), int(type.lanes),
                         int(array.device_type()), int(array.device_id()), readonly, keep);
 }
 

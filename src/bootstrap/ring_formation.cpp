@@ -74,6 +74,12 @@ Result<void> RingFormation::join_root(const IdContent& id, int root, int roots) 
   connected.reserve(connected.size() + 1);
   if (!fd) {
     Error error = std::move(fd).error();
+    if (root_is == Listener::has_started && error.code == Errc::peer_lost) {
+      error.what = fmt::format(
+          "nobody listens at {} any more (its process has ended, or all ranks of this id have "
+          "joined already; an id is for one communicator)",
+          Address{id.root}.to_string());
+    }
     if (root_rank_ < 0) {
       error.what +=
           "; the process that called create_unique_id should be there, rank 0 as a rule; it "

@@ -13,6 +13,7 @@
 
 #include "base/field_check.hpp"
 #include "choose/edges.hpp"
+#include "choose/only_selected.hpp"
 #include "comm/edges/reducing_network.hpp"
 #include "comm/host_shape.hpp"
 #include "comm/machine_facts.hpp"
@@ -94,6 +95,7 @@ struct Chooser::Creator {
   Result<void> check_candidates();
   /// Returns why this rank cannot run a candidate; empty if it can.
   Result<std::string> refusal(const CandidateFacts& one);
+  Result<std::string> setting_refusal(const CandidateFacts& one) const;
   std::string edge_refusal(const CandidateFacts& one);
   /// Returns why a candidate has no network that reduces; empty if it may have one.
   Result<std::string> network_refusal(const CandidateFacts& one);
@@ -173,18 +175,31 @@ Result<std::string> Chooser::Creator::network_refusal(const CandidateFacts& one)
   return why;
 }
 
+Result<std::string> Chooser::Creator::setting_refusal(const CandidateFacts& one) const {
+  const auto setting = excluding_setting(question.op, one.algo, one.proto, made.gpu_);
+  if (!setting) {
+    if (setting.error().code != Errc::bad_setting) return fail(state.annotate(setting.error()));
+    return setting.error().what;
+  }
+  if (!setting->empty()) {
+    return fmt::format("{} is {}", variable_of(*setting), setting_text(*setting).value_or(""));
+  }
+  if (OnlySelected::leaves(one.algo, one.proto, made.gpu_)) return std::string{};
+  return fmt::format("the call's algSelection is {}", OnlySelected::list());
+}
+
 Result<std::string> Chooser::Creator::refusal(const CandidateFacts& one) {
-  if (auto may = may_compose(question.op, one.algo, one.proto); !may) {
-    if (may.error().code != Errc::bad_setting) return fail(state.annotate(may.error()));
+  if (!(made.gpu_ ? one.on_gpus : one.on_cpus)) {
+    return made.gpu_ ? "for CPUs only" : "for GPUs only";
+  }
+  CCL_TRY(std::string setting, setting_refusal(one));
+  if (!setting.empty()) {
     made.by_setting_ = true;
-    return may.error().what;
+    return setting;
   }
   if (one.relays && no_relays) {
     made.by_setting_ = true;
     return variable_of("PXN_DISABLE") + " is 1";
-  }
-  if (!(made.gpu_ ? one.on_gpus : one.on_cpus)) {
-    return made.gpu_ ? "it is for CPUs" : "it is for GPUs";
   }
   if (question.deterministic && question.reduces && one.order == SumOrder::varies) {
     return "its order of reduction varies with the size";

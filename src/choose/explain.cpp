@@ -1,4 +1,5 @@
 #include <ccl/algo/rank_counts.hpp>
+#include <ccl/detail/base/selection.hpp>
 #include <ccl/detail/choose/chooser.hpp>
 #include <ccl/detail/exec/launch_shape.hpp>
 #include <ccl/detail/runtime/settings.hpp>
@@ -6,6 +7,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
+#include "settings/report.hpp"
 
 namespace ccl {
 
@@ -103,15 +110,34 @@ Error Chooser::none_meets(CallConstraints demands) const {
 }
 
 Error Chooser::nothing_left() const {
-  std::string why;
+  std::vector<std::pair<std::string, std::string>> names_by_reason;
+  std::string remedy;
   for (std::size_t c = 0; c < facts_.size(); ++c) {
-    why += fmt::format("{}{}: {}", c == 0 ? "" : "; ", facts_[c].name(), out_[c]);
+    const CandidateFacts& one = facts_[c];
+    const auto known =
+        std::ranges::find(names_by_reason, out_[c], &std::pair<std::string, std::string>::first);
+    if (known == names_by_reason.end()) {
+      names_by_reason.emplace_back(out_[c], one.name());
+    } else {
+      known->second += ", " + one.name();
+    }
+    const auto setting = excluding_setting(op_, one.algo, one.proto, gpu_);
+    const bool here = gpu_ ? one.on_gpus : one.on_cpus;
+    if (!remedy.empty() || !here || !setting || setting->empty()) continue;
+    remedy = fmt::format("append \";{}:{}\" to {}", plain(op_),
+                         *setting == "ALGO" ? one.algo : one.proto, variable_of(*setting));
+  }
+  std::string why;
+  for (const auto& [reason, names] : names_by_reason) {
+    why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", names, reason);
   }
   const bool by_setting = by_setting_ || setting_given("TRANSPORT");
+  if (remedy.empty()) {
+    remedy = by_setting ? "widen CCL_ALGO, CCL_PROTO and CCL_TRANSPORT"
+                        : "list one that this machine can run";
+  }
   return {by_setting ? Errc::bad_setting : Errc::not_supported,
-          fmt::format("{} has no candidate left ({}); {}", op_, why,
-                      by_setting ? "widen CCL_ALGO, CCL_PROTO and CCL_TRANSPORT"
-                                 : "list one that this machine can run")};
+          fmt::format("{} has no candidate left ({}); {}", op_, why, remedy)};
 }
 
 }  // namespace detail

@@ -15,8 +15,9 @@ class OnlySelected {
   OnlySelected(const OnlySelected&) = delete;
   OnlySelected& operator=(const OnlySelected&) = delete;
 
-  /// True if the thread's list, if any, leaves the composition.
-  static bool leaves(std::string_view algo, std::string_view proto);
+  /// True if the thread's list, if any, leaves the composition. On CPU ranks Simple stands for
+  /// NCCL's protocols of GPUs too, unless the list ends with a whole name.
+  static bool leaves(std::string_view algo, std::string_view proto, bool on_gpus);
   static std::string_view list();
 
  private:

@@ -69,7 +69,10 @@ OnlySelected::~OnlySelected() {
 std::string_view OnlySelected::list() {
   return selected;
 }
-bool OnlySelected::leaves(std::string_view algo, std::string_view proto) {
+bool OnlySelected::leaves(std::string_view algo, std::string_view proto, bool on_gpus) {
+  if (!on_gpus && proto == "Simple" && !selected.ends_with(' ')) {  // no whole name
+    return leaves(algo, proto, true) || leaves(algo, "LL", true) || leaves(algo, "LL128", true);
+  }
   std::string_view list = selected;
   const bool others = list.starts_with('^');
   if (others) list.remove_prefix(1);
@@ -96,28 +99,41 @@ bool detail::list_leaves(std::string_view list, std::string_view op, std::string
   });
   const bool leaves_out = counts.starts_with('^');
   if (leaves_out) counts.erase(0, 1);
-  if (counts.empty()) return true;
+  if (counts.find_first_not_of(',') == counts.npos) return true;
   bool listed = false;
   each_part(counts, ',', [&](std::string_view part) { listed = listed || part == plain(name); });
   return listed != leaves_out;
 }
 
-Result<void> detail::may_compose(std::string_view op, std::string_view algo,
-                                 std::string_view proto) {
-  const auto look = [&](std::string_view setting, std::string_view name) -> Result<void> {
+Result<std::string_view> detail::excluding_setting(std::string_view op, std::string_view algo,
+                                                   std::string_view proto, bool on_gpus) {
+  for (const std::string_view setting : {"ALGO", "PROTO"}) {
+    const bool by_algo = setting == "ALGO";
     CCL_TRY(const std::string list, detail::setting_text(setting));
-    if (list.empty() || detail::OwnListsOnly::leaves_out(setting)) return {};
-    if (!has_choice(op) && !is_named(list, op)) return {};
-    if (detail::list_leaves(list, op, name)) return {};
+    if (list.empty() || detail::OwnListsOnly::leaves_out(setting)) continue;
+    if (!has_choice(op) && !is_named(list, op)) continue;
+    if (detail::list_leaves(list, op, by_algo ? algo : proto)) continue;
+    // NCCL chooses between protocols of GPUs; CPU ranks have this one alone.
+    const bool is_cpu_s = !by_algo && !on_gpus && proto == "Simple";
+    if (is_cpu_s && detail::variable_of(setting).starts_with("NCCL_")) continue;
+    return setting;
+  }
+  return std::string_view{};
+}
+
+Result<void> detail::may_compose(std::string_view op, std::string_view algo, std::string_view proto,
+                                 bool on_gpus) {
+  CCL_TRY(const std::string_view setting, detail::excluding_setting(op, algo, proto, on_gpus));
+  if (!setting.empty()) {
+    CCL_TRY(const std::string list, detail::setting_text(setting));
+    const std::string_view name = setting == "ALGO" ? algo : proto;
     return fail(
         Errc::bad_setting,
         fmt::format("{} cannot run by {}/{} ({} is {}, which leaves {} out); add "
                     "\"{}:{}\" to it or name another composition",
                     op, algo, proto, detail::variable_of(setting), list, name, plain(op), name));
-  };
-  CCL_CHECK(look("ALGO", algo));
-  CCL_CHECK(look("PROTO", proto));
-  if (OnlySelected::leaves(algo, proto)) return {};
+  }
+  if (OnlySelected::leaves(algo, proto, on_gpus)) return {};
   return fail(Errc::bad_setting,
               fmt::format("the call's algSelection is {}, which leaves {}/{} out",
                           OnlySelected::list(), algo, proto));
@@ -131,6 +147,14 @@ Result<detail::ChannelBounds> detail::channel_bounds(std::optional<int> least,
   }
   if (!most && detail::setting_given("MAX_CTAS")) {
     CCL_TRY(bounds.most, detail::setting_integer("MAX_CTAS"));
+  }
+  // NCCL cuts the lower bound, wherever the two are from.
+  const auto is_nccl_s = [](const std::optional<int>& given, std::string_view setting) {
+    return !given && detail::variable_of(setting).starts_with("NCCL_");
+  };
+  if (bounds.least && bounds.most && *bounds.most >= 1 &&
+      (is_nccl_s(least, "MIN_CTAS") || is_nccl_s(most, "MAX_CTAS"))) {
+    bounds.least = std::min(*bounds.least, *bounds.most);
   }
   const bool outside = bounds.least.value_or(1) < 1 || bounds.most.value_or(1) < 1;
   if (outside || (bounds.least && bounds.most && *bounds.least > *bounds.most)) {

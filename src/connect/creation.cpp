@@ -76,7 +76,7 @@ Result<std::shared_ptr<Connections>> make_connections(const Composed& of, const 
   if (plan && plan->slot_bytes == 0) plan->slot_bytes = of.slot_bytes;
   const auto plans = [&]() -> Result<Plans> {
     if (plan) CCL_CHECK(check_plan(comm, *plan));
-    CCL_CHECK(may_compose(of.op, of.algo, of.proto));
+    CCL_CHECK(may_compose(of.op, of.algo, of.proto, comm.device() >= 0));
     return of.plans(comm, of.transport_table, plan);
   };
   const int fan = of.over_peers() ? 1 : of.max_wires(comm.ranks());

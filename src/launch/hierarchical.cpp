@@ -33,7 +33,7 @@ Result<void> make_stages(HierarchicalParts& parts, const std::optional<Plan>& pl
   const Communicator& comm = parts.comm;
   const auto step = [&](auto&& prepare) { return agree_on(comm, parts.name, prepare()); };
   CCL_CHECK(step([&]() -> Result<void> {
-    CCL_CHECK(may_compose(of.op, of.algo, of.proto));
+    CCL_CHECK(may_compose(of.op, of.algo, of.proto, comm.device() >= 0));
     if (!of.by_rail) return {};
     return check_rails(comm, parts.name, of.by_rank);
   }));

@@ -183,8 +183,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     }
     CCL_CHECK(member->ready());
     Member& whole = *member;
-    return Group::of_this_thread().submit(std::move(member),
-                                          [&whole] { return whole.end(EndWaits::all_ranks); });
+    return Group::of_this_thread().submit(std::move(member), [&whole] { return whole.finalize(); });
   });
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {

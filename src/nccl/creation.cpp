@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -108,6 +109,11 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   std::vector<UniqueId> ids;
   for (const auto& one : given) ids.push_back(id_of(one));
   if (ids.empty()) return fail(Errc::invalid_argument, "there is no id; pass one or more");
+  if (ids.size() > std::size_t(ranks)) {
+    return fail(
+        Errc::invalid_argument,
+        fmt::format("there are {} ids for {} ranks; pass at most one for each", ids.size(), ranks));
+  }
   const int device = current_device();
   wanted.device = device >= 0 ? device : Config::automatic;
   CCL_TRY(const auto fixed, id_of_setting());

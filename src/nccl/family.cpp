@@ -1,5 +1,6 @@
 #include "nccl/family.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -16,7 +17,9 @@
 namespace ccl::detail::nccl {
 namespace {
 
-constexpr std::chrono::seconds grace{5};  // for ranks of other processes
+// Times for ranks of other processes. The short one lets a process go on to end its other
+// communicators: the others may end theirs in another order.
+constexpr std::chrono::milliseconds grace{5000}, short_grace{200};
 
 struct Family {
   int live = 0, joined = 0;  // ranks of this process
@@ -25,7 +28,11 @@ struct Family {
 };
 struct Families {
   std::map<std::string, Family> all;
-  ForkMutex mutex{[this] { renew(all); }};
+  std::vector<std::shared_ptr<Ending>> late;  // of earlier ones: the last end waits for them again
+  ForkMutex mutex{[this] {
+    renew(all);
+    renew(late);
+  }};
 };
 // Never destroyed: ranks may be ending while the process exits.
 Families& families() {
@@ -153,9 +160,34 @@ void prepare_end(const std::string& name) {
   family.endings.reserve(family.endings.size() + std::size_t(family.live));
 }
 
+namespace {
+
+using Endings = std::vector<std::shared_ptr<Ending>>;
+
+/// Waits for the ends at most until `then`. Returns those that are late.
+Endings late_of(const Endings& endings, std::chrono::steady_clock::time_point then) {
+  Endings late;
+  for (const auto& one : endings) {
+    if (!one->wait_for_all_until(then)) late.push_back(one);
+  }
+  return late;
+}
+
+/// Keeps late ends for the last one of the process. Returns false if that has come.
+bool keep_for_last(const Endings& late) {
+  const std::lock_guard lock{families().mutex};
+  if (families().all.empty()) return false;
+  auto& all = families().late;
+  all = late_of(all, {});
+  all.insert(all.end(), late.begin(), late.end());
+  return true;
+}
+
+}  // namespace
+
 Result<void> leave_family(const std::string& name, std::shared_ptr<Ending> ending, EndWaits waits) {
-  std::vector<std::shared_ptr<Ending>> endings;
-  bool all_here = false;
+  Endings endings, earlier;
+  bool all_here = false, last = false;
   {
     const std::lock_guard lock{families().mutex};
     Family& family = families().all[name];
@@ -164,18 +196,20 @@ Result<void> leave_family(const std::string& name, std::shared_ptr<Ending> endin
     endings = std::move(family.endings);
     all_here = family.joined >= family.ranks;
     families().all.erase(name);
+    last = families().all.empty() && !endings.empty();
+    if (last) earlier = std::exchange(families().late, {});
   }
   const bool for_all = all_here || waits == EndWaits::all_ranks;
   Result<void> result;
   if (ending) result = for_all ? ending->wait_for_all() : ending->wait_for_own_work();
-  const auto then = std::chrono::steady_clock::now() + grace;
+  for (const auto& one : endings) (void)(for_all ? one->wait_for_all() : one->wait_for_own_work());
+  const auto begin = std::chrono::steady_clock::now();
+  Endings late = late_of(endings, begin + (last ? grace : short_grace));
+  if (!last && !late.empty() && !keep_for_last(late)) late = late_of(late, begin + grace);
+  (void)late_of(earlier, begin + grace);
   for (const auto& one : endings) {
-    if (!for_all) (void)one->wait_for_own_work();
-    if (for_all || one->wait_for_all_until(then)) {
-      one->join();
-    } else {
-      one->leave_behind();
-    }
+    const bool goes_on = std::ranges::find(late, one) != late.end();
+    goes_on ? one->leave_behind() : one->join();
   }
   return result;
 }

@@ -52,8 +52,9 @@ void prepare_end(const std::string& name);
 /// Removes a rank, whose `ending` is null if it was aborted. One thread may end ranks of one
 /// process one after the other: only the last one waits for all of them. It waits for ranks of
 /// other processes with `EndWaits::all_ranks`, else for 5 s at most: they may be about to end their
-/// last call, and a process that leaves by `_exit` would be a failure for them. Returns the result
-/// of `ending`.
+/// last call, and a process that leaves by `_exit` would be a failure for them. A process that has
+/// ranks of other communicators left does not leave, and waits 0.2 s at most. The end of its last
+/// one waits for all. Returns the result of `ending`.
 Result<void> leave_family(const std::string& name, std::shared_ptr<Ending> ending, EndWaits waits);
 
 }  // namespace ccl::detail::nccl

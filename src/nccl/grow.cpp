@@ -64,6 +64,7 @@ Result<void> grow_existing(ncclComm_t comm, int ranks, int rank, ncclComm_t* mad
                            const ncclConfig_t* config) {
   CCL_TRY(const auto parent, member_of(comm));
   CCL_TRY(MemberConfig wanted, read_config(config, &parent->config));
+  CCL_CHECK(parent->lives());
   CCL_TRY(const Communicator from, parent->ready());
   if (rank != -1) {
     return fail(Errc::invalid_argument,

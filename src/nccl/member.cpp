@@ -161,13 +161,26 @@ void Member::wait_deferred() {
   deferred_ended_.wait(lock, [this] { return !deferring_; });
 }
 
-Result<void> Member::check_usable() const {
+Result<void> Member::check_lives() const {
   CCL_CHECK(check_ready());
   if (revoked_) {
     return fail(Errc::invalid_usage,
                 "ncclCommRevoke was called on this communicator; split or shrink it, and use what "
                 "that makes");
   }
+  if (!finalized_) return {};
+  Error error{Errc::invalid_usage, "the communicator has been finalized; make a new one"};
+  error.rank = comm_->rank();
+  return fail(std::move(error));
+}
+
+Result<void> Member::lives() const {
+  const std::lock_guard lock{mutex_};
+  return check_lives();
+}
+
+Result<void> Member::check_usable() const {
+  CCL_CHECK(check_lives());
   if (suspended_) {
     return fail(Errc::invalid_usage, "the communicator is suspended; call ncclCommResume before");
   }
@@ -231,6 +244,17 @@ Result<void> Member::end(EndWaits waits) {
   return fail(std::move(ending).error());
 }
 
+Result<void> Member::finalize() {
+  {
+    const std::lock_guard lock{mutex_};
+    CCL_CHECK(check_ready());
+    if (std::exchange(finalized_, true)) {
+      return fail(Errc::invalid_argument, "the communicator was finalized already; destroy it");
+    }
+  }
+  return end(EndWaits::all_ranks);
+}
+
 void Member::abort() {
   std::optional<Communicator> comm;
   {
@@ -275,7 +299,7 @@ bool Member::is_suspended() const {
 
 Result<UniqueId> Member::make_grow_id() {
   const std::lock_guard lock{mutex_};
-  CCL_CHECK(check_ready());
+  CCL_CHECK(check_lives());
   if (grow_id_) {
     return fail(Errc::invalid_usage,
                 "ncclCommGetUniqueId was called already; call ncclCommGrow with that id first");

@@ -54,8 +54,10 @@ class Member : public std::enable_shared_from_this<Member> {
   void give_up(const Error& why) noexcept;
   /// Returns the communicator once it is complete.
   Result<Communicator> ready() const;
-  /// Fails as calls do: if it is not complete, is revoked, or is suspended.
+  /// Fails as calls do: if it is not complete, is revoked, finalized or suspended.
   Result<void> usable() const;
+  /// Fails as `usable` does, and not for one that is suspended.
+  Result<void> lives() const;
   /// True if its creation has ended, with or without success.
   bool created() const;
   /// Current result of the creation and of the communicator, or the failure of the last deferred
@@ -91,6 +93,9 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Ends the communicator, once. One thread may end ranks of one process one after the other: only
   /// the last one waits. See `leave_family`.
   Result<void> end(EndWaits waits);
+  /// Ends the communicator for ncclCommFinalize. Fails with `Errc::invalid_argument` the second
+  /// time.
+  Result<void> finalize();
   /// Ends running operations, here and on other ranks. Waits for no rank.
   void abort();
   /// Records that the communicator was aborted: its end waits for no rank.
@@ -142,6 +147,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<void> bring_up(const std::function<Result<Communicator>()>& make, bool may_have_failed);
   void run_deferred();
   Result<void> check_ready() const;                    // under the mutex
+  Result<void> check_lives() const;                    // under the mutex
   Result<void> check_usable() const;                   // under the mutex
   Result<std::size_t> find_scaling(int number) const;  // needs the mutex, too
   bool leave();
@@ -158,7 +164,7 @@ class Member : public std::enable_shared_from_this<Member> {
   std::shared_ptr<RealRank> real_;
   std::unique_ptr<RowCalls> rows_;  // null before the first call
   std::optional<Result<void>> created_;
-  bool left_ = false, aborted_ = false, revoked_ = false, suspended_ = false;
+  bool left_ = false, aborted_ = false, revoked_ = false, suspended_ = false, finalized_ = false;
   std::shared_ptr<Signals> signals_;
   std::deque<std::function<Result<void>()>> deferred_;
   std::atomic<bool> deferring_{false};  // a thread runs the deferred steps; set under the mutex

@@ -17,7 +17,7 @@ Result<void> Member::suspend() {
   std::optional<Communicator> comm;
   {
     const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_ready());
+    CCL_CHECK(check_lives());
     if (suspended_) return fail(Errc::invalid_usage, "the communicator is suspended already");
     comm = comm_;
   }
@@ -40,7 +40,7 @@ Result<void> Member::resume() {
   std::optional<Communicator> comm;
   {
     const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_ready());
+    CCL_CHECK(check_lives());
     if (!suspended_) {
       return fail(Errc::invalid_usage,
                   "the communicator is not suspended; call ncclCommSuspend before");

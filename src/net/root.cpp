@@ -149,7 +149,10 @@ class Root : public std::enable_shared_from_this<Root> {
                       hello.ranks, hello.roots, ranks_, roots_));
     }
     if (!mine(rank) && rank != next_of(last_)) return wrong("another root serves it");
-    if (callers_.contains(rank)) return wrong("another process has taken this rank already");
+    if (callers_.contains(rank)) {
+      return wrong(fmt::format(
+          "another has joined as rank {} already; give each rank its own number", rank));
+    }
     log_info(LogPart::bootstrap, "root: {} has joined, {} of {}", describe(hello.me),
              callers_.size() + 1, expected_);
     if (hello.me.pid == ::getpid() && hello.me.host_hash == host_hash_ && root_rank_ < 0) {

@@ -8,10 +8,12 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fork_mutex.hpp"
@@ -38,9 +40,44 @@ using enum SettingKind;
 constexpr std::array<std::string_view, 5> not_ours{"ATL_TRANSPORT_PATH", "CONFIGURATION",
                                                    "CONFIGURATION_PATH", "ROOT", "TEST_TOPOLOGIES"};
 
-// NCCL's initial value of a setting that is a flag in ccl: treated as not set.
+// NCCL's initial value of settings that are flags or bytes in ccl: treated as not set.
 bool is_automatic(const Setting& s, std::string_view value) {
-  return s.name == "CUMEM_ENABLE" && value == "-2";
+  return (s.kind == flag || s.kind == bytes) && value == "-2";
+}
+
+// Settings of which NCCL takes or cuts numbers that ccl does not have. From `least` to `most`, the
+// nearest number that fits counts.
+struct Cut {
+  std::string_view name;
+  Index least, most;
+  Index end = 0;  // NCCL's largest number, where it is below ccl's
+};
+constexpr Index lowest = std::numeric_limits<Index>::min();
+constexpr Index highest = std::numeric_limits<Index>::max();
+constexpr std::array cuts{
+    Cut{"BUFFSIZE", 1, highest},
+    Cut{"COLLNET_NODE_THRESHOLD", lowest, highest},
+    Cut{"IB_ADAPTIVE_ROUTING", 0, highest},
+    Cut{"IB_AR_THRESHOLD", lowest, highest},
+    Cut{"IB_GID_INDEX", lowest, 65535},
+    Cut{"IB_QPS_PER_CONNECTION", 1, highest},
+    Cut{"LL128_BUFFSIZE", 1, highest},
+    Cut{"LL_BUFFSIZE", 1, highest},
+    Cut{"MAX_CTAS", 1, highest},
+    Cut{"MIN_CTAS", 1, highest, 64},
+    Cut{"NCHANNELS_PER_NET_PEER", 1, highest},
+    Cut{"NET_GDR_READ", lowest, highest},
+    Cut{"NSOCKS_PERTHREAD", -2, highest},
+    Cut{"SOCKET_NTHREADS", -2, highest},
+};
+
+/// Returns a value of NCCL's as the nearest that fits; nothing if it is not to be cut, or fits.
+std::optional<std::string> cut(const Setting& s, std::string_view value) {
+  const auto* const one = std::ranges::find(cuts, s.name, &Cut::name);
+  const auto number = parse_integer(value);
+  if (one == cuts.end() || !number || *number < one->least || *number > one->most) return {};
+  const Index nearest = std::clamp(*number, s.least, one->end == 0 ? s.most : one->end);
+  return nearest == *number ? std::nullopt : std::optional{std::to_string(nearest)};
 }
 
 // Settings that have another name since the release before. The old name is read for one release.
@@ -52,6 +89,7 @@ constexpr std::array<Renamed, 1> renamed{{{"JOURNAL_SIZE", "FLIGHT_RECORDER_SIZE
 struct Given {
   std::string variable;  // "CCL_DEBUG", "NCCL_DEBUG"
   std::string value;
+  std::string whole = {};  // the value before it was cut; empty: it was not
 };
 
 /// Returns a value as NCCL reads it: blanks around it do not count, a number may be hexadecimal or
@@ -85,6 +123,9 @@ std::optional<Given> given_as_nccl(const Setting& s, bool fitting = true) {
   if (!theirs) return {};
   theirs->value = as_nccl_reads(s, theirs->value);
   if (theirs->value.empty() || is_automatic(s, theirs->value)) return {};
+  if (auto nearest = cut(s, theirs->value)) {
+    theirs->whole = std::exchange(theirs->value, *std::move(nearest));
+  }
   if (fitting && !fits(s, theirs->value)) return {};
   return theirs;
 }
@@ -220,9 +261,10 @@ void report_given(const Setting& s) {
   if (!set) return;
   const bool secret = s.name == "SECRET";
   const bool by_file = !environment_value(set->variable);
-  const std::string text = fmt::format("{} set by {} to {}", set->variable,
-                                       by_file ? "a configuration file" : "environment",
-                                       secret ? "a text that is not shown" : set->value);
+  const std::string text = fmt::format(
+      "{} set by {} to {}{}", set->variable, by_file ? "a configuration file" : "environment",
+      secret ? "a text that is not shown" : set->value,
+      set->whole.empty() ? "" : fmt::format(", the nearest to {}", set->whole));
   if (is_first(text)) log_info(LogPart::env, "{}", text);
 }
 

@@ -214,6 +214,39 @@ class Memory(unittest.TestCase):
         del buffer
         self.assertEqual(freed, [True])
 
+    def test_elements_of_several_lanes_are_refused(self):
+        from ccl import _buffers
+
+        class DLTensor(ctypes.Structure):
+            _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2),
+                        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                        ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+                        ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]  # fmt: skip
+
+        memory, shape = (ctypes.c_float * 8)(), (ctypes.c_int64 * 1)(2)
+
+        class Vectors:
+            def __init__(self, lanes):
+                self.made = DLTensor(
+                    ctypes.addressof(memory), (1, 0), 1, 2, 32, lanes, shape, None, 0, None, None
+                )
+
+            def __dlpack__(self, **given):
+                capsule = ctypes.pythonapi.PyCapsule_New
+                capsule.restype = ctypes.py_object
+                capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+                return capsule(ctypes.addressof(self.made), b"dltensor", None)
+
+            def __dlpack_device__(self):
+                return 1, 0
+
+        scalars = Vectors(1)
+        self.assertEqual(_buffers.read(scalars, "send").bytes, 8)
+        vectors = Vectors(4)
+        with self.assertRaisesRegex(ccl.InvalidArgumentError, "send has vectors of 4 lanes"):
+            _buffers.read(vectors, "send")
+
     def test_the_interface_is_the_instance_s(self):
         from ccl import _buffers
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "nccl/abi/config.hpp"
@@ -56,15 +57,18 @@ void log_unused(const ncclCollConfig_t& all) {
 /// Bounds on the blocks of the call. As in NCCL, a number below 1 is no error.
 ChannelBounds blocks_of(const ncclCollConfig_t& all) {
   ChannelBounds bounds;
-  if (all.minCTAs >= 1) bounds.least = cut_bound(all.minCTAs);
-  if (all.maxCTAs >= 1) bounds.most = cut_bound(all.maxCTAs);
+  if (all.minCTAs >= 1) bounds.least = cut_least(all.minCTAs);
+  if (all.maxCTAs >= 1) bounds.most = cut_most(all.maxCTAs);
   if (!bounds.most && all.CTAPolicy != unset) bounds.most = max_blocks_by(all.CTAPolicy);
   return bounds;
 }
 
 /// Reads ccl's own options. Those of other vendors are theirs.
 Result<void> read_own(const ncclConfigExt_t* first, CallOptions& options) {
-  for (const ncclConfigExt_t* at = first; at != nullptr; at = at->next) {
+  bool second = false;
+  for (const ncclConfigExt_t *at = first, *slow = first; at != nullptr; at = at->next) {
+    if (std::exchange(second, !second)) slow = slow->next;  // half as fast
+    if (at->next == slow) return refused("config.ext is a circle; end it with next = NULL");
     if (at->key.vendorId != ccl_vendor) continue;
     if (at->key.optionId != deterministic_option) {
       return refused(fmt::format("ccl has no option {} of a call; it has {} (deterministic)",

@@ -207,8 +207,8 @@ Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* 
   std::optional<int> order;
   CCL_TRY(const Index fixed, setting_integer("COMM_BLOCKING"));
   if (fixed < 0) take(all.blocking, nullptr, blocking);
-  take(cut_bound(all.minCTAs), "MIN_CTAS", wanted.min_channels);
-  take(cut_bound(all.maxCTAs), "MAX_CTAS", wanted.max_channels);
+  take(cut_least(all.minCTAs), "MIN_CTAS", wanted.min_channels);
+  take(cut_most(all.maxCTAs), "MAX_CTAS", wanted.max_channels);
   if (policy || all.CTAPolicy != unset) follow(policy.value_or(all.CTAPolicy), wanted);
   take(all.nChannelsPerNetPeer, "NCHANNELS_PER_NET_PEER", wanted.net_channels);
   if (all.trafficClass >= 0 && all.trafficClass <= max_class) {

@@ -44,9 +44,13 @@ inline std::optional<int> max_blocks_by(int policy) {
   return {};
 }
 
-/// Returns the bound on blocks that a program gives. As NCCL, one above the most channels of a plan
-/// is cut, not refused.
-constexpr int cut_bound(int blocks) {
+/// Returns the bounds on blocks that a program gives. As NCCL, they are cut, not refused: the lower
+/// one to NCCL's most channels, the upper one to those of a plan.
+constexpr int cut_least(int blocks) {
+  constexpr int max_channels_of_nccl = 64;
+  return std::min(blocks, max_channels_of_nccl);
+}
+constexpr int cut_most(int blocks) {
   constexpr int max_channels = 4096;
   return std::min(blocks, max_channels);
 }

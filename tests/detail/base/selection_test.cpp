@@ -62,6 +62,7 @@ TEST_CASE("lists of names are read as NCCL reads them") {
   CHECK(detail::list_leaves("all_reduce:ring;tree", "all_reduce", "Ring"));
   CHECK_FALSE(detail::list_leaves("ring;allgather:^ring;", "all_gather", "Ring"));
   CHECK(detail::list_leaves("ring;allgather:^ring", "reduce", "Ring"));
+  CHECK(detail::list_leaves(",", "reduce", "Ring"));
 }
 
 TEST_CASE("a composition that CCL_ALGO or CCL_PROTO excludes is refused with the reason") {
@@ -114,6 +115,11 @@ TEST_CASE("channels stay between their bounds, of which those of the Config come
   CHECK(plan_of<Sums>().value().channels == 2);
   CHECK(plan_of<Sums>({}, one).value().channels == 2);
   CHECK(plan_of<Sums>({}, four).value().channels == 3);
+  {
+    // NCCL cuts the lower bound.
+    const Environment theirs{"NCCL_MAX_CTAS", "1"}, none{"CCL_MAX_CTAS", ""};
+    CHECK(plan_of<Sums>().value().channels == 1);
+  }
   Config config;
   config.max_channels = 5;
   CHECK(plan_of<Sums>(config, four).value().channels == 4);

@@ -210,6 +210,19 @@ TEST_CASE("NCCL's values are read as NCCL reads them") {
   CHECK(integer("IB_TIMEOUT", "022") == 18);
   CHECK(integer("IB_RETRY_CNT", "15") == 7);  // too large: the initial value
   CHECK(integer("IB_RETRY_CNT", "many") == 7);
+  // Where NCCL has a larger range, the nearest number counts.
+  CHECK(integer("MIN_CTAS", "100000") == 64);
+  CHECK(integer("MAX_CTAS", "9999999999") == 4096);
+  CHECK(integer("MIN_CTAS", "0") == 0);  // too small for NCCL, too
+  CHECK(integer("NCHANNELS_PER_NET_PEER", "65") == 64);
+  CHECK(integer("SOCKET_NTHREADS", "64") == 16);
+  CHECK(integer("NSOCKS_PERTHREAD", "65") == 64);
+  CHECK(integer("IB_QPS_PER_CONNECTION", "128") == 64);
+  CHECK(integer("IB_ADAPTIVE_ROUTING", "2") == 1);
+  CHECK(integer("IB_AR_THRESHOLD", "-1") == 0);
+  CHECK(integer("IB_GID_INDEX", "-2") == -1);
+  CHECK(integer("NET_GDR_READ", "-2") == -1);
+  CHECK(integer("COLLNET_NODE_THRESHOLD", "0") == 1);
   const auto flag = [](const char* name, const char* value) {
     const Environment env{fmt::format("NCCL_{}", name).c_str(), value};
     CHECK(why(detail::check_settings()) == "");
@@ -222,6 +235,9 @@ TEST_CASE("NCCL's values are read as NCCL reads them") {
   const Environment size{"NCCL_BUFFSIZE", "0x10000"}, net{"NCCL_NET", " AWS Libfabric "};
   CHECK(detail::setting_bytes("BUFFSIZE").value() == 65536);
   CHECK(detail::setting_text("NET").value() == "AWS Libfabric");
+  const Environment small{"NCCL_LL_BUFFSIZE", "100"}, automatic{"NCCL_LL128_BUFFSIZE", "-2"};
+  CHECK(detail::setting_bytes("LL_BUFFSIZE").value() == 4096);
+  CHECK_FALSE(detail::setting_given("LL128_BUFFSIZE"));
   // ccl's own names stay strict.
   const Environment own{"CCL_IB_TC", "0x6a"};
   CHECK_FALSE(detail::check_settings());
@@ -230,12 +246,14 @@ TEST_CASE("NCCL's values are read as NCCL reads them") {
 TEST_CASE("each variable that counts, does not fit or is not read is named once") {
   const Environment set{{{"NCCL_IB_SL", "3"},
                          {"NCCL_IB_RETRY_CNT", "16"},
+                         {"NCCL_MIN_CTAS", "5000"},
                          {"NCCL_NET_SHARED_BUFFERS", "1"},
                          {"NCCL_TIMEOUT", "5"},
                          {"CCL_SECRET", "0123456789abcdef"}}};
   const std::string first = log_of([] { detail::report_settings(1); });
   CHECK(mentions(first, "INFO ENV NCCL_IB_SL set by environment to 3\n"));
   CHECK(mentions(first, "WARN ENV NCCL_IB_RETRY_CNT=16 does not fit"));
+  CHECK(mentions(first, "NCCL_MIN_CTAS set by environment to 64, the nearest to 5000\n"));
   CHECK(mentions(first, "INFO ENV NCCL_NET_SHARED_BUFFERS=1 is not read by ccl\n"));
   CHECK(mentions(first, "INFO ENV NCCL_TIMEOUT=5 is not read by ccl\n"));
   CHECK(mentions(first, "CCL_SECRET set by environment to a text that is not shown"));

@@ -324,6 +324,9 @@ TEST_CASE("memory, registrations, windows, the second names") {
     return ncclCommWindowDeregister(comm, windows[r]);
   }) == ncclSuccess);
   for (void* one : memory) CHECK(ncclMemFree(one) == ncclSuccess);
+  CHECK(ncclMemFree(memory[0]) == ncclInvalidArgument);
+  CHECK(ncclMemFree(&handle) == ncclInvalidArgument);
+  CHECK(ncclMemFree(nullptr) == ncclSuccess);
   for (const std::size_t too_many : {SIZE_MAX, SIZE_MAX - 4000, SIZE_MAX / 2}) {
     CHECK(ncclMemAlloc(&memory[0], too_many) == ncclInvalidArgument);
     CHECK(memory[0] == nullptr);

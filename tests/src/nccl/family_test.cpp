@@ -177,3 +177,35 @@ TEST_CASE("ranks of one process end together") {
     NcclRanks all{3};  // destroyed one after the other
   }
 }
+
+namespace {
+/// Ends two communicators, rank 1 in the other order. Returns the exit status.
+int end_in_another_order(const ncclUniqueId (&ids)[2], int rank) {
+  ncclComm_t comms[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    if (ncclCommInitRank(&comms[i], 2, ids[i], rank) != ncclSuccess) return 1;
+  }
+  const auto begin = Clock::now();
+  for (const int i : {rank, 1 - rank}) {
+    if (ncclCommDestroy(comms[i]) != ncclSuccess) return 2;
+  }
+  return Clock::now() - begin < std::chrono::seconds{4} ? 0 : 3;  // a rank that is late: 5 s
+}
+}  // namespace
+
+TEST_CASE("ranks may end their communicators in different orders, and leave at once") {
+  ncclUniqueId ids[2];
+  for (auto& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  std::vector<pid_t> children;
+  for (const int rank : {0, 1}) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(end_in_another_order(ids, rank));
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 99;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}

@@ -137,6 +137,32 @@ TEST_CASE("a suspended communicator refuses calls until it is resumed") {
   CHECK(ncclCommMemStats(all[0], ncclCommMemStat_t(3), nullptr) == ncclInvalidArgument);
 }
 
+TEST_CASE("rest and growth of a communicator that has ended say that it has") {
+  const NcclRanks all{2}, others{2};
+  for (int r = 0; r < 2; ++r) CHECK(ncclCommRevoke(all[r], NCCL_REVOKE_DEFAULT) == ncclSuccess);
+  REQUIRE(others.group([](int, ncclComm_t comm) {
+    return ncclCommSuspend(comm, NCCL_SUSPEND_MEM);
+  }) == ncclSuccess);
+  REQUIRE(others.group([](int, ncclComm_t comm) { return ncclCommFinalize(comm); }) == ncclSuccess);
+  ncclUniqueId id;
+  ncclComm_t grown = nullptr;
+  float data = 1;
+  for (const bool revoked : {true, false}) {
+    const ncclComm_t comm = revoked ? all[0] : others[0];
+    const char* const why = revoked ? "ncclCommRevoke was called" : "has been finalized";
+    CHECK(ncclCommSuspend(comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+    CHECK(last_error_has(why));
+    CHECK(ncclCommResume(comm) == ncclInvalidUsage);
+    CHECK(last_error_has(why));
+    CHECK(ncclCommGetUniqueId(comm, &id) == ncclInvalidUsage);
+    CHECK(last_error_has(why));
+    CHECK(ncclCommGrow(comm, 3, nullptr, -1, &grown, nullptr) == ncclInvalidUsage);
+    CHECK(last_error_has(why));
+    CHECK(ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, nullptr) == ncclInvalidUsage);
+    CHECK(last_error_has(why));
+  }
+}
+
 TEST_CASE("a revoked communicator refuses calls, and can be split and shrunk") {
   NcclRanks all{3};
   for (int r = 0; r < 3; ++r) CHECK(ncclCommRevoke(all[r], 1) == ncclInvalidArgument);

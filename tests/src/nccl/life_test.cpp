@@ -56,6 +56,8 @@ TEST_CASE("several ids, a broadcast in place, and what revoking ends") {
   ncclUniqueId ids[2];
   for (auto& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   ncclComm_t comms[ranks];
+  CHECK(ncclCommInitRankScalable(&comms[0], 1, 0, 2, ids, nullptr) == ncclInvalidArgument);
+  CHECK(comms[0] == nullptr);
   int data[ranks] = {4, 5, 6};
   REQUIRE(ncclGroupStart() == ncclSuccess);
   for (int r = 0; r < ranks; ++r) {
@@ -77,5 +79,45 @@ TEST_CASE("several ids, a broadcast in place, and what revoking ends") {
     REQUIRE(ncclCommGetAsyncError(comms[1], &state) == ncclSuccess);
   }
   CHECK(state == ncclRemoteError);
+  for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+}
+
+TEST_CASE("a communicator is finalized once, and destroyed after") {
+  OneThread all;
+  const auto finalize = [](int, ncclComm_t comm) { return ncclCommFinalize(comm); };
+  REQUIRE(all.group(finalize) == ncclSuccess);
+  CHECK(ncclCommFinalize(all.comms[0]) == ncclInvalidArgument);
+  CHECK(std::string{ncclGetLastError(nullptr)}.find("finalized already") != std::string::npos);
+  CHECK(all.group(finalize) == ncclInvalidArgument);
+  ncclResult_t state = ncclInProgress;
+  CHECK(ncclCommGetAsyncError(all.comms[0], &state) == ncclSuccess);
+  CHECK(state == ncclSuccess);
+}
+
+TEST_CASE("an id is for one communicator, and the text says so") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  for (const auto wanted : {ncclSuccess, ncclRemoteError}) {
+    ncclComm_t comms[2];
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int r = 0; r < 2; ++r) CHECK(ncclCommInitRank(&comms[r], 2, id, r) == ncclSuccess);
+    CHECK(ncclGroupEnd() == wanted);
+    const std::string text = ncclGetLastError(nullptr);
+    INFO(text);
+    CHECK((wanted == ncclSuccess || text.find("an id is for one") != text.npos));
+    for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
+  }
+}
+
+TEST_CASE("two that join as one rank are refused, also those of one process") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclComm_t comms[2];
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (ncclComm_t& comm : comms) CHECK(ncclCommInitRank(&comm, 2, id, 0) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclInvalidUsage);
+  const std::string text = ncclGetLastError(nullptr);
+  INFO(text);
+  CHECK(text.find("another has joined as rank 0 already") != text.npos);
   for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }

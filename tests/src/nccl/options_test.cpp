@@ -85,7 +85,8 @@ TEST_CASE("a call selects algorithms by name") {
   const NcclRanks all{ranks};
   ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
   const std::vector<float> right(ranks, ranks);
-  for (const char* const list : {"", "RING", "ring_simple", "RING,TREE", "^RING", "tree"}) {
+  for (const char* const list : {"", "RING", "ring_simple", "RING,TREE", "^RING", "tree", "RING_LL",
+                                 "tree_ll128", "^ring_simple"}) {
     CAPTURE(list);
     config.algSelection = list;
     CHECK(sums(all, &config) == right);
@@ -157,6 +158,11 @@ TEST_CASE("configurations of calls that NCCL refuses, which do not spoil the gro
   refused([](auto& c) { c.CTAPolicy = 4; }, "CTAPolicy is 4");
   ncclConfigExt_t unknown{nullptr, {0x63636c, 99}, {0}};
   refused([&](auto& c) { c.ext = &unknown; }, "no option 99");
+  ncclConfigExt_t circle[3] = {};
+  for (const int back : {0, 1, 2}) {
+    for (int i = 0; i < 3; ++i) circle[i].next = &circle[i < 2 ? i + 1 : back];
+    refused([&](auto& c) { c.ext = circle; }, "config.ext is a circle");
+  }
   for (int r = 0; r < ranks; ++r) {
     CHECK(ncclAllReduce(&one, &out[std::size_t(r)], 1, ncclFloat, ncclSum, all[r], nullptr) ==
           ncclSuccess);

@@ -29,8 +29,13 @@ inline const bool known_protocol = know_name("PROTO", Proto::name);
 template <class T>
 inline const bool known_transport = know_name("TRANSPORT", T::name);
 
+/// Returns the setting that excludes the composition: ALGO, PROTO, or empty for none. On CPU ranks
+/// NCCL_PROTO does not exclude Simple.
+Result<std::string_view> excluding_setting(std::string_view op, std::string_view algo,
+                                           std::string_view proto, bool on_gpus);
 /// Fails if CCL_ALGO or CCL_PROTO excludes the composition. The error names the setting.
-Result<void> may_compose(std::string_view op, std::string_view algo, std::string_view proto);
+Result<void> may_compose(std::string_view op, std::string_view algo, std::string_view proto,
+                         bool on_gpus = true);
 
 /// Limits on the channels of a plan, from a `Config` or else from CCL_MIN_CTAS and CCL_MAX_CTAS.
 struct ChannelBounds {
