@@ -204,6 +204,21 @@ TEST_CASE("simulate: beyond the budget, the pace of the first rounds is taken on
         run<AllReduce, Ring, LL128>(cluster, bytes, little));
 }
 
+TEST_CASE("simulate: the longest message takes a moment") {
+  const Cluster cluster = machines(1);
+  Options little;
+  little.budget = 20000;
+  const Index long_one = Index{1} << 40, longest = Index{1} << 60;
+  const auto check = [&](const sim::Report& one, const sim::Report& most) {
+    CHECK(most.us / one.us == Approx(double(longest / long_one)).epsilon(0.01));
+    CHECK(most.sent_bytes / one.sent_bytes == Approx(double(longest / long_one)).epsilon(1e-6));
+  };
+  check(run<AllReduce, Ring, LL>(cluster, long_one, little),
+        run<AllReduce, Ring, LL>(cluster, longest, little));
+  check(run<AllReduce, Tree, Simple>(cluster, long_one, little),
+        run<AllReduce, Tree, Simple>(cluster, longest, little));
+}
+
 TEST_CASE("simulate: trees keep up where rings are long") {
   double before = 0;
   for (const int nodes : {2, 16, 128}) {
