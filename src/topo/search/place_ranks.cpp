@@ -272,10 +272,7 @@ Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
     cpu_position(placement.graph, places);
   }
   CCL_TRY(placement.rules, configured_rules());
-  // A rank keeps its slots on the GPU next to the NIC, so it must be able to.
-  CCL_TRY(const Index gpu_memory, ccl::detail::setting_integer("IB_GPU_MEMORY"));
-  placement.rules.pxn =
-      placement.rules.pxn && gpu_memory != 0 && on_gpus && all_reach(peers, sights, rank);
+  placement.rules.pxn = placement.rules.pxn && on_gpus && all_reach(peers, sights, rank);
   // GPUs of other communicators are left out to save time.
   std::vector<char> keep(placement.graph.nodes.size(), 1);
   for (const int gpu : placement.graph.of(NodeType::gpu)) {
