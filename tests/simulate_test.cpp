@@ -10,11 +10,13 @@
 #include <ccl/topo/xml.hpp>
 #include <ccl/traced.hpp>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <array>
 
 #include "support/catch.hpp"
+#include "support/graph_of.hpp"
 #include "support/simulated.hpp"
 
 using namespace ccl;
@@ -202,6 +204,49 @@ TEST_CASE("simulate: beyond the budget, the pace of the first rounds is taken on
         run<AllReduce, Tree, Simple>(cluster, bytes, little));
   check(run<AllReduce, Ring, LL128>(cluster, bytes),
         run<AllReduce, Ring, LL128>(cluster, bytes, little));
+}
+
+TEST_CASE("simulate: the longest message takes a moment") {
+  const Cluster cluster = machines(1);
+  Options little;
+  little.budget = 20000;
+  const Index long_one = Index{1} << 40, longest = Index{1} << 60;
+  const auto check = [&](const sim::Report& one, const sim::Report& most) {
+    CHECK(most.us / one.us == Approx(double(longest / long_one)).epsilon(0.01));
+    CHECK(most.sent_bytes / one.sent_bytes == Approx(double(longest / long_one)).epsilon(1e-6));
+  };
+  check(run<AllReduce, Ring, LL>(cluster, long_one, little),
+        run<AllReduce, Ring, LL>(cluster, longest, little));
+  check(run<AllReduce, Tree, Simple>(cluster, long_one, little),
+        run<AllReduce, Tree, Simple>(cluster, longest, little));
+}
+
+TEST_CASE("simulate: GPUs of a node go by their NICs where a communicator takes them") {
+  // Two sockets with a GPU and a NIC of 400 Gbit/s at a switch each: RDMA is faster than the link
+  // between the sockets.
+  std::string text = "<system>";
+  for (int n = 0; n < 2; ++n) {
+    text += fmt::format(R"(<cpu numaid="{0}" arch="x86_64" vendor="GenuineIntel">
+      <pci busid="a{0}:00.0" link_speed="32 GT/s" link_width="16">
+      <pci busid="b{0}:00.0" link_speed="32 GT/s" link_width="16"><nic>
+      <net name="n{0}" dev="{0}" speed="400000" guid="0x{0}" gdr="1"/></nic></pci>
+      <pci busid="c{0}:00.0" link_speed="32 GT/s" link_width="16">
+      <gpu dev="{0}" rank="{0}" sm="90" gdr="1"/></pci></pci></cpu>)",
+                        n);
+  }
+  const topo::Graph graph = graph_of(text + "</system>");
+  const auto cluster = Cluster::of(graph, 2);
+  if (!cluster) FAIL(cluster.error().what);
+  REQUIRE(topo::net_beats_p2p(graph, topo::compute_paths(graph), graph.gpu_of_rank(0),
+                              graph.gpu_of_rank(1)));
+  Options options = one_channel(1 << 16);
+  options.every_node = true;
+  const auto report = run<SendRecv, Pairwise, Simple>(*cluster, 1 << 20, options);
+  REQUIRE(report.nics.size() == 4);
+  for (const sim::NicLoad& nic : report.nics) {
+    CHECK(nic.sent == Approx(1 << 20));
+    CHECK(nic.received == Approx(1 << 20));
+  }
 }
 
 TEST_CASE("simulate: trees keep up where rings are long") {

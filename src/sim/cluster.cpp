@@ -36,12 +36,14 @@ struct Found {
   topo::Machine machine;
   topo::ChannelPlan plan;
 };
-Found machine_of(const topo::Graph& graph, const topo::Paths& paths, const topo::PathRules& rules,
-                 const topo::NetRules& nets, int locals, bool between, bool on_cpus) {
+Result<Found> machine_of(const topo::Graph& graph, const topo::Paths& paths,
+                         const topo::PathRules& rules, const topo::NetRules& nets,
+                         const topo::XmlFile* graphs, int locals, bool between, bool on_cpus) {
   const topo::Graph trimmed = topo::trim(graph, paths, 0, locals + (between ? 1 : 0));
   const topo::Paths ways = topo::compute_paths(trimmed, rules);
   Found found;
   found.plan = topo::search_all(trimmed, ways, locals + (between ? 1 : 0), nets.cross_nic);
+  if (graphs != nullptr) CCL_CHECK(topo::take_graphs(found.plan, *graphs, trimmed));
   topo::Machine& machine = found.machine;
   for (int r = 0; r < locals; ++r) machine.ranks.push_back(r);
   machine.even = on_cpus || topo::all_alike(trimmed, ways);
@@ -114,6 +116,25 @@ int Cluster::nvswitch(int local) const {
   return -1;
 }
 
+Result<void> Cluster::check_inside() const {
+  const auto apart = std::find_if(gpus_.begin(), gpus_.end(), [&](int gpu) {
+    return paths_.at(gpus_[0], gpu).type >= topo::PathType::net;
+  });
+  if (apart == gpus_.end()) return {};
+  const bool p2p = !rules_.p2p_disabled, shm = !rules_.shm_disabled;
+  return fail(Errc::not_supported,
+              fmt::format("{} and {} reach each other over the network alone ({}), so that a "
+                          "communicator takes their node for several machines, which the simulator "
+                          "does not; allow {}",
+                          graph_.label(gpus_[0]), graph_.label(*apart),
+                          shm   ? "they are on different hosts"
+                          : p2p ? "shared memory is disabled, and their path is none for P2P"
+                                : "P2P and shared memory are disabled",
+                          shm   ? "one host in a file"
+                          : p2p ? "shared memory"
+                                : "one of them"));
+}
+
 Result<void> Cluster::join_nodes(int domain_nodes) {
   if (domain_nodes < 0 || domain_nodes > nodes_) {
     return fail(Errc::invalid_argument,
@@ -139,7 +160,8 @@ Result<void> Cluster::join_nodes(int domain_nodes) {
 }
 
 Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::PathRules& rules,
-                            const topo::NetRules& nets, int domain_nodes) {
+                            const topo::NetRules& nets, int domain_nodes,
+                            const topo::XmlFile* graphs) {
   Cluster made;
   made.graph_ = machine;
   made.rules_ = rules;
@@ -157,9 +179,11 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
   }
   made.gpus_ = gpus;
   made.paths_ = topo::compute_paths(made.graph_, rules);
+  CCL_CHECK(made.check_inside());
   CCL_CHECK(made.join_nodes(domain_nodes));
   const auto search = [&](bool between) {
-    return machine_of(made.graph_, made.paths_, rules, nets, made.locals(), between, made.on_cpus_);
+    return machine_of(made.graph_, made.paths_, rules, nets, graphs, made.locals(), between,
+                      made.on_cpus_);
   };
   if (made.networked() && topo::local_net(made.graph_, made.paths_, gpus[0], 0) < 0) {
     return fail(Errc::no_transport,
@@ -167,7 +191,7 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
                             "it, or ask for one node",
                             nodes, made.graph_.label(gpus[0])));
   }
-  Found inside = search(false);
+  CCL_TRY(Found inside, search(false));
   CCL_TRY(made.inside_, topo::Arrangement::of({std::move(inside.machine)}, made.locals()));
   made.plan_ = std::move(inside.plan);
   CCL_TRY(made.across_,
@@ -175,7 +199,7 @@ Result<Cluster> Cluster::of(const topo::Graph& machine, int nodes, const topo::P
   if (nodes == 1) {
     made.whole_ = made.inside_;
   } else {
-    Found each = search(true);
+    CCL_TRY(Found each, search(true));
     CCL_TRY(made.whole_, topo::Arrangement::of(
                              side_by_side(each.machine, nodes, made.domain_nodes_), made.ranks()));
     made.plan_ = std::move(each.plan);

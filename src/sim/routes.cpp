@@ -16,7 +16,12 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel, topo::EdgeUse
     for (const int link : path.links) links.push_back(base + link);
     return path.reaches();
   };
-  if (node_of(from) == node_of(to)) {
+  // GPUs of one node that RDMA joins better than P2P take their NICs, as in a communicator.
+  const bool by_nics = node_of(from) == node_of(to) && !cluster_.on_cpus() &&
+                       topo::net_beats_p2p(graph, paths, a, b) &&
+                       nic({use, from, to, channel, true}) >= 0 &&
+                       nic({use, to, from, channel, false}) >= 0;
+  if (node_of(from) == node_of(to) && !by_nics) {
     const topo::Path& path = paths.at(a, b);
     if (cluster_.on_cpus()) {
       way.path = Path::shm;
@@ -32,7 +37,7 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel, topo::EdgeUse
                             "look at `ccl_topo paths`",
                             from, to, graph.label(a), graph.label(b)));
   }
-  if (cluster_.joined(node_of(from), node_of(to))) {
+  if (!by_nics && cluster_.joined(node_of(from), node_of(to))) {
     way.path = Path::nvlink;
     take(paths.wired(a, cluster_.nvswitch(local_of(from))), node_of(from), way.links);
     take(paths.wired(cluster_.nvswitch(local_of(to)), b), node_of(to), way.links_there);

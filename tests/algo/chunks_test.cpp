@@ -61,6 +61,30 @@ TEST_CASE("chunks of messages beyond 4 GiB are exact") {
   }
 }
 
+TEST_CASE("whole rounds are skipped as if each was taken") {
+  for (const bool split : {true, false}) {
+    for (const Index count : {0, 1, 96, 97, 4096, 65'537}) {
+      for (const int shares : {1, 3}) {
+        const Layout layout{count, count, count, split};
+        Chunks skips{layout, shares, 1, 2, 96, 32}, steps = skips;
+        while (skips.next()) {
+          REQUIRE(steps.next());
+          const Index whole = skips.full_rounds();
+          if (whole > 0) skips.skip(whole);
+          for (Index n = 0; n < whole; ++n) {
+            REQUIRE(steps.next());
+            REQUIRE(steps.share(shares - 1).count == 96);
+          }
+          REQUIRE(skips.share(shares - 1).in == steps.share(shares - 1).in);
+          REQUIRE(skips.share(shares - 1).count == steps.share(shares - 1).count);
+          REQUIRE(skips.full_rounds() == 0);
+        }
+        REQUIRE_FALSE(steps.next());
+      }
+    }
+  }
+}
+
 static_assert([] {
   Chunks chunks{{10, 0, 0, true}, 3, 0, 1, 4, 1};
   return chunks.next() && chunks.share(2).in == 8 && chunks.share(2).count == 2 && !chunks.next();

@@ -236,7 +236,7 @@ TEST_CASE("rings have the channels that their NICs need over RDMA, as the simula
 
 TEST_CASE("the rings and trees that ccl_topo shows are those of the communicator") {
   const int count = GENERATE(1, 2, 4);
-  for (const room::Shape& shape : {room::dgx(), room::ndv4(), room::one_sided()}) {
+  for (const room::Shape& shape : {room::dgx(), room::ndv4(), room::one_sided(), room::pcie()}) {
     INFO(shape.name << ", " << count << " hosts");
     room::Room hosts{shape, count};
     const auto ranks = hosts.create_ranks();

@@ -162,6 +162,41 @@ TEST_CASE("a protocol that needs whole lines of 128 bytes does not run between h
   CHECK(mentions(report.error().what, "lines of 128 bytes"));
 }
 
+TEST_CASE("a cluster takes the graphs of a file, as a communicator does") {
+  const topo::Graph machine = host("");
+  topo::XmlFile file;
+  file.name = "graphs.xml";
+  topo::ChannelGraph ring = cluster_of(machine, 2).plan().ring;
+  ring.channels.assign(2, {{0, 7, 1, 6, 2, 5, 3, 4}, 3, 3});
+  file.root = topo::to_xml({ring}, machine);
+  const auto with = Cluster::of(machine, 2, {}, {}, 1, &file);
+  if (!with) FAIL(with.error().what);
+  CHECK(with->plan().ring.channels == ring.channels);
+  CHECK(with->whole().ring_count() == 2);
+  for (int c = 0; c < 2; ++c) {
+    CHECK(with->whole().ring(c) ==
+          std::vector{0, 7, 1, 6, 2, 5, 3, 4, 8, 15, 9, 14, 10, 13, 11, 12});
+  }
+  const auto report = run<AllReduce, Ring>(*with, 1 << 20, true);
+  REQUIRE(report.nics.size() == 2);
+  for (const sim::NicLoad& nic : report.nics) CHECK(nic.device == 3);
+
+  file.root.children.clear();
+  const Error none = refusal(Cluster::of(machine, 2, {}, {}, 1, &file));
+  CHECK(mentions(none.what, "CCL_GRAPH_FILE: graphs.xml has no <graph>"));
+}
+
+TEST_CASE("a node whose GPUs reach each other over the network alone is no node of a cluster") {
+  topo::PathRules rules;
+  rules.p2p_disabled = rules.shm_disabled = true;
+  const Error none = refusal(Cluster::of(host(""), 2, rules));
+  CHECK(none.code == Errc::not_supported);
+  CHECK(mentions(none.what, "P2P and shared memory are disabled"));
+  rules.p2p_disabled = false;  // three_gpus(): only a CPU is between them
+  const Error far = refusal(Cluster::of(three_gpus(R"(rank="1")"), 1, rules));
+  CHECK(mentions(far.what, "their path is none for P2P"));
+}
+
 TEST_CASE("a GPU without rank takes no part in a cluster") {
   const auto cluster = ccl::sim::Cluster::of(three_gpus(""), 1);
   if (!cluster) FAIL(cluster.error().what);

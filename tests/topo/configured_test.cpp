@@ -73,6 +73,10 @@ TEST_CASE(
 
 TEST_CASE("a GPU's data goes through one closer to the NIC unless the settings say no") {
   CHECK(topo::configured_rules()->pxn);
+  {
+    const Environment none{"CCL_IB_GPU_MEMORY", "0"};  // nor are slots on any GPU
+    CHECK_FALSE(topo::configured_rules()->pxn);
+  }
   const Environment off{"CCL_PXN_DISABLE", "1"};
   CHECK_FALSE(topo::configured_rules()->pxn);
 }

@@ -1,6 +1,8 @@
 #include <ccl/topo/path.hpp>
 #include <ccl/topo/xml.hpp>
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <iostream>
 #include <map>
@@ -200,6 +202,27 @@ TEST_CASE("before sm_80, NICs read the memory of GPUs without PCIe traffic among
   CHECK_FALSE(reads(gpu("1", 0, "", 70) + gpu("2", 1, "", 70)));
   CHECK(reads(gpu("1", 0, nvlink("2", 2), 70) + gpu("2", 1, nvlink("1", 2), 70)));
   CHECK(reads(gpu("1", 0) + gpu("2", 1)));
+}
+
+TEST_CASE("RDMA is better than the way between two sockets, if NICs access the memory of GPUs") {
+  const auto better = [](int gdr, const char* links) {
+    std::string text = "<system>";
+    for (int n = 0; n < 2; ++n) {
+      text += fmt::format(R"(<cpu numaid="{0}" arch="x86_64" vendor="GenuineIntel">
+        <pci busid="a{0}:00.0" link_speed="16 GT/s" link_width="16">
+        <pci busid="b{0}:00.0" link_speed="16 GT/s" link_width="16"><nic>
+        <net name="n{0}" dev="{0}" speed="200000" guid="0x{0}" gdr="{1}"/></nic></pci>
+        <pci busid="c{0}:00.0" link_speed="16 GT/s" link_width="16">
+        <gpu dev="{0}" rank="{0}" sm="70" gdr="{1}">{2}</gpu></pci></pci></cpu>)",
+                          n, gdr, links[0] == 0 ? "" : fmt::format(fmt::runtime(links), 1 - n));
+    }
+    const topo::Graph graph = graph_of(text + "</system>");
+    const int a = graph.gpu_of_rank(0), b = graph.gpu_of_rank(1);
+    return topo::net_beats_p2p(graph, topo::compute_paths(graph), a, b);
+  };
+  CHECK(better(1, ""));
+  CHECK_FALSE(better(0, ""));  // data would cross the CPUs all the same
+  CHECK_FALSE(better(1, R"(<nvlink target="c{}:00.0" count="1" tclass="0x030200"/>)"));  // 20 GB/s
 }
 
 TEST_CASE("GPUs share the NICs of their locality as the policy says") {

@@ -90,6 +90,9 @@ TEST_CASE("what is written reads back the same and is what NCCL's parser takes")
 TEST_CASE("errors name file, line and attribute") {
   CHECK(error_of("").find("test.xml:1") == 0);
   CHECK(error_of("<system><cpu></system>").find("not well-formed") != std::string::npos);
+  CHECK(
+      error_of("<system/><!-- end -->\n<system/>").find(":2: not well-formed XML (a second root") !=
+      std::string::npos);
   for (const char* bytes : {"\xff\xfe", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80"}) {
     const std::string name = std::string{"<system>\n<net name=\"a"} + bytes + "\"/></system>";
     CHECK(error_of(name).find("test.xml:2: the value of name is no UTF-8") == 0);

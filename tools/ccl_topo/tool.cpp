@@ -91,6 +91,7 @@ ccl::Result<Machine> look_at(const Source& source) {
   }
   CCL_TRY(machine.rules, topo::configured_rules());
   CCL_TRY(machine.nets, topo::configured_nets());
+  CCL_TRY(machine.graphs, topo::configured_graphs());
   if (source.no_p2p) machine.rules.p2p_disabled = true;
   machine.paths =
       timed(source, "paths", [&] { return topo::compute_paths(machine.graph(), machine.rules); });

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -44,13 +45,15 @@ struct Machine {
   ccl::topo::LoadedGraph loaded;
   ccl::topo::PathRules rules;
   ccl::topo::NetRules nets;
+  std::optional<ccl::topo::XmlFile> graphs;  // of CCL_GRAPH_FILE
   ccl::topo::Paths paths;
   int machines = 1;  // number of such machines
   int domain_nodes = ccl::sim::Cluster::by_file;
 
   const ccl::topo::Graph& graph() const { return loaded.graph; }
   ccl::Result<ccl::sim::Cluster> cluster() const {
-    return ccl::sim::Cluster::of(graph(), machines, rules, nets, domain_nodes);
+    return ccl::sim::Cluster::of(graph(), machines, rules, nets, domain_nodes,
+                                 graphs ? &*graphs : nullptr);
   }
 };
 ccl::Result<Machine> look_at(const Source& source);

@@ -37,7 +37,7 @@ class Chunks {
 
   /// Advances to the next round. Returns false if the part of the channel is complete.
   CCL_HD constexpr bool next() {
-    round_ += layout_.split ? Index{chunk_} * shares_ : Index{chunk_};
+    round_ = next_round();
     if (round_ >= end_) return false;
     const Index left = end_ - round_;
     const Index fair = layout_.split ? div_up<Index>(left, shares_) : left;
@@ -52,10 +52,24 @@ class Chunks {
     }
     return {s * layout_.in_stride + round_, s * layout_.out_stride + round_, clamp(end_ - round_)};
   }
+  /// Returns the number of rounds from the next one on in which every share has a whole chunk.
+  CCL_HD constexpr Index full_rounds() const {
+    const Index left = end_ - next_round();
+    return left <= 0 ? 0 : left / (layout_.split ? Index{max_chunk_} * shares_ : max_chunk_);
+  }
+  /// Advances to the last of the next `rounds` rounds: at least 1, at most `full_rounds()`.
+  CCL_HD constexpr void skip(Index rounds) {
+    round_ = next_round();
+    chunk_ = max_chunk_;
+    round_ += (next_round() - round_) * (rounds - 1);
+  }
   /// Returns the whole round as one part, for algorithms without shares.
   CCL_HD constexpr Part all() const { return share(0); }
 
  private:
+  CCL_HD constexpr Index next_round() const {
+    return round_ + (layout_.split ? Index{chunk_} * shares_ : Index{chunk_});
+  }
   CCL_HD static constexpr Index round_up(Index n, Index grain) {
     return div_up<Index>(n, grain) * grain;
   }

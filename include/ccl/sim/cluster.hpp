@@ -27,10 +27,11 @@ class Cluster {
 
   /// Returns a cluster of `nodes` copies of `machine`, of which `domain_nodes` at a time are an
   /// NVLink domain; 1: none. Searches the channels of the machine and joins them over the nodes, as
-  /// a communicator with these rules does.
+  /// a communicator with these rules does. `graphs`: the file of CCL_GRAPH_FILE, if any, whose
+  /// graphs replace those of the search.
   static Result<Cluster> of(const topo::Graph& machine, int nodes,
                             const topo::PathRules& rules = {}, const topo::NetRules& nets = {},
-                            int domain_nodes = by_file);
+                            int domain_nodes = by_file, const topo::XmlFile* graphs = nullptr);
 
   int nodes() const { return nodes_; }
   /// Returns the nodes of an NVLink domain; 1: there are none.
@@ -62,6 +63,8 @@ class Cluster {
   const topo::Arrangement& across() const { return across_; }
 
  private:
+  /// Fails if some GPUs of a node reach each other over the network alone.
+  Result<void> check_inside() const;
   /// Sets the size of the NVLink domains.
   Result<void> join_nodes(int domain_nodes);
 

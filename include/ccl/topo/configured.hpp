@@ -7,6 +7,8 @@
 #include <ccl/topo/xml.hpp>
 #include <ccl/types/result.hpp>
 
+#include <optional>
+
 namespace ccl::topo {
 
 /// Returns the fusion rules of CCL_NET_MERGE_LEVEL, CCL_NET_MERGE_POLICY, CCL_NET_FORCE_MERGE and
@@ -21,8 +23,8 @@ namespace ccl::topo {
 /// Writes the machine to the file that CCL_TOPO_DUMP_FILE names. Does nothing without the setting.
 [[nodiscard]] Result<void> dump_machine(const Graph& graph);
 
-/// Returns the path rules of CCL_P2P_DISABLE, CCL_P2P_LEVEL (a path type, or NCCL's numbers 0 to 5)
-/// and CCL_SHM_DISABLE.
+/// Returns the path rules of CCL_P2P_DISABLE, CCL_P2P_LEVEL (a path type, or NCCL's numbers 0 to
+/// 5), CCL_SHM_DISABLE and the other settings for paths. CCL_IB_GPU_MEMORY=0 rules out PXN.
 [[nodiscard]] Result<PathRules> configured_rules();
 
 /// Rules for the use of NICs.
@@ -37,6 +39,12 @@ struct NetRules {
 /// Returns true unless CCL_MNNVL_ENABLE keeps NVLink from joining hosts.
 [[nodiscard]] Result<bool> nvlink_joins_hosts();
 
+/// Returns the file of CCL_GRAPH_FILE, or nothing without the setting.
+[[nodiscard]] Result<std::optional<XmlFile>> configured_graphs();
+/// Replaces the graphs of `plan` by those of the file that have channels. `machine` is that of the
+/// search. Fails if there are none.
+[[nodiscard]] Result<void> take_graphs(ChannelPlan& plan, const XmlFile& file,
+                                       const Graph& machine);
 /// Returns the result of a search. Graphs in the file of CCL_GRAPH_FILE replace those of the
 /// search.
 [[nodiscard]] Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths,

@@ -85,7 +85,8 @@ P2pAnswer check_p2p(const Graph& graph, const Paths& paths, const PathRules& rul
 /// send.
 GdrAnswer check_gdr(const Graph& graph, const Paths& paths, const PathRules& rules, int gpu,
                     int net, bool read);
-/// True if both GPUs have a NIC no farther than PXB that is wider than the path between them.
+/// True if no NVLink joins two GPUs, and both have a NIC no farther than PXB that accesses their
+/// memory and is wider than the path between them.
 bool net_beats_p2p(const Graph& graph, const Paths& paths, int gpu_a, int gpu_b);
 
 /// Number of NICs that a GPU takes of those equally near to it (CCL_NETDEVS_POLICY).

@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "settings/report.hpp"
 #include "topo/graph/p2p_path.hpp"
@@ -116,7 +119,9 @@ Result<PathRules> configured_rules() {
   CCL_TRY(rules.p2p_level, ccl::detail::p2p_level());
   CCL_TRY(rules.nvb_disabled, ccl::detail::setting_flag("NVB_DISABLE"));
   CCL_TRY(const bool no_pxn, ccl::detail::setting_flag("PXN_DISABLE"));
-  rules.pxn = !no_pxn;
+  // A rank keeps its slots on the GPU next to the NIC, so it must be able to.
+  CCL_TRY(const Index gpu_memory, ccl::detail::setting_integer("IB_GPU_MEMORY"));
+  rules.pxn = !no_pxn && gpu_memory != 0;
   CCL_TRY(rules.gdr_level, ccl::detail::gdr_level());
   CCL_TRY(const Index read, ccl::detail::setting_integer("NET_GDR_READ"));
   if (read >= 0) rules.gdr_read = read != 0;
@@ -145,46 +150,36 @@ Result<NetRules> configured_nets() {
   return rules;
 }
 
+Result<std::optional<XmlFile>> configured_graphs() {
+  CCL_TRY(const std::string given, ccl::detail::setting_text("GRAPH_FILE"));
+  if (given.empty()) return std::optional<XmlFile>{};
+  CCL_TRY(XmlFile file, by("GRAPH_FILE", read_xml(given)));
+  return std::optional{std::move(file)};
+}
+
+Result<void> take_graphs(ChannelPlan& plan, const XmlFile& file, const Graph& machine) {
+  CCL_TRY(const std::vector<ChannelGraph> graphs,
+          by("GRAPH_FILE", to_channel_graphs(file, machine)));
+  ChannelGraph* const by_id[] = {&plan.ring, &plan.tree, &plan.collnet_chain, &plan.nvls,
+                                 &plan.collnet_direct};
+  bool any = false;
+  for (const ChannelGraph& read : graphs) {
+    if (read.channels.empty() || read.id < 0 || read.id >= int(std::size(by_id))) continue;
+    *by_id[read.id] = read;
+    any = true;
+  }
+  if (any) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("{}: {} has no <graph> of id 0 to 4 with channels, so that nothing of "
+                          "the search would be replaced; correct it or unset it",
+                          variable_of("GRAPH_FILE"), file.name));
+}
+
 Result<ChannelPlan> configured_channels(const Graph& graph, const Paths& paths, int ranks) {
   CCL_TRY(const NetRules nets, configured_nets());
   ChannelPlan plan = search_all(graph, paths, ranks, nets.cross_nic);
-  CCL_TRY(const std::string given, ccl::detail::setting_text("GRAPH_FILE"));
-  if (!given.empty()) {
-    CCL_TRY(const XmlFile file, by("GRAPH_FILE", read_xml(given)));
-    CCL_TRY(const std::vector<ChannelGraph> graphs,
-            by("GRAPH_FILE", to_channel_graphs(file, graph)));
-    const auto stands_in = [](const ChannelGraph& read) {
-      return !read.channels.empty() && read.id >= 0 && read.id <= 4;
-    };
-    if (std::none_of(graphs.begin(), graphs.end(), stands_in)) {
-      return fail(Errc::invalid_argument,
-                  fmt::format("{}: {} has no <graph> of id 0 to 4 with channels, so that "
-                              "nothing of the search would be replaced; correct it or unset it",
-                              variable_of("GRAPH_FILE"), given));
-    }
-    for (const ChannelGraph& read : graphs) {
-      if (read.channels.empty()) continue;
-      switch (read.id) {
-        case 0:
-          plan.ring = read;
-          break;
-        case 1:
-          plan.tree = read;
-          break;
-        case 2:
-          plan.collnet_chain = read;
-          break;
-        case 3:
-          plan.nvls = read;
-          break;
-        case 4:
-          plan.collnet_direct = read;
-          break;
-        default:
-          break;
-      }
-    }
-  }
+  CCL_TRY(const std::optional<XmlFile> given, configured_graphs());
+  if (given) CCL_CHECK(take_graphs(plan, *given, graph));
   return plan;
 }
 

@@ -133,7 +133,7 @@ class Explainer {
     if (p2p.relay >= 0) say("relayed by {}", graph_.label(p2p.relay));
     if (p2p.read) say("the receiver reads instead of being written to (two sm_80 over NVLink)");
     const bool net = net_beats_p2p(graph_, paths_, a_, b_);
-    if (p2p.allowed && !(net && path.type > PathType::nvb)) {
+    if (p2p.allowed && !net) {
       say("transport: P2P");
     } else if (net) {
       say("transport: NET (both have NICs, no farther than PXB, that are wider than {:g} GB/s)",

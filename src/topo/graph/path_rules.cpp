@@ -89,11 +89,12 @@ GdrAnswer check_gdr(const Graph& graph, const Paths& paths, const PathRules& rul
 }
 
 bool net_beats_p2p(const Graph& graph, const Paths& paths, int gpu_a, int gpu_b) {
+  if (paths.at(gpu_a, gpu_b).type <= PathType::nvb) return false;
   const float direct = paths.at(gpu_a, gpu_b).bw;
   const auto faster = [&](int gpu) {
     const std::vector<int> nets = graph.of(NodeType::net);
     return std::any_of(nets.begin(), nets.end(), [&](int net) {
-      const Path& path = paths.wired(gpu, net);
+      const Path& path = paths.at(gpu, net);  // through the CPU without GPU direct RDMA
       return path.type <= PathType::pxb && path.bw > direct;
     });
   };

@@ -23,16 +23,22 @@
 namespace ccl::topo {
 namespace {
 
+struct KnownMachine {
+  LoadedGraph loaded;
+  bool in_file = false;  // the file of CCL_TOPO_FILE describes its GPUs, so their links are known
+};
+
 /// The machine with these GPUs. It is detected once per process for each set of GPUs: communicators
 /// change, machines do not.
-Result<LoadedGraph> known_machine(std::vector<DiscoveredGpu> gpus) {
+Result<KnownMachine> known_machine(std::vector<DiscoveredGpu> gpus) {
   struct Machines {
-    std::map<std::string, LoadedGraph> seen;
+    std::map<std::string, KnownMachine> seen;
     ccl::detail::ForkMutex mutex{[this] { ccl::detail::renew(seen); }};
   };
   static constinit ccl::detail::MadeOnce<Machines> machines;
   auto& [seen, mutex] = machines.get();
-  CCL_TRY(std::string key, configured_file());
+  CCL_TRY(const std::string file, configured_file());
+  std::string key = file;
   for (const DiscoveredGpu& gpu : gpus) {
     key += fmt::format(" {} {} {}", gpu.bus_id, gpu.dev, gpu.links.size());
   }
@@ -41,9 +47,14 @@ Result<LoadedGraph> known_machine(std::vector<DiscoveredGpu> gpus) {
   if (known != seen.end()) return known->second;
   DiscoverOptions options;
   options.gpus = std::move(gpus);
-  CCL_TRY(LoadedGraph loaded, configured_machine(options));
-  for (const Repair& repair : loaded.repairs) log_info(LogPart::graph, "{}", repair.what);
-  return seen.emplace(std::move(key), std::move(loaded)).first->second;
+  KnownMachine machine;
+  CCL_TRY(machine.loaded, configured_machine(options));
+  for (const Repair& repair : machine.loaded.repairs) log_info(LogPart::graph, "{}", repair.what);
+  if (!file.empty()) {
+    const auto alone = load_graph(file);
+    machine.in_file = alone && !alone->graph.of(NodeType::gpu).empty();
+  }
+  return seen.emplace(std::move(key), std::move(machine)).first->second;
 }
 
 /// Turns orders of places into orders of ranks: the ranks of one place are adjacent.
@@ -111,7 +122,7 @@ bool file_has_gpus() {
   const auto given = configured_file();
   if (!given || given->empty()) return false;
   const auto machine = known_machine({});
-  return machine && !machine->graph.of(NodeType::gpu).empty();
+  return machine && machine->in_file;
 }
 
 /// Numbers GPUs by place if two have one number. A rank that sees only its own GPU reports number 0
@@ -252,18 +263,16 @@ Result<RankPlacement> place_ranks(std::span<const PeerInfo> peers,
   const bool on_gpus = peers[static_cast<std::size_t>(rank)].device >= 0;
   std::vector<DiscoveredGpu> gpus;
   if (on_gpus) gpus = reported_gpus(peers, sights, places, placement.known);
-  CCL_TRY(LoadedGraph loaded, known_machine(std::move(gpus)));
-  placement.graph = std::move(loaded.graph);
+  CCL_TRY(KnownMachine machine, known_machine(std::move(gpus)));
+  placement.known = placement.known || machine.in_file;
+  placement.graph = std::move(machine.loaded.graph);
   if (on_gpus) {
     CCL_CHECK(gpu_position(placement.graph, places));
   } else {
     cpu_position(placement.graph, places);
   }
   CCL_TRY(placement.rules, configured_rules());
-  // A rank keeps its slots on the GPU next to the NIC, so it must be able to.
-  CCL_TRY(const Index gpu_memory, ccl::detail::setting_integer("IB_GPU_MEMORY"));
-  placement.rules.pxn =
-      placement.rules.pxn && gpu_memory != 0 && on_gpus && all_reach(peers, sights, rank);
+  placement.rules.pxn = placement.rules.pxn && on_gpus && all_reach(peers, sights, rank);
   // GPUs of other communicators are left out to save time.
   std::vector<char> keep(placement.graph.nodes.size(), 1);
   for (const int gpu : placement.graph.of(NodeType::gpu)) {

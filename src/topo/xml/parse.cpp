@@ -81,6 +81,13 @@ Result<XmlFile> parse_xml(std::string_view text, std::string name) {
         Errc::invalid_argument,
         fmt::format("{}:1: no element (the file is empty); give a <system> or <graphs>", name));
   }
+  for (pugi::xml_node more = root.next_sibling(); more; more = more.next_sibling()) {
+    if (more.type() != pugi::node_element) continue;
+    return fail(Errc::invalid_argument,
+                fmt::format("{}:{}: not well-formed XML (a second root element begins); give each "
+                            "its own file",
+                            name, lines.at(more.offset_debug())));
+  }
   XmlFile file;
   CCL_TRY(file.root, copy(root, lines, name, 0));
   file.name = std::move(name);

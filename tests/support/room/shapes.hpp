@@ -83,6 +83,13 @@ inline Shape one_sided() {
   return shape;
 }
 
+/// 8 GPUs without NVLink and 4 NICs of 400 Gbit/s: a switch for two GPUs and a NIC.
+inline Shape pcie() {
+  Shape shape{"pcie", 8, 4, 90, 0, 400000, amd, "32.0 GT/s PCIe", {}};
+  for (int n = 0; n < 4; ++n) shape.switches.push_back({n / 2, {2 * n, 2 * n + 1}, {n}});
+  return shape;
+}
+
 inline std::string nic_name(int host, int nic) {
   return fmt::format("h{}_nic{}", host, nic);
 }
@@ -93,6 +100,11 @@ std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
   const std::string pci = fmt::format(R"(link_speed="{}" link_width="16")", shape.speed);
   const std::string fabric =
       shape.fabric.empty() ? "" : fmt::format(R"( fabric="{}")", shape.fabric);
+  const std::string links =
+      shape.nvlinks == 0
+          ? ""
+          : fmt::format(R"(<nvlink target="fffffff:ffff:ff" count="{}" tclass="0x068000"/>)",
+                        shape.nvlinks);
   int numas = 0;
   for (const Switch& s : shape.switches) numas = std::max(numas, s.numa + 1);
   std::string text = R"(<system version="1">)";
@@ -107,8 +119,8 @@ std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
         if (g >= gpus) continue;
         text += fmt::format(
             R"(<pci busid="{}" class="0x030200" {}><gpu dev="{}" sm="{}" rank="{}" gdr="1"{}>)"
-            R"(<nvlink target="fffffff:ffff:ff" count="{}" tclass="0x068000"/></gpu></pci>)",
-            bus_id(g), pci, g, shape.sm, g, fabric, shape.nvlinks);
+            R"({}</gpu></pci>)",
+            bus_id(g), pci, g, shape.sm, g, fabric, links);
       }
       for (const int nic : s.nics) {
         if (std::count(shape.absent.begin(), shape.absent.end(), nic) > 0) continue;

@@ -92,18 +92,29 @@ class SimChunks {
     for (int s = 0; s < shares_; ++s) all += round.share(s).count;
     return all;
   }
+  /// Whole rounds, which are all but a few, are not looked at one by one.
   void measure() {
     Chunks all = real_;
     double first = 0, rounds = 0, recorded = 0;
-    Index elements = 0, recorded_elements = 0;
-    for (Index n = 0; all.next(); ++n) {
+    Index elements = 0, recorded_elements = 0, seen = 0;
+    const auto add = [&](Index equal) {
       const auto count = double(all.share(0).count);
-      if (n == 0) first = count;
-      rounds += count / first;
-      elements += sum(all);
-      if (n >= record_->limit) continue;
+      if (seen == 0) first = count;
+      rounds += double(equal) * count / first;
+      elements += equal * sum(all);
+      seen += equal;
+      if (seen > record_->limit) return;
       recorded = rounds;
       recorded_elements = elements;
+    };
+    while (all.next()) {
+      add(1);
+      while (const Index whole = all.full_rounds()) {
+        const Index left = record_->limit - seen;
+        const Index equal = left > 0 ? std::min(whole, left) : whole;
+        all.skip(equal);
+        add(equal);
+      }
     }
     record_->trace.all_rounds = rounds;
     record_->trace.rounds = recorded;

@@ -90,6 +90,38 @@ TEST_CASE("in a file of several hosts with the same bus ids, the GPUs of all ran
         std::string::npos);
 }
 
+TEST_CASE("a file that describes the GPUs counts where no driver reports their links") {
+  Host ranks{{0, 1, 2, 3}};
+  for (topo::GpuReport& sight : ranks.sights) sight.seen = 0;  // as without NVML
+  const auto places = topo::places_of(ranks.peers, 0);
+  std::string text = R"(<system><cpu numaid="0" arch="x86_64" vendor="GenuineIntel">)";
+  for (int gpu = 0; gpu < 4; ++gpu) {  // NVLink joins each two of them
+    text += fmt::format(R"(<pci busid="{:x}" link_speed="32 GT/s" link_width="16">
+                        <gpu dev="{}" sm="90"><nvlink target="{:x}" count="4" tclass="0x030200"/>
+                        </gpu></pci>)",
+                        places[std::size_t(gpu)].key, gpu, places[std::size_t(gpu ^ 1)].key);
+  }
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("ccl_known_{}.xml", ::getpid()))
+          .string();
+  const auto look = [&](const std::string& file) {
+    const ccl::test::Environment given("CCL_TOPO_FILE", file);
+    auto placed = topo::place_ranks(ranks.peers, ranks.sights, 0, places);
+    if (!placed) FAIL(placed.error().what);
+    const auto machine = topo::channels_of(*placed, places, 0, 4, false);
+    if (!machine) FAIL(machine.error().what);
+    CHECK(machine->even == !placed->known);
+    return placed->known;
+  };
+  REQUIRE(topo::write_file(path, text + "</cpu></system>"));
+  CHECK(look(path));
+  REQUIRE(topo::write_file(path, R"(<system><cpu numaid="0" arch="x86_64"/></system>)"));
+  std::filesystem::rename(path, path + ".hint");  // a process reads a file once
+  CHECK_FALSE(look(path + ".hint"));
+  std::filesystem::remove(path + ".hint");
+  CHECK_FALSE(look(""));
+}
+
 namespace {
 /// CPU ranks in the places of four GPUs behind an NVSwitch, of which each two share a NIC. Returns
 /// the heads of rank 0's host. `hosts`: equal ones.
