@@ -77,6 +77,7 @@ TEST_CASE("a launch that fails on one rank fails its call, and no rank waits for
     if (rank.rank == 1) played::fail_launch(1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     auto done = call();
     if (rank.rank == 1 && done) return "the launch did not fail";
+    if (cudaGetLastError() != cudaSuccess) return "the program finds the error, too";
     rank.synchronize();  // the kernels of the others end at their deadline, or sooner
     for (int n = 0; n < 100 && done; ++n) {
       done = call();

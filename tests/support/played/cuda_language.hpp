@@ -90,5 +90,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   }
   ccl::test::played::Kernel played{[=] { std::apply(kernel, *values); }, config->gridDim.x,
                                    config->blockDim.x};
-  return cudaError_t(ccl::test::played::launch(config->stream, std::move(played), early));
+  const auto code = ccl::test::played::launch(config->stream, std::move(played), early);
+  if (code != CUDA_SUCCESS) ccl::test::played::last_error = code;
+  return cudaError_t(code);
 }

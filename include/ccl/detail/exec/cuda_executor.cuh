@@ -14,6 +14,13 @@ namespace ccl::detail {
 /// the previous launch, so no launch of the program may begin early.
 inline std::atomic<bool> kernels_may_begin_early{true};
 
+/// Returns the result of a call of the CUDA runtime, which the caller reports. A failure would also
+/// be that of the program's next `cudaGetLastError`.
+inline cudaError_t reported(cudaError_t code) {
+  if (code != cudaSuccess) (void)cudaGetLastError();
+  return code;
+}
+
 /// Ends a kernel. The body waits for the previous launch where it begins to access memory, but a
 /// body without elements may not. The next launch waits for this one alone, so this one must not
 /// end before the previous one has. Costs nothing where the body has waited.
@@ -232,7 +239,7 @@ struct CudaExecutor {
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = early ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, args...);
+    return reported(cudaLaunchKernelEx(&config, kernel, args...));
   }
 
   /// Queues the work of a communicator of one rank.
@@ -277,8 +284,8 @@ struct CudaExecutor {
     const auto kernel = detail::run_collective<Group, Body>;
     if (shared_bytes > 0 && has_bulk_copies()) {
       const cudaError_t e =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+          reported(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
       if (e != cudaSuccess) return e;
     }
     return load_kernel(kernel);
@@ -287,10 +294,10 @@ struct CudaExecutor {
   static bool has_bulk_copies() {
     static std::atomic<signed char> known[64];  // by device: 0 unknown, 1 yes, -1 no
     int device = 0, major = 0;
-    if (cudaGetDevice(&device) != cudaSuccess || device >= 64) return false;
+    if (reported(cudaGetDevice(&device)) != cudaSuccess || device >= 64) return false;
     signed char has = known[device].load(std::memory_order_relaxed);
     if (has == 0) {
-      (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+      (void)reported(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
       has = major >= 9 ? 1 : -1;
       known[device].store(has, std::memory_order_relaxed);
     }
@@ -300,7 +307,7 @@ struct CudaExecutor {
   template <class... Params>
   [[nodiscard]] static cudaError_t load_kernel(void (*kernel)(Params...)) {
     cudaFuncAttributes attributes{};
-    const cudaError_t e = cudaFuncGetAttributes(&attributes, kernel);
+    const cudaError_t e = reported(cudaFuncGetAttributes(&attributes, kernel));
     constexpr int first_that_waits = 90;
     if (e == cudaSuccess && attributes.ptxVersion < first_that_waits) {
       kernels_may_begin_early = false;
