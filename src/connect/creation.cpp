@@ -15,7 +15,9 @@
 namespace ccl::detail {
 
 namespace {
+/// Loads the kernels into the GPU's own context, where they run: the thread may have another one.
 Result<void> load_kernels(const Composed& of, const Connections& connections) {
+  const Gpu::Current current{*Access::state(connections.comm())->device.gpu};
   const auto load = [&](int (*kernels)(int device)) -> Result<void> {
     const int code = kernels == nullptr ? 0 : kernels(connections.comm().device());
     if (code == 0) return {};
