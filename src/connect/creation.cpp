@@ -46,7 +46,9 @@ Result<void> make_wires(const Composed& of, Connections& connections, bool late)
 }
 
 Result<void> make_peers(const Composed& of, Connections& connections) {
-  if (connections.comm().ranks() == 1) return {};
+  if (connections.comm().ranks() == 1) {
+    return connections.comm().device() < 0 ? Result<void>{} : load_kernels(of, connections);
+  }
   const bool multicasts = of.multicast != MulticastKind::none;
   const auto prepare = [&]() -> Result<void> {
     const bool on_cpus = connections.comm().device() < 0;

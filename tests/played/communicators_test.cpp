@@ -2,6 +2,7 @@
 // launches that fail.
 #include "support/played/played_gpus.hpp"
 // Kernels come before other headers of ccl.
+#include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/transport/p2p.hpp>
@@ -63,8 +64,25 @@ TEST_CASE("three communicators of the same GPUs run at once, in one order on all
   CHECK(played::Queue::instance().unplaced().empty());
 }
 
-TEST_CASE(
-    "a stream that the GPU's context does not know is refused, and the call can be made again") {
+TEST_CASE("the kernels of a rank alone are loaded when its compositions are created") {
+  played::install(1, 8);
+  auto comms = played::create_ranks(1);
+  played::on_each(comms, [&](const played::Rank& rank) -> std::string {
+    const auto tree = TreeOfGpus::create(rank.comm, small);
+    const auto one_shot =
+        Collective<AllReduce, OneShot, LL, P2pTransport>::create(rank.comm, small);
+    if (!tree || !one_shot) return "not made";
+    std::vector<float> data(100, 1);
+    std::vector<double> longs(100, 1);
+    if (!(*tree)(data.data(), data.data(), 100, PreMulSum{2.0}, rank.stream)) return "no call";
+    if (!(*one_shot)(longs.data(), longs.data(), 100, PreMulSum{3.0}, rank.stream)) return "none";
+    rank.synchronize();
+    return data[99] == 2 && longs[99] == 3 ? "" : "wrong data";
+  });
+  CHECK(played::LoadedKernels::instance().late() == 0);
+}
+
+TEST_CASE("a stream that a GPU does not know is refused, and the call can be made again") {
   constexpr int ranks = 3;
   played::install(ranks, 8);
   auto comms = played::create_ranks(ranks);

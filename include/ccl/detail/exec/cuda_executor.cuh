@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/exec/launch_share.hpp>
 #include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/lanes/device_lanes.cuh>
@@ -251,6 +252,15 @@ struct CudaExecutor {
     using T = typename R::Type;
     return launch_kernel(detail::run_alone<R>, {int(blocks < 512 ? blocks : 512), 256}, {}, stream,
                          reduction, static_cast<const T*>(input), static_cast<T*>(output), count);
+  }
+
+  /// Loads the kernel that `alone` queues, which a composition may launch if it has one rank.
+  template <class R>
+  [[nodiscard]] static cudaError_t load_alone() {
+    if constexpr (reduces<R>) {
+      if constexpr (R::prepares) return load_kernel(detail::run_alone<R>);
+    }
+    return cudaSuccess;
   }
 
   /// Queues `map` on a rank's own elements of `T`.
