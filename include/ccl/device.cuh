@@ -6,6 +6,7 @@
 // computed. All but the groups of lanes and `check_launch` are in <ccl/device/...>, for CPU lanes
 // too.
 
+#include <ccl/detail/exec/cuda_executor.cuh>
 #include <ccl/detail/exec/register_device_code.cuh>
 #include <ccl/detail/lanes/device_lanes.cuh>
 #include <ccl/device/device_comm.hpp>
@@ -38,7 +39,7 @@ Result<void> check_launch(const DeviceComm& comm, void (*kernel)(Params...), int
   if (e == cudaSuccess) {
     e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, code, lanes, shared_bytes);
   }
-  if (e != cudaSuccess) {
+  if (detail::reported(e) != cudaSuccess) {
     Error error{Errc::cuda, cudaGetErrorString(e)};
     error.os_code = int(e);
     return fail(std::move(error));

@@ -79,14 +79,20 @@ void BufferRegistry::serve_until_stopped() {
   RegistryBoard& mine = board(rank_);
   while (!stop_.load(std::memory_order_acquire)) {
     const unsigned notified = mine.notified();
-    for (int p = 0; p < int(peers_.size()); ++p) {
-      if (p == rank_) continue;
-      for (int slot = 0; slot < RemoteBuffer::slots; ++slot) look_at(p, slot);
-    }
+    look_at_peers();
     if (!stop_.load(std::memory_order_acquire)) {
       mine.await_ring(notified, freed_after);
     }
     close_freed();
+  }
+}
+
+void BufferRegistry::look_at_peers() {
+  const std::lock_guard lock{gpu_->rest().mutex};
+  if (gpu_->rest().rests) return;  // the table, too: a later look finds what has changed
+  for (int p = 0; p < int(peers_.size()); ++p) {
+    if (p == rank_) continue;
+    for (int slot = 0; slot < RemoteBuffer::slots; ++slot) look_at(p, slot);
   }
 }
 

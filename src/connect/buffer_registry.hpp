@@ -66,6 +66,7 @@ class BufferRegistry {
   /// Closes the slots of freed memory and notifies the peers.
   void close_freed();
   void look_at(int peer, int slot);
+  void look_at_peers();
   /// Maps memory of a peer. Returns its address on this rank, or 0 if it cannot be mapped.
   Word map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped);
   void unmap(Mapped& mapped);

@@ -15,7 +15,9 @@
 namespace ccl::detail {
 
 namespace {
+/// Loads the kernels into the GPU's own context, where they run: the thread may have another one.
 Result<void> load_kernels(const Composed& of, const Connections& connections) {
+  const Gpu::Current current{*Access::state(connections.comm())->device.gpu};
   const auto load = [&](int (*kernels)(int device)) -> Result<void> {
     const int code = kernels == nullptr ? 0 : kernels(connections.comm().device());
     if (code == 0) return {};
@@ -44,7 +46,9 @@ Result<void> make_wires(const Composed& of, Connections& connections, bool late)
 }
 
 Result<void> make_peers(const Composed& of, Connections& connections) {
-  if (connections.comm().ranks() == 1) return {};
+  if (connections.comm().ranks() == 1) {
+    return connections.comm().device() < 0 ? Result<void>{} : load_kernels(of, connections);
+  }
   const bool multicasts = of.multicast != MulticastKind::none;
   const auto prepare = [&]() -> Result<void> {
     const bool on_cpus = connections.comm().device() < 0;

@@ -3,6 +3,7 @@
 #include <ccl/detail/lanes/spin_wait.hpp>
 
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "gpu/driver.hpp"
@@ -44,6 +45,14 @@ class Gpu {
   const AskForLoan& loans() const { return loans_; }
   void set_loans(AskForLoan loans) { loans_ = std::move(loans); }
 
+  /// True while memory of this GPU may rest (see `GpuMemory`). A thread that uses such memory
+  /// beside calls holds the lock, and leaves the memory alone meanwhile.
+  struct Rest {
+    std::mutex mutex;
+    bool rests = false;
+  };
+  Rest& rest() { return rest_; }
+
   /// Makes the GPU's context current for the calling thread during its lifetime. Also allows calls
   /// that a stream capture forbids: they do not use that stream.
   class Current {
@@ -77,6 +86,7 @@ class Gpu {
   CUcontext context_ = nullptr;
   std::shared_ptr<CopyStream> copies_{};
   Pinned watched_;
+  Rest rest_;
 };
 
 }  // namespace ccl::detail

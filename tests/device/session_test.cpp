@@ -1,6 +1,7 @@
 // Puts, signals, barriers and counters of the device-side interface on CPU lanes.
 #include <ccl/device/session.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <type_traits>
@@ -144,6 +145,25 @@ TEST_CASE("signals count up in a launch, and tests of them do not block") {
     });
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("a signal or block that was not used for more than 2^31 launches is not one of now") {
+  for (const Word before : {Word{1} << 31, (Word{1} << 31) + 5, Word{3} << 30, Word{1} << 32}) {
+    INFO(before << " launches");
+    DeviceWorld world{2, {.blocks = 2, .signals = 1}, 8, 0.05};
+    for (int r = 0; r < 2; ++r) {
+      const detail::TeamData& data = world.team(r).data();
+      std::fill(data.epochs(), data.epochs() + data.blocks, before);
+    }
+    std::atomic<long> wrong{0};
+    world.launch<Solo>(2, [&](Solo group, const Team& team, int block) {
+      TeamSession<Solo> session{group, team, block, 2};
+      if (team.rank() == 0 && block == 0) wrong += session.test(1, 0);
+      if (team.rank() == 0 && block == 1) wrong += session.barrier();  // rank 1 has none
+    });
+    CHECK(wrong == 0);
+    CHECK(world.failed());  // by the deadline of the barrier
+  }
 }
 
 TEST_CASE("the last block that counts sees the writes of all, and signals for all") {

@@ -2,6 +2,7 @@
 // launches that fail.
 #include "support/played/played_gpus.hpp"
 // Kernels come before other headers of ccl.
+#include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/transport/p2p.hpp>
@@ -63,6 +64,42 @@ TEST_CASE("three communicators of the same GPUs run at once, in one order on all
   CHECK(played::Queue::instance().unplaced().empty());
 }
 
+TEST_CASE("the kernels of a rank alone are loaded when its compositions are created") {
+  played::install(1, 8);
+  auto comms = played::create_ranks(1);
+  played::on_each(comms, [&](const played::Rank& rank) -> std::string {
+    const auto tree = TreeOfGpus::create(rank.comm, small);
+    const auto one_shot =
+        Collective<AllReduce, OneShot, LL, P2pTransport>::create(rank.comm, small);
+    if (!tree || !one_shot) return "not made";
+    std::vector<float> data(100, 1);
+    std::vector<double> longs(100, 1);
+    if (!(*tree)(data.data(), data.data(), 100, PreMulSum{2.0}, rank.stream)) return "no call";
+    if (!(*one_shot)(longs.data(), longs.data(), 100, PreMulSum{3.0}, rank.stream)) return "none";
+    rank.synchronize();
+    return data[99] == 2 && longs[99] == 3 ? "" : "wrong data";
+  });
+  CHECK(played::LoadedKernels::instance().late() == 0);
+}
+
+TEST_CASE("a stream that a GPU does not know is refused, and the call can be made again") {
+  constexpr int ranks = 3;
+  played::install(ranks, 8);
+  auto comms = played::create_ranks(ranks);
+  played::on_each(comms, [&](const played::Rank& rank) -> std::string {
+    const auto tree = TreeOfGpus::create(rank.comm, small);
+    if (!tree) return tree.error().message();
+    if (rank.rank == 1) {
+      std::vector<float> data(100, 1);
+      played::fail_launch(1, CUDA_ERROR_INVALID_HANDLE);
+      const auto done = (*tree)(data.data(), data.data(), 100, Sum{}, rank.stream);
+      if (done || done.error().code != Errc::invalid_argument) return "not refused";
+      if (!mentions(done.error().message(), "primary context")) return done.error().message();
+    }
+    return played::all_reduce(rank, *tree, 100, 2);
+  });
+}
+
 TEST_CASE("a launch that fails on one rank fails its call, and no rank waits for good") {
   constexpr int ranks = 3;
   const Environment soon{"CCL_TIMEOUT", "1"};
@@ -77,6 +114,7 @@ TEST_CASE("a launch that fails on one rank fails its call, and no rank waits for
     if (rank.rank == 1) played::fail_launch(1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     auto done = call();
     if (rank.rank == 1 && done) return "the launch did not fail";
+    if (cudaGetLastError() != cudaSuccess) return "the program finds the error, too";
     rank.synchronize();  // the kernels of the others end at their deadline, or sooner
     for (int n = 0; n < 100 && done; ++n) {
       done = call();

@@ -136,7 +136,7 @@ class TeamSession {
   CCL_HD bool test(int peer, int id, Word value = 1) {
     if (!is_peer(peer) || !is_signal(id, value)) return false;
     const Word* const at = team_.signal(rank(), id, peer);
-    return vote(group_.rank() != 0 || Index(Memory::load_acquire(at) - word_of(value)) >= 0);
+    return vote(group_.rank() != 0 || is_reached(Memory::load_acquire(at), word_of(value)));
   }
 
   /// Blocks until this block has arrived on all ranks. Other blocks have barriers of their own.
@@ -211,6 +211,11 @@ class TeamSession {
   }
   /// Returns the word of a signal or barrier in this launch.
   CCL_HD Word word_of(Word value) const { return epoch_ << 32 | value; }
+  /// True if the word of a peer is `want` or later. A peer may be ahead, but not by 2^28 launches:
+  /// a word that seems to be is an old one, of a signal or a block that was not used for as long.
+  CCL_HD static constexpr bool is_reached(Word word, Word want) {
+    return word - want < Word{1} << (32 + 28);
+  }
   /// Fails the session because of a call that is wrong on this rank.
   CCL_HD void misuse(detail::LaneFailure::Why why, int peer, Word given, Word limit) {
     failed_ = true;
@@ -259,7 +264,7 @@ class TeamSession {
   /// Polls until the word is at least `want`. Runs on one lane.
   template <MemoryOrder Order>
   CCL_HD bool await(const Word* at, Word want, int peer) {
-    while (Index(load<Order>(at) - want) < 0) {
+    while (!is_reached(load<Order>(at), want)) {
       if (spin_wait_.ends(peer, epoch_ - 1)) return false;
     }
     return true;

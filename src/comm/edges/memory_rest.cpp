@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,16 @@ Result<void> rest(const std::vector<CommState*>& parts) {
     }
   }
   return done;
+}
+
+/// Keeps threads that use memory beside calls from it, or lets them use it again.
+void set_resting(const std::vector<CommState*>& parts, bool rests) {
+  for (CommState* const part : parts) {
+    if (!part->device.gpu) continue;
+    Gpu::Rest& rest = part->device.gpu->rest();
+    const std::lock_guard lock{rest.mutex};
+    rest.rests = rests;
+  }
 }
 
 template <class F>
@@ -243,6 +254,7 @@ Result<void> rest_memory(CommState& state, const char* who) {
   for (CommState* const part : parts) CCL_CHECK(part->await_calls(who));
   const auto lock = state.rendezvous.lock();
   CCL_CHECK(agree(state, who, {}));  // no rank's kernel uses another's memory any more
+  set_resting(parts, true);
   const auto saved = without_exceptions(
       [&] { return each_own(parts, [](GpuMemory& one) { return one.save(); }); });
   if (auto agreed = agree(state, who, saved); !agreed) {
@@ -250,6 +262,7 @@ Result<void> rest_memory(CommState& state, const char* who) {
       one.forget();
       return {};
     });
+    set_resting(parts, false);
     return agreed;
   }
   Result<void> rested = rest(parts);
@@ -273,6 +286,7 @@ Result<void> wake_memory(CommState& state, const char* who) {
     }
     return agreed;
   }
+  set_resting(parts, false);
   return each_own(parts, [](GpuMemory& one) -> Result<void> {
     one.forget();
     return {};

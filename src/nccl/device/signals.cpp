@@ -47,10 +47,11 @@ Result<std::shared_ptr<Signals>> Signals::create(const Communicator& comm, int c
                                                  int signals) {
   const Index counters = Index{contexts} * signals * comm.ranks();
   const Index bytes = std::max(Index{1}, 2 * counters) * Index{sizeof(std::uint64_t)};
+  const auto loaded = comm.device() >= 0 ? load_signals_on_gpu() : Result<void>{};
   auto memory = SharedMemory::allocate(comm, bytes);
-  if (!memory) {
+  if (!loaded || !memory) {
     (void)Window::create(comm, nullptr, bytes);  // so that no rank waits: it fails on all
-    return fail(std::move(memory).error());
+    return fail(loaded ? std::move(memory).error() : loaded.error());
   }
   CCL_TRY(auto window, Window::create(comm, *memory));
   return std::shared_ptr<Signals>{

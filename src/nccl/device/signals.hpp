@@ -64,6 +64,8 @@ class Signals : public std::enable_shared_from_this<Signals> {
 };
 
 // Work on a GPU's stream; declared here, because only a library with device code has it.
+/// Loads the kernels. The first launch of one would load it, and wait for kernels that run.
+Result<void> load_signals_on_gpu();
 Result<void> copy_on_gpu(void* to, const void* from, std::size_t bytes, cudaStream_t stream);
 Result<void> signal_on_gpu(std::uint64_t* counter, cudaStream_t stream);
 /// The stream waits until `counter` is `times` more than `taken`, or until `stop` is not 0.

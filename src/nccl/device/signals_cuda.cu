@@ -35,6 +35,11 @@ Result<void> launch(const char* what, void (*kernel)(Params...), cudaStream_t st
 
 }  // namespace
 
+Result<void> load_signals_on_gpu() {
+  cudaFuncAttributes attributes{};
+  CCL_CHECK(check_cuda(cudaFuncGetAttributes(&attributes, add_signal), "loading a kernel"));
+  return check_cuda(cudaFuncGetAttributes(&attributes, wait_for_signals), "loading a kernel");
+}
 Result<void> copy_on_gpu(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
   return check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
                     "cudaMemcpyAsync to a peer's window");

@@ -7,6 +7,9 @@ Result<void> no_gpu() {
   return fail(Errc::no_device_code, "this libnccl was built without device code");
 }
 }  // namespace
+Result<void> load_signals_on_gpu() {
+  return no_gpu();
+}
 Result<void> copy_on_gpu(void*, const void*, std::size_t, cudaStream_t) {
   return no_gpu();
 }

@@ -3,9 +3,11 @@
 #include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/detail/wire/exchange_steps.hpp>
+#include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/thread_lanes.hpp"
 
 namespace ccl::test {
 namespace {
@@ -144,6 +147,53 @@ TEST_CASE("small messages go by way of the slots, and nobody waits until they ha
   rank->bring(0, bytes, 7, false);
   rank->join();
   CHECK(rank->got.back() == 7);
+}
+
+TEST_CASE("if some lanes have all packets at the end of a launch and others not, all leave") {
+  using Lanes = detail::ThreadLanes<4>;
+  struct Receiver {
+    alignas(128) Packet memory[64] = {};
+    Word posted = 0, drained = 0, sent = 0, received = 0, stop = 1;
+    char got[64] = {};
+    std::atomic<bool> done{false};
+  };
+  const auto state = std::make_shared<Receiver>();
+  constexpr Word flag = Word{1} << 32;  // of step 1
+  constexpr int first_tile = Lanes::width, more = 1;
+  for (int p = 0; p < first_tile + more; ++p) state->memory[p] = {{flag, flag}};
+  std::thread lanes{[state] {
+    const Wire in{state->memory,
+                  &state->posted,
+                  &state->drained,
+                  &state->sent,
+                  &state->received,
+                  nullptr,
+                  4,
+                  16,
+                  false};
+    const Wire from[2] = {{}, in}, none[2] = {};
+    const int order[2] = {0, 1}, begin[3] = {0, 0, 1}, empty[3] = {};
+    const RingPosition position{0, 2, order};
+    const detail::Message incoming{state->got, Index{sizeof state->got}};
+    detail::Cursor cursors[4];
+    detail::LaneFailure who;
+    detail::WireWork<detail::Bytes> work{detail::Bytes{}};
+    work.in = from;
+    work.out = none;
+    work.rings = &position;
+    work.ranks = 2;
+    work.sends = {&incoming, empty, cursors};
+    work.recvs = {&incoming, begin, cursors + 2};
+    work.watch = {&state->stop, &who, Word{60} * 1'000'000'000};
+    detail::HostExecutor::run<Lanes>(
+        1, detail::WireBody<AllToAll, Pairwise, LL, 1, detail::Bytes>{work});
+    state->done = true;
+  }};
+  for (int ms = 0; ms < 10'000 && !state->done; ++ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  CHECK(state->done);
+  state->done ? lanes.join() : lanes.detach();
 }
 
 TEST_CASE("who gives up an exchange has its memory back") {

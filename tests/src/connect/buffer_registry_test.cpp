@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/edges/memory_rest.hpp"
 #include "comm/edges/window_state.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
@@ -106,6 +107,28 @@ TEST_CASE("peers unmap a buffer that was freed, without another call") {
   CHECK(soon([&] { return RemoteBuffer::leads(ranks.entry(next), next); }));
   number = 3;  // freed, and allocated again at once
   CHECK(soon([&] { return !RemoteBuffer::leads(ranks.entry(next), next); }));
+}
+
+TEST_CASE("buffers that are freed while memory rests are unmapped after it has come back") {
+  TwoRegistries ranks;
+  const Word where = ranks.of[0]->where(buffer, bytes);
+  REQUIRE(where != 0);
+  REQUIRE(soon([&] { return RemoteBuffer::leads(ranks.entry(where), where); }));
+  const auto on_both = [&](Result<void> (*step)(detail::CommState&, const char*)) {
+    std::vector<std::thread> threads;
+    std::atomic<int> done{0};
+    for (const auto& comm : ranks.comms) {
+      threads.emplace_back(
+          [&] { done += step(*detail::Access::state(*comm), "the test").has_value(); });
+    }
+    for (auto& thread : threads) thread.join();
+    return done == 2;
+  };
+  REQUIRE(on_both(&detail::rest_memory));
+  number = 0;
+  std::this_thread::sleep_for(std::chrono::milliseconds{1000});  // the table is not mapped
+  REQUIRE(on_both(&detail::wake_memory));
+  CHECK(soon([&] { return ranks.entry(where) == 0; }));
 }
 
 TEST_CASE("more live buffers than slots cost no ids and few questions, and make room when freed") {

@@ -5,6 +5,8 @@
 
 #include <bit>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -31,6 +33,33 @@ struct Coordinate {
   struct {
     operator unsigned() const { return Value(); }
   } x;
+};
+/// Kernels that were loaded. A GPU loads another one at its first launch, and waits for kernels
+/// that run.
+class LoadedKernels {
+ public:
+  static LoadedKernels& instance() {
+    static LoadedKernels one;
+    return one;
+  }
+  void load(const void* kernel) {
+    const std::lock_guard lock{mutex_};
+    all_.insert(kernel);
+  }
+  void launch(const void* kernel) {
+    const std::lock_guard lock{mutex_};
+    late_ += all_.insert(kernel).second;
+  }
+  /// Number of kernels that their first launch has loaded.
+  int late() {
+    const std::lock_guard lock{mutex_};
+    return late_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<const void*> all_;
+  int late_ = 0;
 };
 constexpr unsigned warp_width = CCL_PLAYED_WARP;
 inline Team& warp() {
@@ -74,7 +103,8 @@ T __shfl_sync(unsigned, T value, int from) {
 
 /// The kernels are compiled for the current device.
 template <class Kernel>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel* kernel) {
+  ccl::test::played::LoadedKernels::instance().load(reinterpret_cast<const void*>(kernel));
   *attributes = {};
   attributes->ptxVersion = ccl::test::played::capability();
   return cudaSuccess;
@@ -83,6 +113,7 @@ template <class... Params, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                Args&&... args) {
   using Arguments = std::tuple<std::decay_t<Params>...>;
+  ccl::test::played::LoadedKernels::instance().launch(reinterpret_cast<const void*>(kernel));
   const auto values = std::make_shared<Arguments>(std::forward<Args>(args)...);
   bool early = false;
   for (unsigned a = 0; a < config->numAttrs; ++a) {
@@ -90,5 +121,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   }
   ccl::test::played::Kernel played{[=] { std::apply(kernel, *values); }, config->gridDim.x,
                                    config->blockDim.x};
-  return cudaError_t(ccl::test::played::launch(config->stream, std::move(played), early));
+  const auto code = ccl::test::played::launch(config->stream, std::move(played), early);
+  if (code != CUDA_SUCCESS) ccl::test::played::last_error = code;
+  return cudaError_t(code);
 }

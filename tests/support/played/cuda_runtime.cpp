@@ -1,6 +1,8 @@
 // The functions of the CUDA runtime that ccl's headers call, over the played driver.
 #include <cuda_runtime_api.h>
 
+#include <utility>
+
 #include "support/fake_gpus.hpp"
 #include "support/played/streams.hpp"
 
@@ -9,6 +11,9 @@ using namespace ccl::test;
 cudaError_t cudaGetDevice(int* device) {
   *device = fake::current() < 0 ? 0 : fake::current();
   return cudaSuccess;
+}
+cudaError_t cudaGetLastError() {
+  return cudaError_t(std::exchange(played::last_error, CUDA_SUCCESS));
 }
 cudaError_t cudaSetDevice(int device) {
   auto& stack = fake::contexts();

@@ -47,6 +47,8 @@ int capability();
 
 /// Makes one of the next launches on `device` fail with `code`: the one after `after` others.
 void fail_launch(int device, CUresult code, int after = 0);
+/// What `cudaGetLastError` returns next, on this thread.
+inline thread_local CUresult last_error = CUDA_SUCCESS;
 
 /// Replaces the members of the driver of `FakeGpus` that queue something.
 void add_streams(detail::CudaDriver& cuda);

@@ -71,7 +71,8 @@ struct RegisteredKernels<CopyReduceKernels<Op, Algo, Proto, R>> {
   }
   static int load(int device) {
     return on_device(device, [] {
-      const cudaError_t e = CudaExecutor::load<Lanes, CopyReduceBody<R, true>>();
+      cudaError_t e = CudaExecutor::load_alone<R>();
+      if (e == cudaSuccess) e = CudaExecutor::load<Lanes, CopyReduceBody<R, true>>();
       return e != cudaSuccess ? e : CudaExecutor::load<Lanes, CopyReduceBody<R, false>>();
     });
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/exec/launch_share.hpp>
 #include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/lanes/device_lanes.cuh>
@@ -13,6 +14,13 @@ namespace ccl::detail {
 /// False once a kernel was loaded whose code is for GPUs before sm_90. Such code cannot wait for
 /// the previous launch, so no launch of the program may begin early.
 inline std::atomic<bool> kernels_may_begin_early{true};
+
+/// Returns the result of a call of the CUDA runtime, which the caller reports. A failure would also
+/// be that of the program's next `cudaGetLastError`.
+inline cudaError_t reported(cudaError_t code) {
+  if (code != cudaSuccess) (void)cudaGetLastError();
+  return code;
+}
 
 /// Ends a kernel. The body waits for the previous launch where it begins to access memory, but a
 /// body without elements may not. The next launch waits for this one alone, so this one must not
@@ -232,7 +240,7 @@ struct CudaExecutor {
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = early ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, args...);
+    return reported(cudaLaunchKernelEx(&config, kernel, args...));
   }
 
   /// Queues the work of a communicator of one rank.
@@ -244,6 +252,15 @@ struct CudaExecutor {
     using T = typename R::Type;
     return launch_kernel(detail::run_alone<R>, {int(blocks < 512 ? blocks : 512), 256}, {}, stream,
                          reduction, static_cast<const T*>(input), static_cast<T*>(output), count);
+  }
+
+  /// Loads the kernel that `alone` queues, which a composition may launch if it has one rank.
+  template <class R>
+  [[nodiscard]] static cudaError_t load_alone() {
+    if constexpr (reduces<R>) {
+      if constexpr (R::prepares) return load_kernel(detail::run_alone<R>);
+    }
+    return cudaSuccess;
   }
 
   /// Queues `map` on a rank's own elements of `T`.
@@ -277,8 +294,8 @@ struct CudaExecutor {
     const auto kernel = detail::run_collective<Group, Body>;
     if (shared_bytes > 0 && has_bulk_copies()) {
       const cudaError_t e =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+          reported(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
       if (e != cudaSuccess) return e;
     }
     return load_kernel(kernel);
@@ -287,10 +304,10 @@ struct CudaExecutor {
   static bool has_bulk_copies() {
     static std::atomic<signed char> known[64];  // by device: 0 unknown, 1 yes, -1 no
     int device = 0, major = 0;
-    if (cudaGetDevice(&device) != cudaSuccess || device >= 64) return false;
+    if (reported(cudaGetDevice(&device)) != cudaSuccess || device >= 64) return false;
     signed char has = known[device].load(std::memory_order_relaxed);
     if (has == 0) {
-      (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+      (void)reported(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
       has = major >= 9 ? 1 : -1;
       known[device].store(has, std::memory_order_relaxed);
     }
@@ -300,7 +317,7 @@ struct CudaExecutor {
   template <class... Params>
   [[nodiscard]] static cudaError_t load_kernel(void (*kernel)(Params...)) {
     cudaFuncAttributes attributes{};
-    const cudaError_t e = cudaFuncGetAttributes(&attributes, kernel);
+    const cudaError_t e = reported(cudaFuncGetAttributes(&attributes, kernel));
     constexpr int first_that_waits = 90;
     if (e == cudaSuccess && attributes.ptxVersion < first_that_waits) {
       kernels_may_begin_early = false;

@@ -38,11 +38,11 @@ CudaShape device_shape(Index bytes, int channels, const DeviceTarget& target) {
 template <class F>
 cudaError_t on_device(int device, F call) {
   int before = -1;
-  if (const cudaError_t e = cudaGetDevice(&before); e != cudaSuccess) return e;
+  if (const cudaError_t e = reported(cudaGetDevice(&before)); e != cudaSuccess) return e;
   if (before == device) return call();
-  if (const cudaError_t e = cudaSetDevice(device); e != cudaSuccess) return e;
+  if (const cudaError_t e = reported(cudaSetDevice(device)); e != cudaSuccess) return e;
   const cudaError_t result = call();
-  (void)cudaSetDevice(before);
+  (void)reported(cudaSetDevice(before));
   return result;
 }
 

@@ -31,7 +31,8 @@ struct RegisteredKernels<DirectKernels<Op, Algo, Proto, R>> {
   }
   static int load(int device) {
     return on_device(device, [] {
-      const cudaError_t e = CudaExecutor::load<Group, Few>();
+      cudaError_t e = CudaExecutor::load_alone<R>();
+      if (e == cudaSuccess) e = CudaExecutor::load<Group, Few>();
       return e != cudaSuccess ? e : CudaExecutor::load<Group, Wide>();
     });
   }

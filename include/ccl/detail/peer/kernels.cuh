@@ -184,7 +184,7 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   }
   static int load(int device) {
     return on_device(device, [] {
-      cudaError_t result = cudaSuccess;
+      cudaError_t result = CudaExecutor::load_alone<R>();
       const auto load = [&result](typename PeerKernelsOf<R>::Kernel kernel) {
         if (result == cudaSuccess && kernel != nullptr) result = CudaExecutor::load_kernel(kernel);
       };

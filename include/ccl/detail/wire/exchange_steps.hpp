@@ -152,7 +152,8 @@ class Exchange {
         }
         at.done += count;
         moved_ = true;
-        if (prims.failed()) failed_ = true;
+        // Lanes that poll apart may fail apart, and must leave together.
+        if (!group_.all(!prims.failed())) failed_ = true;
       } else {
         waiting_ = peer;
         step_ = prims.step();

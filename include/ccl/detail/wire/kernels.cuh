@@ -28,6 +28,7 @@ struct RegisteredKernels<WireKernels<Op, Algo, Proto, R>> {
   }
   static int load(int device) {
     return on_device(device, [] {
+      if (const cudaError_t e = CudaExecutor::load_alone<R>(); e != cudaSuccess) return e;
       if constexpr (!one_kernel) {
         if (const cudaError_t e = CudaExecutor::load<Group, Body>(); e != cudaSuccess) return e;
       }

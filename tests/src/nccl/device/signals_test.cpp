@@ -2,6 +2,7 @@
 // on a GPU is noted by this test.
 #include "nccl/device/signals.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -21,6 +22,8 @@ namespace {
 
 int copies = 0, signals_sent = 0, waits = 0;
 std::function<Result<void>()> signal_result = [] { return Result<void>{}; };
+std::atomic<int> loads{0};          // of the kernels
+std::atomic<int> fails_to_load{0};  // the next times
 
 struct TwoRanks {
   std::vector<Result<Communicator>> comms;
@@ -71,6 +74,11 @@ struct TwoRanks {
 }  // namespace
 
 namespace ccl::detail::nccl {
+Result<void> load_signals_on_gpu() {
+  ++loads;
+  if (fails_to_load > 0 && fails_to_load-- > 0) return fail(Errc::cuda, "no kernel");
+  return {};
+}
 Result<void> copy_on_gpu(void*, const void*, std::size_t, cudaStream_t) {
   ++copies;
   return {};
@@ -107,6 +115,19 @@ TEST_CASE("puts, signals and waits are launches, which the end of the communicat
     CHECK(detail::Access::state(*ranks.comms[0])->await_calls("the test"));
   }
   CHECK((copies == 1 && signals_sent == 2 && waits == 1));
+}
+
+TEST_CASE("kernels are loaded before the first launch, or no rank has signals") {
+  TwoRanks ranks;
+  CHECK(loads >= 2);
+  fails_to_load = 1;  // on one of the ranks
+  std::atomic<int> made{0};
+  std::vector<std::thread> threads;
+  for (const auto& comm : ranks.comms) {
+    threads.emplace_back([&] { made += Signals::create(*comm, 1, 1).has_value(); });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(made == 0);
 }
 
 TEST_CASE("the memory of signals outlives work on a stream") {
