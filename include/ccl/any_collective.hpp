@@ -81,7 +81,11 @@ struct AnyMessage {
 ///   SendRecv).
 template <class Op, class CandidateList, class TypeList = Types<>,
           class ReductionList = Reductions<>>
-class AnyCollective;
+class AnyCollective {
+  static_assert(!sizeof(Op*),
+                "ccl: AnyCollective takes an operation, Candidates<Candidate<Ring, LL>, ...>, "
+                "Types<float, ...> and Reductions<Sum, ...>, in this order");
+};
 
 template <class Op, class... Cs, class... Ts, class... Fs>
 class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {

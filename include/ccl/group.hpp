@@ -224,6 +224,9 @@ inline constexpr int group_kernels = int(sizeof...(Bound)) - detail::Sharing<Bou
 template <class... Bound>
   requires(sizeof...(Bound) > 0)
 [[nodiscard]] Result<void> group(Stream stream, const Bound&... bound) {
+  static_assert((detail::IsBound<Bound> && ...),
+                "ccl: a group takes calls that are not made yet, or one list of them; give it "
+                "all_reduce.bind(send, recv, count, op) in place of all_reduce(send, recv, ...)");
   if ((bound.alone() || ...)) {  // no call waits for a peer
     CCL_CHECK(detail::check_alone({bound.ranks()...}));
     Result<void> done;

@@ -34,7 +34,11 @@ constexpr bool check_hooks() {
 }
 
 template <class C>
-struct OperationOf;
+struct OperationOf {
+  static_assert(!sizeof(C*),
+                "ccl: Hooked composes a Communicator, a Collective or an AnyCollective with the "
+                "type of the hooks, in this order");
+};
 template <class Op, class Algo, class Proto, class Transport>
 struct OperationOf<Collective<Op, Algo, Proto, Transport>> {
   using Type = Op;

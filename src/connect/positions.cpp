@@ -137,7 +137,8 @@ Result<void> check_run(Connections& connections, const PositionsOf& of, PeersOfP
   if (found.wrong == DryRunResult::nothing) return {};
   const bool wire = found.wrong == DryRunResult::wire_from || found.wrong == DryRunResult::wire_to;
   if (wire) return fail(no_wire(connections, found.given, found.wrong == DryRunResult::wire_to));
-  return fail(no_such_share(connections, found));
+  const bool share = found.wrong == DryRunResult::shares || found.wrong == DryRunResult::share;
+  return fail(share ? no_such_share(connections, found) : no_such_step(connections, found));
 }
 }  // namespace
 

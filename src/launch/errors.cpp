@@ -138,6 +138,34 @@ Error no_such_share(const Connections& connections, const DryRunResult& found) {
                connections.name(), found.given, connections.comm().rank(), found.most - 1)});
 }
 
+Error no_such_step(const Connections& connections, const DryRunResult& found) {
+  const auto text = [&]() -> std::string {
+    switch (found.wrong) {
+      case DryRunResult::gap:
+        return fmt::format(
+            "has rank {} after a -1 in context.prims() (the ranks come first, then "
+            "-1 for each wire that is not there); put it first",
+            found.given);
+      case DryRunResult::from_many:
+        return fmt::format(
+            "receives over {} wires in a step that does not reduce (only one of "
+            "them can be the result); take prims of one wire in for each, or a "
+            "step that reduces",
+            found.given);
+      case DryRunResult::from_none:
+        return "receives in a step of prims that have no wire in (all ranks given for it are -1); "
+               "take send or copy_send there";
+      default:
+        return "sends in a step of prims whose only wire out is -1; take recv or recv_reduce_copy "
+               "there, or prims of two wires out, which may both be -1";
+    }
+  };
+  const CommState& state = *Access::state(connections.comm());
+  return state.annotate(
+      {Errc::invalid_argument, fmt::format("{}: its algorithm's `run` on rank {} {}",
+                                           connections.name(), connections.comm().rank(), text())});
+}
+
 Error slices_too_small(const Connections& connections, Index needed) {
   return Access::state(connections.comm())
       ->annotate(

@@ -24,6 +24,10 @@ concept ReducesInNetwork = requires {
 };
 
 namespace detail {
+/// Types that state which operations they run, as algorithms do.
+template <class Algo, class Op>
+concept StatesSupports = requires { Algo::template supports<Op>; };
+
 /// Algorithms over multicast memory whose shares belong to the heads, not to all ranks.
 template <class Algo>
 concept HeadsOwnShares = Multicasts<Algo> && requires { requires Algo::heads_own_shares; };

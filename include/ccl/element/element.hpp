@@ -18,7 +18,10 @@ namespace ccl {
 /// `i` is a constant and the cell is in registers.
 template <class T>
 struct Cell {
-  static_assert(cuda::std::is_trivially_copyable_v<T>,
+  static_assert(!cuda::std::is_void_v<T>,
+                "ccl: a buffer of void has no element type; cast the pointer to that of its "
+                "elements, or to that of char if the operation only moves bytes");
+  static_assert(cuda::std::is_void_v<T> || cuda::std::is_trivially_copyable_v<T>,
                 "ccl: an element type must be trivially copyable (ranks exchange its bytes); "
                 "reduce a plain struct of its data instead");
 

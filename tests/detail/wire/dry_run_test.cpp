@@ -120,11 +120,47 @@ TEST_CASE("dry run: wires are looked at where what `peers` names is known") {
 }
 
 TEST_CASE("dry run: a loop that goes by steps comes to an end") {
-  DryRunPrims prims;
+  DryRunResult found;
+  DryRunPrims prims{{}, {}, found};
   while (prims.step() < 8) {
     prims.expect(1, 1);
     prims.recv_reduce_copy_send({});
     prims.send({});
   }
   CHECK(prims.step() == 8);
+}
+
+namespace {
+/// The first wrong of one step of `prims<In, Out>` between rank 1 and the ranks given.
+template <int In, int Out, class Step>
+DryRunResult one_step(const Peers<In>& ins, const Peers<Out>& outs, Step step) {
+  DryRunResult found;
+  const DryRunPosition position{.rank = 1, .ranks = 4};
+  const DryRunContext<AllReduce> context{position, found};
+  auto wire = context.prims<In, Out>(ins, outs);
+  step(wire);
+  return found;
+}
+}  // namespace
+
+TEST_CASE("dry run: a step has the wires that it moves over") {
+  const Part part{0, 0, 8};
+  const auto copy_send = [&](auto& wire) { wire.copy_send(part); };
+  const auto recv = [&](auto& wire) { wire.recv(part); };
+  const auto reduce = [&](auto& wire) { wire.recv_reduce_copy_send(part); };
+  const auto nothing = [&](auto& wire) { wire.copy_send({0, 0, 0}); };
+  using Wrong = DryRunResult;
+  CHECK(one_step<1, 1>({{0}}, {{-1}}, copy_send).wrong == Wrong::to_none);
+  CHECK(one_step<1, 1>({{0}}, {{-1}}, nothing).wrong == Wrong::nothing);
+  CHECK(one_step<1, 2>({{0}}, {{-1, -1}}, copy_send).wrong == Wrong::nothing);
+  CHECK(one_step<1, 1>({{-1}}, {{0}}, recv).wrong == Wrong::from_none);
+  CHECK(one_step<2, 1>({{-1, -1}}, {{0}}, recv).wrong == Wrong::from_none);
+  CHECK(one_step<2, 1>({{0, -1}}, {{0}}, recv).wrong == Wrong::nothing);
+  CHECK(one_step<2, 1>({{0, 2}}, {{0}}, recv).wrong == Wrong::from_many);
+  CHECK(one_step<1, 1>({{-1}}, {{0}}, reduce).wrong == Wrong::from_none);
+  CHECK(one_step<2, 1>({{-1, -1}}, {{0}}, reduce).wrong == Wrong::nothing);
+  CHECK(one_step<2, 1>({{0, 2}}, {{3}}, reduce).wrong == Wrong::nothing);
+  const DryRunResult gap = one_step<2, 1>({{-1, 3}}, {{0}}, reduce);
+  CHECK(gap.wrong == Wrong::gap);
+  CHECK(gap.given == 3);
 }

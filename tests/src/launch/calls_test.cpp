@@ -66,8 +66,8 @@ struct Forgetful {
     const bool forgets = context.rank() == 1 && forgets_now;
     Peers<Wires> in{}, out{};
     for (int w = 0; w < Wires; ++w) in.rank[w] = out.rank[w] = -1;
-    in.rank[Wires - 1] = forgets && !Sends ? at.next() : at.prev();
-    out.rank[Wires - 1] = forgets && Sends ? at.prev() : at.next();
+    in.rank[0] = forgets && !Sends ? at.next() : at.prev();
+    out.rank[0] = forgets && Sends ? at.prev() : at.next();
     for (auto chunks = context.chunks(1); chunks.next();) {
       auto prims = context.template prims<Wires, Wires>(in, out);
       prims.send(chunks.all());
@@ -172,8 +172,26 @@ struct ToItself : Forgetful<true, 1> {
   }
   template <class Context>
   static void run(AllReduce, Context& context) {
-    auto prims = context.template prims<1, 1>({-1}, {context.rank() == 1 ? 1 : -1});
+    if (context.rank() != 1) return;
+    auto prims = context.template prims<1, 1>({-1}, {1});
     for (auto chunks = context.chunks(1); chunks.next();) prims.send(chunks.all());
+  }
+};
+
+/// Rank 2 is the end of a chain, and sends on to none.
+struct ToNone : Forgetful<true, 1> {
+  static constexpr const char* name = "ToNone";
+  template <class Context>
+  static void run(AllReduce, Context& context) {
+    const int rank = context.rank();
+    auto prims = context.template prims<1, 1>({rank - 1}, {rank < 2 ? rank + 1 : -1});
+    for (auto chunks = context.chunks(1); chunks.next();) {
+      if (rank == 0) {
+        prims.send(chunks.all());
+      } else {
+        prims.recv_reduce_copy_send(chunks.all());
+      }
+    }
   }
 };
 
@@ -273,6 +291,10 @@ TEST_CASE("what an algorithm always does wrong with a wire is found before any c
   check_refused<AllReduce, Forgetful<true, 2>>("uses a wire to rank 0 that was not connected");
   Forgetful<false, 1>::forgets_now = Forgetful<true, 2>::forgets_now = false;
   check_refused<AllReduce, ToItself>("uses a wire to rank 1 itself (a rank has none to itself)");
+}
+
+TEST_CASE("a step without a wire is found before any call") {
+  check_refused<AllReduce, ToNone>("on rank 2 sends in a step of prims whose only wire out is -1");
 }
 
 TEST_CASE("every rank gets the error of a mismatch, whoever leaves first") {

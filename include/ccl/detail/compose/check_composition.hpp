@@ -13,7 +13,11 @@ constexpr bool check_collective() {
   static_assert(!is_auto<Algo> && !is_auto<Proto>,
                 "ccl: what Auto (the default) stands for is in <ccl/auto.hpp>; include that or "
                 "<ccl/ccl.hpp>");
-  static_assert(is_auto<Algo> || RunsOperation<Algo, Op>,
+  static_assert(is_auto<Algo> || StatesSupports<Algo, Op>,
+                "ccl: the second argument of Collective must be an algorithm (Ring, Tree, ..., or "
+                "one that states the operations that it `supports`); protocol and transport follow "
+                "it");
+  static_assert(is_auto<Algo> || !StatesSupports<Algo, Op> || RunsOperation<Algo, Op>,
                 "ccl: this algorithm does not run this operation; see `supports` in "
                 "its header for those that it does");
   if constexpr (RunsOperation<Algo, Op>) static_assert(check_algorithm<Op, Algo>());

@@ -38,6 +38,8 @@ Error no_wire(const Connections& connections, int peer, bool sends);
 Error no_such_peer(const Connections& connections, int peer, const char* way);
 /// Error: the algorithm's `run` names a share that does not exist.
 Error no_such_share(const Connections& connections, const DryRunResult& found);
+/// Error: a step of the algorithm's `run` sends or receives where its primitives have no wire.
+Error no_such_step(const Connections& connections, const DryRunResult& found);
 /// Error: a launch failed. `code` is a CUDA error, or the negative of the minimum slice size in
 /// bytes.
 Error cuda_failed(const Connections& connections, int code);

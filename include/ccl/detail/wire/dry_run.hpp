@@ -21,11 +21,21 @@ struct DryRunPosition {
   HostPosition host{};  // of an algorithm whose network reduces
 };
 
-/// First absent share or wire that an algorithm names.
+/// First absent share or wire that an algorithm names, or step that its primitives cannot take.
 struct DryRunResult {
-  enum Wrong { nothing, shares, share, wire_from, wire_to };
+  enum Wrong {
+    nothing,
+    shares,
+    share,
+    wire_from,
+    wire_to,
+    gap,        // primitives have a rank after a -1
+    from_none,  // a step receives, and there is no wire in
+    from_many,  // a step without a reduction receives over several wires
+    to_none     // a step sends, and the only wire out is -1
+  };
   Wrong wrong = nothing;
-  int given = 0;  // `shares`: their number; `share`: its index; wires: the rank
+  int given = 0;  // `shares`: their number; `share`: its index; wires, `gap`: the rank
   int most = 0;   // `share`: the number of shares
   CCL_HD void note(Wrong what, int value, int of) {
     if (wrong != nothing) return;
@@ -76,25 +86,33 @@ class DryRunChunks : public Chunks {
   DryRunResult* found_;
 };
 
+/// Wires of one direction that primitives have.
+struct DryRunWires {
+  int most = 1;   // wires that they may have
+  int named = 1;  // wires that they have
+};
+
 /// Replaces `WirePrims` in a dry run. Moves nothing and never waits. Counts its steps, because an
-/// algorithm may loop over them.
+/// algorithm may loop over them. Finds those for which there is no wire.
 class DryRunPrims {
  public:
+  CCL_HD DryRunPrims(const DryRunWires& in, const DryRunWires& out, DryRunResult& found)
+      : in_{in}, out_{out}, found_{&found} {}
   CCL_HD void own_is_output() {}
   CCL_HD void lend() {}
   CCL_HD void lend_on() {}
-  CCL_HD void send(const Part&) { ++step_; }
-  CCL_HD void copy_send(const Part&) { ++step_; }
-  CCL_HD void recv(const Part&) { ++step_; }
-  CCL_HD void recv_copy_send(const Part&) { ++step_; }
-  CCL_HD void recv_reduce_send(const Part&) { ++step_; }
-  CCL_HD void recv_reduce_copy(const Part&) { ++step_; }
-  CCL_HD void recv_reduce_copy_send(const Part&) { ++step_; }
-  CCL_HD void recv_reduce_finish_send(const Part&) { ++step_; }
-  CCL_HD void recv_finish(const Part&) { ++step_; }
-  CCL_HD void recv_finish_copy_send(const Part&) { ++step_; }
+  CCL_HD void send(const Part& part) { step(part, from_none, true); }
+  CCL_HD void copy_send(const Part& part) { step(part, from_none, true); }
+  CCL_HD void recv(const Part& part) { step(part, from_one, false); }
+  CCL_HD void recv_copy_send(const Part& part) { step(part, from_one, true); }
+  CCL_HD void recv_reduce_send(const Part& part) { step(part, from_all, true); }
+  CCL_HD void recv_reduce_copy(const Part& part) { step(part, from_all, false); }
+  CCL_HD void recv_reduce_copy_send(const Part& part) { step(part, from_all, true); }
+  CCL_HD void recv_reduce_finish_send(const Part& part) { step(part, from_all, true); }
+  CCL_HD void recv_finish(const Part& part) { step(part, from_one, false); }
+  CCL_HD void recv_finish_copy_send(const Part& part) { step(part, from_one, true); }
   CCL_HD void window(int) {}
-  CCL_HD void send_none(const Part&) { ++step_; }
+  CCL_HD void send_none(const Part& part) { step(part, from_none, true); }
   CCL_HD bool can_send() { return true; }
   CCL_HD bool can_recv() { return true; }
   CCL_HD void expect(Index, Index) {}
@@ -102,6 +120,21 @@ class DryRunPrims {
   CCL_HD Word step() const { return step_; }
 
  private:
+  enum Receives { from_none, from_one, from_all };
+  CCL_HD void step(const Part& part, Receives receives, bool sends) {
+    ++step_;
+    if (part.count <= 0) return;  // nothing crosses a wire
+    // Several wires that are all absent add nothing to a sum, and take no data.
+    const bool needs_in = receives == from_one || (receives == from_all && in_.most == 1);
+    if (needs_in && in_.named == 0) found_->note(DryRunResult::from_none, 0, 0);
+    if (receives == from_one && in_.named > 1) {
+      found_->note(DryRunResult::from_many, in_.named, 0);
+    }
+    if (sends && out_.most == 1 && out_.named == 0) found_->note(DryRunResult::to_none, 0, 0);
+  }
+
+  DryRunWires in_, out_;
+  DryRunResult* found_;
   Word step_ = 0;
 };
 
@@ -124,20 +157,33 @@ class DryRunContext {
   CCL_HD int window(Index) const { return position_.window; }
   template <int In, int Out>
   CCL_HD DryRunPrims prims(const Peers<In>& ins, const Peers<Out>& outs) const {
-    for (const int p : ins.rank) look(p, position_.from, position_.froms, DryRunResult::wire_from);
-    for (const int p : outs.rank) look(p, position_.to, position_.tos, DryRunResult::wire_to);
-    return {};
+    const DryRunWires in = look(ins, position_.from, position_.froms, DryRunResult::wire_from);
+    const DryRunWires out = look(outs, position_.to, position_.tos, DryRunResult::wire_to);
+    return {in, out, found_};
   }
   template <int In>
   CCL_HD DryRunPrims to_network(const Peers<In>& ins) const {
-    return prims<In, 1>(ins, {{-1}});
+    return {look(ins, position_.from, position_.froms, DryRunResult::wire_from), {}, found_};
   }
   template <int Out>
   CCL_HD DryRunPrims from_network(const Peers<Out>& outs) const {
-    return prims<1, Out>({{-1}}, outs);
+    return {{}, look(outs, position_.to, position_.tos, DryRunResult::wire_to), found_};
   }
 
  private:
+  template <int N>
+  CCL_HD DryRunWires look(const Peers<N>& peers, const int* named, int count,
+                          DryRunResult::Wrong wrong) const {
+    DryRunWires wires{N, 0};
+    for (int n = 0; n < N; ++n) {
+      const int peer = peers.rank[n];
+      if (peer < 0) continue;
+      if (wires.named < n) found_.note(DryRunResult::gap, peer, 0);
+      ++wires.named;
+      look(peer, named, count, wrong);
+    }
+    return wires;
+  }
   CCL_HD void look(int peer, const int* named, int count, DryRunResult::Wrong wrong) const {
     if (peer < 0 || named == nullptr) return;
     for (int n = 0; n < count; ++n) {

@@ -1,0 +1,6 @@
+// expect: ccl: AnyCollective takes an operation, Candidates<Candidate<Ring, LL>, ...>, Types<float, ...> and Reductions<Sum, ...>, in this order
+#include <ccl/any_collective.hpp>
+
+using Bad = ccl::AnyCollective<ccl::AllReduce, ccl::Candidate<ccl::Ring, ccl::LL>,
+                               ccl::Types<float>, ccl::Reductions<ccl::Sum>>;
+static_assert(sizeof(Bad) > 0);
