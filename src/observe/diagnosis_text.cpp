@@ -63,6 +63,12 @@ std::string say_unreduced(const RankStatus& of) {
 
 std::string say_not_begun(const RankStatus& of, const Operation& op, OpState state) {
   const Operation* const before = of.running();
+  if (state == OpState::launched && before == nullptr && of.shortage.empty()) {
+    return fmt::format(
+        "rank {} on {} has launched {}, and its kernel waits for nobody: it is behind other work, "
+        "or it computes",
+        of.rank, of.host, say_numbered(op));
+  }
   return fmt::format("rank {} on {} has not begun {} ({} behind {})", of.rank, of.host,
                      say_numbered(op), name(state),
                      before != nullptr      ? say_numbered(*before)

@@ -132,7 +132,7 @@ TEST_CASE("faults of networks between GPUs") {
 TEST_CASE("faults of kernels") {
   if (without_gpu()) return;
   play<Near>("is queued behind a kernel of its stream",
-             {Cause::queued, victim, "has not begun operation 4", 4},
+             {Cause::queued, victim, "it is behind other work, or it computes", 4},
              [](Near& calls) -> Result<void> {
                if (calls.is_victim()) {
                  hold<<<1, 1>>>(pinned_word());
@@ -140,7 +140,8 @@ TEST_CASE("faults of kernels") {
                }
                return calls.sum();
              });
-  play<Near>("its functor does not return", {Cause::working, victim, "waits for nobody", 4},
+  play<Near>("its functor does not return",
+             {Cause::queued, victim, "waits for nobody", 4, Cause::working},  // if it has waited
              [](Near& calls) -> Result<void> {
                const int* const go = calls.is_victim() ? pinned_word() : nullptr;
                if (calls.is_victim()) fires(calls.board);

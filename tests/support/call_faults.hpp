@@ -37,9 +37,12 @@ void faults_of_calls() {
             return {};
           });
   play<C>("another root", {Cause::other_root, 0, "root 2"}, [](C& calls) -> Result<void> {
-    if (calls.comm.rank() == 0) fires(calls.board);
-    return calls.ended(
-        calls.copies(calls.x.data(), calls.y.data(), 400'000, calls.comm.rank() == 0 ? 2 : 0));
+    const bool first = calls.comm.rank() == 0;
+    if (first) fires(calls.board);
+    CCL_CHECK(calls.ended(calls.copies(calls.x.data(), calls.y.data(), 400'000, first ? 2 : 0)));
+    if (!first) return calls.sum();
+    wait_for_the_end(calls.board);
+    return {};
   });
   play<C>("two operations in another order", {Cause::other_operation},
           [](C& calls) -> Result<void> {

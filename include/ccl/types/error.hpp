@@ -1,9 +1,12 @@
 #pragma once
 
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
 #include <string>
 #include <string_view>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -55,3 +58,5 @@ struct Error {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END
