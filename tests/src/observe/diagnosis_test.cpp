@@ -183,7 +183,7 @@ TEST_CASE("a GPU whose host is many calls ahead has not begun what its status le
   Report report = diagnose(all, 2);
   INFO(report.summary);
   CHECK((report.behind == 1 && report.cause == Cause::queued && report.operation.number == 5));
-  CHECK(mentions(report.summary, "has not begun operation 5"));
+  CHECK(mentions(report.summary, "has launched operation 5"));
   all[1].shortage = "132 of 256 blocks";
   CHECK(diagnose(all, 2).cause == Cause::no_place);
   // One that waits in a later operation has done it.
