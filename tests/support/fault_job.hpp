@@ -104,7 +104,9 @@ struct Expected {
   double limit_s = 0;         // CCL_REPORT_STALL; 0: the default
   Cause other = Cause::none;  // which is right, too
 
-  bool has(Cause named) const { return named == cause || (named == other && named != Cause::none); }
+  bool allows(Cause named) const {
+    return named == cause || (named == other && named != Cause::none);
+  }
 };
 
 struct Job {
@@ -240,7 +242,8 @@ void play(const char* fault, const Expected& expected, const Body<C>& body) {
             mentions(line, expected.text) && (expected.behind < 0 || mentions(line, rank.c_str()));
   }
   if (before == 0 && expected.behind >= 0) {
-    right = right && job.board->stalls == 1 && expected.has(Cause(job.board->stall_cause.load())) &&
+    right = right && job.board->stalls == 1 &&
+            expected.allows(Cause(job.board->stall_cause.load())) &&
             job.board->stall_behind == expected.behind;
   }
   CHECK(right);
