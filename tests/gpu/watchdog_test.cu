@@ -30,14 +30,14 @@ bool without_gpu() {
   return true;
 }
 
-/// Elements in device memory, all 1. They live as long as the process.
+/// Elements in device memory, all alike. They live as long as the process.
 template <class T>
-class Ones {
+class DeviceElements {
  public:
-  explicit Ones(Index n) {
-    const std::vector<T> ones(std::size_t(n), T{1});
+  DeviceElements(Index n, T value) {
+    const std::vector<T> all(std::size_t(n), value);
     MUST_CUDA(cudaMalloc(&at_, std::size_t(n) * sizeof(T)));
-    MUST_CUDA(cudaMemcpy(at_, ones.data(), std::size_t(n) * sizeof(T), cudaMemcpyDefault));
+    MUST_CUDA(cudaMemcpy(at_, all.data(), std::size_t(n) * sizeof(T), cudaMemcpyDefault));
   }
   T* data() const { return at_; }
 
@@ -45,22 +45,10 @@ class Ones {
   T* at_ = nullptr;
 };
 
-/// Handles of one rank on a GPU. All calls are on the default stream.
-template <class Transport>
-struct GpuCalls {
-  using Sums = Collective<AllReduce, Ring, Simple, Transport>;
-  using LLSums = Collective<AllReduce, Ring, LL, Transport>;
-  using Copies = Collective<Broadcast, Ring, Simple, Transport>;
-  using Messages = Collective<SendRecv, Pairwise, Simple, Transport>;
-  Communicator comm;
-  Board& board;
-  Sums sums;
-  LLSums ll_sums;
-  Copies copies;
-  Messages messages;
-  Ones<float> x{400'000}, y{400'000};
-  Ones<double> dx{400'000}, dy{400'000};
-
+/// Ranks on GPUs. All calls are on the default stream.
+struct GpuRank {
+  template <class T>
+  using Array = DeviceElements<T>;
   static Config config(int rank) {
     ::setenv("CCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
@@ -68,26 +56,16 @@ struct GpuCalls {
     config.device = rank % gpus();
     return config;
   }
-  static Result<std::unique_ptr<GpuCalls>> create(const Communicator& comm, Board& board) {
-    MUST_CUDA(cudaSetDevice(comm.device()));
-    CCL_TRY(auto sums, Sums::create(comm));
-    CCL_TRY(auto ll_sums, LLSums::create(comm));
-    CCL_TRY(auto copies, Copies::create(comm));
-    CCL_TRY(auto messages, Messages::create(comm));
-    return std::unique_ptr<GpuCalls>{new GpuCalls{comm, board, std::move(sums), std::move(ll_sums),
-                                                  std::move(copies), std::move(messages)}};
-  }
-  Result<void> sum(Index n = count) { return ended(sums(x.data(), y.data(), n)); }
+  static void enter(const Communicator& comm) { MUST_CUDA(cudaSetDevice(comm.device())); }
   /// The result of a call when its kernel has ended, or the communicator has failed.
-  Result<void> ended(Result<void> call) const {
+  static Result<void> ended(const Communicator& comm, Result<void> call) {
     CCL_CHECK(call);
     while (cudaStreamQuery(nullptr) == cudaErrorNotReady && comm.status()) sleep_s(0.001);
     return comm.status();
   }
-  bool is_victim() const { return comm.rank() == victim; }
 };
-using Near = GpuCalls<DefaultTransport>;
-using Far = GpuCalls<SocketTransport>;
+using Near = Calls<DefaultTransport, GpuRank>;
+using Far = Calls<SocketTransport, GpuRank>;
 
 /// Runs until `*go` is 1. Host memory holds it.
 __global__ void hold(const volatile int* go) {

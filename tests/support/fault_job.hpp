@@ -1,7 +1,7 @@
 #pragma once
 
 // Jobs of four processes in which one fault is injected, and the line or the error that names it.
-// The ranks are of the CPU (`Shm`, `Tcp`), or of another type with the same members.
+// Ranks are of the CPU (`Shm`, `Tcp`), or of another place.
 #include <ccl/ccl.hpp>
 #include <ccl/comm/log.hpp>
 #include <ccl/transport/socket.hpp>
@@ -56,23 +56,40 @@ inline void wait_for_the_end(const Board& board) {
   (void)wait_until([&] { return board.over.load(); }, give_up_s + 60);
 }
 
+/// Ranks of the CPU: their memory, and how a call ends.
+struct CpuRank {
+  template <class T>
+  using Array = std::vector<T>;
+  static Config config(int) {
+    Config config;
+    config.device = Config::cpu;
+    return config;
+  }
+  static void enter(const Communicator&) {}
+  /// The result of a call when it has ended, which this one has.
+  static Result<void> ended(const Communicator&, Result<void> call) { return call; }
+};
+
 /// Handles of one rank, and compositions that all faults use.
-template <class Transport>
+template <class Transport, class Place = CpuRank>
 struct Calls {
   using Sums = Collective<AllReduce, Ring, Simple, Transport>;
   using LLSums = Collective<AllReduce, Ring, LL, Transport>;
   using Copies = Collective<Broadcast, Ring, Simple, Transport>;
   using Messages = Collective<SendRecv, Pairwise, Simple, Transport>;
+  template <class T>
+  using Array = typename Place::template Array<T>;
   Communicator comm;
   Board& board;
   Sums sums;
   LLSums ll_sums;
   Copies copies;
   Messages messages;
-  std::vector<float> x = std::vector<float>(400'000, 1.f), y = std::vector<float>(400'000);
-  std::vector<double> dx = std::vector<double>(400'000, 1.), dy = std::vector<double>(400'000);
+  Array<float> x = Array<float>(400'000, 1.f), y = Array<float>(400'000, 1.f);
+  Array<double> dx = Array<double>(400'000, 1.), dy = Array<double>(400'000, 1.);
 
   static Result<std::unique_ptr<Calls>> create(const Communicator& comm, Board& board) {
+    Place::enter(comm);
     CCL_TRY(auto sums, Sums::create(comm));
     CCL_TRY(auto ll_sums, LLSums::create(comm));
     CCL_TRY(auto copies, Copies::create(comm));
@@ -80,14 +97,9 @@ struct Calls {
     return std::unique_ptr<Calls>{new Calls{comm, board, std::move(sums), std::move(ll_sums),
                                             std::move(copies), std::move(messages)}};
   }
-  static Config config(int) {
-    Config config;
-    config.device = Config::cpu;
-    return config;
-  }
-  Result<void> sum(Index n = count) { return sums(x.data(), y.data(), n); }
-  /// The result of a call when it has ended, which this one has.
-  Result<void> ended(Result<void> call) const { return call; }
+  static Config config(int rank) { return Place::config(rank); }
+  Result<void> ended(Result<void> call) const { return Place::ended(comm, std::move(call)); }
+  Result<void> sum(Index n = count) { return ended(sums(x.data(), y.data(), n)); }
   bool is_victim() const { return comm.rank() == victim; }
 };
 using Shm = Calls<DefaultTransport>;

@@ -4,20 +4,11 @@
 #include <chrono>
 #include <vector>
 
-#include "gpu/communicator.cuh"
-#include "nccl/abi/abi.hpp"
+#include "gpu/nccl.cuh"
 
 using namespace ccl::test;
 
 namespace {
-
-void must_nccl(ncclResult_t done, const char* what, int line) {
-  if (done == ncclSuccess) return;
-  std::printf("line %d: %s: %s\n", line, what, ncclGetLastError(nullptr));
-  std::fflush(stdout);
-  std::_Exit(1);
-}
-#define MUST_NCCL(call) must_nccl((call), #call, __LINE__)
 
 float value(int rank, ccl::Index i) {
   return float(rank + 1) * float(i % 13);

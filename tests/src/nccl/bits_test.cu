@@ -5,8 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "gpu/communicator.cuh"
-#include "nccl/abi/abi.hpp"
+#include "gpu/nccl.cuh"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -14,14 +13,6 @@ using namespace ccl::test;
 namespace {
 
 constexpr Index longest = 1 << 18;
-
-void must_nccl(ncclResult_t done, const char* what, int line) {
-  if (done == ncclSuccess) return;
-  std::printf("line %d: %s: %s\n", line, what, ncclGetLastError(nullptr));
-  std::fflush(stdout);
-  std::_Exit(1);
-}
-#define MUST_NCCL(call) must_nccl((call), #call, __LINE__)
 
 template <class T>
 struct Element;
