@@ -1,7 +1,7 @@
 #pragma once
 
 // Jobs of four processes in which one fault is injected, and the line or the error that names it.
-// Ranks are of the CPU (`Shm`, `Tcp`), or of another place.
+// Ranks are of the CPU (`Shm`, `Tcp`), or of another space of execution, such as GPUs.
 #include <ccl/ccl.hpp>
 #include <ccl/comm/log.hpp>
 #include <ccl/transport/socket.hpp>
@@ -71,14 +71,14 @@ struct CpuRank {
 };
 
 /// Handles of one rank, and compositions that all faults use.
-template <class Transport, class Place = CpuRank>
+template <class Transport, class Space = CpuRank>
 struct Calls {
   using Sums = Collective<AllReduce, Ring, Simple, Transport>;
   using LLSums = Collective<AllReduce, Ring, LL, Transport>;
   using Copies = Collective<Broadcast, Ring, Simple, Transport>;
   using Messages = Collective<SendRecv, Pairwise, Simple, Transport>;
   template <class T>
-  using Array = typename Place::template Array<T>;
+  using Array = typename Space::template Array<T>;
   Communicator comm;
   Board& board;
   Sums sums;
@@ -89,7 +89,7 @@ struct Calls {
   Array<double> dx = Array<double>(400'000, 1.), dy = Array<double>(400'000, 1.);
 
   static Result<std::unique_ptr<Calls>> create(const Communicator& comm, Board& board) {
-    Place::enter(comm);
+    Space::enter(comm);
     CCL_TRY(auto sums, Sums::create(comm));
     CCL_TRY(auto ll_sums, LLSums::create(comm));
     CCL_TRY(auto copies, Copies::create(comm));
@@ -97,8 +97,8 @@ struct Calls {
     return std::unique_ptr<Calls>{new Calls{comm, board, std::move(sums), std::move(ll_sums),
                                             std::move(copies), std::move(messages)}};
   }
-  static Config config(int rank) { return Place::config(rank); }
-  Result<void> ended(Result<void> call) const { return Place::ended(comm, std::move(call)); }
+  static Config config(int rank) { return Space::config(rank); }
+  Result<void> ended(Result<void> call) const { return Space::ended(comm, std::move(call)); }
   Result<void> sum(Index n = count) { return ended(sums(x.data(), y.data(), n)); }
   bool is_victim() const { return comm.rank() == victim; }
 };
