@@ -2,6 +2,8 @@
 
 #include <ccl/types/word.hpp>
 
+CCL_ANY_SPACE_BEGIN
+
 namespace ccl {
 
 /// Elements of the user's buffers, by their offsets in the input and in the output.
@@ -87,3 +89,5 @@ class Chunks {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -2,6 +2,8 @@
 
 #include <ccl/types/word.hpp>
 
+CCL_ANY_SPACE_BEGIN
+
 namespace ccl {
 
 /// Position of a rank in a ring. `order[i]` is the rank at place i. All ranks hold the same order.
@@ -156,3 +158,5 @@ CCL_HD constexpr TreePosition double_binary_tree(int rank, int ranks, int root, 
 }
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END
