@@ -89,7 +89,18 @@ Result<void> GpuOrder::check_device(CUstream stream) const {
   const CudaDriver& cuda = gpu_->driver();
   CUcontext context = nullptr;
   CCL_CHECK(check_stream(cuda.stream_get_ctx(stream, &context), "get the stream's context"));
-  return check_device_of(context);
+  CCL_CHECK(check_device_of(context));
+  return context == gpu_->context() ? Result<void>{} : check_marks(stream);
+}
+
+Result<void> GpuOrder::check_marks(CUstream stream) const {
+  const CudaDriver& cuda = gpu_->driver();
+  const Gpu::Current in_context{*gpu_};
+  CUevent mark = nullptr;
+  CCL_CHECK(cuda_check(cuda.event_create(&mark, CU_EVENT_DISABLE_TIMING), "make an event"));
+  const CUresult marked = cuda.event_record(mark, stream);
+  (void)cuda.event_destroy(mark);
+  return check_stream(marked, "mark work of the stream, which is of another context");
 }
 
 Result<void> GpuOrder::check_device_of(CUcontext context) const {

@@ -127,6 +127,9 @@ class GpuOrder {
   /// Fails if the stream belongs to another GPU: CUDA would run the kernel there.
   Result<void> check_device(CUstream stream) const;
   Result<void> check_device_of(CUcontext context) const;
+  /// Fails if events of the GPU's primary context cannot be recorded on the stream. CUDA may run a
+  /// kernel there nevertheless, which nothing could follow.
+  Result<void> check_marks(CUstream stream) const;
   /// Does the same for captured launches, by their nodes: a captured stream must not be asked.
   Result<void> check_device_of(const std::vector<CUgraphNode>& nodes) const;
   static constexpr unsigned long long legacy = ~0ULL;

@@ -57,7 +57,17 @@ CUresult place(CUstream stream, OnStream* at) {
   return CUDA_SUCCESS;
 }
 
+/// The number of a further context of a GPU, which is not its primary one.
+constexpr int further(int device) {
+  return device + 16;
+}
+
 void add_streams(CudaDriver& cuda) {
+  cuda.ctx_get_device = [](CUdevice* device) {
+    if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    *device = contexts.back() % 16;
+    return CUDA_SUCCESS;
+  };
   cuda.stream_create = [](CUstream* stream, unsigned) {
     *stream = reinterpret_cast<CUstream>(new Stream{contexts.back(), 0, nullptr});
     return CUDA_SUCCESS;
@@ -262,6 +272,22 @@ TEST_CASE("a stream of another GPU is refused, and the next call is well") {
     CHECK(refused.error().what ==
           "the stream belongs to CUDA device 0 and the communicator to device 1; give a stream "
           "that was made while device 1 was current");
+  }
+  CHECK(records.empty());
+  CHECK(call(order, handle(own)).empty());
+}
+
+TEST_CASE("a stream of another context of the GPU is refused before anything is launched") {
+  GpuOrder order{gpu(1)};
+  Stream own{1, 7, nullptr}, foreign{further(1), 8, nullptr};
+  (void)call(order, handle(own));
+  records.clear();
+  for (int i = 0; i < 2; ++i) {
+    const auto refused = order.before(handle(foreign), std::make_shared<int>());
+    REQUIRE(!refused);
+    CHECK(refused.error().code == Errc::invalid_argument);
+    CHECK(refused.error().what.find("give a stream of the GPU's primary context") !=
+          std::string::npos);
   }
   CHECK(records.empty());
   CHECK(call(order, handle(own)).empty());
