@@ -4,12 +4,15 @@
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/wire/checks.hpp>
 #include <ccl/detail/wire/compiled_lanes.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 
 #include <array>
 #include <concepts>
 #include <cstddef>
 #include <string_view>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -93,3 +96,5 @@ struct Checked : Algo {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

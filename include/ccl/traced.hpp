@@ -4,10 +4,13 @@
 #include <ccl/detail/exec/kernel_registry.hpp>
 #include <ccl/detail/wire/compiled_lanes.hpp>
 #include <ccl/detail/wire/traced_steps.hpp>
+#include <ccl/types/macros.hpp>
 
 #include <array>
 #include <cstddef>
 #include <string_view>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 namespace detail {
@@ -69,3 +72,5 @@ struct Traced : Algo {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

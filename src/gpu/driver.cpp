@@ -97,15 +97,6 @@ Error cuda_error(CUresult code, std::string_view what) {
   return error;
 }
 
-Error no_stream(CUresult code, std::string_view what) {
-  Error error = cuda_error(code, what);
-  error.code = Errc::invalid_argument;
-  error.what +=
-      "; give a stream of the GPU's primary context, as cudaStreamCreate makes, that is not "
-      "destroyed";
-  return error;
-}
-
 Result<void> cuda_failure(CUresult code, std::string_view what) {
   return fail(cuda_error(code, what));
 }

@@ -98,13 +98,6 @@ void use_cuda_driver(const CudaDriver& driver, int devices);
 /// Number of GPUs that this process may use; 0 without a driver.
 int cuda_device_count();
 
-/// True if the driver does not know a handle, such as a stream of another context than that of the
-/// launch. It has queued nothing then.
-constexpr bool is_no_stream(int code) {
-  return code == CUDA_ERROR_INVALID_HANDLE;
-}
-/// Error of a call that was given such a stream.
-Error no_stream(CUresult code, std::string_view what);
 /// Error of a failed call: "cannot <what> (CUDA_ERROR_..., <text>)".
 Error cuda_error(CUresult code, std::string_view what);
 Result<void> cuda_failure(CUresult code, std::string_view what);

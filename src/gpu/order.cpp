@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -17,12 +16,6 @@ namespace {
 /// stream is.
 bool is_legacy(CUstream stream) {
   return stream == nullptr || stream == CU_STREAM_LEGACY;
-}
-
-/// Returns the result of a question about a stream of the program.
-Result<void> check_stream(CUresult code, std::string_view what) {
-  if (is_no_stream(code)) return fail(no_stream(code, what));
-  return cuda_check(code, what);
 }
 
 /// Makes the GPU's context current if `stream` is a default stream, because such a handle is a
@@ -80,7 +73,7 @@ Result<void> GpuOrder::make_event() {
 Result<unsigned long long> GpuOrder::number_of(CUstream stream) const {
   if (is_legacy(stream)) return legacy;
   unsigned long long number = 0;
-  CCL_CHECK(check_stream(gpu_->driver().stream_get_id(stream, &number), "get the stream's number"));
+  CCL_CHECK(cuda_check(gpu_->driver().stream_get_id(stream, &number), "get the stream's number"));
   return number;
 }
 
@@ -88,7 +81,7 @@ Result<void> GpuOrder::check_device(CUstream stream) const {
   if (is_legacy(stream) || stream == CU_STREAM_PER_THREAD) return {};
   const CudaDriver& cuda = gpu_->driver();
   CUcontext context = nullptr;
-  CCL_CHECK(check_stream(cuda.stream_get_ctx(stream, &context), "get the stream's context"));
+  CCL_CHECK(cuda_check(cuda.stream_get_ctx(stream, &context), "get the stream's context"));
   CCL_CHECK(check_device_of(context));
   return context == gpu_->context() ? Result<void>{} : check_marks(stream);
 }
@@ -100,7 +93,12 @@ Result<void> GpuOrder::check_marks(CUstream stream) const {
   CCL_CHECK(cuda_check(cuda.event_create(&mark, CU_EVENT_DISABLE_TIMING), "make an event"));
   const CUresult marked = cuda.event_record(mark, stream);
   (void)cuda.event_destroy(mark);
-  return check_stream(marked, "mark work of the stream, which is of another context");
+  const auto checked = cuda_check(marked, "mark work of the stream");
+  if (marked != CUDA_ERROR_INVALID_HANDLE) return checked;
+  Error error = checked.error();
+  error.code = Errc::invalid_argument;
+  error.what += "; give a stream of the GPU's primary context, as cudaStreamCreate makes";
+  return fail(std::move(error));
 }
 
 Result<void> GpuOrder::check_device_of(CUcontext context) const {
@@ -251,8 +249,8 @@ Result<void> GpuOrder::enter(CUstream stream, const Keep& keep) {
   const ContextOf current{*gpu_, stream};
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   if (!is_legacy(stream)) {
-    CCL_CHECK(check_stream(cuda.stream_is_capturing(stream, &status),
-                           "ask whether the stream is being captured"));
+    CCL_CHECK(cuda_check(cuda.stream_is_capturing(stream, &status),
+                         "ask whether the stream is being captured"));
   }
   capture_ = nullptr;
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {

@@ -190,9 +190,7 @@ Error cuda_failed(const Connections& connections, int code) {
   if (code < 0) return slices_too_small(connections, -Index{code});
   const bool called = connections.calls().latest.call != 0;  // false for a rank alone
   const auto what = fmt::format("launch {}", called ? call_text(connections) : connections.name());
-  const CommState& state = *Access::state(connections.comm());
-  if (is_no_stream(code)) return state.annotate(no_stream(CUresult(code), what));
-  return state.annotate(cuda_error(CUresult(code), what));
+  return Access::state(connections.comm())->annotate(cuda_error(CUresult(code), what));
 }
 
 Error not_in_window(const Connections& connections, const void* data) {

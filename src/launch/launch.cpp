@@ -323,8 +323,7 @@ Result<void> Launch::end_on_device(int cuda_code) {
   if (cuda_code != 0) {
     Error error = cuda_failed(connections(), cuda_code);
     if (!queued) return fail(std::move(error));
-    // Before any kernel ran: on all ranks, or on this one, whose call can be made again.
-    if (cuda_code < 0 || is_no_stream(cuda_code) || order.captures(target_.stream)) {
+    if (cuda_code < 0 || order.captures(target_.stream)) {  // before any kernel ran, on all ranks
       order.give_up();
       return fail(std::move(error));
     }

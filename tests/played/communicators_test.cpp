@@ -82,24 +82,6 @@ TEST_CASE("the kernels of a rank alone are loaded when its compositions are crea
   CHECK(played::LoadedKernels::instance().late() == 0);
 }
 
-TEST_CASE("a stream that a GPU does not know is refused, and the call can be made again") {
-  constexpr int ranks = 3;
-  played::install(ranks, 8);
-  auto comms = played::create_ranks(ranks);
-  played::on_each(comms, [&](const played::Rank& rank) -> std::string {
-    const auto tree = TreeOfGpus::create(rank.comm, small);
-    if (!tree) return tree.error().message();
-    if (rank.rank == 1) {
-      std::vector<float> data(100, 1);
-      played::fail_launch(1, CUDA_ERROR_INVALID_HANDLE);
-      const auto done = (*tree)(data.data(), data.data(), 100, Sum{}, rank.stream);
-      if (done || done.error().code != Errc::invalid_argument) return "not refused";
-      if (!mentions(done.error().message(), "primary context")) return done.error().message();
-    }
-    return played::all_reduce(rank, *tree, 100, 2);
-  });
-}
-
 TEST_CASE("a launch that fails on one rank fails its call, and no rank waits for good") {
   constexpr int ranks = 3;
   const Environment soon{"CCL_TIMEOUT", "1"};

@@ -2,8 +2,11 @@
 
 #include <ccl/algo/cost.hpp>
 #include <ccl/element/network_op.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/position.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -103,3 +106,5 @@ struct CollNetChain {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

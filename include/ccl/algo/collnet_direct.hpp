@@ -4,8 +4,11 @@
 #include <ccl/algo/cost.hpp>
 #include <ccl/algo/peers.hpp>
 #include <ccl/element/network_op.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/position.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -265,3 +268,5 @@ struct CollNetDirect {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

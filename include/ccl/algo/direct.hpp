@@ -6,6 +6,8 @@
 #include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 
+CCL_ANY_SPACE_BEGIN
+
 namespace ccl {
 
 /// Each rank stores its data directly into its peers' buffers if they are mapped, else through
@@ -58,3 +60,5 @@ struct Direct {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -2,8 +2,11 @@
 
 #include <ccl/algo/cost.hpp>
 #include <ccl/element/reduce_op.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -182,3 +185,5 @@ struct Doubling {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

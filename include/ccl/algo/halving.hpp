@@ -1,9 +1,12 @@
 #pragma once
 
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/position.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -174,3 +177,5 @@ struct Halving {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

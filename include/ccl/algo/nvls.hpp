@@ -3,7 +3,10 @@
 #include <ccl/algo/cost.hpp>
 #include <ccl/algo/rank_counts.hpp>
 #include <ccl/element/switch_op.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -156,3 +159,5 @@ struct NvlsHeads : Nvls {
 }  // namespace detail
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

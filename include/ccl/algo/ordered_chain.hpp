@@ -1,8 +1,11 @@
 #pragma once
 
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -88,3 +91,5 @@ struct OrderedChain {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/position.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -252,3 +255,5 @@ struct Pat {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

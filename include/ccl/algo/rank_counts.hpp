@@ -4,6 +4,8 @@
 
 #include <cuda/std/type_traits>
 
+CCL_ANY_SPACE_BEGIN
+
 namespace ccl {
 
 /// Maximum number of ranks of a peer view: the GPUs of one NVLink domain.
@@ -94,3 +96,5 @@ struct AnyRankCountUpTo {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <ccl/algo/cost.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
 #include <ccl/types/position.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -141,3 +144,5 @@ struct Tree {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

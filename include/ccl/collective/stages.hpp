@@ -1,10 +1,13 @@
 #pragma once
 
 #include <ccl/choose/forward.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
 #include <string>
 #include <vector>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -48,3 +51,5 @@ struct PipelinePlan {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

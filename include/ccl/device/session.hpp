@@ -3,8 +3,11 @@
 #include <ccl/detail/lanes/block_epilogue.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
 #include <ccl/device/team.hpp>
+#include <ccl/types/macros.hpp>
 
 #include <cuda/std/type_traits>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -372,3 +375,5 @@ template <class Group>
 TeamSession(Group, const NetworkTeam&, int, int) -> TeamSession<Group, NetworkTeam>;
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -3,7 +3,10 @@
 #include <ccl/algo/rank_counts.hpp>
 #include <ccl/detail/lanes/far_queue.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -139,3 +142,5 @@ class NetworkTeam : public Team {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

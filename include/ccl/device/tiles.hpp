@@ -6,6 +6,9 @@
 #include <ccl/device/session.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -376,3 +379,5 @@ class Tiles {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

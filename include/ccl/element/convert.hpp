@@ -2,6 +2,9 @@
 
 #include <ccl/element/element.hpp>
 #include <ccl/element/small_float.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -24,3 +27,5 @@ struct Convert {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -4,12 +4,15 @@
 #include <ccl/detail/base/ptx.hpp>
 #include <ccl/element/data_type.hpp>
 #include <ccl/element/small_float.hpp>
+#include <ccl/types/macros.hpp>
 
 #include <cuda/std/concepts>
 #include <cuda/std/type_traits>
 #include <nv/target>
 
 #include <new>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -251,3 +254,5 @@ concept ElementOf = cuda::std::is_trivially_copyable_v<T> && detail::StatesCellS
                     detail::MovesElements<E, T> && detail::WidensAndNarrows<E, T>;
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <ccl/detail/base/bit_cast.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 namespace detail {
@@ -97,3 +100,5 @@ CCL_HD float to_odd_float(double value) {
 }  // namespace detail
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <ccl/detail/rows/work.hpp>
+#include <ccl/types/macros.hpp>
 
 #include <cuda/std/cmath>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -70,3 +73,5 @@ struct AddRmsNorm {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

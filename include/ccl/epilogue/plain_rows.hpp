@@ -1,6 +1,9 @@
 #pragma once
 
 #include <ccl/detail/rows/work.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -45,3 +48,5 @@ struct AsIs {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <ccl/detail/rows/work.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -25,3 +28,5 @@ struct StoreRows {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

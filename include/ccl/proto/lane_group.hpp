@@ -1,10 +1,13 @@
 #pragma once
 
 #include <ccl/detail/base/ptx.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
 #include <cuda/std/concepts>
 #include <nv/target>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 namespace detail {
@@ -137,3 +140,5 @@ static_assert(LaneGroup<AnyLanes>);
 }  // namespace detail
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

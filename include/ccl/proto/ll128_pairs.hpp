@@ -1,6 +1,9 @@
 #pragma once
 
 #include <ccl/proto/ll128.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -71,3 +74,5 @@ class LL128Pairs::Lane {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -3,6 +3,9 @@
 #include <ccl/detail/numeric/narrow_floats.hpp>
 #include <ccl/element/reduce_op.hpp>
 #include <ccl/proto/protocol.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -81,3 +84,5 @@ class Sentinel::Lane {
 static_assert(Protocol<Sentinel, detail::AnyLanes>);
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

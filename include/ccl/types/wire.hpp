@@ -1,6 +1,9 @@
 #pragma once
 
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl {
 
@@ -51,3 +54,5 @@ struct WireShape {
 };
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

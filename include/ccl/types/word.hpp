@@ -4,6 +4,8 @@
 
 #include <cuda/std/cstdint>
 
+CCL_ANY_SPACE_BEGIN
+
 namespace ccl {
 
 using Word = cuda::std::uint64_t;  // unit of data: 8 bytes
@@ -29,3 +31,5 @@ CCL_HD constexpr A div_up(A a, A b) {
 }
 
 }  // namespace ccl
+
+CCL_ANY_SPACE_END

@@ -2,6 +2,8 @@
 
 #include <ccl/types/macros.hpp>
 
+CCL_ANY_SPACE_BEGIN
+
 namespace ccl::detail {
 
 /// Returns the value of `To` with the bits of `from`. As `cuda::std::bit_cast`, which the
@@ -12,3 +14,5 @@ CCL_HD constexpr To bit_cast(const From& from) {
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -4,6 +4,8 @@
 
 #include <cuda/std/cstdint>
 
+CCL_ANY_SPACE_BEGIN
+
 namespace ccl::detail {
 
 /// Replaces `Reduction` in collectives that only move data. These collectives are instantiated
@@ -29,3 +31,5 @@ CCL_HD constexpr bool completes() {
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

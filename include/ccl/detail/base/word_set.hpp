@@ -1,8 +1,11 @@
 #pragma once
 
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
 #include <cuda/std/type_traits>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -38,3 +41,5 @@ struct WordSet {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

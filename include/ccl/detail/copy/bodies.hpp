@@ -6,6 +6,9 @@
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/proto/lane_group.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -187,3 +190,5 @@ struct CopyReduceBody {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -3,6 +3,9 @@
 #include <ccl/detail/lanes/peer_view.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/wire/work.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -74,3 +77,5 @@ struct CopyReduction {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -3,6 +3,9 @@
 #include <ccl/detail/exchange/counts.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/proto/lane_group.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -45,3 +48,5 @@ struct PeerExchangeBody {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

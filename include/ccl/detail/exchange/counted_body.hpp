@@ -8,7 +8,10 @@
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/lanes/phases.hpp>
 #include <ccl/proto/lane_group.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -45,3 +48,5 @@ struct CountedBody {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -2,7 +2,10 @@
 
 #include <ccl/detail/exchange/counted_work.hpp>
 #include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -80,3 +83,5 @@ struct CountedDivision {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -10,7 +10,10 @@
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/proto/lane_group.hpp>
 #include <ccl/proto/protocol.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -385,3 +388,5 @@ class CountedExchange {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

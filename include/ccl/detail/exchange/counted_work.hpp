@@ -2,6 +2,9 @@
 
 #include <ccl/detail/lanes/peer_view.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -45,3 +48,5 @@ struct CountedWork {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

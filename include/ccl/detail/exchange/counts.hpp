@@ -3,9 +3,12 @@
 #include <ccl/detail/base/ptx.hpp>
 #include <ccl/detail/base/word_set.hpp>
 #include <ccl/detail/lanes/block_epilogue.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
 #include <nv/target>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -53,3 +56,5 @@ CCL_HD void count_own(const Work& work, const WordSet<Count>& words, int block, 
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -5,6 +5,9 @@
 #include <ccl/detail/exchange/mailbox_wait.hpp>
 #include <ccl/detail/lanes/copy_turns.hpp>
 #include <ccl/detail/lanes/phases.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -307,3 +310,5 @@ class DirectExchange {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -4,11 +4,14 @@
 #include <ccl/detail/lanes/peer_view.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/wire/work.hpp>
+#include <ccl/types/macros.hpp>
 
 #include <cuda/std/cstdint>
 #include <cuda/std/type_traits>
 
 #include <initializer_list>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -214,3 +217,5 @@ struct Rings {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

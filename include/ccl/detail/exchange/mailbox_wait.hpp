@@ -2,6 +2,9 @@
 
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/proto/lane_group.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -92,3 +95,5 @@ class MailboxWait {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

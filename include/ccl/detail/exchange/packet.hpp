@@ -6,8 +6,11 @@
 #include <ccl/detail/lanes/collect.hpp>
 #include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
+#include <ccl/types/macros.hpp>
 
 #include <cuda/std/limits>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -271,3 +274,5 @@ class PacketExchange {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -30,3 +33,5 @@ CCL_HD void count_at_end(const Epoch& epoch, Word left, int block, int blocks, i
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -3,6 +3,9 @@
 #include <ccl/algo/rank_counts.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/proto/protocol.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -122,3 +125,5 @@ CCL_HD Fragments<Fragments<typename Lane::Fragment, M>, N> collect_grid(
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

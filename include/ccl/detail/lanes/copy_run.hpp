@@ -2,6 +2,9 @@
 
 #include <ccl/detail/lanes/bulk_copy.hpp>
 #include <ccl/proto/lane_group.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -151,3 +154,5 @@ CCL_HD bool copy_long_run(Group group, char* to, const char* from, Index bytes, 
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -2,6 +2,9 @@
 
 #include <ccl/detail/lanes/bulk_copies.hpp>
 #include <ccl/detail/lanes/copy_run.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -55,3 +58,5 @@ CCL_HD void copy_long_in_turns(Group group, const TurnRuns& runs, int first, boo
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

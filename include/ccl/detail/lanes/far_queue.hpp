@@ -2,6 +2,9 @@
 
 #include <ccl/detail/lanes/copy_run.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -85,3 +88,5 @@ CCL_HD void give_turn(const Group& group, FarHeader* slot, const Word* mine,
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <ccl/algo/rank_counts.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -43,3 +46,5 @@ struct Epoch {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

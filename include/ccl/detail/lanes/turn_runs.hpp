@@ -3,6 +3,8 @@
 #include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
+CCL_ANY_SPACE_BEGIN
+
 namespace ccl::detail {
 
 /// List of runs to copy.
@@ -46,3 +48,5 @@ class TurnCursor {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

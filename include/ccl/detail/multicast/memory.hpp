@@ -4,6 +4,9 @@
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/element/switch_op.hpp>
 #include <ccl/proto/lane_group.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -68,3 +71,5 @@ class UnicastMulticast {
 static_assert(MulticastMemory<UnicastMulticast<AnyMemory>>);
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

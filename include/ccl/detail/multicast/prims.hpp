@@ -8,8 +8,11 @@
 #include <ccl/detail/multicast/work.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/proto/simple.hpp>
+#include <ccl/types/macros.hpp>
 
 #include <cuda/std/cstddef>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -289,3 +292,5 @@ struct MulticastBody {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

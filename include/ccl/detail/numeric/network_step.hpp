@@ -2,9 +2,12 @@
 
 #include <ccl/element/data_type.hpp>
 #include <ccl/element/network_op.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
 #include <array>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -79,3 +82,5 @@ CCL_HD constexpr Word network_tag_of(const R& reduction) {
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -3,6 +3,9 @@
 #include <ccl/element/element.hpp>
 #include <ccl/element/reduce_op.hpp>
 #include <ccl/element/small_float.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -298,3 +301,5 @@ class CellReducer {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

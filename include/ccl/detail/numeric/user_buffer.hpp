@@ -1,7 +1,10 @@
 #pragma once
 
 #include <ccl/element/element.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -241,3 +244,5 @@ class UserBuffer<T, any_align> {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -7,7 +7,10 @@
 #include <ccl/detail/peer/prims.hpp>
 #include <ccl/detail/peer/work.hpp>
 #include <ccl/proto/lane_group.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -87,3 +90,5 @@ struct PeerBody {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

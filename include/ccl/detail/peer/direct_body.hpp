@@ -6,7 +6,10 @@
 #include <ccl/detail/peer/direct_reduce.hpp>
 #include <ccl/detail/peer/direct_work.hpp>
 #include <ccl/proto/lane_group.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -47,3 +50,5 @@ struct DirectBody {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

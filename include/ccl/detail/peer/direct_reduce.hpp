@@ -9,7 +9,10 @@
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/detail/peer/direct_work.hpp>
 #include <ccl/proto/simple.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -471,3 +474,5 @@ class DirectReduce {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -2,7 +2,10 @@
 
 #include <ccl/detail/exchange/mailbox.hpp>
 #include <ccl/detail/peer/work.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/operations.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -54,3 +57,5 @@ struct DirectWork : PeerWork<R> {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -8,6 +8,9 @@
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/detail/peer/work.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -341,3 +344,5 @@ struct PrimsOf {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <ccl/detail/peer/prims.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -124,3 +127,5 @@ struct PrimsOf<Group, Proto, R, Align, Ranks, Fewest, Notes> {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

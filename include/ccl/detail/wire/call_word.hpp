@@ -3,9 +3,12 @@
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/element/data_type.hpp>
 #include <ccl/element/reduce_op.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/word.hpp>
 
 #include <cuda/std/type_traits>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -55,3 +58,5 @@ struct CallWord {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

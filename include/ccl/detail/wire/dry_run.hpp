@@ -2,9 +2,12 @@
 
 #include <ccl/algo/chunks.hpp>
 #include <ccl/detail/wire/prims.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/position.hpp>
 
 #include <concepts>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -204,3 +207,5 @@ void dry_run(const DryRunPosition& position, DryRunResult& found) {
 }
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

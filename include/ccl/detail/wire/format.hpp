@@ -5,7 +5,10 @@
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/proto/protocol.hpp>
+#include <ccl/types/macros.hpp>
 #include <ccl/types/wire.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -74,3 +77,5 @@ template <class Step, bool StepParts::*Part>
 inline constexpr bool may = Step::template may<Part>;
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -7,6 +7,9 @@
 #include <ccl/detail/wire/format.hpp>
 #include <ccl/detail/wire/landings.hpp>
 #include <ccl/detail/wire/solo_move.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -198,3 +201,5 @@ struct NoPlainSlices {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -3,6 +3,9 @@
 #include <ccl/detail/lanes/collect.hpp>
 #include <ccl/detail/wire/ends.hpp>
 #include <ccl/detail/wire/format.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -209,3 +212,5 @@ class TileMover {
 };
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END

@@ -2,6 +2,9 @@
 
 #include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/wire/context.hpp>
+#include <ccl/types/macros.hpp>
+
+CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
@@ -93,3 +96,5 @@ template <class Inner, class Notes>
 inline constexpr bool has_lanes<TracedContext<Inner, Notes>> = has_lanes<Inner>;
 
 }  // namespace ccl::detail
+
+CCL_ANY_SPACE_END
