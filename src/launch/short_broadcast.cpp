@@ -15,7 +15,8 @@ bool broadcast_short(const Connections& connections, const CallArguments<Bytes>&
   if (bytes <= 0 || bytes > wires.slice_bytes()) return false;
   const RingPosition& at = connections.tables().rings[0];
   const int hops = at.distance_from(given.root);
-  const bool sends = hops<at.ranks - 1, receives = hops> 0;
+  const bool sends = hops + 1 < at.ranks;
+  const bool receives = hops != 0;
   if (sends && !wires.is_shared<true>(at.next())) return false;
   if (receives && !wires.is_shared<false>(at.prev())) return false;
   char* const input = static_cast<char*>(const_cast<void*>(given.input));

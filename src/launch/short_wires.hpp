@@ -16,7 +16,7 @@ namespace ccl::detail {
 /// The count that a rank has read last of a peer lies in the cursor of that wire (`Cursor::seen`).
 class ShortWires {
  public:
-  static constexpr int max_ranks = 64;
+  static constexpr int max_ranks = 64;  // a bit of a word each; calls of more take the usual way
 
   explicit ShortWires(const Connections& connections)
       : tables_{connections.tables()},
@@ -31,7 +31,6 @@ class ShortWires {
            tables.column_of == nullptr && tables.cursors != nullptr &&
            connections.calls().watch.phases == nullptr && !connections.closes_idle();
   }
-  int ranks() const { return ranks_; }
   Index slice_bytes() const { return slice_bytes_; }
   template <bool Sends>
   const Wire& wire(int peer) const {

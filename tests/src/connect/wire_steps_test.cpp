@@ -1,0 +1,28 @@
+#include <ccl/detail/runtime/connections.hpp>
+
+#include "support/catch.hpp"
+
+using namespace ccl;
+using namespace ccl::detail;
+
+TEST_CASE("the host reads of a GPU's wire what a proxy reads, too, and nothing else") {
+  Packet slot{};
+  Word posted = 5, drained = 3, sent = 9, received = 7;
+  Wire wire;
+  wire.slots = &slot;
+  wire.posted = &posted;
+  wire.drained = &drained;
+  wire.sent = &sent;
+  wire.received = &received;
+  constexpr int cpu = -1, gpu = 0;
+  CHECK(!read_steps(wire, gpu));
+  const auto on_cpu = read_steps(wire, cpu);
+  REQUIRE(on_cpu);
+  CHECK((on_cpu->filled == 9 && on_cpu->drained == 7));
+  wire.proxied = true;
+  const auto on_gpu = read_steps(wire, gpu);
+  REQUIRE(on_gpu);
+  CHECK((on_gpu->filled == 5 && on_gpu->drained == 3));
+  wire.slots = nullptr;
+  CHECK(!read_steps(wire, cpu));
+}
