@@ -172,6 +172,10 @@ void Bootstrap::abort(const Error& error) {
 bool Bootstrap::has_failed() const {
   return core_->shutdown().failure(net::Engine::get().callback_lock()).has_value();
 }
+std::optional<Error> Bootstrap::failure() const {
+  const Lock lock = Engine::get().lock();
+  return core_->shutdown().failure(lock);
+}
 Result<void> Bootstrap::finalize(std::optional<double> limit_s) {
   return core_->shutdown().finalize(limit_s);
 }

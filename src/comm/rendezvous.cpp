@@ -79,7 +79,12 @@ Error Rendezvous::without_answer(Error error) {
 
 Error Rendezvous::late_connection(Error error) {
   if (!bootstrap_) return error;
-  (void)name_silent(error, bootstrap_->rank_statuses(report_limit_s));
+  if (!name_silent(error, bootstrap_->rank_statuses(report_limit_s))) {
+    // Another rank may have found the cause meanwhile: that the peer waits for a third one.
+    auto found = bootstrap_->failure();
+    const int own = state_.identity.rank();
+    if (found && found->peer >= 0 && found->peer != own) error = state_.annotate(*std::move(found));
+  }
   fail_all(error);
   return error;
 }

@@ -56,7 +56,8 @@ class Rendezvous {
   /// May take 2 s, and needs no lock.
   Error without_answer(Error error);
   /// Sends all ranks the error of a connection that has not come. A transport has set it on this
-  /// rank alone. Names the rank that does not answer, as `without_answer` does.
+  /// rank alone. Names the rank that does not answer, as `without_answer` does. If all answer and
+  /// another rank has named one meanwhile, returns that rank's error.
   Error late_connection(Error error);
 
  private:

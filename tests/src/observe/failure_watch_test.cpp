@@ -96,6 +96,32 @@ TEST_CASE("a report that a failure cuts short calls no rank silent") {
   CHECK(found.behind < 0);
 }
 
+TEST_CASE(
+    "a connection that does not come is blamed on the rank that another rank names meanwhile") {
+  (void)gpus(3);
+  const auto comms = create({0, 1, 2});
+  for (const auto& comm : comms) REQUIRE(comm);
+  silence(*comms[2]);  // rank 1 waits for it, and rank 0 for rank 1
+  const auto late = [&](int rank, int peer) {
+    Error error{Errc::timed_out, "has not connected"};
+    error.peer = peer;
+    return detail::Access::state(*comms[std::size_t(rank)])
+        ->rendezvous.late_connection(std::move(error));
+  };
+  std::thread other{[&] {
+    sleep_s(0.5);
+    Error error{Errc::timed_out, "does not answer"};
+    error.peer = 2;
+    detail::Access::state(*comms[1])->rendezvous.fail_all(std::move(error));
+  }};
+  const Error first = late(0, 1);
+  other.join();
+  INFO(first.message());
+  CHECK(first.peer == 2);
+  CHECK(first.rank == 0);
+  CHECK(late(0, 1).peer == 2);  // as asked again later
+}
+
 namespace {
 CUhostFn graph_goes = nullptr;  // of the graph that is captured
 void* graph_holds = nullptr;

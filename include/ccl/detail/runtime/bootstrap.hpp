@@ -189,6 +189,8 @@ class Bootstrap {
   void abort(const Error& error);
   /// True if it has failed, and told the other ranks. Only in calls of the network thread.
   bool has_failed() const;
+  /// Returns the error that it has failed with, of this rank or another. Any thread.
+  std::optional<Error> failure() const;
   /// Ends the bootstrap gracefully. Collective. Ranks may then exit without an error on others.
   Result<void> finalize(std::optional<double> limit_s = {});
 
