@@ -68,8 +68,8 @@ Result<void> barrier(CommState& state) {
   state.observers.recorder()->started(ticket);
   auto done = state.rendezvous.after_rendezvous(
       state.rendezvous.bootstrap()->barrier(state.limits.timeout_s));
-  state.observers.recorder()->ended(ticket, done.has_value());
-  state.observers.counters().ended(cell, 0, done.has_value());  // no time of CPU lanes
+  state.observers.recorder()->ended(ticket, done.has_value());  // no time of CPU lanes
+  if (!done) state.observers.counters().failed(cell);
   return done;
 }
 

@@ -53,6 +53,7 @@ Connections::Connections(const Communicator& comm, const TransportTable& transpo
     : comm_{comm},
       transport_table_{transport_table},
       name_{std::move(name)},
+      shown_name_{name_},
       operation_{CallCounters::operation_of(std::string_view{name_}.substr(0, name_.find('/')))} {}
 
 std::shared_ptr<Connections> Connections::moved_from() {

@@ -84,7 +84,7 @@ namespace {
 }  // namespace
 
 Result<void> check_root(const Communicator& comm, int root) {
-  if (root >= 0 && root < comm.ranks()) return {};
+  if (root >= 0 && root < Access::state(comm)->identity.ranks()) return {};
   return not_a_rank(comm, root);
 }
 

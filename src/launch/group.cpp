@@ -233,7 +233,7 @@ Result<DeviceTarget> GroupLaunch::begin(Stream stream) {
   for (RecordedCall* call : calls_) call->queue();
   launches_.reserve(calls_.size());
   for (RecordedCall* call : calls_) {
-    std::mutex& held = call->connections().calls().mutex;
+    BiasedMutex& held = call->connections().calls().mutex;
     CCL_TRY(Launch launch, Launch::begin(call->take(), Launch::Lock{held, std::defer_lock}));
     launches_.push_back(std::move(launch));
   }

@@ -31,8 +31,9 @@ namespace {
 /// Records the end of a call, if the communicator keeps records.
 void record_end(CommState& state, const CallInfo& call, bool well) {
   const auto recorder = state.observers.recorder();
-  const Word ticks = recorder ? recorder->ended(call.ticket, well) : 0;
-  state.observers.counters().ended(call.counter, ticks, well);
+  CallCounters& counters = state.observers.counters();
+  if (recorder) recorder->ended(call.ticket, well, counters.end_tally(call.counter));
+  if (!well) counters.failed(call.counter);
 }
 
 /// Returns the name of the composition that another rank called. Both ranks have the same
@@ -60,7 +61,7 @@ QueuedCall::QueuedCall(std::shared_ptr<Connections> of, const CallInfo& info)
     : connections_{std::move(of)}, info_{info} {
   CommState& state = *Access::state(connections_->comm());
   info_.composition = connections_->number();
-  info_.call = connections_->calls().count.fetch_add(1, std::memory_order_relaxed) + 1;
+  info_.call = connections_->calls().next_call();
   if (!state.observers.recorder() || !state.status.ok()) return;
   const int ranks = state.identity.ranks();
   const auto [cell, tally] =

@@ -19,14 +19,14 @@ ShortCall::ShortCall(Connections& connections, const CallInfo& info) : connectio
   CallInfo& own = calls.latest;
   own = info;
   own.composition = connections.number();
-  own.call = calls.count.fetch_add(1, std::memory_order_relaxed) + 1;
+  own.call = calls.next_short_call();
   shown_ = begin_nvtx_range(connections, own);
   if (FlightRecorder* const recorder = state.observers.recorder(); recorder != nullptr) {
     const int operation = connections.operation();
     const auto [cell, tally] =
         state.observers.counters().call(operation, own, state.identity.ranks());
     const auto [ticket, number] = recorder->note_running(
-        connections.name(), own, operation == CallCounters::send_recv, tally);
+        connections.shown_name(), own, operation == CallCounters::send_recv, tally);
     own.counter = cell;
     own.ticket = ticket;
     own.number = number;
@@ -39,8 +39,10 @@ void ShortCall::end(bool well) {
   CommState& state = *Access::state(connections_.comm());
   CallState& calls = connections_.calls();
   FlightRecorder* const recorder = state.observers.recorder();
-  const Word ticks = recorder != nullptr ? recorder->ended(calls.latest.ticket, well) : 0;
-  state.observers.counters().ended(calls.latest.counter, ticks, well);
+  CallCounters& counters = state.observers.counters();
+  const CallInfo& latest = calls.latest;
+  if (recorder != nullptr) recorder->ended(latest.ticket, well, counters.end_tally(latest.counter));
+  if (!well) counters.failed(latest.counter);
   if (shown_) end_nvtx_range();
   begun_ = false;
   calls.mutex.unlock();

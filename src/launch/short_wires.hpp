@@ -22,6 +22,7 @@ class ShortWires {
       : tables_{connections.tables()},
         ranks_{connections.comm().ranks()},
         steps_{connections.plan().slice_steps},
+        slot_count_{connections.plan().slot_count},
         slice_bytes_{connections.plan().slot_bytes * steps_} {}
 
   /// True if calls of a composition can use it.
@@ -32,6 +33,7 @@ class ShortWires {
            connections.calls().watch.phases == nullptr && !connections.closes_idle();
   }
   Index slice_bytes() const { return slice_bytes_; }
+  int slot_count() const { return slot_count_; }
   template <bool Sends>
   const Wire& wire(int peer) const {
     return (Sends ? tables_.out : tables_.in)[peer];
@@ -43,41 +45,85 @@ class ShortWires {
     return on.slots != nullptr && !on.proxied && on.zero_copy == nullptr;
   }
 
-  /// Sends a slice to `peer` if its slots are free. Sets `step` to the steps done before.
-  bool send(int peer, const Message& message, Word& step) const {
+  /// True if the slots of the next slice to `peer` are free. Sets `step` to the steps done before.
+  bool has_room(int peer, Word& step) const {
     const Wire& to = wire<true>(peer);
     Cursor& kept = tables_.cursors[peer];
     step = *to.sent;
     const Index room = to.slot_count - steps_;
-    if (kept.message != Cursor::seen || Index(step) - kept.done > room) {
-      kept = {Cursor::seen, Index(HostMemory::load_credit(to.drained))};
-      if (Index(step) - kept.done > room) return false;
+    if (kept.message == Cursor::seen && Index(step) - kept.done <= room) return true;
+    kept = {Cursor::seen, Index(HostMemory::load_credit(to.drained))};
+    return Index(step) - kept.done <= room;
+  }
+  /// Returns the place of the next slice to `peer`, of `bytes` bytes.
+  void* next_slot(int peer, Index bytes) const {
+    const Wire& to = wire<true>(peer);
+    if (is_short(to, bytes)) return to.short_slot(*to.sent)->data;
+    return to.slot(*to.sent);
+  }
+  /// Publishes the next slice to `peer`, whose slots are filled with `bytes` bytes.
+  void post(int peer, Index bytes) const {
+    const Wire& to = wire<true>(peer);
+    const Word step = *to.sent, next = step + Word(steps_);
+    // The data, for `has_slice` of the peer.
+    if (is_short(to, bytes)) {
+      to.short_slot(step)->publish<HostMemory>(step);
+      HostMemory::store_relaxed(to.sent, next);
+      return;
     }
-    copy_away(to.slot(step), message.data, std::size_t(message.bytes));
-    const Word next = step + Word(steps_);
-    HostMemory::store_release(to.posted, next);  // the data, for `recv` of the peer
+    HostMemory::store_release(to.posted, next);
     HostMemory::store_relaxed(to.sent, next);
-    fetch_ahead<true>(to.slot(next), message.bytes);  // for the next message
+    fetch_ahead<true>(to.slot(next), bytes);  // for the next message
+  }
+  /// True if the next slice of `peer` is there. Sets `step` to the steps done before.
+  bool has_slice(int peer, Word& step) const {
+    const Wire& from = wire<false>(peer);
+    Cursor& kept = tables_.cursors[ranks_ + peer];
+    step = *from.received;
+    if (kept.message == Cursor::seen && kept.done - Index(step) >= steps_) return true;
+    if (is_in_short_slot(from, step)) return true;
+    kept = {Cursor::seen, Index(HostMemory::load_acquire(from.posted))};
+    return kept.done - Index(step) >= steps_;
+  }
+  /// Returns the place of the next slice of `peer`.
+  const void* arrived(int peer) const {
+    const Wire& from = wire<false>(peer);
+    const Word step = *from.received;
+    if (is_in_short_slot(from, step)) return from.short_slot(step)->data;
+    return from.slot(step);
+  }
+  /// Gives the slots of a slice of `peer` back, which are read: `bytes` bytes.
+  void give_back(int peer, Index bytes) const {
+    const Wire& from = wire<false>(peer);
+    const Word next = *from.received + Word(steps_);
+    HostMemory::store_credit(from.drained, next);
+    HostMemory::store_relaxed(from.received, next);
+    const Cursor& kept = tables_.cursors[ranks_ + peer];
+    if (kept.done - Index(next) >= steps_) fetch_ahead<false>(from.slot(next), bytes);
+  }
+
+  /// Sends a slice to `peer` if its slots are free. Sets `step` to the steps done before.
+  bool send(int peer, const Message& message, Word& step) const {
+    if (!has_room(peer, step)) return false;
+    copy_away(next_slot(peer, message.bytes), message.data, std::size_t(message.bytes));
+    post(peer, message.bytes);
     return true;
   }
   /// Receives a slice of `peer` if it is there.
   bool recv(int peer, const Message& message, Word& step) const {
-    const Wire& from = wire<false>(peer);
-    Cursor& kept = tables_.cursors[ranks_ + peer];
-    step = *from.received;
-    if (kept.message != Cursor::seen || kept.done - Index(step) < steps_) {
-      kept = {Cursor::seen, Index(HostMemory::load_acquire(from.posted))};
-      if (kept.done - Index(step) < steps_) return false;
-    }
-    copy_here(message.data, from.slot(step), std::size_t(message.bytes));
-    const Word next = step + Word(steps_);
-    HostMemory::store_credit(from.drained, next);  // the slots are read
-    HostMemory::store_relaxed(from.received, next);
-    if (kept.done - Index(next) >= steps_) fetch_ahead<false>(from.slot(next), message.bytes);
+    if (!has_slice(peer, step)) return false;
+    copy_here(message.data, arrived(peer), std::size_t(message.bytes));
+    give_back(peer, message.bytes);
     return true;
   }
 
  private:
+  static bool is_short(const Wire& wire, Index bytes) {
+    return wire.has_short_slots && bytes <= ShortSlot::most;
+  }
+  static bool is_in_short_slot(const Wire& wire, Word step) {
+    return wire.has_short_slots && wire.short_slot(step)->contains<HostMemory>(step);
+  }
   /// Begins to fetch the first lines of memory that follows soon: for stores, or for loads.
   template <bool ForStores>
   static void fetch_ahead(const void* at, Index bytes) {
@@ -87,7 +133,7 @@ class ShortWires {
   }
 
   const WireTables& tables_;
-  const int ranks_, steps_;
+  const int ranks_, steps_, slot_count_;
   const Index slice_bytes_;
 };
 

@@ -21,6 +21,11 @@ Word ns_of() {
 }
 using Steady = std::chrono::steady_clock;
 constexpr auto relaxed = std::memory_order_relaxed;
+
+/// Adds to a counter whose changes a mutex guards.
+void add(std::atomic<Word>& counter, Word more) {
+  counter.store(counter.load(relaxed) + more, relaxed);
+}
 }  // namespace
 
 // The recorder's mutex guards `op`. The thread that runs the operation writes the atomics without
@@ -42,8 +47,8 @@ FlightRecorder::~FlightRecorder() = default;
 /// Takes the entry of a call and counts it. The caller holds the mutex.
 FlightRecorder::Entry& FlightRecorder::next_entry(const Tally& tally) {
   if (tally.calls != nullptr) {
-    tally.calls->store(tally.calls->load(relaxed) + 1, relaxed);
-    tally.bytes->store(tally.bytes->load(relaxed) + tally.more_bytes, relaxed);
+    add(*tally.calls, 1);
+    add(*tally.bytes, tally.more_bytes);
   }
   const Word ticket = ++tickets_;
   Entry& entry = entries_[ticket % Word(size_)];
@@ -72,15 +77,15 @@ FlightRecorder::EntryId FlightRecorder::note(const Operation& op, bool point_to_
   return number(entry, point_to_point);
 }
 
-FlightRecorder::EntryId FlightRecorder::note_running(std::string_view name, const CallInfo& info,
+FlightRecorder::EntryId FlightRecorder::note_running(const ShownName& name, const CallInfo& info,
                                                      bool point_to_point, const Tally& tally) {
   const Word now = cpu_ticks();
   const std::lock_guard lock{mutex_};
   Entry& entry = next_entry(tally);
   Operation& op = entry.op;
   op.number = 0;
-  std::memset(op.what, 0, sizeof op.what);
-  put_name(op.what, name);
+  static_assert(sizeof op.what == sizeof name.text);
+  std::memcpy(op.what, name.text, sizeof op.what);
   std::memcpy(op.type, info.type, sizeof op.type);
   std::memcpy(op.redop, info.redop, sizeof op.redop);
   op.count = info.count;
@@ -109,13 +114,19 @@ void FlightRecorder::started(Word ticket) {
   entry.state.store(OpState::running, relaxed);
 }
 
-Word FlightRecorder::ended(Word ticket, bool well) {
+Word FlightRecorder::ended(Word ticket, bool well, const EndTally& tally) {
   Entry& entry = entries_[ticket % Word(size_)];
   if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return 0;
   const Word began = entry.started.load(relaxed), now = cpu_ticks();
   entry.ended.store(now, relaxed);
   entry.state.store(well ? OpState::done : OpState::failed, relaxed);
-  return began != 0 && now > began ? now - began : 0;
+  const Word ticks = began != 0 && now > began ? now - began : 0;
+  if (well && ticks != 0 && tally.calls != nullptr) {
+    const std::lock_guard lock{mutex_};
+    add(*tally.calls, 1);
+    add(*tally.ticks, ticks);
+  }
+  return ticks;
 }
 
 std::vector<Operation> FlightRecorder::latest(int most) const {

@@ -25,7 +25,9 @@ OutsideCall::OutsideCall(CommState& state, const Operation& op, Index element_by
 void OutsideCall::ended(const Result<void>& result) const {
   if (ticket_ == 0 || (result && state_.device.gpu)) return;
   const bool well = result.has_value();
-  state_.observers.counters().ended(cell_, state_.observers.recorder()->ended(ticket_, well), well);
+  CallCounters& counters = state_.observers.counters();
+  state_.observers.recorder()->ended(ticket_, well, counters.end_tally(cell_));
+  if (!well) counters.failed(cell_);
 }
 
 }  // namespace ccl::detail

@@ -32,7 +32,8 @@ Result<WireLayout> WireLayout::of(const WireShape& shape, std::byte* slots) {
   WireLayout layout;
   layout.shape_ = shape;
   layout.slots_ = slots;
-  layout.head_bytes_ = up(4 * line_bytes + std::size_t(shape.slot_count) * sizeof(Word), page);
+  const auto slot_count = std::size_t(shape.slot_count);  // with short slots, or sizes
+  layout.head_bytes_ = up(4 * line_bytes + slot_count * sizeof(ShortSlot), page);
   std::size_t total = 0;
   if (__builtin_mul_overflow(std::size_t(shape.slot_count), std::size_t(shape.slot_bytes),
                              &layout.channel_bytes_) ||
@@ -59,7 +60,9 @@ std::vector<Wire> WireLayout::wires(std::byte* base, EdgeSide side, bool proxied
     wire.drained = word(1);
     if (side == EdgeSide::sender) wire.sent = word(2);
     if (side == EdgeSide::receiver) wire.received = word(3);
+    static_assert(Wire::short_slots_behind * sizeof(Word) == 4 * line_bytes);
     if (proxied) wire.sizes = word(4);
+    wire.has_short_slots = !proxied;
     const Index apart = Index(channel) * shape_.slot_count * shape_.slot_bytes;
     wire.slots = reinterpret_cast<Packet*>(slots_ != nullptr ? slots_ + apart : at + head_bytes_);
     wire.slot_count = shape_.slot_count;

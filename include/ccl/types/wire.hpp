@@ -9,7 +9,25 @@ namespace ccl {
 
 namespace detail {
 class ZeroCopy;
-}
+
+/// Place of a slice of a few bytes, with its own count in the line of its data: the slice then
+/// crosses in one line, where a slot and `Wire::posted` are two.
+struct alignas(128) ShortSlot {
+  static constexpr Index most = 120;  ///< bytes of a slice
+  Word filled;                        ///< one more than the step of the latest slice here
+  char data[most];
+
+  /// True if the slice of `step` is here, which the sender has published.
+  template <class Memory>
+  CCL_HD bool contains(Word step) const {
+    return Memory::load_acquire(&filled) == step + 1;
+  }
+  template <class Memory>
+  CCL_HD void publish(Word step) {
+    Memory::store_release(&filled, step + 1);
+  }
+};
+}  // namespace detail
 
 /// One direction of a connection: a ring of slots that the sender fills and the receiver drains.
 /// The object is a view; the connection that created it owns the memory. Counts increase for the
@@ -36,12 +54,26 @@ struct Wire {
   int slot_count = 0;     ///< a power of two, at least 2 for a fused receive and send
   int slot_packets = 0;   ///< packets of a slot, a multiple of 8, so that slots begin on lines
   bool proxied = false;
+  /// True: CPU lanes without flags in their packets move slices of up to `ShortSlot::most` bytes by
+  /// `short_slot(sent)` in place of the slot, and do not post them. `posted` then counts them with
+  /// the next slice that is posted. The slots are `short_slots_behind` words behind `posted`.
+  bool has_short_slots = false;
   detail::ZeroCopy* zero_copy =
       nullptr;  ///< zero-copy path that skips the slots; null if there is none
 
   /// Returns the slot of a step.
   CCL_HD Packet* slot(Word step) const {
     return slots + Index(step & Word(slot_count - 1)) * slot_packets;
+  }
+  static constexpr int short_slots_behind = 64;
+  /// Returns the first of the short slots; null if there are none.
+  CCL_HD detail::ShortSlot* all_short_slots() const {
+    if (!has_short_slots) return nullptr;
+    return reinterpret_cast<detail::ShortSlot*>(posted + short_slots_behind);
+  }
+  /// Returns the short slot of a step, if the wire has them.
+  CCL_HD detail::ShortSlot* short_slot(Word step) const {
+    return all_short_slots() + int(step & Word(slot_count - 1));
   }
 };
 

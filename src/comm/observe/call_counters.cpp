@@ -61,15 +61,14 @@ CallCounters::Call CallCounters::barrier() {
   return {cell, {&of.calls, &of.bytes, 0}};
 }
 
-void CallCounters::ended(int cell, Word ticks, bool well) {
-  if (cell < 0) return;
+FlightRecorder::EndTally CallCounters::end_tally(int cell) {
+  if (cell < 0) return {};
   Cell& of = cells_[std::size_t(cell)];
-  if (!well) {
-    of.failed.fetch_add(1, unordered);
-  } else if (ticks != 0) {
-    of.ended.fetch_add(1, unordered);
-    of.ticks.fetch_add(ticks, unordered);
-  }
+  return {&of.ended, &of.ticks};
+}
+
+void CallCounters::failed(int cell) {
+  if (cell >= 0) cells_[std::size_t(cell)].failed.fetch_add(1, unordered);
 }
 
 Word CallCounters::calls(int operation) const {

@@ -49,8 +49,9 @@ class CallCounters {
   };
   Call call(int operation, const CallInfo& info, int ranks);
   Call barrier();
-  /// `ticks` 0: the duration is not known.
-  void ended(int cell, Word ticks, bool well);
+  /// Counters that `FlightRecorder::ended` advances. Cell -1: none.
+  FlightRecorder::EndTally end_tally(int cell);
+  void failed(int cell);
 
   const Cell& cell(int operation, int size_class) const {
     return cells_[std::size_t(operation * classes + size_class)];

@@ -65,8 +65,8 @@ TEST_CASE("a call that runs at once is recorded as one that is noted and started
   const std::string long_name(60, 'n');
   flight_recorder.note(named("another, whose place is taken over"));
   flight_recorder.note(named("one more"));
-  const auto [ticket, number] =
-      flight_recorder.note_running("reduce/Ring/Simple/shm", info, false, {&calls, &bytes, 48});
+  const auto [ticket, number] = flight_recorder.note_running(
+      detail::ShownName{"reduce/Ring/Simple/shm"}, info, false, {&calls, &bytes, 48});
   CHECK((ticket == 3 && number == 3 && flight_recorder.called() == 3));
   CHECK((calls == 8 && bytes == 148));
   Operation op;
@@ -79,7 +79,7 @@ TEST_CASE("a call that runs at once is recorded as one that is noted and started
   CHECK((op.queued_ns != 0 && op.started_ns == op.queued_ns && op.ended_ns == 0));
   std::this_thread::sleep_for(std::chrono::milliseconds{1});
   CHECK(flight_recorder.ended(ticket, true) > 0);
-  const auto messages = flight_recorder.note_running(long_name, info, true, {});
+  const auto messages = flight_recorder.note_running(detail::ShownName{long_name}, info, true, {});
   CHECK(messages.number == 0);
   REQUIRE(flight_recorder.read(messages.ticket, op));
   CHECK(std::string_view{op.what}.size() == sizeof op.what - 1);

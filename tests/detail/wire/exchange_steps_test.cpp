@@ -32,7 +32,7 @@ struct End {
   detail::ZeroCopy past{slots};
   Wire wire{memory, &posted, &drained, &kept,
             &kept,  sizes,   slots,    int(slot_bytes / Index{sizeof(Packet)}),
-            true,   &past};
+            true,   false,   &past};
 };
 
 /// Rank 0 of 2 sends `sent` to rank 1 and receives as much from it.

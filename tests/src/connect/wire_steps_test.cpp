@@ -1,3 +1,4 @@
+#include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 
 #include "support/catch.hpp"
@@ -25,4 +26,27 @@ TEST_CASE("the host reads of a GPU's wire what a proxy reads, too, and nothing e
   CHECK((on_gpu->filled == 5 && on_gpu->drained == 3));
   wire.slots = nullptr;
   CHECK(!read_steps(wire, cpu));
+}
+
+TEST_CASE("a receiver's steps count slices in short slots, which are not posted") {
+  struct Memory {
+    alignas(128) Word head[Wire::short_slots_behind];
+    ShortSlot shorts[8];
+  } memory{};
+  Packet slot{};
+  Word drained = 2, received = 2;
+  Wire wire;
+  wire.slots = &slot;
+  wire.posted = memory.head;
+  wire.drained = &drained;
+  wire.received = &received;
+  wire.slot_count = 8;
+  wire.has_short_slots = true;
+  constexpr int cpu = -1;
+  CHECK(read_steps(wire, cpu, 2)->filled == 2);
+  memory.shorts[2].publish<HostMemory>(2);
+  memory.shorts[4].publish<HostMemory>(4);
+  CHECK(read_steps(wire, cpu, 2)->filled == 6);
+  memory.head[0] = 8;  // a slice in a slot, after these
+  CHECK(read_steps(wire, cpu, 2)->filled == 8);
 }

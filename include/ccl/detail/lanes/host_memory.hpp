@@ -32,6 +32,7 @@ inline constinit thread_local Waiting waiting;
 /// `Memory` of CPU threads.
 struct HostMemory {
   static constexpr bool lines_land_whole = false;  // stores of two lanes are two stores
+  static constexpr bool has_short_slots = true;    // see `Wire`
 
   static Word load_relaxed(const Word* at) { return load(at, std::memory_order_relaxed); }
   static Word load_acquire(const Word* at) { return load(at, std::memory_order_acquire); }

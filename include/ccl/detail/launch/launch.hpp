@@ -21,7 +21,7 @@ class Launch {
   };
 
  public:
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<BiasedMutex>;
 
   /// Begins `call` and wakes the proxy. Fails if the communicator is not healthy or, with checking
   /// on, if the ranks made different calls. Locks the composition, unless `lock` is of its mutex:

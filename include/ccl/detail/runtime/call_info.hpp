@@ -26,6 +26,12 @@ struct CallInfo {
   Word place = 0;    // `WindowPlaceWord` of a receive buffer that can lie in a window, or 0
 };
 
+/// Name of a composition, as `Operation::what` has it.
+struct ShownName {
+  explicit ShownName(std::string_view name) { put_name(text, name); }
+  char text[48] = {};
+};
+
 template <class T>
 std::string_view type_label() {
   if constexpr (has_data_type<T>) return ccl::name(data_type_of<T>);
@@ -48,7 +54,8 @@ std::string_view redop_label(const F& op) {
 
 /// Describes a call that moves elements of `T`.
 template <class T>
-CallInfo call_info(const char* what, Index count, int root, std::string_view redop = {}) {
+[[gnu::always_inline]] inline CallInfo call_info(const char* what, Index count, int root,
+                                                 std::string_view redop = {}) {
   CallInfo info;
   put_name(info.what, what);
   put_name(info.type, type_label<T>());

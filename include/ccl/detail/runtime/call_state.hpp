@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/base/biased_mutex.hpp>
 #include <ccl/detail/lanes/phases.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/runtime/call_info.hpp>
@@ -8,22 +9,34 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 namespace ccl::detail {
 
 /// State that the calls of one composition on one rank share.
 struct CallState {
-  std::mutex mutex;                   // held by the call that runs
+  BiasedMutex mutex;                  // held by the call that runs
   CallSequencer sequencer;            // order of calls on CPU lanes
-  std::atomic<Word> count{0};         // calls so far
+  std::atomic<Word> count{0};         // calls so far, without short ones
+  std::atomic<Word> short_count{0};   // short calls so far; changed by the holder of `mutex`
   CallInfo latest;                    // the call that runs, or the latest one
   LaneFailure lane_failure;           // first failure of CPU lanes
   WaitRecord waits;                   // waits of CPU lanes
   std::unique_ptr<PhaseLog> phases;   // of CPU lanes; null: they note none
   AbortWatch watch;                   // status and failure words that lanes poll
   std::optional<ProxyHelper> helper;  // while CPU lanes run over proxied wires
+
+  /// Numbers a call, from 1 on.
+  Word next_call() {
+    return count.fetch_add(1, std::memory_order_relaxed) + 1 +
+           short_count.load(std::memory_order_relaxed);
+  }
+  /// Numbers a call of the holder of `mutex`, without an atomic addition.
+  Word next_short_call() {
+    const Word before = short_count.load(std::memory_order_relaxed);
+    short_count.store(before + 1, std::memory_order_relaxed);
+    return count.load(std::memory_order_relaxed) + before + 1;
+  }
 };
 
 }  // namespace ccl::detail

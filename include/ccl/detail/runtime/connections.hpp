@@ -23,7 +23,7 @@ namespace ccl::detail {
 
 /// Reads the step counters of a wire for diagnosis. Returns nothing if `device` is 0 or more,
 /// because the host cannot read the counters of a GPU's wires.
-std::optional<WireSteps> read_steps(const Wire& wire, int device);
+std::optional<WireSteps> read_steps(const Wire& wire, int device, int slice_steps = 1);
 
 /// Succeeds if the communicator is created, healthy and not finalized.
 Result<void> check_ready(const Communicator& comm);
@@ -118,6 +118,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   const Plan& plan() const { return plan_; }
   const Communicator& comm() const { return comm_; }
   const std::string& name() const { return name_; }
+  const ShownName& shown_name() const { return shown_name_; }
   /// Index of the operation in `CallCounters::operations`.
   int operation() const { return operation_; }
   /// Number among the communicator's compositions, in order of creation.
@@ -182,6 +183,7 @@ class Connections : public std::enable_shared_from_this<Connections> {
   Communicator comm_;
   TransportTable transport_table_;
   std::string name_;
+  ShownName shown_name_;
   int operation_ = 0;
   int number_ = 0;
   WireNeeds needs_;

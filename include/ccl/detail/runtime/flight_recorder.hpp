@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/comm/report.hpp>
+#include <ccl/detail/base/biased_mutex.hpp>
 #include <ccl/detail/runtime/call_info.hpp>
 #include <ccl/types/word.hpp>
 
@@ -8,7 +9,6 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -38,7 +38,7 @@ class FlightRecorder {
     return note(op, point_to_point, Tally{});
   }
   /// Records a call of a composition `name` whose lanes start at once, as `note` and `started` do.
-  EntryId note_running(std::string_view name, const CallInfo& info, bool point_to_point,
+  EntryId note_running(const ShownName& name, const CallInfo& info, bool point_to_point,
                        const Tally& tally);
   /// Keeps an operation that a CUDA graph holds beside the ring, because a replay may run it at any
   /// time. The latest `max_kept` stay.
@@ -46,8 +46,16 @@ class FlightRecorder {
   static constexpr std::size_t max_kept = 4096;
   /// Records the start of the lanes. Does nothing if the entry has been overwritten.
   void started(Word ticket);
-  /// Records the end. Returns the CPU ticks since `started`, or 0 if they are not known.
-  Word ended(Word ticket, bool well);
+  /// Counters of the calls of a kind that have ended well. The recorder's mutex guards their
+  /// changes, too.
+  struct EndTally {
+    std::atomic<Word>* calls = nullptr;  // null: no counters
+    std::atomic<Word>* ticks = nullptr;
+  };
+  /// Records the end. Returns the CPU ticks since `started`, or 0 if they are not known. If they
+  /// are and all went well, counts both.
+  Word ended(Word ticket, bool well, const EndTally& tally);
+  Word ended(Word ticket, bool well) { return ended(ticket, well, EndTally{}); }
   /// Nanoseconds of a CPU tick, as measured since the recorder was made.
   double ns_per_tick() const { return read_clocks().ns_per_tick; }
 
@@ -98,7 +106,7 @@ class FlightRecorder {
 
   std::unique_ptr<Entry[]> entries_;
   const int size_;
-  mutable std::mutex mutex_;  // guards `note` and readers; `started` and `ended` take no lock
+  mutable BiasedMutex mutex_;  // guards `note`, tallies and readers; the rest takes no lock
   Word tickets_ = 0;
   std::atomic<Word> collectives_{0};
   Word first_ticks_ = 0, first_ns_ = 0;  // `first_ns_` is by the steady clock

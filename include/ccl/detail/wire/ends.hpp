@@ -23,6 +23,10 @@ struct SliceShape {
   CCL_HD P* slot(P* slots, Word step) const {
     return slots + Word(unsigned(step) & unsigned(slot_count - 1)) * unsigned(slot_packets);
   }
+  /// Returns the short slot of a step. `all`: those of the wire, or null.
+  CCL_HD ShortSlot* short_slot(ShortSlot* all, Word step) const {
+    return all == nullptr ? nullptr : all + int(unsigned(step) & unsigned(slot_count - 1));
+  }
 };
 
 /// This rank's end of a wire from `peer`. Holds only what every slice needs: registers are scarce.
@@ -33,6 +37,7 @@ struct InEnd {
   Word* kept = nullptr;          // the wire's `received`
   int peer = -1;                 // -1: no wire
   bool counted = false;          // `posted` reports what has arrived; else packets carry flags
+  ShortSlot* shorts = nullptr;   // of CPU lanes; null: none
   Word received = 0;
 
   CCL_HD bool is_open() const { return peer >= 0; }
@@ -48,9 +53,26 @@ struct InEnd {
   /// True if all steps of the next slice are posted.
   template <class Memory>
   CCL_HD bool has_slice(const SliceShape& shape) const {
+    if constexpr (requires { Memory::has_short_slots; }) {
+      // `posted` may be behind: see `Wire::has_short_slots`.
+      return is_short<Memory>(shape) ||
+             int(unsigned(Memory::load_acquire(posted)) - unsigned(received)) >= shape.steps;
+    }
     return unsigned(Memory::load_acquire(posted)) - unsigned(received) >= unsigned(shape.steps);
   }
+  /// True if the next slice has arrived in its short slot.
+  template <class Memory>
+  CCL_HD bool is_short(const SliceShape& shape) const {
+    const ShortSlot* const at = shape.short_slot(shorts, received);
+    return at != nullptr && at->contains<Memory>(received);
+  }
   CCL_HD const Packet* slot(const SliceShape& shape) const { return shape.slot(slots, received); }
+  /// Returns the place of the next slice, which has arrived, for CPU lanes.
+  template <class Memory>
+  CCL_HD const void* arrived(const SliceShape& shape) const {
+    if (is_short<Memory>(shape)) return shape.short_slot(shorts, received)->data;
+    return slot(shape);
+  }
 };
 
 /// This rank's end of a wire to `peer`.
@@ -58,9 +80,10 @@ struct OutEnd {
   Packet* slots = nullptr;
   Word* posted = nullptr;  // written if packets carry no flags or the wire is proxied
   const Word* credit = nullptr;
-  Word* kept = nullptr;  // the wire's `sent`
-  int peer = -1;         // -1: no wire
-  bool proxied = false;  // a proxy moves the bytes and reads how many there are
+  Word* kept = nullptr;         // the wire's `sent`
+  int peer = -1;                // -1: no wire
+  bool proxied = false;         // a proxy moves the bytes and reads how many there are
+  ShortSlot* shorts = nullptr;  // of CPU lanes; null: none
   Word sent = 0;
   Word drained = 0;  // last seen credit
 
@@ -79,6 +102,10 @@ struct OutEnd {
     return unsigned(sent) - unsigned(drained) <= unsigned(shape.slot_count - shape.steps);
   }
   CCL_HD Packet* slot(const SliceShape& shape) const { return shape.slot(slots, sent); }
+  /// Returns the short slot for the next slice of `bytes` bytes; null: it takes the slot.
+  CCL_HD ShortSlot* short_slot(const SliceShape& shape, Index bytes) const {
+    return bytes <= ShortSlot::most ? shape.short_slot(shorts, sent) : nullptr;
+  }
 };
 
 /// Ends of the wires of one channel that an algorithm works on.
@@ -98,11 +125,13 @@ struct WireEnds {
   template <class Proto, bool Proxied, class Format>
   CCL_HD void open_in(int i, const Wire& wire, int peer) {
     in[i].template open<Proto, Proxied>(wire, peer);
+    if constexpr (Format::contiguous) in[i].shorts = wire.all_short_slots();
     shape.template take<Format>(wire);
   }
   template <class Proto, bool Proxied, class Format>
   CCL_HD void open_out(int o, const Wire& wire, int peer) {
     out[o].template open<Proto, Proxied>(wire, peer);
+    if constexpr (Format::contiguous) out[o].shorts = wire.all_short_slots();
     shape.template take<Format>(wire);
   }
   /// Loads the counts that the previous launch left.

@@ -181,7 +181,9 @@ class Exchange {
       return unsigned(step_) - unsigned(Memory::load_credit(wire.drained)) >
              unsigned(wire.slot_count) - steps;
     } else {
-      return unsigned(Memory::load_acquire(wire.posted)) - unsigned(step_) < steps;
+      if (wire.has_short_slots && wire.short_slot(step_)->template contains<Memory>(step_))
+        return false;
+      return int(unsigned(Memory::load_acquire(wire.posted)) - unsigned(step_)) < int(steps);
     }
   }
   template <bool Sends>

@@ -11,7 +11,6 @@
 #include <ccl/detail/wire/context.hpp>
 #include <ccl/detail/wire/peers_of.hpp>
 #include <ccl/detail/wire/registry.hpp>
-#include <ccl/detail/wire/short_broadcast.hpp>
 #include <ccl/detail/wire/work.hpp>
 
 #include <cstddef>
@@ -102,9 +101,6 @@ template <class Op, class Algo, class Proto, class R>
 void run_wires(const Connections& connections, const void* arguments) {
   const auto& given = *static_cast<const CallArguments<R>*>(arguments);
   using Lanes = on_cpu_lanes<Algo>;
-  if constexpr (broadcasts_short<Op, Algo, Proto>) {
-    if (broadcast_short(connections, given)) return;
-  }
   const R reduction = loaded(given.reduction);
   if constexpr (!has_compiled_lanes<Lanes, Proto, R>) {
     const WireWork<R> work = wire_work(connections, reduction, given);

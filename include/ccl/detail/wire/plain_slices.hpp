@@ -33,6 +33,16 @@ class PlainSlices {
     lends_ = true;
     lends_after_end_ = lends_after_end_ || after_end;
   }
+  /// Publishes the next slice of wire `o`, of n elements, if its place is a short slot. Returns
+  /// false if it is not. `lead`: the slice is filled.
+  bool post_short(int o, Index n, bool lead) {
+    OutEnd& out = ends_.out[o];
+    ShortSlot* const place = out.short_slot(ends_.shape, n * size);
+    if (place == nullptr) return false;
+    if (lead) place->publish<Memory>(out.sent);
+    out.sent += unsigned(ends_.shape.steps);
+    return true;
+  }
   /// True if the proxy reads the next slice of wire `o` from the user's memory.
   bool is_lent(int o) const { return lent_[o] == ends_.out[o].sent + 1; }
 
@@ -85,7 +95,7 @@ class PlainSlices {
     int sources = 0;
     if constexpr (Step::recv) {
       for (int i = 0; i < MaxIn; ++i) {
-        if (ends_.uses_in(i)) from[sources++] = ends_.in[i].slot(ends_.shape);
+        if (ends_.uses_in(i)) from[sources++] = ends_.in[i].template arrived<Memory>(ends_.shape);
       }
     }
     void* const out = Step::out ? data.out(out_at) : nullptr;
@@ -158,7 +168,8 @@ class PlainSlices {
           continue;
         }
       }
-      slots[filled++] = end.slot(ends_.shape);
+      ShortSlot* const place = end.short_slot(ends_.shape, n * size);
+      slots[filled++] = place != nullptr ? static_cast<void*>(place->data) : end.slot(ends_.shape);
     }
     return filled;
   }

@@ -241,6 +241,9 @@ class WirePrims {
     if (step.send) {
       CCL_UNROLL for (int o = 0; o < MaxOut; ++o) {
         if (!ends_.uses_out(o)) continue;
+        if constexpr (contiguous) {
+          if (plain_.post_short(o, n, lead)) continue;
+        }
         OutEnd& out = ends_.out[o];
         if (Proxied && lead && out.proxied) {
           Word bytes = Format::wire_bytes(n);

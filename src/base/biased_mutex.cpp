@@ -1,0 +1,103 @@
+#include <ccl/detail/base/biased_mutex.hpp>
+#include <ccl/detail/base/cpu.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace ccl::detail {
+namespace {
+
+constexpr int owner_after = 64;                // turns in a row
+constexpr std::uint64_t turns_to_stay = 1024;  // of the owner, between those of other threads
+constexpr int polls_before_sleep = 256;
+
+long membarrier(int command) {
+  return ::syscall(SYS_membarrier, command, 0, 0);
+}
+/// True if this process may run barriers on all of its cores.
+bool has_heavy_fence() {
+  static const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+  return registered;
+}
+/// Orders what this thread has stored before what all threads of the process load from now on. A
+/// registered process is refused only while the kernel lacks memory.
+void heavy_fence() {
+  while (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) std::this_thread::yield();
+}
+
+}  // namespace
+
+/// Counts a turn of a thread that holds `mutex_`. It may become the owner, or the owner none.
+void BiasedMutex::count_turn() {
+  if (in_a_row_ < 0) return;
+  const std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
+  if (owner == self()) return;
+  if (owner != 0) {
+    const std::uint64_t turns = turns_.load(std::memory_order_relaxed);
+    if (turns - turns_before_ < turns_to_stay) {
+      owner_.store(0, std::memory_order_relaxed);  // before `wanted_` ends
+      in_a_row_ = -1;
+    }
+    turns_before_ = turns;
+    return;
+  }
+  in_a_row_ = last_ == self() ? in_a_row_ + 1 : 1;
+  last_ = self();
+  if (in_a_row_ < owner_after) return;
+  if (has_heavy_fence()) {
+    owner_.store(self(), std::memory_order_relaxed);
+  } else {
+    in_a_row_ = -1;
+  }
+}
+
+/// Keeps the owner from locking, for a thread that holds `mutex_`. Returns false if it holds the
+/// lock and the thread does not wait for it.
+bool BiasedMutex::keep_owner_out(bool waits) {
+  const std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
+  if (owner == 0 || owner == self()) return true;
+  wanted_.store(true, std::memory_order_relaxed);
+  heavy_fence();
+  auto pause = std::chrono::microseconds{20};
+  for (int polls = 0; held_.load(std::memory_order_acquire); ++polls) {
+    if (!waits) {
+      wanted_.store(false, std::memory_order_release);
+      return false;
+    }
+    if (polls < polls_before_sleep) {
+      cpu_relax();
+      continue;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::microseconds{1000});
+  }
+  return true;
+}
+
+void BiasedMutex::lock_slowly() {
+  mutex_.lock();
+  (void)keep_owner_out(true);
+  count_turn();
+}
+
+bool BiasedMutex::try_lock_slowly() {
+  if (!mutex_.try_lock()) return false;
+  if (!keep_owner_out(false)) {
+    mutex_.unlock();
+    return false;
+  }
+  count_turn();
+  return true;
+}
+
+void BiasedMutex::unlock_slowly() {
+  if (wanted_.load(std::memory_order_relaxed)) wanted_.store(false, std::memory_order_release);
+  mutex_.unlock();
+}
+
+}  // namespace ccl::detail
