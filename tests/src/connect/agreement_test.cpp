@@ -40,7 +40,7 @@ std::vector<std::string> errors_of(const Config& other) {
   return errors;
 }
 
-bool has(const std::string& text, const char* words) {
+bool contains(const std::string& text, const char* words) {
   return text.find(words) != text.npos;
 }
 
@@ -54,15 +54,15 @@ TEST_CASE("plans that differ by a limit of channels name the limit on all ranks"
   for (const std::size_t r : {0, 2}) {
     INFO(least[r] << "\n" << most[r]);
     const std::string own = std::to_string(r);
-    CHECK(has(least[r], ("(CCL_MIN_CTAS or Config::min_channels is 7 on rank 1 and not set on "
-                         "rank " +
-                         own + ")")
-                            .c_str()));
-    CHECK(has(most[r], ("(CCL_MAX_CTAS or Config::max_channels is 1 on rank 1 and not set on "
-                        "rank " +
-                        own + ")")
-                           .c_str()));
+    CHECK(contains(least[r], ("(CCL_MIN_CTAS or Config::min_channels is 7 on rank 1 and not set on "
+                              "rank " +
+                              own + ")")
+                                 .c_str()));
+    CHECK(contains(most[r], ("(CCL_MAX_CTAS or Config::max_channels is 1 on rank 1 and not set on "
+                             "rank " +
+                             own + ")")
+                                .c_str()));
   }
   INFO(least[1]);
-  CHECK(has(least[1], "is not set on rank 0 and 7 on rank 1)"));
+  CHECK(contains(least[1], "is not set on rank 0 and 7 on rank 1)"));
 }
