@@ -89,6 +89,7 @@ struct Chooser::Creator {
   std::optional<std::string> peers_refused;  // set once asked for
   ChooserInputs mine;
   TuningTable table;
+  int refuser = -1;  // first other rank that refuses what others can run, if none is left
 
   Result<void> list_candidates();
   /// Decides which candidates this rank can run.
@@ -104,6 +105,10 @@ struct Chooser::Creator {
   /// Compares the inputs of all ranks. Collective, unless the chooser is for this rank alone.
   Result<void> agree();
   void merge(const ChooserInputs& other, int rank);
+  /// First candidate that `rank` refuses and another rank does not; -1: there is none.
+  int refused_alone(const std::vector<ChooserInputs>& all, int rank) const;
+  /// Collects why ranks refuse what others can run. Collective, if no candidate is left.
+  Result<void> explain_refusals(const std::vector<ChooserInputs>& all);
   void add_measurements();
   void add_model();
 };
@@ -280,6 +285,7 @@ Result<void> Chooser::Creator::agree() {
     return fail(state.annotate(std::move(error)));
   }
   for (int r = 0; r < state.identity.ranks(); ++r) merge(all[std::size_t(r)], r);
+  if (mine.usable == 0) CCL_CHECK(explain_refusals(all));
   made.usable_ = made.offered_ = mine.usable;
   made.path_ = Path(mine.path);
   made.inner_path_ = Path(mine.inner_path);
@@ -291,10 +297,16 @@ Result<void> Chooser::Creator::agree() {
   return {};
 }
 
+namespace {
+std::string not_by(int rank) {
+  return fmt::format("rank {} cannot run it", rank);
+}
+}  // namespace
+
 void Chooser::Creator::merge(const ChooserInputs& other, int rank) {
   for (std::size_t c = 0; c < made.facts_.size(); ++c) {
     if (made.out_[c].empty() && (other.usable >> c & 1) == 0) {
-      made.out_[c] = fmt::format("rank {} cannot run it", rank);
+      made.out_[c] = not_by(rank);
     }
   }
   mine.usable &= other.usable;
@@ -306,6 +318,52 @@ void Chooser::Creator::merge(const ChooserInputs& other, int rank) {
   if (mine.max_ctas == 0 || (other.max_ctas > 0 && other.max_ctas < mine.max_ctas)) {
     mine.max_ctas = other.max_ctas;
   }
+}
+
+int Chooser::Creator::refused_alone(const std::vector<ChooserInputs>& all, int rank) const {
+  std::uint64_t offered = 0;
+  for (const ChooserInputs& of : all) offered |= of.usable;
+  for (std::size_t c = 0; c < made.facts_.size(); ++c) {
+    const std::uint64_t bit = std::uint64_t{1} << c;
+    if ((offered & ~all[std::size_t(rank)].usable & bit) != 0) return int(c);
+  }
+  return -1;
+}
+
+namespace {
+/// Why a rank refuses a candidate that another rank can run.
+struct Refusal {
+  char why[1200]{};
+};
+}  // namespace
+
+Result<void> Chooser::Creator::explain_refusals(const std::vector<ChooserInputs>& all) {
+  std::vector<int> refused;
+  for (int r = 0; r < made.ranks_; ++r) refused.push_back(refused_alone(all, r));
+  if (std::ranges::all_of(refused, [](int c) { return c < 0; })) return {};  // all ranks alike
+  std::vector<Refusal> reasons(refused.size());
+  const int own = refused[std::size_t(made.rank_)];
+  Refusal& mine_said = reasons[std::size_t(made.rank_)];
+  if (own >= 0) made.out_[std::size_t(own)].copy(mine_said.why, sizeof mine_said.why - 1);
+  const auto lock = state.rendezvous.lock();
+  CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+      reasons.data(), Index{sizeof(Refusal)}, {}, {"the creation by Auto of", made.op_})));
+  CCL_CHECK(check_gathered(state, reasons, [](const Refusal& of, int) {
+    return FieldCheck{}.text("reason of a refusal", of.why).why();
+  }));
+  for (int r = 0; r < made.ranks_; ++r) {
+    const int c = refused[std::size_t(r)];
+    if (c < 0 || r == made.rank_) continue;
+    if (refuser < 0) refuser = r;
+    const std::string cannot = not_by(r);
+    for (std::string& out : made.out_) {
+      if (out != cannot) continue;
+      out += fmt::format(" (it says of {}: {})", made.facts_[std::size_t(c)].name(),
+                         reasons[std::size_t(r)].why);
+    }
+  }
+  (void)state.rendezvous.bootstrap()->barrier();  // a rank leaves only after all have the reasons
+  return {};
 }
 
 void Chooser::Creator::add_measurements() {
@@ -367,7 +425,7 @@ Result<Chooser> Chooser::create(const Communicator& comm, const ChooserRequest& 
   creator.add_measurements();
   creator.add_model();
   made.resolve();
-  if (made.kept_.empty()) return fail(state.annotate(made.nothing_left()));
+  if (made.kept_.empty()) return fail(state.annotate(made.nothing_left(creator.refuser)));
   return std::move(made);
 }
 

@@ -109,7 +109,7 @@ Error Chooser::none_meets(CallConstraints demands) const {
   return error;
 }
 
-Error Chooser::nothing_left() const {
+Error Chooser::nothing_left(int refuser) const {
   std::vector<std::pair<std::string, std::string>> names_by_reason;
   std::string remedy;
   for (std::size_t c = 0; c < facts_.size(); ++c) {
@@ -132,12 +132,18 @@ Error Chooser::nothing_left() const {
     why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", names, reason);
   }
   const bool by_setting = by_setting_ || setting_given("TRANSPORT");
-  if (remedy.empty()) {
+  const bool differs = refuser >= 0 && !by_setting;
+  if (differs) {
+    remedy = "give all ranks the same settings and networks";
+  } else if (remedy.empty()) {
     remedy = by_setting ? "widen CCL_ALGO, CCL_PROTO and CCL_TRANSPORT"
                         : "list one that this machine can run";
   }
-  return {by_setting ? Errc::bad_setting : Errc::not_supported,
-          fmt::format("{} has no candidate left ({}); {}", op_, why, remedy)};
+  return {differs      ? Errc::mismatch
+          : by_setting ? Errc::bad_setting
+                       : Errc::not_supported,
+          fmt::format("{} has no candidate left ({}); {}", op_, why, remedy),
+          differs ? refuser : -1};
 }
 
 }  // namespace detail

@@ -21,22 +21,24 @@ struct BufferEntry {
   const std::shared_ptr<RegisteredMemory> memory;
 };
 
+Result<RegisteredBuffer> register_buffer(int rank, void* data, Index bytes) {
+  if (data == nullptr || bytes <= 0) {
+    return fail(Errc::invalid_argument,
+                fmt::format("rank {} registers {} bytes at {}; pass memory of its own and its size",
+                            rank, bytes, data));
+  }
+  auto memory = std::make_shared<RegisteredMemory>(static_cast<std::byte*>(data), bytes);
+  // A NIC's registration is shared with forked children, which must not end it.
+  return RegisteredBuffer{left_alone_by_forks(new BufferEntry{std::move(memory)})};
+}
+
 }  // namespace detail
 
 Result<RegisteredBuffer> RegisteredBuffer::create(const Communicator& comm, void* data,
                                                   Index bytes) {
   return detail::guarded(comm, [&]() -> Result<RegisteredBuffer> {
     CCL_CHECK(comm.status());
-    if (data == nullptr || bytes <= 0) {
-      return fail(
-          Errc::invalid_argument,
-          fmt::format("rank {} registers {} bytes at {}; pass memory of its own and its size",
-                      comm.rank(), bytes, data));
-    }
-    auto memory = std::make_shared<detail::RegisteredMemory>(static_cast<std::byte*>(data), bytes);
-    // A NIC's registration is shared with forked children, which must not end it.
-    return RegisteredBuffer{
-        detail::left_alone_by_forks(new detail::BufferEntry{std::move(memory)})};
+    return detail::register_buffer(comm.rank(), data, bytes);
   });
 }
 

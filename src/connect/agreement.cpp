@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
+#include "settings/report.hpp"
 
 namespace ccl::detail {
 
@@ -36,12 +38,18 @@ std::string text_of(const PlanSignature& rounds) {
                      rounds.channel_bytes, rounds.slice_steps, rounds.chunk_steps);
 }
 
+/// Bounds of a rank's channels, which explain plans that differ; 0: none.
+struct ChannelLimits {
+  std::int32_t least = 0, most = 0;
+};
+
 /// Inputs of one rank, gathered by all.
 struct CreationInputs {
   Index medium = 0;  // medium of its most expensive edge
   // Largest slots that fit, one for each plan; -1: even the smallest do not fit.
   std::array<Index, 3> slot_bytes{};
   std::array<PlanSignature, 3> rounds{};  // one for each plan
+  ChannelLimits limits;
   Index budget = 0, used = 0;
   int connects_on_demand = 0;  // flags are integers, because other ranks send them
   double idle_s = 0;           // seconds after which an idle pair closes; 0: never
@@ -58,6 +66,8 @@ std::string wrong_inputs(const CreationInputs& inputs) {
       .require(std::isfinite(inputs.idle_s) && inputs.idle_s >= 0,
                "time after which a connection is idle is no number of seconds")
       .text("name of the composition", inputs.name)
+      .in_range("fewest channels", inputs.limits.least, 0, std::numeric_limits<std::int32_t>::max())
+      .in_range("most channels", inputs.limits.most, 0, std::numeric_limits<std::int32_t>::max())
       .in_range("error code", inputs.code, int(Errc::ok), int(last_errc));
   for (const Index slot : inputs.slot_bytes) {
     check.in_range("bytes of a slot", slot, -1, std::numeric_limits<Index>::max());
@@ -132,6 +142,33 @@ Result<void> compare_ranks(CommState& state, const std::vector<CreationInputs>& 
   return {};
 }
 
+/// Error: rank `r` has another plan for this medium. Names the settings that make the difference.
+Error plans_differ(const std::string& name, const std::vector<CreationInputs>& all,
+                   std::size_t medium, int me, int r) {
+  const CreationInputs &own = all[std::size_t(me)], &theirs = all[std::size_t(r)];
+  const PlanSignature &mine = own.rounds[medium], &other = theirs.rounds[medium];
+  const auto bound = [&](const char* setting, const char* member, int at_me, int at_other) {
+    const auto value = [](int v) { return v > 0 ? fmt::format("{}", v) : std::string{"not set"}; };
+    return fmt::format(" ({} or Config::{} is {} on rank {} and {} on rank {})",
+                       variable_of(setting), member, value(at_other), r, value(at_me), me);
+  };
+  std::string why;
+  if (mine.channels == other.channels) {
+    // No setting makes the difference.
+  } else if (own.limits.least != theirs.limits.least) {
+    why = bound("MIN_CTAS", "min_channels", own.limits.least, theirs.limits.least);
+  } else if (own.limits.most != theirs.limits.most) {
+    why = bound("MAX_CTAS", "max_channels", own.limits.most, theirs.limits.most);
+  } else {
+    why = fmt::format(" ({} or the plan differs)", variable_of("NCHANNELS_PER_NET_PEER"));
+  }
+  return {Errc::mismatch,
+          fmt::format("rank {} plans {} with {} where rank {} plans {}{}; give the same plan "
+                      "and settings on all ranks",
+                      r, name, text_of(other), me, text_of(mine), why),
+          -1, r};
+}
+
 /// Completes `agreed` with the plan of the most expensive medium and the smallest slots of all
 /// ranks.
 Result<void> choose(CommState& state, const std::string& name, const Plans& plans,
@@ -150,14 +187,8 @@ Result<void> choose(CommState& state, const std::string& name, const Plans& plan
     return fail(state.annotate(std::move(error)));
   };
   for (int r = 0; r < state.identity.ranks(); ++r) {
-    const PlanSignature &theirs = all[r].rounds[medium], &own = all[me].rounds[medium];
-    if (theirs == own) continue;
-    return refuse(
-        {Errc::mismatch,
-         fmt::format("rank {} plans {} with {} where rank {} plans {}; give the same plan "
-                     "and settings on all ranks",
-                     r, name, text_of(theirs), me, text_of(own)),
-         -1, r});
+    if (all[r].rounds[medium] == all[me].rounds[medium]) continue;
+    return refuse(plans_differ(name, all, medium, me, r));
   }
   const auto smaller = [medium](const CreationInputs& a, const CreationInputs& b) {
     return a.slot_bytes[medium] < b.slot_bytes[medium];
@@ -198,6 +229,7 @@ Result<AgreedPlan> agree_on_plan(const Communicator& comm, const Result<Plans>& 
   mine.connects_on_demand = int(request.connects_on_demand && !state.device.gpu);
   mine.idle_s = request.idle_s;
   mine.checks = int(state.limits.check);
+  mine.limits = {state.limits.bounds.least.value_or(0), state.limits.bounds.most.value_or(0)};
   look_at_edges(state, request.transport_table, mine, agreed);
   if (request.has_network) agreed.fan = request.fan + network_wires;
   fit_slots(state, plans, agreed.fan, mine);

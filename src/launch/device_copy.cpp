@@ -22,6 +22,11 @@ Result<void> copy_on_device(const Communicator& comm, void* to, const void* from
   return {};
 }
 
+int in_context(const Communicator& comm, const std::function<int()>& launch) {
+  const Gpu::Current current{*Access::state(comm)->device.gpu};
+  return launch();
+}
+
 Result<void> launched_own(const Communicator& comm, const std::string& name, int code) {
   if (code == 0) return {};
   const CommState& state = *Access::state(comm);

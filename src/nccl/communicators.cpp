@@ -69,6 +69,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
         fmt::format("shrinkFlags are {}; pass NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT", flags));
   }
   CCL_TRY(const Communicator from, parent->ready());
+  CCL_CHECK(surviving_ranks(from.rank(), from.ranks(), given));  // before other ranks wait
   const bool aborts = flags == NCCL_SHRINK_ABORT;
   // The step below would run behind deferred calls, which may wait for an excluded rank for ever.
   if (aborts && parent->is_busy()) {

@@ -168,6 +168,11 @@ Result<void> Member::check_lives() const {
                 "ncclCommRevoke was called on this communicator; split or shrink it, and use what "
                 "that makes");
   }
+  return check_not_finalized();
+}
+
+Result<void> Member::check_not_finalized() const {
+  CCL_CHECK(check_ready());
   if (!finalized_) return {};
   Error error{Errc::invalid_usage, "the communicator has been finalized; make a new one"};
   error.rank = comm_->rank();

@@ -111,7 +111,8 @@ class Member : public std::enable_shared_from_this<Member> {
   void rename(std::string family);
   std::string family() const;
 
-  /// Gives GPU memory back, and refuses calls from then on. Collective.
+  /// Gives GPU memory back, and refuses calls from then on. Collective. A communicator that all
+  /// ranks have revoked gives it back for good.
   Result<void> suspend();
   /// Takes the memory again. If that fails, on all ranks, the communicator stays suspended.
   Result<void> resume();
@@ -147,6 +148,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<void> bring_up(const std::function<Result<Communicator>()>& make, bool may_have_failed);
   void run_deferred();
   Result<void> check_ready() const;                    // under the mutex
+  Result<void> check_not_finalized() const;            // under the mutex
   Result<void> check_lives() const;                    // under the mutex
   Result<void> check_usable() const;                   // under the mutex
   Result<std::size_t> find_scaling(int number) const;  // needs the mutex, too

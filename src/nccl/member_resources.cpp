@@ -22,7 +22,9 @@ Result<void*> Member::add_memory(void* memory, std::size_t bytes) {
   if (bytes > std::size_t(std::numeric_limits<Index>::max())) {
     return fail(Errc::invalid_argument, fmt::format("{} bytes are more than memory has", bytes));
   }
-  CCL_TRY(auto registered, RegisteredBuffer::create(comm, memory, Index(bytes)));
+  // A revoked one registers as before: other communicators use the memory, too.
+  CCL_TRY(auto registered, is_revoked() ? register_buffer(comm.rank(), memory, Index(bytes))
+                                        : RegisteredBuffer::create(comm, memory, Index(bytes)));
   const std::lock_guard lock{mutex_};
   return &memory_.emplace_back(std::move(registered));
 }

@@ -13,13 +13,29 @@
 
 namespace ccl::detail::nccl {
 
+namespace {
+
+/// Gives the memory of a revoked communicator back. Its ranks agree over another one.
+Result<void> rest_revoked(const Communicator& comm, const Config& config) {
+  CommState& state = *Access::state(comm);
+  constexpr const char* who = "ncclCommSuspend";
+  if (comm.ranks() == 1) return rest_failed_memory(state, state, who);
+  CCL_TRY(const Communicator again, comm.shrink({}, Shrink::keep_parent, config));
+  CCL_CHECK(rest_failed_memory(state, *Access::state(again), who));
+  return again.finalize();
+}
+
+}  // namespace
+
 Result<void> Member::suspend() {
   std::optional<Communicator> comm;
+  bool revoked = false;
   {
     const std::lock_guard lock{mutex_};
-    CCL_CHECK(check_lives());
+    CCL_CHECK(check_not_finalized());
     if (suspended_) return fail(Errc::invalid_usage, "the communicator is suspended already");
     comm = comm_;
+    revoked = revoked_;
   }
   CommState& state = *Access::state(*comm);
   if (const auto bytes = gpu_bytes(state); bytes.can_rest < bytes.all) {
@@ -29,8 +45,12 @@ Result<void> Member::suspend() {
         "have no cuMem handle: CCL_CUMEM_ENABLE)",
         bytes.all - bytes.can_rest, bytes.all);
   }
-  CCL_CHECK(rest_memory(state, "ncclCommSuspend"));
-  if (const auto fallback = real()) fallback->suspend();
+  if (revoked) {
+    CCL_CHECK(rest_revoked(*comm, config));
+  } else {
+    CCL_CHECK(rest_memory(state, "ncclCommSuspend"));
+    if (const auto fallback = real()) fallback->suspend();
+  }
   const std::lock_guard lock{mutex_};
   suspended_ = true;
   return {};

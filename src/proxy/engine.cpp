@@ -107,7 +107,8 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
   }
   {
     const RoundLock mine = await_round_lock();
-    tasks_.reserve(tasks_.size() + 1);
+    // Before it is watched. Jobs with many channels add thousands of tasks.
+    if (tasks_.size() == tasks_.capacity()) tasks_.reserve(2 * tasks_.size() + 1);
     watch(*task);
     tasks_.push_back(std::move(task));
     task_count_.store(int(tasks_.size()), std::memory_order_relaxed);

@@ -82,6 +82,36 @@ TEST_CASE("the kernels of a rank alone are loaded when its compositions are crea
   CHECK(played::LoadedKernels::instance().late() == 0);
 }
 
+TEST_CASE("a rank alone reduces in its GPU's context, whatever context the thread has") {
+  played::install(2, 8);
+  Config config;
+  config.device = 1;
+  auto comms = Communicator::create_all(1, config);
+  REQUIRE(comms);
+  std::vector<Result<Communicator>> own{comms->front()};
+  for (const int device : {0, 1}) {
+    INFO("a context of device " << device);
+    played::on_each(own, [&](const played::Rank& rank) -> std::string {
+      fake::contexts() = {fake::further_context(device)};
+      const auto tree = TreeOfGpus::create(rank.comm, small);
+      if (!tree) return tree.error().message();
+      std::vector<float> data(100, 1);
+      for (const CUstream stream : {rank.stream, CUstream{}}) {
+        const auto done = (*tree)(data.data(), data.data(), 100, PreMulSum{2.0}, stream);
+        if (!done) return done.error().message();
+        if (fake::contexts() != std::vector<int>{fake::further_context(device)}) {
+          return "the thread lost its context";
+        }
+        fake::contexts() = {1};
+        (void)(*detail::cuda_driver())->stream_synchronize(stream);
+        fake::contexts() = {fake::further_context(device)};
+      }
+      fake::contexts() = {1};
+      return data[99] == 4 ? "" : "wrong data";
+    });
+  }
+}
+
 TEST_CASE("a launch that fails on one rank fails its call, and no rank waits for good") {
   constexpr int ranks = 3;
   const Environment soon{"CCL_TIMEOUT", "1"};

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/edges/memory_rest.hpp"
@@ -204,6 +205,33 @@ TEST_CASE("a communicator ends while it rests") {
     });
   }
   CHECK(mapped_bytes() == 0);
+}
+
+TEST_CASE("memory of a communicator that was aborted rests, once its kernels have left") {
+  played::install(3, 4);
+  auto comms = played::create_ranks(3);
+  const std::size_t before = mapped_bytes();
+  std::atomic<int> aborted{0};
+  played::on_each(comms, [&](const played::Rank& rank) -> std::string {
+    const auto views = Views::create(rank.comm, small);
+    const auto wires = Wires::create(rank.comm, small);
+    if (!views || !wires) return "not made";
+    if (auto why = played::all_reduce(rank, *wires, count, 2); !why.empty()) return why;
+    std::vector<float> data(std::size_t(count), 1);
+    // Its kernel waits for the last rank, which does not come.
+    if (rank.rank < 2 && !(*views)(data.data(), data.data(), count, Sum{}, rank.stream)) {
+      return "no call";
+    }
+    rank.comm.abort("the test");
+    for (++aborted; aborted < rank.ranks;) std::this_thread::yield();
+    const auto again = rank.comm.shrink({}, Shrink::keep_parent, {});
+    if (!again) return again.error().message();
+    const auto done = detail::rest_failed_memory(state_of(rank.comm), state_of(*again), "the test");
+    if (!done) return done.error().message();
+    const bool free = mapped_bytes() <= before;  // on all ranks: each returns after all
+    const auto all = again->barrier();
+    return free && all ? "" : "memory is still mapped";
+  });
 }
 
 TEST_CASE("memory of legacy handles stays, and calls go on after a rest of nothing") {

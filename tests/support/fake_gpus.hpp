@@ -134,8 +134,16 @@ inline std::vector<int>& contexts() {
   thread_local std::vector<int> stack;
   return stack;
 }
-inline int current() {
+constexpr int in_contexts = 1 << 16;  // contexts of each kind
+/// The number of a further context of a GPU, which is not its primary one.
+constexpr int further_context(int device) {
+  return device + in_contexts;
+}
+inline int current_context() {
   return contexts().empty() ? -1 : contexts().back();
+}
+inline int current() {
+  return contexts().empty() ? -1 : contexts().back() % in_contexts;
 }
 inline CUcontext context_of(int device) {
   return reinterpret_cast<CUcontext>(std::uintptr_t(device + 1));
@@ -289,12 +297,12 @@ inline CudaDriver driver() {
     return CUDA_SUCCESS;
   };
   cuda.ctx_pop_current = [](CUcontext* context) {
-    *context = context_of(current());
+    *context = context_of(current_context());
     contexts().pop_back();
     return CUDA_SUCCESS;
   };
   cuda.ctx_get_current = [](CUcontext* context) {
-    *context = current() < 0 ? nullptr : context_of(current());
+    *context = current() < 0 ? nullptr : context_of(current_context());
     return CUDA_SUCCESS;
   };
   cuda.ctx_get_device = [](CUdevice* device) {

@@ -7,9 +7,12 @@
 #include <utility>
 
 namespace ccl {
+class RegisteredBuffer;
 namespace detail {
 struct BufferEntry;
-}
+/// Registers memory of a rank whose communicator may have failed.
+Result<RegisteredBuffer> register_buffer(int rank, void* data, Index bytes);
+}  // namespace detail
 
 /// Registration of this rank's memory with the NICs that carry it, made once and used by all later
 /// calls. CPU ranks then send large parts from this memory over RDMA and network plug-ins, and
@@ -35,6 +38,7 @@ class RegisteredBuffer {
   Index bytes() const;
 
  private:
+  friend Result<RegisteredBuffer> detail::register_buffer(int rank, void* data, Index bytes);
   explicit RegisteredBuffer(std::shared_ptr<detail::BufferEntry> entry)
       : entry_{std::move(entry)} {}
   std::shared_ptr<detail::BufferEntry> entry_;

@@ -5,10 +5,12 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -229,6 +231,23 @@ Result<void> remap(CommState& state, const char* who, const std::vector<CommStat
   return agree(state, who, done);
 }
 
+/// Waits for calls of a communicator that has failed, which leave because of that.
+Result<void> await_leaving_calls(const CommState& state, const char* who) {
+  constexpr double without_timeout_s = 60;
+  const double limit_s = state.limits.timeout_s > 0 ? state.limits.timeout_s : without_timeout_s;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>{limit_s};
+  while (state.device.busy()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      return fail(Errc::timed_out,
+                  fmt::format("{} waits for calls on streams that have not ended in {} s (the "
+                              "streams have other work before them); synchronize the streams first",
+                              who, limit_s));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds{100});
+  }
+  return {};
+}
+
 }  // namespace
 
 GpuBytes gpu_bytes(const CommState& state) {
@@ -271,6 +290,18 @@ Result<void> rest_memory(CommState& state, const char* who) {
     return rested;
   }
   return agree(state, who, {});  // now the GPUs have the memory
+}
+
+Result<void> rest_failed_memory(CommState& state, CommState& by, const char* who) {
+  const auto parts = parts_of(state);
+  Result<void> left;
+  for (CommState* const part : parts) {
+    if (left) left = await_leaving_calls(*part, who);
+  }
+  const auto lock = by.rendezvous.lock();
+  CCL_CHECK(agree(by, who, left));  // no rank's kernel uses another's memory any more
+  set_resting(parts, true);
+  return agree(by, who, without_exceptions([&] { return rest(parts); }));
 }
 
 Result<void> wake_memory(CommState& state, const char* who) {

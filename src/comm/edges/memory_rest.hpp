@@ -19,6 +19,10 @@ GpuBytes gpu_bytes(const CommState& state);
 /// allocated stays. Nothing may use the communicator until `wake_memory`. Fails on all ranks or on
 /// none, and then the memory is as it was. Collective; `who` names the calling function in errors.
 Result<void> rest_memory(CommState& state, const char* who);
+/// Gives the GPU memory of a communicator that has failed back for good, once its calls have left.
+/// Its ranks agree over `by`, another communicator of the same ranks. Fails on all ranks or on
+/// none.
+Result<void> rest_failed_memory(CommState& state, CommState& by, const char* who);
 /// Takes GPU memory again at the same addresses, with what it held. Fails on all ranks or on none,
 /// and then the memory rests on: it may be called again. Collective.
 Result<void> wake_memory(CommState& state, const char* who);

@@ -26,7 +26,8 @@ struct ncclUniqueId {
   char internal[NCCL_UNIQUE_ID_BYTES];
 };
 
-enum ncclResult_t {
+// C programs may pass any number as an enumeration, which the type of each has room for.
+enum ncclResult_t : int {
   ncclSuccess,
   ncclUnhandledCudaError,
   ncclSystemError,
@@ -39,7 +40,7 @@ enum ncclResult_t {
   ncclNumResults
 };
 
-enum ncclDataType_t {
+enum ncclDataType_t : int {
   ncclInt8,
   ncclUint8,
   ncclInt32,
@@ -60,7 +61,7 @@ enum ncclDataType_t {
   ncclDouble = ncclFloat64
 };
 
-enum ncclRedOp_t {
+enum ncclRedOp_t : int {
   ncclSum,
   ncclProd,
   ncclMax,
@@ -69,7 +70,7 @@ enum ncclRedOp_t {
   ncclNumOps,             // the first reduction of ncclRedOpCreatePreMulSum
   ncclMaxRedOp = INT_MAX  // the last
 };
-enum ncclScalarResidence_t { ncclScalarDevice, ncclScalarHostImmediate };
+enum ncclScalarResidence_t : int { ncclScalarDevice, ncclScalarHostImmediate };
 
 // Values that stand for "not set".
 constexpr int NCCL_CONFIG_UNDEF_INT = INT_MIN;
@@ -95,26 +96,26 @@ constexpr int NCCL_SHRINK_ABORT = 1;
 constexpr int NCCL_REVOKE_DEFAULT = 0;
 constexpr int NCCL_SUSPEND_MEM = 1;
 
-enum ncclHostCftMode_t {
+enum ncclHostCftMode_t : int {
   ncclHostCftDefault = NCCL_CONFIG_UNDEF_INT,
   ncclHostCftEnable = 1,
   ncclHostCftDisable = 2,
   ncclHostCftFallback = 3
 };
-enum ncclNvlsHostMode_t {
+enum ncclNvlsHostMode_t : int {
   ncclNvlsHostModeDefault = NCCL_CONFIG_UNDEF_INT,
   ncclNvlsHostModeEnable = 0,
   ncclNvlsHostModeDisableTransport = 1,
   ncclNvlsHostModeDisableSymmetricMultimem = 2,
   ncclNvlsHostModeDisable = INT_MAX
 };
-enum ncclCommMemStat_t {
+enum ncclCommMemStat_t : int {
   ncclStatGpuMemSuspend,    // bytes of GPU memory that ncclCommSuspend gives back
   ncclStatGpuMemSuspended,  // 1 between ncclCommSuspend and ncclCommResume
   ncclStatGpuMemPersist,    // bytes of GPU memory that stay
   ncclStatGpuMemTotal
 };
-enum ncclEncryptionMode_t { NCCL_ENCRYPTION_MODE_NONE, NCCL_ENCRYPTION_MODE_PSK };
+enum ncclEncryptionMode_t : int { NCCL_ENCRYPTION_MODE_NONE, NCCL_ENCRYPTION_MODE_PSK };
 
 /// Configuration of a communicator. Later versions append members: `size` says where it ends.
 struct ncclConfig_t {

@@ -16,9 +16,9 @@ struct ncclMultimemHandle_t {
 using ncclDevResourceHandle_t = std::uint32_t;
 using ncclCftLeId_t = std::uint32_t;
 
-enum ncclGinType_t { NCCL_GIN_TYPE_NONE };
-enum ncclGinConnectionType_t { NCCL_GIN_CONNECTION_NONE };
-enum ncclCftTeamMode_t { NCCL_CFT_TEAM_FLAT };
+enum ncclGinType_t : int { NCCL_GIN_TYPE_NONE };
+enum ncclGinConnectionType_t : int { NCCL_GIN_CONNECTION_NONE };
+enum ncclCftTeamMode_t : int { NCCL_CFT_TEAM_FLAT };
 
 struct ncclDevResourceRequirements_t {
   ncclDevResourceRequirements_t* next;

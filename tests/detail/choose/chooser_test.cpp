@@ -218,3 +218,36 @@ TEST_CASE("candidates for switches alone are not taken where a transport emulate
   CHECK_FALSE(chooser.usable(0));
   CHECK(chooser.usable(1));
 }
+
+TEST_CASE(
+    "if ranks can run no common candidate, all of them say which rank refuses what, and why") {
+  Config config;
+  config.device = Config::cpu;
+  const auto comms = Communicator::create_all(3, config);
+  REQUIRE(comms);
+  std::vector<std::string> errors(3);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      auto facts =
+          std::array{detail::facts_of<AllReduce, Candidate<Ring, Simple>, DefaultTransport>(),
+                     detail::facts_of<AllReduce, Candidate<Tree, Simple>, DefaultTransport>()};
+      if (r == 1) facts[0].on_cpus = facts[1].on_cpus = false;
+      const auto made = Chooser::create((*comms)[r], {"all_reduce", facts, false, true});
+      if (made) return;
+      errors[r] = made.error().message();
+      if (r != 1 && (made.error().code != Errc::mismatch || made.error().peer != 1)) {
+        errors[r] = "another error: " + errors[r];
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const std::size_t r : {0, 2}) {
+    INFO(errors[r]);
+    CHECK(errors[r].find("all_reduce has no candidate left (Ring/Simple, Tree/Simple: rank 1 "
+                         "cannot run it (it says of Ring/Simple: for GPUs only)); give all ranks "
+                         "the same settings and networks") != std::string::npos);
+  }
+  INFO(errors[1]);
+  CHECK(errors[1].find("(Ring/Simple, Tree/Simple: for GPUs only)") != std::string::npos);
+}

@@ -5,8 +5,10 @@
 #include <ctime>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include "support/catch.hpp"
+#include "support/counted_allocations.hpp"
 #include "support/proxy_tasks.hpp"
 #include <sys/socket.h>
 #include <unistd.h>
@@ -52,6 +54,20 @@ TEST_CASE("a socket wakes the engine") {
   }
   ::close(fds[0]);
   ::close(fds[1]);
+}
+
+TEST_CASE("room for tasks grows with their number, and not by each of them") {
+  constexpr int count = 1000;
+  detail::ProxyEngine engine;
+  REQUIRE(engine.add(std::make_shared<Mover>()).has_value());  // starts the thread
+  std::vector<std::shared_ptr<Mover>> tasks;
+  for (int n = 1; n < count; ++n) tasks.push_back(std::make_shared<Mover>());
+  const bool added = ccl::test::count_allocations([&] {
+    return std::ranges::all_of(tasks, [&](auto& task) { return engine.add(task).has_value(); });
+  });
+  CHECK(added);
+  CHECK(ccl::test::allocations < 30);
+  CHECK(engine.counters().tasks == count);
 }
 
 TEST_CASE("an idle engine burns no processor time") {

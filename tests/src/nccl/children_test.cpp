@@ -114,16 +114,16 @@ TEST_CASE("what cannot be split yet leaves no communicator behind") {
 
   // Nor does one stay in progress whose call was not reached.
   OneThread all;
-  int moved_from = ranks;
   ncclComm_t first = nullptr, second = nullptr;
   REQUIRE(ncclGroupStart() == ncclSuccess);
-  CHECK(ncclCommShrink(all.comms[0], &moved_from, 1, &first, nullptr, 0) == ncclSuccess);
+  CHECK(ncclCommResume(all.comms[0]) == ncclSuccess);  // fails when it runs
+  CHECK(ncclCommShrink(all.comms[0], &excluded, 1, &first, nullptr, 0) == ncclSuccess);
   CHECK(ncclCommSplit(all.comms[0], 0, 0, &second, nullptr) == ncclSuccess);
-  CHECK(ncclGroupEnd() == ncclInvalidArgument);
+  CHECK(ncclGroupEnd() == ncclInvalidUsage);
   for (ncclComm_t one : {first, second}) {
     ncclResult_t state = ncclSuccess;
     CHECK(ncclCommGetAsyncError(one, &state) == ncclSuccess);
-    CHECK(state == ncclInvalidArgument);
+    CHECK(state == ncclInvalidUsage);
   }
 }
 
@@ -163,6 +163,32 @@ TEST_CASE("a communicator shrinks to some of its ranks, and stays well") {
     return ncclCommSplit(comm, 0, r, &parts[std::size_t(r)], nullptr);
   }) == ncclSuccess);
   for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
+}
+
+TEST_CASE(
+    "ranks that cannot be excluded are refused at once, and no other rank of the group waits") {
+  const OneThread all;
+  float data[ranks] = {1, 1, 1};
+  const auto sums = [&] {
+    for (int r = 0; r < ranks; ++r) {
+      CHECK(ncclAllReduce(&data[r], &data[r], 1, ncclFloat, ncclSum, all.comms[std::size_t(r)],
+                          nullptr) == ncclSuccess);
+    }
+  };
+  for (int excluded : {1, -1, ranks}) {
+    ncclComm_t part = nullptr;
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclCommShrink(all.comms[1], &excluded, 1, &part, nullptr, NCCL_SHRINK_DEFAULT) ==
+          ncclInvalidArgument);
+    CHECK(part == nullptr);
+    sums();
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(std::string{ncclGetLastError(nullptr)}.find("exclude") != std::string::npos);
+  }
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  sums();
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  CHECK(data[0] == ranks);
 }
 
 TEST_CASE("to shrink may end what waits for a rank that does not come") {

@@ -147,11 +147,11 @@ TEST_CASE("rest and growth of a communicator that has ended say that it has") {
   ncclUniqueId id;
   ncclComm_t grown = nullptr;
   float data = 1;
+  CHECK(ncclCommSuspend(others[0], NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+  CHECK(last_error_has("has been finalized"));
   for (const bool revoked : {true, false}) {
     const ncclComm_t comm = revoked ? all[0] : others[0];
     const char* const why = revoked ? "ncclCommRevoke was called" : "has been finalized";
-    CHECK(ncclCommSuspend(comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
-    CHECK(last_error_has(why));
     CHECK(ncclCommResume(comm) == ncclInvalidUsage);
     CHECK(last_error_has(why));
     CHECK(ncclCommGetUniqueId(comm, &id) == ncclInvalidUsage);
@@ -181,6 +181,33 @@ TEST_CASE("a revoked communicator refuses calls, and can be split and shrunk") {
     return ncclCommSplit(comm, r == 1 ? 1 : 0, r, &parts[std::size_t(r)], nullptr);
   }) == ncclSuccess);
   CHECK(ones(parts) == std::vector<float>{2, 1, 2});
+  for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
+}
+
+TEST_CASE("a revoked communicator rests, and registers memory") {
+  const int ranks = GENERATE(1, 3);
+  NcclRanks all{ranks};
+  for (int r = 0; r < ranks; ++r) CHECK(ncclCommRevoke(all[r], NCCL_REVOKE_DEFAULT) == ncclSuccess);
+  std::vector<char> memory(100);
+  void* handle = nullptr;
+  CHECK(ncclCommRegister(all[0], memory.data(), memory.size(), &handle) == ncclSuccess);
+  CHECK(handle != nullptr);
+  CHECK(ncclCommDeregister(all[0], handle) == ncclSuccess);
+  CHECK(ncclCommRegister(all[0], nullptr, memory.size(), &handle) == ncclInvalidArgument);
+  const auto suspend = [](int, ncclComm_t comm) { return ncclCommSuspend(comm, NCCL_SUSPEND_MEM); };
+  REQUIRE(all.group(suspend) == ncclSuccess);
+  std::uint64_t suspended = 0;
+  CHECK(ncclCommMemStats(all[0], ncclStatGpuMemSuspended, &suspended) == ncclSuccess);
+  CHECK(suspended == 1);
+  CHECK(ncclCommSuspend(all[0], NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+  CHECK(last_error_has("suspended already"));
+  CHECK(ncclCommResume(all[0]) == ncclInvalidUsage);
+  CHECK(last_error_has("ncclCommRevoke was called"));
+  std::vector<ncclComm_t> parts(std::size_t(ranks), nullptr);
+  REQUIRE(all.group([&](int r, ncclComm_t comm) {
+    return ncclCommShrink(comm, nullptr, 0, &parts[std::size_t(r)], nullptr, NCCL_SHRINK_DEFAULT);
+  }) == ncclSuccess);
+  CHECK(ones(parts) == std::vector<float>(std::size_t(ranks), float(ranks)));
   for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
 }
 

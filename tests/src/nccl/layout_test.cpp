@@ -32,6 +32,15 @@ TEST_CASE("values and layouts are those of NVIDIA's header") {
 #endif
 }
 
+TEST_CASE("enumerations hold every number that a C program may pass") {
+  STATIC_REQUIRE(int(ncclDataType_t{77}) == 77);
+  STATIC_REQUIRE(int(ncclRedOp_t{-3}) == -3);
+  STATIC_REQUIRE(int(ncclScalarResidence_t{9}) == 9);
+  STATIC_REQUIRE(int(ncclResult_t{-1}) == -1);
+  STATIC_REQUIRE(int(ncclCommMemStat_t{9}) == 9);
+  STATIC_REQUIRE(sizeof(ncclDataType_t) == sizeof(int));
+}
+
 TEST_CASE("initializers name this version, and leave the rest unset") {
   const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   CHECK(config.size == 120);

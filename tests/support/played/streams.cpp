@@ -223,7 +223,10 @@ int capability() {
 CUresult launch(CUstream handle, Kernel kernel, bool early) {
   const CallsLock calls{Streams::instance().calls};
   Stream* const stream = stream_of(handle);
-  if (stream == nullptr || stream->device != fake::current()) return CUDA_ERROR_INVALID_HANDLE;
+  // Kernels run in primary contexts, where they are loaded.
+  if (stream == nullptr || stream->device != fake::current_context()) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
   if (kernel.blocks == 0 || kernel.lanes == 0 || kernel.lanes > 1024) {
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -154,7 +154,9 @@ class Chooser {
   int pick_single(Index bytes, CallConstraints demands) const;
   std::uint64_t kept_set() const;
   int steadiest(CallConstraints demands) const;
-  Error nothing_left() const;
+  /// Error that says why no candidate is left. `refuser`: another rank, which refuses what others
+  /// can run; -1: there is none.
+  Error nothing_left(int refuser) const;
 
   std::vector<CandidateFacts> facts_;
   std::vector<Rates> rates_;

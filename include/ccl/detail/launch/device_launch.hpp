@@ -22,8 +22,9 @@ Result<void> reduce_alone_on_device(const Connections& connections, const R& red
     const auto kernel = AloneKernels<R>::launch;
     if (kernel == nullptr) return fail(no_device_code(connections));
     CCL_CHECK(check_ready(connections.comm()));
-    const int code =
-        kernel(reduction, input, output, count, {connections.comm().device(), stream.cuda()});
+    const DeviceTarget target{connections.comm().device(), stream.cuda()};
+    const int code = in_context(connections.comm(),
+                                [&] { return kernel(reduction, input, output, count, target); });
     if (code != 0) return fail(cuda_failed(connections, code));
     return {};
   }

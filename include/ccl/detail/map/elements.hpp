@@ -97,10 +97,10 @@ Result<void> map_own(const Communicator& comm, int device, const std::string& na
   register_kernels<Kernels>();
   if (count == 0) return {};
   if (device < 0) return run_own(stream, [=] { map_on_host<T, U>(map, from, to, count); });
-  const int code = Kernels::launch == nullptr
-                       ? -1
-                       : Kernels::launch(map, from, to, count, {device, stream.cuda()});
-  return launched_own(comm, name, code);
+  if (Kernels::launch == nullptr) return launched_own(comm, name, -1);
+  return launched_own(comm, name, in_context(comm, [&] {
+                        return Kernels::launch(map, from, to, count, {device, stream.cuda()});
+                      }));
 }
 /// Loads the kernels of all types that the program maps by `F`. No first launch then has to load
 /// one: see `KernelLoader`.

@@ -132,8 +132,8 @@ struct PipelineParts {
         using Of = StageOf<Stage<I>>;
         if constexpr (Of::facts.flow == Flow::maps) {
           if (parts.comm.device() < 0) return {};
-          return launched_own(parts.comm, parts.name,
-                              load_maps<typename Of::Functor>(parts.comm.device()));
+          const auto load = [&] { return load_maps<typename Of::Functor>(parts.comm.device()); };
+          return launched_own(parts.comm, parts.name, in_context(parts.comm, load));
         } else {
           CCL_TRY(auto made, Of::Runs::create(parts.template on<typename Of::At>()));
           std::get<I>(parts.made).one.emplace(std::move(made));
