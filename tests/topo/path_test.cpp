@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "support/catch.hpp"
 #include "support/graph_of.hpp"
@@ -223,6 +224,32 @@ TEST_CASE("RDMA is better than the way between two sockets, if NICs access the m
   CHECK(better(1, ""));
   CHECK_FALSE(better(0, ""));  // data would cross the CPUs all the same
   CHECK_FALSE(better(1, R"(<nvlink target="c{}:00.0" count="1" tclass="0x030200"/>)"));  // 20 GB/s
+}
+
+TEST_CASE("thousands of NICs have the paths of each alone") {
+  constexpr int nics = 2100;
+  std::string below = bridge("ffff:01:00.0", gpu("ffff:02:00.0", 0) + gpu("ffff:03:00.0", 1));
+  for (int n = 0; n < nics; ++n) below += nic(fmt::format("{:04x}:{:02x}:00.0", n / 32, n % 32), n);
+  const topo::Graph graph = graph_of(machine(cpu(below) + cpu("", 1)));
+  const auto nets = graph.of(NodeType::net), gpus = graph.of(NodeType::gpu);
+  CHECK_FALSE(topo::has_all_paths(graph));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const int whole[] = {nets[7], nets.back()};
+  const topo::Paths more = topo::compute_paths(graph, {}, whole);
+  for (const int net : whole) {
+    for (const int gpu : gpus) {
+      CHECK(paths.at(gpu, net).hops() == 4);
+      CHECK(topo::print_path(graph, paths.at(gpu, net)) ==
+            topo::print_path(graph, more.at(gpu, net)));
+      CHECK(paths.at(net, gpu).hops() == 4);
+    }
+    for (const int cpu : graph.of(NodeType::cpu)) {
+      CHECK(paths.at(cpu, net).links.back() == more.at(cpu, net).links.back());
+    }
+  }
+  CHECK_FALSE(paths.at(nets[3], nets[7]).reaches());  // nobody asks for it
+  CHECK(more.at(nets[3], nets[7]).hops() == 4);
+  CHECK(topo::local_gpu(graph, paths, nets[7]) >= 0);
 }
 
 TEST_CASE("GPUs share the NICs of their locality as the policy says") {

@@ -93,9 +93,12 @@ ccl::Result<Machine> look_at(const Source& source) {
   CCL_TRY(machine.nets, topo::configured_nets());
   CCL_TRY(machine.graphs, topo::configured_graphs());
   if (source.no_p2p) machine.rules.p2p_disabled = true;
-  machine.paths =
-      timed(source, "paths", [&] { return topo::compute_paths(machine.graph(), machine.rules); });
   return machine;
+}
+
+topo::Paths paths_of(const Machine& machine, const Source& source, const std::vector<int>& whole) {
+  return timed(source, "paths",
+               [&] { return topo::compute_paths(machine.graph(), machine.rules, whole); });
 }
 
 ccl::Result<int> find_node(const topo::Graph& graph, const std::string& text) {

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <initializer_list>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -111,7 +112,8 @@ class Loader {
   // Content of a NIC: read_nets.cpp.
   Result<void> add_nic(const Element& element, int parent, const int* known);
   Result<void> add_nets(const Element& element, int nic);
-  int port_of_card(const Node& net, std::size_t nets_before) const;
+  /// `before`: number of the card's NETs before the function of `net`.
+  int port_of_card(const Node& net, std::size_t before) const;
   void number_nets();
   void name_unknown_wires();
   // Links across the tree: read_links.cpp.
@@ -128,6 +130,8 @@ class Loader {
   std::vector<std::pair<const Element*, int>> gpus_, pci_links_;
   std::map<std::pair<int, int>, int> peer_lines_;
   std::map<int, int> net_lines_;
+  std::map<int, std::vector<int>> nets_of_;                     // of a NIC
+  std::set<std::pair<int, std::int64_t>> net_numbers_;          // host and number of each NET
   int loose_nics_ = 0;
   std::map<std::string, int> fabrics_;  // NVSwitch node of each NVLink fabric
 };
