@@ -1,5 +1,6 @@
 #include "tool.hpp"
 
+#include <ccl/detail/runtime/settings.hpp>
 #include <ccl/topo/configured.hpp>
 #include <ccl/topo/discover.hpp>
 
@@ -57,6 +58,8 @@ ccl::Result<topo::XmlFile> read(const Source& source) {
 }  // namespace
 
 ccl::Result<Machine> look_at(const Source& source) {
+  CCL_CHECK(ccl::detail::check_settings());
+  ccl::detail::report_settings(0);
   CCL_TRY(topo::XmlFile file, read(source));
   const bool one_graph = source.fabric && !source.joins_hosts;
   if (one_graph) {

@@ -56,6 +56,7 @@ struct Machine {
                                  graphs ? &*graphs : nullptr);
   }
 };
+/// Fails if a setting has a value that a communicator refuses, and warns where one does.
 ccl::Result<Machine> look_at(const Source& source);
 /// Returns the paths of the machine; of NICs, those in `whole` and all of a machine that is not
 /// very large have paths from all nodes.
