@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -114,6 +115,7 @@ class Loader {
   Result<void> add_nets(const Element& element, int nic);
   /// `before`: number of the card's NETs before the function of `net`.
   int port_of_card(const Node& net, std::size_t before) const;
+  void check_net_name(const Element& element, const Node& net);
   void number_nets();
   void name_unknown_wires();
   // Links across the tree: read_links.cpp.
@@ -132,6 +134,7 @@ class Loader {
   std::map<int, int> net_lines_;
   std::map<int, std::vector<int>> nets_of_;                     // of a NIC
   std::set<std::pair<int, std::int64_t>> net_numbers_;          // host and number of each NET
+  std::map<std::tuple<int, std::string, int>, int> net_names_;  // line, by host, name and port
   int loose_nics_ = 0;
   std::map<std::string, int> fabrics_;  // NVSwitch node of each NVLink fabric
 };

@@ -41,6 +41,17 @@ int Loader::port_of_card(const Node& net, std::size_t before) const {
   return taken ? last + 1 : net.net.port;
 }
 
+/// Ranks find a NIC by its name and port, so that two of one name and port are one device.
+void Loader::check_net_name(const Element& element, const Node& net) {
+  if (net.net.name.empty()) return;
+  const auto [first, fresh] =
+      net_names_.emplace(std::tuple(net.host, net.net.name, net.net.port), element.line);
+  if (fresh) return;
+  repair(element.line, fmt::format("second <net name=\"{}\"> of port {} (the first is in line {}): "
+                                   "kept, but channels may use one device for both",
+                                   net.net.name, net.net.port, first->second));
+}
+
 Result<void> Loader::add_nets(const Element& element, int nic) {
   Graph& graph = loaded_.graph;
   const std::size_t before = nets_of_[nic].size();
@@ -98,6 +109,7 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
         return wrong(child, "guid", guid, "not a hexadecimal number of 64 bits");
       }
     }
+    check_net_name(child, node);
     node.net.port = port_of_card(node, before);
     node.others = attributes_but(
         child, {"name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll"});
