@@ -226,6 +226,22 @@ TEST_CASE("RDMA is better than the way between two sockets, if NICs access the m
   CHECK_FALSE(better(1, R"(<nvlink target="c{}:00.0" count="1" tclass="0x030200"/>)"));  // 20 GB/s
 }
 
+TEST_CASE("PXN is not taken over an NVLink that is narrower than the GPU's own way to the NIC") {
+  // The first GPU's slot has half the lanes: 12 GB/s to the NIC, which the second reaches by 24.
+  const auto to_nic = [](int sm) {
+    std::string narrow = gpu("1", 0, nvlink("2", 1), sm);
+    const std::string width = "link_width=\"16\"";
+    narrow.replace(narrow.find(width), width.size(), "link_width=\"8\"");
+    const topo::Graph graph = graph_of(
+        machine(cpu(bridge("a0", narrow + gpu("2", 1, nvlink("1", 1), sm) + nic("80", 0)))));
+    const topo::Path path =
+        topo::compute_paths(graph).at(by_bus(graph, "1"), graph.of(NodeType::net)[0]);
+    return std::pair(path.type, path.bw);
+  };
+  CHECK(to_nic(80) == std::pair(PathType::pxn, 20.0F));
+  CHECK(to_nic(86) == std::pair(PathType::pix, 12.0F));
+}
+
 TEST_CASE("thousands of NICs have the paths of each alone") {
   constexpr int nics = 2100;
   std::string below = bridge("ffff:01:00.0", gpu("ffff:02:00.0", 0) + gpu("ffff:03:00.0", 1));

@@ -159,9 +159,11 @@ class PathsBuilder {
     const Path own = wired_.wired(gpu, net), relayed = wired_.wired(relay, net);
     const PathType level = rules_.pxn_c2c ? PathType::p2c : PathType::pxb;
     const Path between = paths_.at(gpu, relay);
+    // A narrow NVLink to the relay can be less than the GPU's own way.
+    const bool wider = std::min(between.bw, relayed.bw) > own.bw;
     return relayed.type <= level && between.type <= PathType::nvl &&
            graph_.nodes[relay].host == graph_.nodes[gpu].host &&
-           (relayed.bw > own.bw || own.type > PathType::pxn) &&
+           (wider || own.type > PathType::pxn) &&
            check_gdr(graph_, wired_, rules_, relay, net, true).allowed;
   }
 
