@@ -22,7 +22,7 @@ Result<SimRoute> SimRoutes::between(int from, int to, int channel, topo::EdgeUse
                        nic({use, from, to, channel, true}) >= 0 &&
                        nic({use, to, from, channel, false}) >= 0;
   if (node_of(from) == node_of(to) && !by_nics) {
-    const topo::Path& path = paths.at(a, b);
+    const topo::Path path = paths.at(a, b);
     if (cluster_.on_cpus()) {
       way.path = Path::shm;
     } else if (path.type <= topo::PathType::nvb) {

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "support/catch.hpp"
 #include "support/graph_of.hpp"
@@ -223,6 +224,48 @@ TEST_CASE("RDMA is better than the way between two sockets, if NICs access the m
   CHECK(better(1, ""));
   CHECK_FALSE(better(0, ""));  // data would cross the CPUs all the same
   CHECK_FALSE(better(1, R"(<nvlink target="c{}:00.0" count="1" tclass="0x030200"/>)"));  // 20 GB/s
+}
+
+TEST_CASE("PXN is not taken over an NVLink that is narrower than the GPU's own way to the NIC") {
+  // The first GPU's slot has half the lanes: 12 GB/s to the NIC, which the second reaches by 24.
+  const auto to_nic = [](int sm) {
+    std::string narrow = gpu("1", 0, nvlink("2", 1), sm);
+    const std::string width = "link_width=\"16\"";
+    narrow.replace(narrow.find(width), width.size(), "link_width=\"8\"");
+    const topo::Graph graph = graph_of(
+        machine(cpu(bridge("a0", narrow + gpu("2", 1, nvlink("1", 1), sm) + nic("80", 0)))));
+    const topo::Path path =
+        topo::compute_paths(graph).at(by_bus(graph, "1"), graph.of(NodeType::net)[0]);
+    return std::pair(path.type, path.bw);
+  };
+  CHECK(to_nic(80) == std::pair(PathType::pxn, 20.0F));
+  CHECK(to_nic(86) == std::pair(PathType::pix, 12.0F));
+}
+
+TEST_CASE("thousands of NICs have the paths of each alone") {
+  constexpr int nics = 2100;
+  std::string below = bridge("ffff:01:00.0", gpu("ffff:02:00.0", 0) + gpu("ffff:03:00.0", 1));
+  for (int n = 0; n < nics; ++n) below += nic(fmt::format("{:04x}:{:02x}:00.0", n / 32, n % 32), n);
+  const topo::Graph graph = graph_of(machine(cpu(below) + cpu("", 1)));
+  const auto nets = graph.of(NodeType::net), gpus = graph.of(NodeType::gpu);
+  CHECK_FALSE(topo::has_all_paths(graph));
+  const topo::Paths paths = topo::compute_paths(graph);
+  const int whole[] = {nets[7], nets.back()};
+  const topo::Paths more = topo::compute_paths(graph, {}, whole);
+  for (const int net : whole) {
+    for (const int gpu : gpus) {
+      CHECK(paths.at(gpu, net).hops() == 4);
+      CHECK(topo::print_path(graph, paths.at(gpu, net)) ==
+            topo::print_path(graph, more.at(gpu, net)));
+      CHECK(paths.at(net, gpu).hops() == 4);
+    }
+    for (const int cpu : graph.of(NodeType::cpu)) {
+      CHECK(paths.at(cpu, net).links.back() == more.at(cpu, net).links.back());
+    }
+  }
+  CHECK_FALSE(paths.at(nets[3], nets[7]).reaches());  // nobody asks for it
+  CHECK(more.at(nets[3], nets[7]).hops() == 4);
+  CHECK(topo::local_gpu(graph, paths, nets[7]) >= 0);
 }
 
 TEST_CASE("GPUs share the NICs of their locality as the policy says") {

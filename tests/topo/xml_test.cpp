@@ -2,12 +2,15 @@
 #include <ccl/topo/search.hpp>
 #include <ccl/topo/xml.hpp>
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <set>
 #include <string>
 
 #include "base/text.hpp"
 #include "support/catch.hpp"
+#include "support/graph_of.hpp"
 #include "support/machines.hpp"
 
 namespace topo = ccl::topo;
@@ -244,6 +247,23 @@ TEST_CASE("what a repair and an error quote ends with a whole character") {
   REQUIRE(repaired(*loaded, "is no mask of cores"));
   for (const topo::Repair& repair : loaded->repairs) CHECK(ccl::detail::is_utf8(repair.what));
   CHECK(ccl::detail::is_utf8(error_of("<system><cpu numaid=\"" + value + "\"/></system>")));
+}
+
+TEST_CASE("NICs of one name and port are named") {
+  const auto repairs = [](const char* second) {
+    const auto loaded = ccl::test::loaded_from(fmt::format(R"(<system version="1">
+<cpu numaid="0" arch="x86_64" vendor="GenuineIntel"><nic>
+<net name="mlx5_0" dev="0" speed="100000" port="1" guid="0x1"/>
+<net {} dev="1" speed="100000" guid="0x2"/></nic></cpu></system>)",
+                                                           second));
+    return loaded.repairs;
+  };
+  CHECK(repairs(R"(name="mlx5_1" port="1")").empty());
+  CHECK(repairs(R"(name="mlx5_0" port="2")").empty());
+  const auto twice = repairs(R"(name="mlx5_0" port="1")");
+  REQUIRE(twice.size() == 1);
+  CHECK(twice[0].line == 4);
+  CHECK(twice[0].what.find("second <net name=\"mlx5_0\"> of port 1 (the first is in line 3)") == 0);
 }
 
 TEST_CASE("NETs have numbers of their own on all hosts, which ranks can send each other") {

@@ -28,7 +28,8 @@ ccl::Result<void> explain(const ExplainOptions& options) {
   }
   CCL_TRY(const int a, find_node(machine.graph(), options.ends[0]));
   CCL_TRY(const int b, find_node(machine.graph(), options.ends[1]));
-  const auto lines = ccl::topo::explain(machine.graph(), machine.paths, machine.rules, a, b);
+  const ccl::topo::Paths paths = paths_of(machine, options.source, {a, b});
+  const auto lines = ccl::topo::explain(machine.graph(), paths, machine.rules, a, b);
   if (options.format == "json") {
     fmt::print("{}\n", nlohmann::json(lines).dump(1));
     return {};

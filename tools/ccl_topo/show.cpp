@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <vector>
 
 #include "tool.hpp"
 
@@ -12,7 +13,9 @@ namespace {
 namespace topo = ccl::topo;
 using topo::NodeType;
 
-void print_tree(const topo::Graph& graph, int node, int depth) {
+using Children = std::vector<std::vector<int>>;  // of each node
+
+void print_tree(const topo::Graph& graph, const Children& children, int node, int depth) {
   const topo::Node& n = graph.nodes[node];
   std::string what;
   if (n.type == NodeType::gpu) {
@@ -31,8 +34,17 @@ void print_tree(const topo::Graph& graph, int node, int depth) {
     fmt::print("{:{}}+ {} {:g} GB/s -> {}\n", "", depth * 2 + 2, topo::name(link.type), link.bw,
                graph.label(link.to));
   }
-  for (int child = 0; child < static_cast<int>(graph.nodes.size()); ++child) {
-    if (graph.nodes[child].parent == node) print_tree(graph, child, depth + 1);
+  for (const int child : children[node]) print_tree(graph, children, child, depth + 1);
+}
+
+void print_trees(const topo::Graph& graph) {
+  Children children(graph.nodes.size());
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    const int parent = graph.nodes[n].parent;
+    if (parent >= 0) children[parent].push_back(n);
+  }
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    if (graph.nodes[n].parent < 0) print_tree(graph, children, n, 0);
   }
 }
 
@@ -55,9 +67,7 @@ ccl::Result<void> show(const ShowOptions& options) {
   } else if (options.format == "svg") {
     fmt::print("{}", topo::to_svg(graph));
   } else {
-    for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
-      if (graph.nodes[n].parent < 0) print_tree(graph, n, 0);
-    }
+    print_trees(graph);
     for (const topo::Repair& repair : machine.loaded.repairs) {
       fmt::print("repaired, line {}: {}\n", repair.line, repair.what);
     }

@@ -1,5 +1,6 @@
 #include "tool.hpp"
 
+#include <ccl/detail/runtime/settings.hpp>
 #include <ccl/topo/configured.hpp>
 #include <ccl/topo/discover.hpp>
 
@@ -57,6 +58,8 @@ ccl::Result<topo::XmlFile> read(const Source& source) {
 }  // namespace
 
 ccl::Result<Machine> look_at(const Source& source) {
+  CCL_CHECK(ccl::detail::check_settings());
+  ccl::detail::report_settings(0);
   CCL_TRY(topo::XmlFile file, read(source));
   const bool one_graph = source.fabric && !source.joins_hosts;
   if (one_graph) {
@@ -93,9 +96,12 @@ ccl::Result<Machine> look_at(const Source& source) {
   CCL_TRY(machine.nets, topo::configured_nets());
   CCL_TRY(machine.graphs, topo::configured_graphs());
   if (source.no_p2p) machine.rules.p2p_disabled = true;
-  machine.paths =
-      timed(source, "paths", [&] { return topo::compute_paths(machine.graph(), machine.rules); });
   return machine;
+}
+
+topo::Paths paths_of(const Machine& machine, const Source& source, const std::vector<int>& whole) {
+  return timed(source, "paths",
+               [&] { return topo::compute_paths(machine.graph(), machine.rules, whole); });
 }
 
 ccl::Result<int> find_node(const topo::Graph& graph, const std::string& text) {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -40,14 +41,13 @@ struct Source {
   void add_cluster_options(CLI::App& command);
 };
 
-/// Machine with its paths.
+/// Machine with the rules of the settings.
 struct Machine {
   ccl::topo::LoadedGraph loaded;
   ccl::topo::PathRules rules;
   ccl::topo::NetRules nets;
   std::optional<ccl::topo::XmlFile> graphs;  // of CCL_GRAPH_FILE
-  ccl::topo::Paths paths;
-  int machines = 1;  // number of such machines
+  int machines = 1;                          // number of such machines
   int domain_nodes = ccl::sim::Cluster::by_file;
 
   const ccl::topo::Graph& graph() const { return loaded.graph; }
@@ -56,7 +56,12 @@ struct Machine {
                                  graphs ? &*graphs : nullptr);
   }
 };
+/// Fails if a setting has a value that a communicator refuses, and warns where one does.
 ccl::Result<Machine> look_at(const Source& source);
+/// Returns the paths of the machine; of NICs, those in `whole` and all of a machine that is not
+/// very large have paths from all nodes.
+ccl::topo::Paths paths_of(const Machine& machine, const Source& source,
+                          const std::vector<int>& whole);
 
 /// Returns the node with this name: a rank, "net0", the name of a NIC, also with its port
 /// ("mlx5_0:2"), or a label. Fails if several NICs have that name.

@@ -11,6 +11,8 @@ namespace ccl::topo {
 /// Returns the machine as JSON: nodes and links. With `paths`, also the paths between GPUs and
 /// NETs.
 std::string to_json(const Graph& graph, const Paths* paths = nullptr);
+/// Writes the same text, with the paths, piece by piece.
+void write_json(const Graph& graph, const Paths* paths, const TextSink& sink);
 /// Returns channels as JSON.
 std::string to_json(const ChannelGraph& channels);
 /// Returns the different rings and trees that run, for output: trees without a root, each followed

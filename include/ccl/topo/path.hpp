@@ -3,18 +3,21 @@
 #include <ccl/topo/graph.hpp>
 #include <ccl/topo/xml.hpp>
 
+#include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace ccl::topo {
 
-/// Path between two nodes: links in order of travel.
+/// Path between two nodes. The `Paths` that it is from must outlive it.
 struct Path {
   PathType type = PathType::dis;
-  float bw = 0;  ///< GB/s of the narrowest link
-  std::vector<int> links;
+  float bw = 0;                ///< GB/s of the narrowest link
+  std::span<const int> links;  ///< in order of travel
 
   /// Returns the number of links.
   int hops() const { return static_cast<int>(links.size()); }
@@ -49,26 +52,25 @@ struct GdrAnswer {
   std::string why;
 };
 
-/// Best paths from every node to every GPU, CPU, NVSwitch and NET.
+namespace detail {
+struct PathRow;
+}
+
+/// Best paths from every node to every GPU, CPU, NVSwitch and NET. Copies share them.
 class Paths {
  public:
-  Paths() = default;
-  Paths(std::vector<std::vector<Path>> to, std::vector<std::vector<Path>> raw)
-      : to_(std::move(to)), raw_(std::move(raw)) {}
-
   /// Returns the path that data takes, after the P2P, GDR and PXN rules.
-  const Path& at(int from, int to) const { return to_[to].empty() ? none() : to_[to][from]; }
+  Path at(int from, int to) const { return find(to_, from, to); }
   /// Returns the path as wired, before any rule.
-  const Path& wired(int from, int to) const { return raw_[to].empty() ? none() : raw_[to][from]; }
-  /// Returns all paths as wired, as [to][from].
-  const std::vector<std::vector<Path>>& all_wired() const { return raw_; }
+  Path wired(int from, int to) const { return find(wired_, from, to); }
 
  private:
-  static const Path& none() {
-    static const Path path;
-    return path;
-  }
-  std::vector<std::vector<Path>> to_, raw_;  // [to][from]; empty for PCI and NIC nodes
+  friend class PathsBuilder;
+  using Rows = std::vector<std::shared_ptr<const detail::PathRow>>;
+  Path find(const Rows& rows, int from, int to) const;
+
+  Rows to_, wired_;          // by target; null for PCI and NIC nodes
+  std::vector<int> places_;  // of nodes in rows that do not have all
 };
 
 /// Returns the best paths. Paths over NVLink alone come first because they share no bandwidth with
@@ -76,8 +78,14 @@ class Paths {
 /// path crosses at most one other GPU: it enters over NVLink and continues over one link to its
 /// end.
 ///
+/// With more than 4 million pairs of a node and a NET, only GPUs, CPUs and NVSwitches have paths to
+/// NETs. NETs in `whole` have paths from all nodes in any case.
+///
 /// Cost: O(targets * links * improvements).
-Paths compute_paths(const Graph& graph, const PathRules& rules = {});
+Paths compute_paths(const Graph& graph, const PathRules& rules = {},
+                    std::span<const int> whole = {});
+/// True if `compute_paths` returns the paths from all nodes to all NETs without `whole`.
+bool has_all_paths(const Graph& graph);
 
 P2pAnswer check_p2p(const Graph& graph, const Paths& paths, const PathRules& rules, int gpu_a,
                     int gpu_b);
@@ -132,7 +140,11 @@ void add_cpu_rank(Graph& graph, int cpu, int rank);
 /// communicators without GPUs.
 void add_cpu_ranks(Graph& graph, int count);
 
-/// Returns all paths that start at GPUs and NETs, one per line, in NCCL's format.
+/// Takes a long text piece by piece.
+using TextSink = std::function<void(std::string_view)>;
+/// Writes all paths that start at GPUs and NETs, one per line, in NCCL's format.
+void write_paths(const Graph& graph, const Paths& paths, const TextSink& sink);
+/// Returns what `write_paths` writes.
 std::string print_paths(const Graph& graph, const Paths& paths);
 /// Returns the GPUs by rank, then the NETs by device number.
 std::vector<int> ends_of(const Graph& graph);
@@ -141,6 +153,8 @@ std::vector<int> ends_of(const Graph& graph);
 std::string print_matrix(const Graph& graph, const Paths& paths);
 /// Returns `<paths>`: each path between GPUs and NETs with its hops.
 Element paths_to_xml(const Graph& graph, const Paths& paths);
+/// Writes the text of `paths_to_xml`.
+void write_paths_xml(const Graph& graph, const Paths& paths, const TextSink& sink);
 /// Returns a path such as "--PCI(24)->CPU/0-1--SYS(10)->CPU/0-0".
 std::string print_path(const Graph& graph, const Path& path);
 

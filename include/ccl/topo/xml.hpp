@@ -52,7 +52,7 @@ constexpr int max_xml_depth = 300;
 /// Writes `text` to the file `path`.
 [[nodiscard]] Result<void> write_file(const std::string& path, std::string_view text);
 /// Returns XML text without declaration, comments and tabs, which NCCL's parser refuses.
-std::string print_xml(const Element& root);
+std::string print_xml(const Element& root, int indent = 0);
 
 /// Returns the machine of `<system>`, in NVIDIA's format (version 1) or AMD's (version 2). An
 /// invalid value is an error with file, line and attribute. A missing or absurd value with a

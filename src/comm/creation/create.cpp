@@ -15,7 +15,6 @@
 #include "comm/creation/first_exchange.hpp"
 #include "comm/state.hpp"
 #include "net/root.hpp"
-#include "settings/report.hpp"
 
 namespace ccl {
 namespace detail {

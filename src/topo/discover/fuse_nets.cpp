@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "settings/report.hpp"
+#include "topo/graph/path_row.hpp"
 
 namespace ccl::topo {
 namespace {
@@ -31,7 +32,7 @@ class Fuser {
     const std::vector<int> nets = graph_.of(NodeType::net);
     for (const auto& names : rules_.forced) take(named(nets, names));
     if (rules_.level != FuseLevel::none) {
-      if (rules_.level > FuseLevel::port) paths_ = compute_paths(graph_);
+      if (rules_.level > FuseLevel::port) find_types(nets);
       for (const int net : nets) take(near(nets, net));
     }
     if (groups_.empty()) return graph_;
@@ -64,6 +65,18 @@ class Fuser {
     if (group.size() < 2) return;
     for (const int net : group) taken_[net] = 1;
     groups_.push_back(std::move(group));
+  }
+
+  /// Keeps the types alone, since the paths between thousands of NETs would fill a gigabyte.
+  void find_types(const std::vector<int>& nets) {
+    place_.assign(graph_.nodes.size(), 0);
+    for (std::size_t n = 0; n < nets.size(); ++n) place_[nets[n]] = n;
+    ccl::topo::detail::PathRows rows(graph_);
+    for (const int to : nets) {
+      const ccl::topo::detail::PathRow row = rows.to(to, false);
+      std::vector<PathType>& types = types_.emplace_back();
+      for (const int from : nets) types.push_back(row.entries[from].type);
+    }
   }
 
   Group named(const std::vector<int>& nets,
@@ -101,7 +114,7 @@ class Fuser {
   FuseLevel distance(int a, int b) const {
     if (graph_.nodes[a].parent == graph_.nodes[b].parent) return FuseLevel::port;
     if (rules_.level <= FuseLevel::port) return FuseLevel::sys;
-    switch (paths_.wired(a, b).type) {
+    switch (types_[place_[b]][place_[a]]) {
       case PathType::pix:
         return FuseLevel::pix;
       case PathType::pxb:
@@ -204,7 +217,9 @@ class Fuser {
 
   const Graph& graph_;
   const FuseRules& rules_;
-  Paths paths_;  // only for levels above a card
+  // Types of the paths between NETs as wired, [to][from]; only for levels above a card.
+  std::vector<std::vector<PathType>> types_;
+  std::vector<std::size_t> place_;  // of a NET in `types_`
   std::vector<char> taken_;
   std::vector<Group> groups_;
 };

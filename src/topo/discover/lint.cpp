@@ -40,9 +40,10 @@ void check_gpu_links(const Graph& graph, int gpu, float widest, std::vector<Find
          "reseat the card, check the slot's width and the BIOS's lane split"});
   }
   const float fabric = nvlink(graph, gpu);
-  for (const int other : graph.of(NodeType::gpu)) {
+  for (int other = 0; other < gpu; ++other) {
+    if (graph.nodes[other].type != NodeType::gpu) continue;
     const float there = nvlink(graph, other);
-    if (other < gpu && std::abs(fabric - there) > 0.1F) {
+    if (std::abs(fabric - there) > 0.1F) {
       findings.push_back({fmt::format("{} has {:g} GB/s of NVLink, {} has {:g}", graph.label(gpu),
                                       fabric, graph.label(other), there),
                           "look for inactive links with nvidia-smi nvlink --status"});
@@ -110,8 +111,15 @@ void check_gpus(const Graph& graph, const PathRules& rules, std::vector<Finding>
 void check_nic(const Graph& graph, int nic, std::vector<Finding>& findings) {
   float wire = 0;
   std::string names;
-  for (const int net : graph.of(NodeType::net)) {
-    if (graph.nodes[net].parent != nic) continue;
+  std::vector<int> nets;
+  for (const int l : graph.nodes[nic].out) {
+    const int net = graph.links[l].to;
+    if (graph.nodes[net].type == NodeType::net && graph.nodes[net].parent == nic) {
+      nets.push_back(net);
+    }
+  }
+  std::sort(nets.begin(), nets.end());
+  for (const int net : nets) {
     wire += graph.nodes[net].net.bw;
     names += (names.empty() ? "" : ", ") + graph.nodes[net].net.name;
   }

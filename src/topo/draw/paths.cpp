@@ -69,7 +69,7 @@ std::string paths_to_svg(const Graph& graph, const Paths& paths) {
     canvas.label(left - 14, top + at * (high + gap) + high / 2 + 5, title(ends[i]), 13, "#1b2433",
                  "600", "end");
     for (std::size_t j = 0; j < ends.size(); ++j) {
-      const Path& path = paths.at(ends[i], ends[j]);
+      const Path path = paths.at(ends[i], ends[j]);
       const double x = left + static_cast<double>(j) * (cell + gap), y = top + at * (high + gap);
       if (i == j) {
         canvas.box(x, y, cell, high, fill(PathType::loc), "");

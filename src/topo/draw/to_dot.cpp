@@ -55,10 +55,10 @@ std::string paths_to_dot(const Graph& graph, const Paths& paths) {
   }
   for (const int from : ends) {
     for (const int to : ends) {
-      const Path& path = paths.at(from, to);
+      const Path path = paths.at(from, to);
       if (from == to || !path.reaches()) continue;
       // One arrow with two heads if both directions are alike.
-      const Path& back = paths.at(to, from);
+      const Path back = paths.at(to, from);
       const bool alike = back.type == path.type && back.bw == path.bw;
       if (alike && from > to) continue;
       out += fmt::format("  n{} -> n{} [label=\"{} {:g}\", color=\"{}\"{}];\n", from, to,

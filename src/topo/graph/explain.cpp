@@ -43,7 +43,7 @@ class Explainer {
       : graph_(graph), paths_(paths), rules_(rules), a_(a), b_(b) {}
 
   std::vector<std::string> run() {
-    const Path& path = paths_.at(a_, b_);
+    const Path path = paths_.at(a_, b_);
     if (!path.reaches()) {
       say("{} does not reach {}: there is no chain of links between them that crosses at most one "
           "other GPU",
@@ -92,8 +92,8 @@ class Explainer {
 
   /// Explains the rule that replaced the best wired path by the path in use.
   void rule(const Path& path, NodeType first, NodeType second) {
-    const Path& wired = paths_.wired(a_, b_);
-    if (wired.links == path.links) {
+    const Path wired = paths_.wired(a_, b_);
+    if (std::ranges::equal(wired.links, path.links)) {
       if (path.hops() == 0) return;
       if (path.type == PathType::nvl || path.type == PathType::nvb) {
         say("NVLink alone comes first, whatever else there is");
@@ -122,7 +122,7 @@ class Explainer {
       if (link.type == LinkType::nvl) link.bw = 0;
     }
     const Paths others = compute_paths(bare, rules_);
-    const Path& next = others.at(a_, b_);
+    const Path next = others.at(a_, b_);
     if (!next.reaches()) return;
     say("without NVLink: {}", way(bare, next));
   }

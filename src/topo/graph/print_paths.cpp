@@ -16,20 +16,25 @@ std::string print_path(const Graph& graph, const Path& path) {
   return text;
 }
 
-std::string print_paths(const Graph& graph, const Paths& paths) {
-  std::string text;
+void write_paths(const Graph& graph, const Paths& paths, const TextSink& sink) {
   constexpr std::array targets{NodeType::gpu, NodeType::nvs, NodeType::cpu, NodeType::net};
   for (const NodeType source : {NodeType::gpu, NodeType::net}) {
     for (const int from : graph.of(source)) {
-      text += fmt::format("Paths from {} :\n", graph.label(from));
+      std::string text = fmt::format("Paths from {} :\n", graph.label(from));
       for (const NodeType target : targets) {
         for (const int to : graph.of(target)) {
-          const Path& path = paths.at(from, to);
+          const Path path = paths.at(from, to);
           if (path.reaches()) text += fmt::format(" {} ({:f})\n", print_path(graph, path), path.bw);
         }
       }
+      sink(text);
     }
   }
+}
+
+std::string print_paths(const Graph& graph, const Paths& paths) {
+  std::string text;
+  write_paths(graph, paths, [&](std::string_view piece) { text += piece; });
   return text;
 }
 
@@ -56,7 +61,7 @@ std::string print_matrix(const Graph& graph, const Paths& paths) {
   for (const int from : ends) {
     cells.push_back({title(from)});
     for (const int to : ends) {
-      const Path& path = paths.at(from, to);
+      const Path path = paths.at(from, to);
       cells.back().push_back(from == to       ? "-"
                              : path.reaches() ? fmt::format("{} {:.3g}", name(path.type), path.bw)
                                               : std::string(name(PathType::dis)));
@@ -83,34 +88,59 @@ std::string print_matrix(const Graph& graph, const Paths& paths) {
   return text;
 }
 
+namespace {
+
+Element path_element(const Graph& graph, const Path& path, int from, int to) {
+  Element entry;
+  entry.name = "path";
+  entry.set("from", graph.label(from));
+  entry.set("to", graph.label(to));
+  entry.set("type", std::string(name(path.type)));
+  entry.set("bw", fmt::format("{:g}", path.bw));
+  for (const int l : path.links) {
+    const Link& link = graph.links[l];
+    Element hop;
+    hop.name = "hop";
+    hop.set("link", std::string(name(link.type)));
+    hop.set("bw", fmt::format("{:g}", link.bw));
+    hop.set("to", graph.label(link.to));
+    entry.children.push_back(std::move(hop));
+  }
+  return entry;
+}
+
+/// Calls see(path, from, to) for each path between two GPUs or NETs.
+template <class See>
+void each_path(const Graph& graph, const Paths& paths, const See& see) {
+  const std::vector<int> ends = ends_of(graph);
+  for (const int from : ends) {
+    for (const int to : ends) {
+      const Path path = paths.at(from, to);
+      if (from != to && path.reaches()) see(path, from, to);
+    }
+  }
+}
+
+}  // namespace
+
 Element paths_to_xml(const Graph& graph, const Paths& paths) {
   Element root;
   root.name = "paths";
   root.set("version", "1");
-  const std::vector<int> ends = ends_of(graph);
-  for (const int from : ends) {
-    for (const int to : ends) {
-      const Path& path = paths.at(from, to);
-      if (from == to || !path.reaches()) continue;
-      Element entry;
-      entry.name = "path";
-      entry.set("from", graph.label(from));
-      entry.set("to", graph.label(to));
-      entry.set("type", std::string(name(path.type)));
-      entry.set("bw", fmt::format("{:g}", path.bw));
-      for (const int l : path.links) {
-        const Link& link = graph.links[l];
-        Element hop;
-        hop.name = "hop";
-        hop.set("link", std::string(name(link.type)));
-        hop.set("bw", fmt::format("{:g}", link.bw));
-        hop.set("to", graph.label(link.to));
-        entry.children.push_back(std::move(hop));
-      }
-      root.children.push_back(std::move(entry));
-    }
-  }
+  each_path(graph, paths, [&](const Path& path, int from, int to) {
+    root.children.push_back(path_element(graph, path, from, to));
+  });
   return root;
+}
+
+void write_paths_xml(const Graph& graph, const Paths& paths, const TextSink& sink) {
+  bool any = false;
+  each_path(graph, paths, [&](const Path& path, int from, int to) {
+    if (!any) sink("<paths version=\"1\">\n");
+    any = true;
+    sink(print_xml(path_element(graph, path, from, to), 1));
+  });
+  sink(any ? "</paths>\n" : "<paths version=\"1\"/>\n");
 }
 
 }  // namespace ccl::topo

@@ -6,7 +6,36 @@ namespace ccl::topo {
 
 using nlohmann::json;
 
-std::string to_json(const Graph& graph, const Paths* paths) {
+namespace {
+
+/// Writes the paths of `from` as members of an array, in lines that are indented as by `dump(1)`.
+std::string paths_from(const Graph& graph, const Paths& paths, const std::vector<int>& ends,
+                       int from, bool& first) {
+  std::string text;
+  for (const int to : ends) {
+    const Path path = paths.at(from, to);
+    if (from == to || !path.reaches()) continue;
+    json hops = json::array();
+    for (const int l : path.links) hops.push_back(graph.label(graph.links[l].to));
+    const std::string entry = json{
+        {"from", graph.label(from)},
+        {"to", graph.label(to)},
+        {"type", name(path.type)},
+        {"gbps", path.bw},
+        {"hops", hops}}.dump(1);
+    text += first ? "\n  " : ",\n  ";
+    first = false;
+    for (const char c : entry) {
+      text += c;
+      if (c == '\n') text += "  ";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+void write_json(const Graph& graph, const Paths* paths, const TextSink& sink) {
   json out;
   out["nodes"] = json::array();
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
@@ -36,25 +65,24 @@ std::string to_json(const Graph& graph, const Paths* paths) {
                             {"type", name(link.type)},
                             {"gbps", link.bw}});
   }
+  std::string text = out.dump(1, ' ', false, json::error_handler_t::replace);
   if (paths != nullptr) {
-    out["paths"] = json::array();
+    text.resize(text.size() - 2);  // the paths are the last member
+    sink(text);
+    sink(",\n \"paths\": [");
     std::vector<int> ends = graph.of(NodeType::gpu);
     for (const int net : graph.of(NodeType::net)) ends.push_back(net);
-    for (const int from : ends) {
-      for (const int to : ends) {
-        const Path& path = paths->at(from, to);
-        if (from == to || !path.reaches()) continue;
-        json hops = json::array();
-        for (const int l : path.links) hops.push_back(graph.label(graph.links[l].to));
-        out["paths"].push_back({{"from", graph.label(from)},
-                                {"to", graph.label(to)},
-                                {"type", name(path.type)},
-                                {"gbps", path.bw},
-                                {"hops", hops}});
-      }
-    }
+    bool first = true;
+    for (const int from : ends) sink(paths_from(graph, *paths, ends, from, first));
+    text = first ? "]\n}" : "\n ]\n}";
   }
-  return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  sink(text + "\n");
+}
+
+std::string to_json(const Graph& graph, const Paths* paths) {
+  std::string text;
+  write_json(graph, paths, [&](std::string_view piece) { text += piece; });
+  return text;
 }
 
 std::string to_json(const ChannelGraph& channels) {

@@ -18,7 +18,7 @@ std::string check(const ChannelGraph& found, const Graph& graph, const Paths& pa
   std::vector<double> load(graph.links.size(), 0);
   std::string wrong;
   const auto edge = [&](int c, int from, int to, float bw, PathType worst) {
-    const Path& path = paths.at(from, to);
+    const Path path = paths.at(from, to);
     if (path.type > worst && wrong.empty()) {
       wrong = fmt::format("channel {}: {} to {} is {}, worse than {}", c, graph.label(from),
                           graph.label(to), name(path.type), name(worst));

@@ -8,13 +8,13 @@ namespace ccl::topo {
 
 bool all_alike(const Graph& graph, const Paths& paths) {
   const std::vector<int> gpus = graph.of(NodeType::gpu);
-  const Path* first = nullptr;
+  float first = -1;  // GB/s
   for (const int a : gpus) {
     for (const int b : gpus) {
       if (a == b) continue;
-      const Path& path = paths.at(a, b);
-      if (first == nullptr) first = &path;
-      if (path.type != PathType::nvl || path.bw != first->bw) return false;
+      const Path path = paths.at(a, b);
+      if (first < 0) first = path.bw;
+      if (path.type != PathType::nvl || path.bw != first) return false;
     }
   }
   return true;

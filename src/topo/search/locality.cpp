@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/text.hpp"
+#include "topo/graph/path_row.hpp"
 #include "topo/search/searcher.hpp"
 
 namespace ccl::topo {
@@ -21,17 +22,16 @@ unsigned detail::first_net(const Graph& graph, int gpu, unsigned count) {
 
 std::vector<int> nearest(const Graph& graph, const Paths& paths, int node, NodeType type) {
   std::vector<int> found;
-  const Path* best = nullptr;
-  for (const int other : graph.of(type)) {
-    const Path& path = paths.wired(node, other);
+  Path best;
+  for (int other = 0; other < static_cast<int>(graph.nodes.size()); ++other) {
+    if (graph.nodes[other].type != type) continue;
+    const Path path = paths.wired(node, other);
     if (!path.reaches() || path.bw <= 0) continue;
-    const bool wins =
-        best == nullptr || path.bw > best->bw || (path.bw == best->bw && path.type < best->type);
-    if (wins) {
-      best = &path;
+    if (path.bw > best.bw || (path.bw == best.bw && path.type < best.type)) {
+      best = path;
       found.clear();
     }
-    if (path.bw == best->bw && path.type == best->type) found.push_back(other);
+    if (path.bw == best.bw && path.type == best.type) found.push_back(other);
   }
   return found;
 }
@@ -91,20 +91,40 @@ std::vector<int> rail_nets(const Graph& graph, const Paths& paths, int gpu) {
 }
 
 int local_gpu(const Graph& graph, const Paths& paths, int net) {
-  const std::vector<int> gpus = nearest(graph, paths, net, NodeType::gpu);
-  const int channels = static_cast<int>(graph.of(NodeType::net).size());
-  for (int channel = 0; channel < channels; ++channel) {
-    for (const int gpu : gpus) {
-      if (local_net(graph, paths, gpu, channel) == net) return gpu;
+  int best = -1;
+  std::ptrdiff_t first = 0;  // channel in which `best` takes the NIC
+  for (const int gpu : nearest(graph, paths, net, NodeType::gpu)) {
+    const std::vector<int> own = local_nets(graph, paths, gpu);
+    const std::ptrdiff_t channel = std::find(own.begin(), own.end(), net) - own.begin();
+    if (channel == std::ssize(own) || (best >= 0 && channel >= first)) continue;
+    best = gpu;
+    first = channel;
+  }
+  return best;
+}
+
+std::vector<int> detail::local_gpus(const Graph& graph, const Paths& paths) {
+  std::vector<int> found(graph.nodes.size(), -1);
+  std::vector<std::ptrdiff_t> first(graph.nodes.size(), 0);
+  for (const int gpu : graph.of(NodeType::gpu)) {
+    const std::vector<int> own = local_nets(graph, paths, gpu);
+    for (std::ptrdiff_t channel = 0; channel < std::ssize(own); ++channel) {
+      const int net = own[std::size_t(channel)];
+      if (found[net] >= 0 && channel >= first[net]) continue;
+      const std::vector<int> near = nearest(graph, paths, net, NodeType::gpu);
+      if (std::find(near.begin(), near.end(), gpu) == near.end()) continue;
+      found[net] = gpu;
+      first[net] = channel;
     }
   }
-  return -1;
+  return found;
 }
 
 int local_cpu(const Graph& graph, const Paths& paths, int gpu) {
   int best = -1;
-  for (const int cpu : graph.of(NodeType::cpu)) {
-    const Path& path = paths.wired(gpu, cpu);
+  for (int cpu = 0; cpu < static_cast<int>(graph.nodes.size()); ++cpu) {
+    if (graph.nodes[cpu].type != NodeType::cpu) continue;
+    const Path path = paths.wired(gpu, cpu);
     if (!path.reaches()) continue;
     if (best < 0 || path.hops() < paths.wired(gpu, best).hops()) best = cpu;
   }

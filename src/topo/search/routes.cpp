@@ -11,10 +11,13 @@ Searcher::Searcher(const Graph& graph, const Paths& paths, const SearchOptions& 
       paths_(paths),
       options_(options),
       nets_(options.between ? graph.of(NodeType::net) : std::vector<int>()),
+      on_wire_(nets_.size()),
       left_(graph.links.size()),
       reverse_(graph.links.size(), -1) {
   for (const int gpu : graph.of(NodeType::gpu)) {
-    if (graph.nodes[gpu].gpu.rank >= 0) gpus_.push_back(gpu);
+    if (graph.nodes[gpu].gpu.rank < 0) continue;
+    gpu_of_rank_.emplace(graph.nodes[gpu].gpu.rank, gpu_count());
+    gpus_.push_back(gpu);
   }
   for (std::size_t l = 0; l < graph.links.size(); ++l) left_[l] = graph.links[l].bw;
   for (std::size_t l = 0; l < graph.links.size(); ++l) {
@@ -34,6 +37,8 @@ Searcher::Searcher(const Graph& graph, const Paths& paths, const SearchOptions& 
     const int fresh = static_cast<int>(n);
     wire_.push_back(
         net.guid == 0 ? fresh : wires.emplace(std::pair(net.guid, net.port), fresh).first->second);
+    on_wire_[wire_.back()].push_back(fresh);
+    net_of_dev_[net.dev] = fresh;
   }
   between_ = !nets_.empty();
   scores_.resize(gpus_.size() * (nets_.size() + 1));
@@ -41,76 +46,63 @@ Searcher::Searcher(const Graph& graph, const Paths& paths, const SearchOptions& 
   prepare_nets();
 }
 
-Route Searcher::route(int from, int to) const {
-  Route found;
-  found.path = &paths_.at(from, to);
-  if (found.path->type == PathType::phb && graph_.nodes[from].type == NodeType::gpu) {
-    for (const int l : found.path->links) {
-      const Node& node = graph_.nodes[graph_.links[l].to];
-      if (node.type == NodeType::cpu && node.cpu.arch == CpuArch::x86 &&
-          node.cpu.vendor == CpuVendor::intel) {
-        found.through_intel_host = true;
-      }
-    }
-  }
-  return found;
+bool Searcher::through_intel_host(int from, int to) const {
+  const Path path = paths_.at(from, to);
+  return path.type == PathType::phb && std::ranges::any_of(path.links, [&](int l) {
+           const Node& node = graph_.nodes[graph_.links[l].to];
+           return node.type == NodeType::cpu && node.cpu.arch == CpuArch::x86 &&
+                  node.cpu.vendor == CpuVendor::intel;
+         });
 }
 
 void Searcher::prepare_routes() {
   for (const int a : gpus_) {
-    for (const int b : gpus_) gpu_gpu_.push_back(route(a, b));
-  }
-  for (const int g : gpus_) {
-    for (const int n : nets_) gpu_net_.push_back(route(g, n));
-  }
-  for (const int n : nets_) {
-    for (const int g : gpus_) net_gpu_.push_back(route(n, g));
-  }
-  for (const int g : gpus_) {
-    gpu_nvs_.push_back(nvs_ < 0 ? Route{} : route(g, nvs_));
-    nvs_gpu_.push_back(nvs_ < 0 ? Route{} : route(nvs_, g));
+    for (const int b : gpus_) gpu_gpu_intel_.push_back(through_intel_host(a, b) ? 1 : 0);
+    for (const int n : nets_) gpu_net_intel_.push_back(through_intel_host(a, n) ? 1 : 0);
+    nvs_intel_.push_back(nvs_ >= 0 && through_intel_host(a, nvs_) ? 1 : 0);
     float pci = 0;
-    for (const int l : graph_.nodes[g].out) {
+    for (const int l : graph_.nodes[a].out) {
       if (graph_.links[l].type == LinkType::pci) pci = std::max(pci, graph_.links[l].bw);
     }
     pci_bw_.push_back(pci);
   }
 }
 
-const Route& Searcher::route(SearchPlace from, SearchPlace to) const {
-  if (from.end == End::gpu && to.end == End::gpu)
-    return gpu_gpu_[from.index * gpus_.size() + to.index];
-  if (from.end == End::gpu && to.end == End::net)
-    return gpu_net_[from.index * nets_.size() + to.index];
-  if (from.end == End::net) return net_gpu_[from.index * gpus_.size() + to.index];
-  return from.end == End::nvs ? nvs_gpu_[to.index] : gpu_nvs_[from.index];
+Route Searcher::route(SearchPlace from, SearchPlace to) const {
+  Route found{path(from, to), false};
+  if (from.end != End::gpu) return found;
+  if (to.end == End::gpu) {
+    found.through_intel_host = gpu_gpu_intel_[from.index * gpus_.size() + to.index] != 0;
+  } else if (to.end == End::net) {
+    found.through_intel_host = gpu_net_intel_[from.index * nets_.size() + to.index] != 0;
+  } else {
+    found.through_intel_host = nvs_intel_[from.index] != 0;
+  }
+  return found;
 }
 
 void Searcher::prepare_nets() {
   const auto best = [&](int count, const auto& path_of) {
     std::vector<int> found;
-    const Path* first = nullptr;
+    Path first;
     for (int i = 0; i < count; ++i) {
-      const Path& path = *path_of(i);
+      const Path path = path_of(i);
       if (!path.reaches() || path.bw <= 0) continue;
-      if (first == nullptr || path.bw > first->bw ||
-          (path.bw == first->bw && path.type < first->type)) {
-        first = &path;
+      if (path.bw > first.bw || (path.bw == first.bw && path.type < first.type)) {
+        first = path;
         found.clear();
       }
-      if (path.bw == first->bw && path.type == first->type) found.push_back(i);
+      if (path.bw == first.bw && path.type == first.type) found.push_back(i);
     }
     return found;
   };
   const int net_count = static_cast<int>(nets_.size());
   for (int n = 0; n < net_count; ++n) {
-    near_gpus_.push_back(
-        best(gpu_count(), [&](int g) { return net_gpu_[n * gpus_.size() + g].path; }));
+    near_gpus_.push_back(best(gpu_count(), [&](int g) { return from_net(n, g); }));
   }
   std::vector<std::vector<int>> own(gpus_.size());
   for (int g = 0; g < gpu_count(); ++g) {
-    const std::vector<int> locals =
-        best(net_count, [&](int n) { return gpu_net_[g * nets_.size() + n].path; });
+    const std::vector<int> locals = best(net_count, [&](int n) { return to_net(g, n); });
     if (locals.empty()) continue;
     const unsigned count = static_cast<unsigned>(locals.size());
     const unsigned sharers = std::max(1U, static_cast<unsigned>(near_gpus_[locals.front()].size()));
@@ -126,25 +118,25 @@ void Searcher::prepare_nets() {
       }
     }
   }
-  const auto add = [](std::vector<int>& list, int n) {
-    if (std::find(list.begin(), list.end(), n) == list.end()) list.push_back(n);
-  };
-  for (int type = 0; type <= static_cast<int>(PathType::dis); ++type) {
-    auto& lists = net_lists_.emplace_back(gpus_.size() + 1);
-    for (int wanted = -1; wanted < gpu_count(); ++wanted) {
-      std::vector<int>& list = lists[wanted + 1];
-      for (int g = 0; g < gpu_count(); ++g) {
-        if (wanted >= 0 && wanted != g) continue;
-        for (const int n : own[g]) add(list, n);
-      }
-      for (int t = 0; t <= type && t < static_cast<int>(PathType::dis); ++t) {
-        for (int g = 0; g < gpu_count(); ++g) {
-          if (wanted >= 0 && wanted != g) continue;
-          for (int n = 0; n < net_count; ++n) {
-            if (static_cast<int>(gpu_net_[g * nets_.size() + n].path->type) == t) add(list, n);
-          }
+  // The list for a type begins with that for the next better one.
+  net_lists_.assign(static_cast<std::size_t>(PathType::dis) + 1,
+                    std::vector<std::vector<int>>(gpus_.size() + 1));
+  for (int wanted = -1; wanted < gpu_count(); ++wanted) {
+    const int first = std::max(wanted, 0), end = wanted < 0 ? gpu_count() : wanted + 1;
+    std::vector<int> list;
+    std::vector<char> listed(nets_.size(), 0);
+    const auto add = [&](int n) {
+      if (listed[n] == 0) list.push_back(n);
+      listed[n] = 1;
+    };
+    for (int g = first; g < end; ++g) std::ranges::for_each(own[g], add);
+    for (int type = 0; type <= static_cast<int>(PathType::dis); ++type) {
+      for (int g = first; g < end && type < static_cast<int>(PathType::dis); ++g) {
+        for (int n = 0; n < net_count; ++n) {
+          if (static_cast<int>(to_net(g, n).type) == type) add(n);
         }
       }
+      net_lists_[type][wanted + 1] = list;
     }
   }
 }
@@ -156,7 +148,7 @@ bool Searcher::take(const Route& route, const Node& start, std::size_t links, fl
     from = std::round((from - amount) * 1000) / 1000;
   };
   for (done = 0; done < links; ++done) {
-    const int l = route.path->links[done];
+    const int l = route.path.links[done];
     const Link& link = graph_.links[l];
     const float forth = link.type == LinkType::pci ? pci_bw : bw;
     float back = 0;
@@ -180,15 +172,15 @@ bool Searcher::take(const Route& route, const Node& start, std::size_t links, fl
 
 bool Searcher::follow(SearchPlace from, SearchPlace to, float share) {
   const bool inside = from.end != End::net && to.end != End::net;
-  const Route& found = route(from, to);
-  const Path& path = *found.path;
+  const Route found = route(from, to);
+  const Path& path = found.path;
   if (!path.reaches() || path.type >= PathType::net) return false;
   const PathType worst = inside ? now_.type_intra : now_.type_inter;
   if (path.type > worst) return false;
   const bool chain = now_.pattern == Pattern::balanced_tree || now_.pattern == Pattern::tree ||
                      now_.pattern == Pattern::split_tree;
   // Trees carry data in both directions.
-  if (chain && from.end != End::nvs && to.end != End::nvs && route(to, from).path->type > worst) {
+  if (chain && from.end != End::nvs && to.end != End::nvs && route(to, from).path.type > worst) {
     return false;
   }
   const float bw = (inside ? now_.bw_intra : now_.bw_inter) * share;
@@ -207,14 +199,14 @@ bool Searcher::follow(SearchPlace from, SearchPlace to, float share) {
 
 void Searcher::unfollow(SearchPlace from, SearchPlace to, float share) {
   const bool inside = from.end != End::net && to.end != End::net;
-  const Route& found = route(from, to);
+  const Route found = route(from, to);
   const float bw = (inside ? now_.bw_intra : now_.bw_inter) * share;
   const Node& start = graph_.nodes[from.end == End::gpu   ? gpus_[from.index]
                                    : from.end == End::net ? nets_[from.index]
                                                           : nvs_];
   std::size_t undone = 0;
-  take(found, start, found.path->links.size(), -bw, undone);
-  now_.hops -= share * static_cast<float>(found.path->hops());
+  take(found, start, found.path.links.size(), -bw, undone);
+  now_.hops -= share * static_cast<float>(found.path.hops());
 }
 
 }  // namespace ccl::topo::detail

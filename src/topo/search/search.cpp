@@ -69,7 +69,7 @@ bool Searcher::split_in_two() const {
   for (std::size_t g = 0; g < gpus_.size(); ++g) {
     island[g] = static_cast<int>(g);
     for (std::size_t p = 0; p < g; ++p) {
-      if (gpu_gpu_[g * gpus_.size() + p].path->type == PathType::nvl) island[g] = island[p];
+      if (between_gpus(int(g), int(p)).type == PathType::nvl) island[g] = island[p];
     }
     ++sizes[island[g]];
   }
@@ -86,7 +86,7 @@ Searcher::Scan Searcher::make_scan() const {
   for (int a = 0; a < count; ++a) {
     for (int b = 0; b < count; ++b) {
       if (a == b) continue;
-      const PathType type = gpu_gpu_[a * gpus_.size() + b].path->type;
+      const PathType type = between_gpus(a, b).type;
       scan.min_intra = std::min(scan.min_intra, type);
       scan.max_intra = std::max(scan.max_intra, type);
     }
@@ -94,9 +94,12 @@ Searcher::Scan Searcher::make_scan() const {
   if (count == 1) scan.min_intra = PathType::loc;
   if (between_) {
     scan.min_inter = PathType::dis;
-    for (const Route& found : gpu_net_) {
-      scan.min_inter = std::min(scan.min_inter, found.path->type);
-      scan.max_inter = std::max(scan.max_inter, found.path->type);
+    for (int g = 0; g < count; ++g) {
+      for (int n = 0; n < static_cast<int>(nets_.size()); ++n) {
+        const PathType type = to_net(g, n).type;
+        scan.min_inter = std::min(scan.min_inter, type);
+        scan.max_inter = std::max(scan.max_inter, type);
+      }
     }
   }
   const bool crossing = between_ && nets_.size() > 1 &&
@@ -301,7 +304,7 @@ Limits limits(const Graph& graph, const Paths& paths, bool between) {
   if (gpus.size() == 1 && !between) return {gbps::loc, gbps::loc};
   for (const int gpu : gpus) {
     for (const int other : others) {
-      const Path& path = paths.at(gpu, other);
+      const Path path = paths.at(gpu, other);
       if (other != gpu && path.reaches()) found.widest = std::max(found.widest, path.bw);
     }
     float fabric = 0, host = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 namespace ccl::topo::detail {
@@ -22,7 +23,7 @@ struct SearchPlace {
 
 /// A path in the form that the search uses.
 struct Route {
-  const Path* path = nullptr;
+  Path path;
   bool through_intel_host = false;  // Intel's root complex loses a sixth on P2P
 };
 
@@ -42,10 +43,13 @@ class Searcher {
   int rank(int gpu) const { return graph_.nodes[gpus_[gpu]].gpu.rank; }
   int dev(int net) const { return graph_.nodes[nets_[net]].net.dev; }
   int gpu_of(int rank_wanted) const {
-    for (int g = 0; g < gpu_count(); ++g) {
-      if (rank(g) == rank_wanted) return g;
-    }
-    return 0;
+    const auto found = gpu_of_rank_.find(rank_wanted);
+    return found == gpu_of_rank_.end() ? 0 : found->second;
+  }
+  /// NIC with this number, or `none`.
+  int net_of(int dev_wanted, int none) const {
+    const auto found = net_of_dev_.find(dev_wanted);
+    return found == net_of_dev_.end() ? none : found->second;
   }
 
   /// Bounds of the settings that a search tries, and its current speed.
@@ -82,8 +86,18 @@ class Searcher {
 
   void prepare_routes();
   void prepare_nets();
-  Route route(int from, int to) const;
-  const Route& route(SearchPlace from, SearchPlace to) const;
+  /// True if a path leads from a GPU through an Intel CPU.
+  bool through_intel_host(int from, int to) const;
+  Route route(SearchPlace from, SearchPlace to) const;
+  Path path(SearchPlace from, SearchPlace to) const { return paths_.at(node(from), node(to)); }
+  int node(SearchPlace place) const {
+    return place.end == End::gpu   ? gpus_[place.index]
+           : place.end == End::net ? nets_[place.index]
+                                   : nvs_;
+  }
+  Path between_gpus(int from, int to) const { return paths_.at(gpus_[from], gpus_[to]); }
+  Path to_net(int gpu, int net) const { return paths_.at(gpus_[gpu], nets_[net]); }
+  Path from_net(int net, int gpu) const { return paths_.at(nets_[net], gpus_[gpu]); }
   const std::vector<int>& nets_for(int gpu) const {
     return net_lists_[static_cast<std::size_t>(now_.type_inter)][static_cast<std::size_t>(gpu + 1)];
   }
@@ -98,6 +112,9 @@ class Searcher {
   void try_gpu(SearchPlace from, int gpu, int step, int leave_at, int close_at, Order order,
                std::int64_t& time);
   void visit(int gpu, int step, int leave_at, int close_at, Order order, std::int64_t& time);
+  /// True if no link of a GPU carries the speed any more, so that no other GPU can be next. With
+  /// thousands of GPUs, a try of each would take most of the time.
+  bool is_spent(int gpu) const;
   void leave(int gpu, int step, int leave_at, int close_at, Order order, std::int64_t& time);
   void try_nvls(int gpu, std::int64_t& time);
   void try_direct(int gpu, std::int64_t& time);
@@ -118,13 +135,16 @@ class Searcher {
   const Paths& paths_;
   const SearchOptions& options_;
   std::vector<int> gpus_, nets_;
-  std::vector<float> left_;      // GB/s left of every link
-  std::vector<int> reverse_;     // link the other way
-  std::vector<float> net_left_;  // GB/s left of every NET's wire
-  std::vector<int> wire_;        // NETs of one wire share a number
+  std::unordered_map<int, int> gpu_of_rank_, net_of_dev_;
+  std::vector<std::vector<int>> on_wire_;  // NETs of a wire, by its number
+  std::vector<float> left_;                // GB/s left of every link
+  std::vector<int> reverse_;               // link the other way
+  std::vector<float> net_left_;            // GB/s left of every NET's wire
+  std::vector<int> wire_;                  // NETs of one wire share a number
   int nvs_ = -1;
   bool between_ = false;
-  std::vector<Route> gpu_gpu_, gpu_net_, net_gpu_, gpu_nvs_, nvs_gpu_;
+  // 1: through an Intel CPU; [from][to]. A path from a NET or NVSwitch is not marked.
+  std::vector<char> gpu_gpu_intel_, gpu_net_intel_, nvs_intel_;
   // [worst type][gpu + 1]: NETs to try, best first; [..][0]: for any GPU.
   std::vector<std::vector<std::vector<int>>> net_lists_;
   std::vector<std::vector<int>> near_gpus_;  // of a NET

@@ -107,6 +107,7 @@ void Searcher::visit(int gpu, int step, int leave_at, int close_at, Order order,
       candidates.push_back(replay(step + 1));
       if (used_[filled_][candidates[0]] != 0) return;
     } else {
+      if (is_spent(gpu)) return;
       sort_next(gpu, leave_at == -1 ? 0 : leave_at == step + 1 ? 1 : -1, candidates);
     }
     for (const int candidate : candidates) {
@@ -124,14 +125,15 @@ void Searcher::visit(int gpu, int step, int leave_at, int close_at, Order order,
   }
 }
 
+bool Searcher::is_spent(int gpu) const {
+  const std::vector<int>& out = graph_.nodes[gpus_[gpu]].out;
+  return std::none_of(out.begin(), out.end(), [&](int l) { return left_[l] >= now_.bw_intra; });
+}
+
 void Searcher::leave(int gpu, int step, int leave_at, int close_at, Order order,
                      std::int64_t& time) {
   static_cast<void>(leave_at);
-  const int in = now_.channels[filled_].net_in;
-  int start = 0;
-  for (int n = 0; n < static_cast<int>(nets_.size()); ++n) {
-    if (dev(n) == in) start = n;
-  }
+  const int start = net_of(now_.channels[filled_].net_in, 0);
   for (const int n : nets_for(gpu)) {
     if (now_.pattern == Pattern::tree && n != start) continue;  // one NIC for both directions
     if (now_.pattern == Pattern::ring && now_.cross_nic == 2) {
@@ -153,9 +155,7 @@ void Searcher::leave(int gpu, int step, int leave_at, int close_at, Order order,
     // Hops count whole for half the traffic.
     const float hops = now_.hops;
     if (!follow({End::gpu, gpu}, {End::net, n}, share)) continue;
-    now_.hops =
-        hops + static_cast<float>(
-                   route(SearchPlace{End::gpu, gpu}, SearchPlace{End::net, n}).path->hops());
+    now_.hops = hops + static_cast<float>(to_net(gpu, n).hops());
     const int kept = now_.channels[filled_].net_out;
     now_.channels[filled_].net_out = dev(n);
     visit(gpu, step, next_leave, close_at, order, time);
@@ -217,31 +217,28 @@ const std::vector<Searcher::Score>& Searcher::scores(int gpu, int net) {
                                      static_cast<std::size_t>(net + 1)];
   const int count = gpu_count();
   if (!list.empty() || count < 2) return list;
+  list.reserve(static_cast<std::size_t>(count) - 1);
   for (int i = 1; i < count; ++i) {
     const int g = (gpu + i) % count;
-    const Path& path = *gpu_gpu_[gpu * gpus_.size() + g].path;
+    const Path path = between_gpus(gpu, g);
     if (!path.reaches() || path.hops() == 0) continue;
     Score score{0, 0, 0, -path.bw, path.hops(), i, g};
     if (net >= 0) {
-      const Path& to_net = *net_gpu_[net * gpus_.size() + g].path;
-      std::get<0>(score) = -to_net.bw;
+      const Path there = from_net(net, g);
+      std::get<0>(score) = -there.bw;
       std::get<1>(score) = -pci_bw_[g];
-      std::get<2>(score) = to_net.hops();
+      std::get<2>(score) = there.hops();
     }
     list.push_back(score);
   }
-  std::sort(list.begin(), list.end());
+  // GPUs that are all alike are in order, as on machines with very many.
+  if (!std::is_sorted(list.begin(), list.end())) std::sort(list.begin(), list.end());
   return list;
 }
 
 void Searcher::sort_next(int gpu, int near_net, std::vector<int>& order) {
   const int count = gpu_count();
-  int net = -1;
-  if (near_net != 0 && between_) {
-    for (int n = 0; n < static_cast<int>(nets_.size()); ++n) {
-      if (dev(n) == now_.channels[filled_].net_in) net = n;
-    }
-  }
+  const int net = near_net != 0 && between_ ? net_of(now_.channels[filled_].net_in, -1) : -1;
   bool alike = true;
   const Score* first_free = nullptr;
   for (const Score& score : scores(gpu, net)) {
@@ -329,9 +326,7 @@ void Searcher::channels_between() {
     now_.channels[filled_].net_in = dev(n);
     now_.latency_inter = net.latency;
     const auto share_wire = [&](float amount) {
-      for (std::size_t other = 0; other < nets_.size(); ++other) {
-        if (wire_[other] == wire_[n]) net_left_[other] -= amount;
-      }
+      for (const int other : on_wire_[wire_[n]]) net_left_[other] -= amount;
     };
     share_wire(bw);
     const SearchPlace entry{End::net, n};
@@ -350,10 +345,7 @@ void Searcher::channels_between() {
         // to.
         int first = 0;
         for (int g = 0; g < count; ++g) {
-          if (net_gpu_[n * gpus_.size() + g].path->hops() <
-              net_gpu_[n * gpus_.size() + first].path->hops()) {
-            first = g;
-          }
+          if (from_net(n, g).hops() < from_net(n, first).hops()) first = g;
         }
         std::int64_t purse = 1 << 10;
         try_gpu(entry, first, 0, leave_at, -1, Order::file, purse);

@@ -8,8 +8,10 @@
 #include <charconv>
 #include <initializer_list>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -111,7 +113,9 @@ class Loader {
   // Content of a NIC: read_nets.cpp.
   Result<void> add_nic(const Element& element, int parent, const int* known);
   Result<void> add_nets(const Element& element, int nic);
-  int port_of_card(const Node& net, std::size_t nets_before) const;
+  /// `before`: number of the card's NETs before the function of `net`.
+  int port_of_card(const Node& net, std::size_t before) const;
+  void check_net_name(const Element& element, const Node& net);
   void number_nets();
   void name_unknown_wires();
   // Links across the tree: read_links.cpp.
@@ -128,6 +132,9 @@ class Loader {
   std::vector<std::pair<const Element*, int>> gpus_, pci_links_;
   std::map<std::pair<int, int>, int> peer_lines_;
   std::map<int, int> net_lines_;
+  std::map<int, std::vector<int>> nets_of_;                     // of a NIC
+  std::set<std::pair<int, std::int64_t>> net_numbers_;          // host and number of each NET
+  std::map<std::tuple<int, std::string, int>, int> net_names_;  // line, by host, name and port
   int loose_nics_ = 0;
   std::map<std::string, int> fabrics_;  // NVSwitch node of each NVLink fabric
 };

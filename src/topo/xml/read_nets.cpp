@@ -27,24 +27,34 @@ Result<void> Loader::add_nic(const Element& element, int parent, const int* know
 
 /// Functions of a card share its guid, and each may number its port 1: the port of a second
 /// function counts as a further port of the card.
-int Loader::port_of_card(const Node& net, std::size_t nets_before) const {
-  if (net.net.guid == 0) return net.net.port;
-  const Graph& graph = loaded_.graph;
-  const std::vector<int> nets = graph.of(NodeType::net);
+int Loader::port_of_card(const Node& net, std::size_t before) const {
+  const auto card = nets_of_.find(net.parent);
+  if (net.net.guid == 0 || card == nets_of_.end()) return net.net.port;
   bool taken = false;
   int last = 0;
-  for (std::size_t n = 0; n < nets_before; ++n) {
-    const Node& one = graph.nodes[nets[n]];
-    if (one.parent != net.parent || one.net.guid != net.net.guid) continue;
+  for (std::size_t n = 0; n < before; ++n) {
+    const Node& one = loaded_.graph.nodes[card->second[n]];
+    if (one.net.guid != net.net.guid) continue;
     taken = taken || one.net.port == net.net.port;
     last = std::max(last, one.net.port);
   }
   return taken ? last + 1 : net.net.port;
 }
 
+/// Ranks find a NIC by its name and port, so that two of one name and port are one device.
+void Loader::check_net_name(const Element& element, const Node& net) {
+  if (net.net.name.empty()) return;
+  const auto [first, fresh] =
+      net_names_.emplace(std::tuple(net.host, net.net.name, net.net.port), element.line);
+  if (fresh) return;
+  repair(element.line, fmt::format("second <net name=\"{}\"> of port {} (the first is in line {}): "
+                                   "kept, but channels may use one device for both",
+                                   net.net.name, net.net.port, first->second));
+}
+
 Result<void> Loader::add_nets(const Element& element, int nic) {
   Graph& graph = loaded_.graph;
-  const std::size_t nets_before = graph.of(NodeType::net).size();
+  const std::size_t before = nets_of_[nic].size();
   for (const Element& child : element.children) {
     if (child.name != "net") {
       // GIN and RMA devices are the same hardware under other names; they are kept for readers of
@@ -64,15 +74,13 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
     node.net.name = text(child, "name");
     CCL_TRY(node.net.dev, integer(child, "dev", -1, -1, 1 << 24));
     if (node.net.dev < 0) {
-      node.net.dev = static_cast<int>(graph.of(NodeType::net).size());
+      node.net.dev = static_cast<int>(net_numbers_.size());
       repair(child.line, fmt::format("<net name=\"{}\"> without dev: numbered {}", node.net.name,
                                      node.net.dev));
     }
     node.id = node.net.dev;
-    for (const int net : graph.of(NodeType::net)) {
-      if (graph.nodes[net].id == node.id && graph.nodes[net].host == node.host) {
-        return wrong(child, "dev", std::to_string(node.net.dev), "another <net> has it");
-      }
+    if (!net_numbers_.emplace(node.host, node.id).second) {
+      return wrong(child, "dev", std::to_string(node.net.dev), "another <net> has it");
     }
     CCL_TRY(int mbps, integer(child, "speed", 0, -1, 2000000000));
     if (mbps <= 0) {
@@ -101,12 +109,14 @@ Result<void> Loader::add_nets(const Element& element, int nic) {
         return wrong(child, "guid", guid, "not a hexadecimal number of 64 bits");
       }
     }
-    node.net.port = port_of_card(node, nets_before);
+    check_net_name(child, node);
+    node.net.port = port_of_card(node, before);
     node.others = attributes_but(
         child, {"name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll"});
     const float bw = node.net.bw;
     const int net = graph.add(std::move(node));
     net_lines_[net] = child.line;
+    nets_of_[nic].push_back(net);
     graph.connect(nic, net, LinkType::net, bw);
     graph.connect(net, nic, LinkType::net, bw);
   }

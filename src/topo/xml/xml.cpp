@@ -74,9 +74,9 @@ Result<void> write_file(const std::string& path, std::string_view text) {
   return ccl::detail::write_whole_file(path, text);
 }
 
-std::string print_xml(const Element& root) {
+std::string print_xml(const Element& root, int indent) {
   std::string out;
-  print(root, 0, out);
+  print(root, indent, out);
   return out;
 }
 

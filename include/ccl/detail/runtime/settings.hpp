@@ -38,6 +38,12 @@ std::span<const Setting> all_settings();
 /// The start of a communicator calls it.
 Result<void> check_settings();
 
+/// Logs what this process's variables are worth, each variable once:
+/// - at INFO, each that sets a setting, and each NCCL_ name that ccl does not read;
+/// - as a warning, each NCCL_ value that does not fit, so that the initial value counts;
+/// - as a warning on rank 0, each CCL_ name that is no setting.
+void report_settings(int rank);
+
 // Current values from the environment. `name` has no prefix. A name that is not in the table, or
 // has another kind, fails with `Errc::internal`.
 Result<bool> setting_flag(std::string_view name);
