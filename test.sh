@@ -34,7 +34,7 @@ ended "build-test"
 notes+=("ccl_perf: compiled with sum only (no test of it calls max; the tests collective.* and element.* run the others)")
 declare -A sanitized=(
   [asan]='^(src\.(net|transport)|transport|detail\.transport|topo\.xml$|detail\.runtime\.(bootstrap|bootstrap_failures|bootstrap_process|proxy_engine)$|comm\.communicator$)'
-  [tsan]='^(src\.transport\.([^p]|p[^l])|(detail\.)?transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$)'
+  [tsan]='^(src\.transport\.([^p]|p[^l])|(detail\.)?transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$|detail\.base\.biased_mutex$|src\.launch\.short_context$)'
 )
 if [ $long = ON ]; then
   sanitized[asan]+='|^(collective\.collective_simple|element\.types_0)$'
