@@ -105,6 +105,17 @@ def refusals(n, me):
         raises(bad, lambda: group.gather_single(small, torch.ones(1)), "int8", "float32")
 
 
+class LostStore:
+    def wait(self, keys, limit):
+        raise RuntimeError("the connection was closed")
+
+
+def lost_store(n, me):
+    """A group whose store fails at once is not said to have waited for its whole limit."""
+    make = lambda: ccl.torch.ProcessGroup(LostStore(), 1, 2, timedelta(seconds=60), "part")  # noqa: E731
+    raises(ccl.NetworkError, make, "'part'", "store has failed", "was closed")
+
+
 def lazy_parts(n, me):
     """Parts of lists that are conjugated or negated views move as the numbers that they are."""
     group = dist.group.WORLD
@@ -222,9 +233,11 @@ def never_received(n, me):
     limit = timedelta(seconds=20)
     dist.init_process_group("ccl_comm", store=store, rank=me, world_size=n, timeout=limit)
     if me == 0:
-        dist.isend(torch.zeros(1), 1)
+        work = dist.isend(torch.zeros(1), 1)
         time.sleep(0.5)  # it is being sent
     dist.destroy_process_group()
+    if me == 0:  # its thread still waits for the receiver to connect
+        raises(ccl.AbortedError, work.wait, "the group has ended")
     dist.init_process_group("ccl_comm", store=store, rank=me, world_size=n, timeout=limit)
     if me == 0:
         time.sleep(1)  # the receiver looks into the store first
