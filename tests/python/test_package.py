@@ -344,6 +344,39 @@ class Streams(unittest.TestCase):
             stream.synchronize()
             self.assertEqual(stream._kept, [])
 
+    def test_the_collector_leaves_the_arrays_of_queued_calls(self):
+        """A stream that is garbage in a cycle waits for its calls, and its arrays stay until then."""
+        import gc
+        import threading
+        import time
+
+        one, other = ccl.Communicator.create_all(2, timeout=60)
+        threads = [threading.Thread(target=c.send_recv, args=(np.ones(1), p, np.ones(1), p))
+                   for c, p in ((one, 1), (other, 0))]  # fmt: skip
+        for thread in threads:  # connects them
+            thread.start()
+        for thread in threads:
+            thread.join()
+        kept = []  # older than the stream, so that a collector that goes by age would clear it first
+        stream = ccl.Stream()
+        stream._kept, stream.itself = kept, stream
+        box = np.zeros(8)
+        alive, states = weakref.ref(box), []
+        one.recv(box, 1, stream=stream)
+        del box, kept, stream
+
+        def send():
+            time.sleep(0.3)  # the collector waits for the call
+            states.append(alive() is not None)
+            other.send(np.ones(8), 0)
+
+        late = threading.Thread(target=send)
+        late.start()
+        gc.collect()
+        late.join()
+        self.assertEqual(states, [True])
+        self.assertIsNone(alive())
+
     def test_one_who_waits_leaves_the_arrays_of_later_calls(self):
         """Of two threads that wait, the second ends when another call is queued."""
         import threading
@@ -352,6 +385,8 @@ class Streams(unittest.TestCase):
         left = iter(gates)
 
         class Queue:
+            kept = []
+
             def synchronize(self, limit):
                 gate = next(left)
                 begun.release()
