@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from . import _buffers, _core
@@ -11,6 +12,16 @@ from ._errors import InvalidArgumentError
 from ._functor import Functor
 
 _REDUCTIONS = ("sum", "prod", "min", "max", "avg")
+
+
+def integer(value: Any, what: str) -> int:
+    """Returns `value`, which `what` names in errors, if it is an integer of 32 bits."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{what} is {value!r}, a {type(value).__name__}; give an integer")
+    number = operator.index(value)
+    if not -(2**31) <= number < 2**31:
+        raise InvalidArgumentError(f"{what} is {number}; give an integer of 32 bits")
+    return number
 
 
 class Checks:
@@ -88,7 +99,7 @@ class Checks:
                 f"data has elements of bool on rank {self.rank}, which only move; view them as uint8 "
                 "and take max (or) or min (and)"
             )
-        if not isinstance(op, Functor) and op not in _REDUCTIONS:
+        if not isinstance(op, Functor) and not (isinstance(op, str) and op in _REDUCTIONS):
             raise InvalidArgumentError(
                 f"there is no reduction {op!r}; take {', '.join(_REDUCTIONS)} or a ccl.Functor"
             )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence
 
 from . import _core, _options
 from ._buffers import CPU
 from ._calls import Calls
+from ._checks import integer
 from ._errors import InvalidArgumentError, text_of, utf8
 
 __all__ = ["Communicator", "UniqueId"]
@@ -29,11 +30,17 @@ class UniqueId:
     __slots__ = ("bytes",)
 
     def __init__(self, data: bytes) -> None:
-        if len(data) != 128:
+        try:
+            held = bytes(memoryview(data))
+        except TypeError:
+            raise TypeError(
+                f"an id is bytes, and a {type(data).__name__} was given; pass UniqueId.bytes as it is"
+            ) from None
+        if len(held) != 128:
             raise InvalidArgumentError(
-                f"an id has 128 bytes ({len(data)} were given); pass UniqueId.bytes as it is"
+                f"an id has 128 bytes ({len(held)} were given); pass UniqueId.bytes as it is"
             )
-        self.bytes: bytes = bytes(data)
+        self.bytes: bytes = held
 
     @classmethod
     def create(cls) -> UniqueId:
@@ -54,6 +61,10 @@ class UniqueId:
         rank : int
             This rank. Rank 0 starts to listen at the address.
         """
+        for name, value in {"address": address, "key": key}.items():
+            if not isinstance(value, str):
+                raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; give a string")
+        rank = integer(rank, "rank")
         made = cls(_core.unique_id_at(address, key))
         if rank == 0:
             _core.start_root(made.bytes, 0)
@@ -133,6 +144,9 @@ class Communicator(Calls):
         **options: Any,
     ) -> None:
         given = _options.complete(options)
+        rank, ranks = integer(rank, "rank"), integer(ranks, "ranks")
+        if not isinstance(id, (UniqueId, Iterable)):
+            raise TypeError(f"id is {id!r}, a {type(id).__name__}; give a ccl.UniqueId, or several")
         ids = [id] if isinstance(id, UniqueId) else list(id)
         for one in ids:
             if not isinstance(one, UniqueId):
@@ -158,6 +172,10 @@ class Communicator(Calls):
             from ._gpu import GpuCore
 
             device = operator.index(device)
+            if device < 0:
+                raise InvalidArgumentError(
+                    f"device is {device}; give the number of a CUDA device, from 0, or None for the CPU"
+                )
             self._core = GpuCore.create([one.bytes for one in ids], rank, ranks, device, given)
             self._device = device
         self._given = given
@@ -195,7 +213,7 @@ class Communicator(Calls):
         The interpreter's lock is free while a rank waits, so threads make progress.
         """
         given = _options.complete(options)
-        made = _core.Core.create_all(ranks, _options.for_engine(given))
+        made = _core.Core.create_all(integer(ranks, "ranks"), _options.for_engine(given))
         return [cls._wrap(core, CPU, given) for core in made]
 
     # What it is.
@@ -243,9 +261,9 @@ class Communicator(Calls):
         Communicator or None
         """
         given = self._given | _options.known(options)
-        made = self._core.split(
-            -1 if color is None else color, self.rank if key is None else key, self._taken(given)
-        )
+        part = -1 if color is None else integer(color, "color")
+        order = self.rank if key is None else integer(key, "key")
+        made = self._core.split(part, order, self._taken(given))
         return None if made is None else self._wrap(made, self._device, given)
 
     def shrink(
@@ -263,7 +281,12 @@ class Communicator(Calls):
             Ends operations of this communicator that wait for an excluded rank.
         """
         given = self._given | _options.known(options)
-        made = self._core.shrink(list(excluded), abort_parent, self._taken(given))
+        if not isinstance(excluded, Iterable):
+            raise TypeError(
+                f"excluded is {excluded!r}, a {type(excluded).__name__}; give a sequence of ranks"
+            )
+        others = [integer(one, "an excluded rank") for one in excluded]
+        made = self._core.shrink(others, bool(abort_parent), self._taken(given))
         return self._wrap(made, self._device, given)
 
     def barrier(self) -> None:

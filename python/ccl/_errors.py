@@ -65,13 +65,13 @@ class Error(RuntimeError):
         self.transport = transport
 
     def __reduce__(self) -> tuple[Any, ...]:  # pickles, as multiprocessing sends exceptions
-        state = {k: getattr(self, k) for k in ("rank", "peer", "os_code", "host", "transport")}
-        return (_rebuild, (type(self), self.args[0], state, self.code))
+        return (_rebuild, (type(self), self.args), self.__dict__)
 
 
-def _rebuild(kind: type[Error], message: str, state: dict[str, Any], code: str) -> Error:
-    made = kind(message, **state)
-    made.code = code
+def _rebuild(kind: type[Error], arguments: tuple[Any, ...]) -> Error:
+    """Makes an error without `__init__`, to which a subclass may give other parameters."""
+    made: Error = (OSError if issubclass(kind, OSError) else RuntimeError).__new__(kind)
+    made.args = arguments
     return made
 
 

@@ -7,10 +7,10 @@ import os
 import stat
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 from . import _core
-from ._errors import CompileError, InvalidArgumentError, InvalidUsageError, TimedOutError
+from ._errors import CompileError, Error, InvalidArgumentError, InvalidUsageError, TimedOutError
 
 if TYPE_CHECKING:
     import ctypes
@@ -122,8 +122,10 @@ class Functor:
         compiler: str | None = None,
     ) -> None:
         import hashlib
-        import shlex
 
+        for what, given in {"name": name, "source": source, "compiler": compiler}.items():
+            if not isinstance(given, str) and (what == "name" or given is not None):
+                raise TypeError(f"{what} of a functor is {given!r}, a {type(given).__name__}; give a string")
         if not all(part.isidentifier() and part.isascii() for part in name.split("::")):
             raise InvalidArgumentError(
                 f'{name!r} is no name of a C++ struct; give one such as "Clamped" or "mine::Clamped"'
@@ -135,6 +137,10 @@ class Functor:
             )
         if isinstance(flags, str):
             raise TypeError(f"flags of functor {name} is a string, {flags!r}; give a sequence of arguments")
+        flags = tuple(flags)
+        for flag in flags:
+            if not isinstance(flag, str):
+                raise TypeError(f"a flag of functor {name} is {flag!r}, a {type(flag).__name__}; give strings")
         if header is not None:
             path = Path(header).resolve()
             if not path.is_file():
@@ -143,11 +149,12 @@ class Functor:
         else:
             compared = str(source).encode()
         self.name = name
+        self._given = name, None if header else source, str(path) if header else None, flags, compiler
         # Descriptions of calls have 15 characters for it, so the source's hash is first.
         self._label = f"{hashlib.sha256(compared).hexdigest()[:8]} {name}"
         self._text = f'#line 1 "functor {name}"\n{source}\n'
-        self._flags = tuple(flags)
-        self._compiler = shlex.split(compiler or os.environ.get("CXX") or "c++")
+        self._flags = flags
+        self._compiler = _command(name, compiler or os.environ.get("CXX") or "c++")
         how = "\0".join([self._label, *self._compiler, "", *self._flags]).encode() + compared
         self._key = f"{name} {hashlib.sha256(how).hexdigest()}"
         by_key[self._key] = self
@@ -156,6 +163,9 @@ class Functor:
 
     def __repr__(self) -> str:
         return f"<ccl.Functor {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:  # pickles: another process compiles it, or has it in its cache
+        return (_rebuild, self._given)
 
     def _address(self, type: int) -> int:
         """Returns the address of the compiled functor for a type of `_core.types`."""
@@ -193,7 +203,9 @@ class Functor:
         built = [preprocessed, text, *command, _version(tuple(self._compiler))]
         key = hashlib.sha256("\0".join(built).encode()).hexdigest()
         library = _cache() / f"{key}.so"
-        if not library.exists():
+        if library.exists():
+            return library
+        try:
             made, at = tempfile.mkstemp(suffix=".so", dir=library.parent)
             os.close(made)
             try:
@@ -201,6 +213,13 @@ class Functor:
                 os.replace(at, library)  # other ranks see the whole file or none
             finally:
                 Path(at).unlink(missing_ok=True)
+        except Error:
+            raise
+        except OSError as error:
+            raise InvalidUsageError(
+                f"functor {self.name} cannot be put into the cache of functors, {library.parent} "
+                f"({error}); set XDG_CACHE_HOME to a folder of yours that has space"
+            ) from error
         return library
 
     def _run(self, command: list[str], text: str, type: str) -> str:
@@ -227,6 +246,25 @@ class Functor:
                 f"({command[0]} ended with {done.returncode}):\n{done.stderr.strip()}"
             )
         return done.stdout
+
+
+def _rebuild(name: str, source: str | None, header: Any, flags: Sequence[str], compiler: str | None) -> Functor:
+    return Functor(name, source, header=header, flags=flags, compiler=compiler)
+
+
+def _command(name: str, text: str) -> list[str]:
+    """Returns the words of a compiler's command."""
+    import shlex
+
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"functor {name}: the compiler's command {text!r} cannot be split into words ({error})"
+        ) from None
+    if not words:
+        raise InvalidArgumentError(f"functor {name}: the compiler's command {text!r} is blank")
+    return words
 
 
 @functools.lru_cache

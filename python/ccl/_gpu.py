@@ -121,7 +121,7 @@ def _load() -> ctypes.CDLL:
     global _library
     if _library is None:
         # Its own handle, by its path: NVIDIA's library may serve a framework of this process.
-        loaded = ctypes.CDLL(str(nccl.library()))
+        loaded: ctypes.CDLL = nccl._load()
         for name, arguments in _ARGUMENTS.items():
             function = getattr(loaded, name, None)
             if function is None:

@@ -23,9 +23,18 @@ class Stream:
 
     def __init__(self) -> None:
         self._queue = _core.HostStream()
-        self._kept: list[Any] = []
         self._queueing: dict[int, Any] = {}  # of calls that are being queued
         self._keeping = threading.Lock()
+
+    @property
+    def _kept(self) -> list[Any]:
+        """Arrays of calls. The queue has them, so that they outlive its thread."""
+        kept: list[Any] = self._queue.kept
+        return kept
+
+    @_kept.setter
+    def _kept(self, kept: list[Any]) -> None:
+        self._queue.kept = kept
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Blocks until all queued calls have run, and raises the first failure among them.

@@ -28,17 +28,36 @@ def library() -> Path:
     """
     named = os.environ.get("CCL_NCCL_LIBRARY")
     path = Path(named).absolute() if named else _library  # a name alone is searched for elsewhere
-    if not path.exists():
-        reason = (
-            f"CCL_NCCL_LIBRARY names {path}, which does not exist"
-            if named
-            else "this wheel was built without CUDA"
-        )
-        raise NotSupportedError(
-            f"there is no libnccl.so.2 of ccl ({reason}); build the wheel with "
-            "CMAKE_ARGS='-DCCL_ENABLE_CUDA=ON'"
-        )
-    return path
+    if path.exists():
+        return path
+    if named:
+        reason = f"CCL_NCCL_LIBRARY names {path}, which does not exist"
+        remedy = "unset it, or name the library of this version"
+    else:
+        reason = "this wheel was built without CUDA"
+        remedy = "build the wheel with CMAKE_ARGS='-DCCL_ENABLE_CUDA=ON'"
+    raise NotSupportedError(f"there is no libnccl.so.2 of ccl ({reason}); {remedy}")
+
+
+def _load(*, for_all: bool = False) -> Any:
+    """Returns the library's `ctypes.CDLL`. `for_all`: its symbols serve libraries that are loaded later."""
+    import ctypes
+
+    path = library()
+    try:
+        loaded = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
+    except OSError as error:
+        reason = str(error)
+    else:
+        if _loaded.is_ccl(str(path)):
+            return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL) if for_all else loaded
+        reason = "it does not say that it is of ccl"
+    if path == _library:
+        raise NotSupportedError(f"{path} does not load ({reason}); install what it needs, or ccl anew")
+    raise NotSupportedError(
+        f"CCL_NCCL_LIBRARY names {path}, which is not the libnccl.so.2 of ccl ({reason}); unset it, or "
+        "name the library of this version"
+    )
 
 
 def is_enabled() -> bool:
@@ -70,7 +89,8 @@ def enable() -> Path:
         This process has loaded another libnccl; the message names it. Call `enable` earlier, or
         start the program with ``ccl_run``.
     NotSupportedError
-        This wheel was built without the library.
+        This wheel was built without the library, or ``CCL_NCCL_LIBRARY`` names a file that is none of
+        ccl.
     """
     global _handle
     path = library()
@@ -81,9 +101,7 @@ def enable() -> Path:
             "before the framework is imported, or start the program with ccl_run"
         )
     if _handle is None:
-        import ctypes
-
-        _handle = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+        _handle = _load(for_all=True)
     return path
 
 

@@ -36,6 +36,8 @@ def run(*arguments: str, timeout: float | None = None) -> dict[str, Any]:
     ------
     subprocess.CalledProcessError
         It failed; `stderr` says why.
+    subprocess.TimeoutExpired
+        It has not ended within `timeout`, and was killed.
     """
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         subprocess.run(

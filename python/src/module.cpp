@@ -83,7 +83,19 @@ class Unlocked {
   std::unique_ptr<T> held_;
 };
 using Core = Unlocked<Collectives>;
-using Queue = Unlocked<HostStream>;
+
+/// A stream, and what its calls use. That stays until the stream's thread has ended, which Python's
+/// collector would not ensure for attributes: of garbage it clears a list before its owner.
+class Queue {
+ public:
+  nb::list kept;
+
+  HostStream& operator*() const { return *stream_; }
+  HostStream* operator->() const { return &*stream_; }
+
+ private:
+  Unlocked<HostStream> stream_;  // ends before `kept`
+};
 
 /// A communicator that Python is to own.
 using Made = Core*;
@@ -321,6 +333,7 @@ NB_MODULE(_core, m) {
       .def_rw("tune_file", &Options::tune_file);
   nb::class_<Queue>(m, "HostStream")
       .def(nb::init<>())
+      .def_rw("kept", &Queue::kept)
       .def(
           "synchronize", [](const Queue& queue, double limit_s) { synchronize(*queue, limit_s); },
           "limit_s"_a);

@@ -1,9 +1,11 @@
 """Ranks as threads that reduce with C++ functors of their own, compiled by the first call."""
 
 import os
+import pickle
 import tempfile
 import threading
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -82,7 +84,11 @@ def streams():
 def cached(cache):
     """An equal source is not compiled again; one that its header changes is."""
     before = {file: file.stat().st_mtime_ns for file in cache.glob("*.so")}
-    ccl.Functor("Clamped", CLAMPED)._address(FLOAT)
+    clamped = ccl.Functor("Clamped", CLAMPED)
+    clamped._address(FLOAT)
+    again = pickle.loads(pickle.dumps(clamped))  # as for a process that multiprocessing spawns
+    assert again._key == clamped._key
+    again._address(FLOAT)
     assert before == {file: file.stat().st_mtime_ns for file in cache.glob("*.so")}
     header = cache.parent / "mine.hpp"
     inner = cache.parent / "inner.hpp"
@@ -90,7 +96,7 @@ def cached(cache):
     for value in (1, 2):
         inner.write_text("namespace mine { struct Fixed { float operator()(float, float) const "
                          f"{{ return {value}; }} }}; }}\n")  # fmt: skip
-        fixed = ccl.Functor("mine::Fixed", header=header)
+        fixed = pickle.loads(pickle.dumps(ccl.Functor("mine::Fixed", header=header)))
         made = each(2, lambda comm: comm.all_reduce(np.zeros(3, "float32"), fixed))
         assert all(list(one) == [value] * 3 for one in made), made
     assert len(list(cache.glob("*.so"))) == len(before) + 2
@@ -126,6 +132,9 @@ def faults(cache):
     refused(ccl.InvalidArgumentError, run("two words", CLAMPED), "two words")
     refused(ccl.InvalidArgumentError, run("Clamped", None), "source=")
     refused(ccl.InvalidArgumentError, lambda: ccl.Functor("A", header="/no/file"), "/no/file")
+    with mock.patch("tempfile.mkstemp", side_effect=OSError(30, "Read-only file system")):
+        refused(ccl.InvalidUsageError, run("Clamped", CLAMPED + "// another"),
+                "functor Clamped", str(cache), "Read-only", "XDG_CACHE_HOME")  # fmt: skip
     cache.chmod(0o777)
     refused(ccl.InvalidUsageError, run("Clamped", CLAMPED), str(cache), "XDG_CACHE_HOME")
     cache.chmod(0o700)

@@ -105,6 +105,40 @@ def refusals(n, me):
         raises(bad, lambda: group.gather_single(small, torch.ones(1)), "int8", "float32")
 
 
+def inference(n, me):
+    """Tensors of inference mode are written by threads of the group, which are not in that mode."""
+    to, source = (me + 1) % n, (me - 1) % n
+    with torch.inference_mode():
+        mine, box = torch.full((2,), float(me)), turned(torch.zeros(2, 3))
+        rows, parts = ([torch.zeros(2) for _ in range(n)] for _ in range(2))
+        bits, flipped = torch.tensor([me]), turned(torch.ones(2, 3))
+        works = [
+            dist.all_gather(rows, mine, async_op=True),
+            dist.all_to_all(parts, [mine] * n, async_op=True),
+            dist.all_reduce(flipped, async_op=True),
+            dist.all_reduce(bits, dist.ReduceOp.BOR, async_op=True),
+        ]
+        works += [dist.isend(torch.full((2, 3), float(me)), to), dist.irecv(box, source)] if n > 1 else []
+        for work in works:
+            work.wait()
+        for made in (rows, parts):
+            same(torch.stack(made), torch.arange(float(n)).repeat(2, 1).t(), "rows")
+        same(flipped, torch.full((2, 3), float(n)), "all_reduce")
+        same(bits, torch.tensor([sum(1 << i for i in range(8) if any(r >> i & 1 for r in range(n)))]), "bits")
+        same(box, torch.full((2, 3), float(source)), "message")
+
+
+class LostStore:
+    def wait(self, keys, limit):
+        raise RuntimeError("the connection was closed")
+
+
+def lost_store(n, me):
+    """A group whose store fails at once is not said to have waited for its whole limit."""
+    make = lambda: ccl.torch.ProcessGroup(LostStore(), 1, 2, timedelta(seconds=60), "part")  # noqa: E731
+    raises(ccl.NetworkError, make, "'part'", "store has failed", "was closed")
+
+
 def lazy_parts(n, me):
     """Parts of lists that are conjugated or negated views move as the numbers that they are."""
     group = dist.group.WORLD
@@ -222,9 +256,11 @@ def never_received(n, me):
     limit = timedelta(seconds=20)
     dist.init_process_group("ccl_comm", store=store, rank=me, world_size=n, timeout=limit)
     if me == 0:
-        dist.isend(torch.zeros(1), 1)
+        work = dist.isend(torch.zeros(1), 1)
         time.sleep(0.5)  # it is being sent
     dist.destroy_process_group()
+    if me == 0:  # its thread still waits for the receiver to connect
+        raises(ccl.AbortedError, work.wait, "the group has ended")
     dist.init_process_group("ccl_comm", store=store, rank=me, world_size=n, timeout=limit)
     if me == 0:
         time.sleep(1)  # the receiver looks into the store first

@@ -68,8 +68,29 @@ class Package(unittest.TestCase):
             self.assertEqual((str(again), again.peer, again.host), (str(made), 2, "h"))
             self.assertEqual(again.code, code)
 
+    def test_pickled_errors_keep_what_was_added(self):
+        class Mine(ccl.TimedOutError):
+            def __init__(self, name, where):
+                super().__init__(f"{name} at {where}", rank=3)
+
+        globals()["Mine"], Mine.__qualname__ = Mine, "Mine"
+        made = Mine("stop", "sea")
+        made.__notes__ = ["in step 7"]
+        again = pickle.loads(pickle.dumps(made))
+        self.assertEqual((type(again), str(again), again.rank), (Mine, "stop at sea", 3))
+        self.assertEqual(again.__notes__, ["in step 7"])
+
     def test_ids(self):
         id = ccl.UniqueId.create()
+        for given in ("x" * 128, None, 128):
+            with self.assertRaisesRegex(TypeError, f"a {type(given).__name__} was given"):
+                ccl.UniqueId(given)
+        with self.assertRaisesRegex(ccl.InvalidArgumentError, "1024 were given"):
+            ccl.UniqueId(np.zeros(128, "int64"))
+        with self.assertRaisesRegex(TypeError, "key is b'k', a bytes"):
+            ccl.UniqueId.at("127.0.0.1:4711", b"k", rank=1)
+        with self.assertRaisesRegex(TypeError, "rank is '0', a str"):
+            ccl.UniqueId.at("127.0.0.1:4711", "k", rank="0")
         self.assertEqual(ccl.UniqueId(id.bytes), id)
         self.assertNotIn(id.bytes.hex()[:8], repr(id))
         self.assertNotEqual(ccl.UniqueId.create(), id)
@@ -130,8 +151,24 @@ class Package(unittest.TestCase):
         for device in ("cuda", 0.0):
             with self.assertRaisesRegex(TypeError, f"device is {device!r}"):
                 ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=device)
+        with self.assertRaisesRegex(ccl.InvalidArgumentError, "device is -1"):
+            ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=-1)
+        for rank, ranks, text in (("0", 1, "rank is '0', a str"), (0, None, "ranks is None, a NoneType")):
+            with self.assertRaisesRegex(TypeError, text):
+                ccl.Communicator(ccl.UniqueId.create(), rank, ranks)
+        with self.assertRaisesRegex(TypeError, "ranks is '2', a str"):
+            ccl.Communicator.create_all("2")
+        with self.assertRaisesRegex(TypeError, "id is None, a NoneType"):
+            ccl.Communicator(None, 0, 1)
         with self.assertRaisesRegex(TypeError, "flags of functor Sum is a string, '-O3'"):
             ccl.Functor("Sum", "struct Sum;", flags="-O3")
+        with self.assertRaisesRegex(TypeError, "a flag of functor Sum is 3, a int"):
+            ccl.Functor("Sum", "struct Sum;", flags=[3])
+        for given in ({"source": b"struct Sum;"}, {"source": "", "compiler": ["c++"]}):
+            with self.assertRaisesRegex(TypeError, f"{list(given)[-1]} of a functor is .*; give a string"):
+                ccl.Functor("Sum", **given)
+        with self.assertRaisesRegex(ccl.InvalidArgumentError, "cannot be split"):
+            ccl.Functor("Sum", "struct Sum;", compiler="c++ '")
 
     def test_tools(self):
         self.assertIn("cpu", ccl.topo.text("show").lower())
@@ -307,6 +344,39 @@ class Streams(unittest.TestCase):
             stream.synchronize()
             self.assertEqual(stream._kept, [])
 
+    def test_the_collector_leaves_the_arrays_of_queued_calls(self):
+        """A stream that is garbage in a cycle waits for its calls, and its arrays stay until then."""
+        import gc
+        import threading
+        import time
+
+        one, other = ccl.Communicator.create_all(2, timeout=60)
+        threads = [threading.Thread(target=c.send_recv, args=(np.ones(1), p, np.ones(1), p))
+                   for c, p in ((one, 1), (other, 0))]  # fmt: skip
+        for thread in threads:  # connects them
+            thread.start()
+        for thread in threads:
+            thread.join()
+        kept = []  # older than the stream, so that a collector that goes by age would clear it first
+        stream = ccl.Stream()
+        stream._kept, stream.itself = kept, stream
+        box = np.zeros(8)
+        alive, states = weakref.ref(box), []
+        one.recv(box, 1, stream=stream)
+        del box, kept, stream
+
+        def send():
+            time.sleep(0.3)  # the collector waits for the call
+            states.append(alive() is not None)
+            other.send(np.ones(8), 0)
+
+        late = threading.Thread(target=send)
+        late.start()
+        gc.collect()
+        late.join()
+        self.assertEqual(states, [True])
+        self.assertIsNone(alive())
+
     def test_one_who_waits_leaves_the_arrays_of_later_calls(self):
         """Of two threads that wait, the second ends when another call is queued."""
         import threading
@@ -315,6 +385,8 @@ class Streams(unittest.TestCase):
         left = iter(gates)
 
         class Queue:
+            kept = []
+
             def synchronize(self, limit):
                 gate = next(left)
                 begun.release()
@@ -443,7 +515,7 @@ class Library(unittest.TestCase):
             "import ccl\ntry: ccl.enable_nccl()\nexcept NotImplementedError as e: print(e)",
             CCL_NCCL_LIBRARY="/nowhere/libnccl.so.2",
         )
-        self.assertIn("/nowhere/libnccl.so.2, which does not exist", done.stdout)
+        self.assertIn("/nowhere/libnccl.so.2, which does not exist); unset it", done.stdout)
 
     def test_another_library_is_refused_by_name(self):
         code = "import ccl; ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=0)"
@@ -454,7 +526,14 @@ class Library(unittest.TestCase):
                                   env=os.environ | {"CCL_NCCL_LIBRARY": str(other)})  # fmt: skip
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("NotSupportedError", done.stderr)
-        self.assertIn("has no function ccl", done.stderr)
+        self.assertIn("libnccl.so.2, which is not the libnccl.so.2 of ccl", done.stderr)
+
+    def test_a_file_that_is_no_library_is_not_enabled(self):
+        code = "import ccl\ntry: ccl.enable_nccl()\nexcept ccl.NotSupportedError as e: print(e)"
+        for other, reason in ((__file__, "invalid ELF header"), (ccl._core.__file__, "does not say")):
+            done = in_process(code, CCL_NCCL_LIBRARY=other)
+            self.assertIn(f"{other}, which is not the libnccl.so.2 of ccl", done.stdout, done.stderr)
+            self.assertIn(reason, done.stdout)
 
     @unittest.skipIf(ccl._build.cuda, "the library is for GPUs")
     def test_calls_of_gpu_ranks_on_played_memory(self):

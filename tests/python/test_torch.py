@@ -116,7 +116,7 @@ class Torch(unittest.TestCase):
                 run("rank_torch.py", case)
 
     def test_orders_of_memory_and_refusals(self):
-        run("rank_torch_life.py", "orders", "refusals", "lazy_parts")
+        run("rank_torch_life.py", "orders", "refusals", "lazy_parts", "inference", "lost_store")
 
     def test_callbacks_that_call_the_group(self):
         run("rank_torch_life.py", "callbacks")

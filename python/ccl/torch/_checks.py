@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Iterable
 
 import torch
 import torch.distributed as dist
@@ -74,10 +75,19 @@ def in_order(tensor: torch.Tensor, *, read: bool = True) -> torch.Tensor:
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
+def writing(tensors: Iterable[torch.Tensor]) -> AbstractContextManager[None]:
+    """Lets the block write to tensors without gradients, whatever the mode of their creation.
+
+    Threads of a group have not the mode of the caller, and inference tensors are read-only without it.
+    """
+    inference = any(tensor.is_inference() for tensor in tensors)
+    return torch.inference_mode() if inference else torch.no_grad()
+
+
 def write_back(tensor: torch.Tensor, used: torch.Tensor) -> None:
     """Writes what `in_order` made for `tensor` into it."""
     if used is not tensor:
-        with torch.no_grad():
+        with writing([tensor]):
             tensor.copy_(used)
 
 
@@ -105,7 +115,7 @@ class Parts:
         if self._own:
             return
         at = 0
-        with torch.no_grad():
+        with writing(self._tensors):
             for tensor in self._tensors:
                 tensor.copy_(self.flat[at : at + tensor.numel()].view(tensor.shape))
                 at += tensor.numel()

@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import threading
+import time
 import weakref
 from datetime import timedelta
 from typing import Any
@@ -90,10 +91,17 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # t
             id = UniqueId.create()
             self.store.set(key, id.bytes)
             return id
+        begin = time.monotonic()
         try:
             self.store.wait([key], timedelta(seconds=self._timeout_s))
             return UniqueId(self.store.get(key))
         except RuntimeError as error:
+            waited = time.monotonic() - begin
+            if waited < 0.9 * self._timeout_s:
+                raise _errors.NetworkError(
+                    f"rank {self.rank_} waited {waited:.1f} s for rank 0 to create group "
+                    f"{self._label!r}, and the group's store has failed: {error}", rank=self.rank_
+                ) from error  # fmt: skip
             raise timed_out(
                 f"rank {self.rank_} waited for rank 0, which has not created group "
                 f"{self._label!r} after {self._timeout_s:g} s: {error}", self.rank_, 0

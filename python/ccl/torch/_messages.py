@@ -35,6 +35,7 @@ class _Out:
         self._group, self._to = group, to
         self._comm: Communicator | None = None
         self._invited = False  # the id is in the store, unless the receiver has taken it
+        self._first: Work | None = None  # while it waits for the receiver to connect
         self.line = Line(f"ccl send to {to}")
 
     def _connect(self) -> Communicator:
@@ -47,8 +48,10 @@ class _Out:
                 self._comm.abort(self.line.closed)
         return self._comm
 
-    def send(self, tensor: torch.Tensor, tag: int) -> None:
+    def send(self, work: Work, tensor: torch.Tensor, tag: int) -> None:
+        self._first = work
         core = self._connect()._core
+        self._first = None
         tensor = in_order(tensor)
         bytes = _bytes(tensor)
         header = torch.tensor([tag, bytes])
@@ -67,8 +70,11 @@ class _Out:
 
     def abort(self, why: str) -> None:
         self.line.close(why)
-        if self._comm is not None:
-            self._comm.abort(why)
+        comm, first = self._comm, self._first
+        if comm is not None:
+            comm.abort(why)
+        elif first is not None:  # its thread ends when the creation does
+            first._finish(AbortedError(f"{first._name} ({why})", rank=self._group.rank_, peer=self._to))
 
 
 class _Receive:
@@ -299,7 +305,7 @@ class Messages:
             out = self._out.get(to)
             if out is None:
                 out = self._out[to] = _Out(self._group, to)
-        work._run = lambda: out.send(tensor, tag)
+        work._run = lambda: out.send(work, tensor, tag)
         out.line.submit(work, inline=False)
 
     def end(self, limit: float) -> None:

@@ -12,6 +12,7 @@ from torch._C._distributed_c10d import Work as _Work
 from .._communicator import Communicator
 from .._errors import AbortedError, Error, TimedOutError
 from ._callbacks import callers
+from ._checks import writing
 
 LIMIT_S = 1e9  # seconds; a longer limit is cut to it
 _changes = threading.Lock()  # guards the futures of all works; held for some instructions
@@ -44,7 +45,7 @@ class Work(_Work):
         if run is None:  # its deadline has passed while it was queued
             return
         try:
-            with torch.no_grad():
+            with writing(self._tensors):
                 run()
         except BaseException as raised:  # noqa: BLE001  `wait` raises it
             error = raised
