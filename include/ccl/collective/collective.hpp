@@ -40,9 +40,9 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spac
       return bind<Acc>(args..., Sum{});
     } else {
       // A composition over wires for GPUs alone has no code for CPU lanes.
-      using Call = std::conditional_t<detail::exec_spaces<Transport>().cpus || OverPeers<Algo>,
-                                      detail::bound_call<Op, Algo, Proto, Acc, Args...>, void>;
-      return detail::BoundCall<Collective, Call, Acc, Args...>{*this, {args...}};
+      using Wired = std::conditional_t<detail::exec_spaces<Transport>().cpus || OverPeers<Algo>,
+                                       detail::bound_call<Op, Algo, Proto, Acc, Args...>, void>;
+      return detail::BoundCall<Collective, Wired, Acc, Args...>{*this, {args...}};
     }
   }
 

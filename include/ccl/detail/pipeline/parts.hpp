@@ -135,8 +135,8 @@ struct PipelineParts {
           return launched_own(parts.comm, parts.name,
                               load_maps<typename Of::Functor>(parts.comm.device()));
         } else {
-          CCL_TRY(auto made, Of::Runs::create(parts.template on<typename Of::At>()));
-          std::get<I>(parts.made).one.emplace(std::move(made));
+          CCL_TRY(auto stage, Of::Runs::create(parts.template on<typename Of::At>()));
+          std::get<I>(parts.made).one.emplace(std::move(stage));
           return {};
         }
       }));
