@@ -10,7 +10,8 @@ struct Call<AllGather, Self> {
   /// Collects `count` elements of each rank. The elements of rank r become the r-th run of `recv`.
   /// In place if send == recv + rank * count.
   template <class T>
-  Result<void> operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count,
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       const auto& comm = self.comm();

@@ -10,8 +10,8 @@ struct Call<AllReduce, Self> {
   /// Combines `count` elements of each rank. Every rank receives the result. In place if send ==
   /// recv. `Acc` is the type of the partial results.
   template <class Acc = void, class T, class F = Sum>
-  Result<void> operator()(const T* send, T* recv, Index count, F op = {},
-                          Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, F op = {},
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       CCL_CHECK(check_buffers(self.comm(), AllReduce::name, {send, 1, recv, 1, count, sizeof(T)}));

@@ -15,8 +15,8 @@ struct Call<SendRecv, Self> {
   /// Sends a message to `to` and receives one from `from`, at once. The buffers must lie apart,
   /// except that a rank's message to itself may stay in place.
   template <class T>
-  Result<void> operator()(const T* send, Index send_count, int to, T* recv, Index recv_count,
-                          int from, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, Index send_count, int to, T* recv,
+                                        Index recv_count, int from, Stream stream = {}) const {
     return group({send_message(send, send_count, to), recv_message(recv, recv_count, from)},
                  stream);
   }
@@ -29,20 +29,20 @@ struct Call<SendRecv, Self> {
     return {false, data, count, Index{sizeof(T)}, from};
   }
   template <class T>
-  Result<void> send(const T* data, Index count, int to, Stream stream = {}) const {
+  [[nodiscard]] Result<void> send(const T* data, Index count, int to, Stream stream = {}) const {
     return group({send_message(data, count, to)}, stream);
   }
   template <class T>
-  Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
+  [[nodiscard]] Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
     return group({recv_message(data, count, from)}, stream);
   }
   /// Sends and receives all messages at once, so no order of them deadlocks. Messages between two
   /// ranks are matched in the order in which each rank lists them.
-  Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const {
+  [[nodiscard]] Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const {
     return group(std::span{p2p_ops.begin(), p2p_ops.size()}, stream);
   }
-  Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
-                     Overlaps overlaps = Overlaps::refused) const {
+  [[nodiscard]] Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
+                                   Overlaps overlaps = Overlaps::refused) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&] { return self.send_recv(p2p_ops, stream, overlaps); });
   }

@@ -92,7 +92,7 @@ class Arrangement {
   static Arrangement in_order(int ranks);
   /// Returns the arrangement of `ranks` ranks on these hosts. Hosts of one NVLink domain
   /// (`Machine::fabric`) are one machine.
-  static Result<Arrangement> of(std::vector<Machine> hosts, int ranks);
+  [[nodiscard]] static Result<Arrangement> of(std::vector<Machine> hosts, int ranks);
 
   /// Returns the number of different rings; further channels repeat them.
   int ring_count() const { return static_cast<int>(rings_.size()); }
