@@ -50,7 +50,7 @@ concept TakesCall = requires(const C& one, const T* send, T* recv, Index count, 
 
 /// Implementation of a `Collective` that chooses its composition.
 template <class Op, class... Cs, class Transport, bool OneOrder>
-class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
+class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> : public RefusesBuffers<Op> {
   static_assert(
       sizeof...(Cs) > 0,
       "ccl: no candidate of this operation has that protocol; name its algorithm, or give "
@@ -71,6 +71,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
  public:
+  using RefusesBuffers<Op>::operator();
   /// Runs the call of `Collective<Op, ...>` for this operation, with the same arguments. They are
   /// passed by reference, because a `HostStream` can be among them.
   template <class Acc = void, class T, class... Rest>
@@ -237,9 +238,19 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     return group({send_message(data, count, to)}, stream);
   }
   template <class T>
-    requires is_p2p
+    requires(is_p2p && takes_buffers<T*, T*>)
   [[nodiscard]] Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
     return group({recv_message(data, count, from)}, stream);
+  }
+  template <class Data, class... Rest>
+    requires(is_p2p && !cuda::std::is_pointer_v<cuda::std::decay_t<Data>>)
+  [[nodiscard]] Result<void> send(Data&&, Rest&&...) const {
+    return refuse_buffers<Data, Data>();
+  }
+  template <class Data, class... Rest>
+    requires(is_p2p && !takes_buffers<Data, Data>)
+  [[nodiscard]] Result<void> recv(Data&&, Rest&&...) const {
+    return refuse_buffers<Data, Data>();
   }
   [[nodiscard]] Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const
     requires is_p2p

@@ -90,6 +90,11 @@ template <class Op, class C, class Self>
 class HookedCall : public C {
  public:
   explicit HookedCall(C made) : C{std::move(made)} {}
+  template <class Acc = void, class Send, class Recv, class... Rest>
+    requires(!takes_buffers<Send, Recv>)
+  [[nodiscard]] Result<void> operator()(Send&&, Recv&&, Rest&&...) const {
+    return refuse_buffers<Send, Recv>();
+  }
   /// Makes the call of the collective, with the same arguments.
   template <class Acc = void, class T, class... Rest>
   [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
@@ -111,6 +116,7 @@ class HookedCall : public C {
 template <class C, class Self>
 class HookedCall<AllToAllV, C, Self> : public C {
  public:
+  using RefusesBuffers<AllToAllV>::operator();
   explicit HookedCall(C made) : C{std::move(made)} {}
   template <class T>
   [[nodiscard]] Result<void> operator()(const T* send, std::span<const Index> send_counts,
@@ -142,6 +148,9 @@ class HookedCall<AllToAllV, C, Self> : public C {
 template <class C, class Self>
 class HookedCall<SendRecv, C, Self> : public C {
  public:
+  using RefusesBuffers<SendRecv>::operator();
+  using RefusesBuffers<SendRecv>::send;
+  using RefusesBuffers<SendRecv>::recv;
   using P2pOp = detail::P2pOp;
   explicit HookedCall(C made) : C{std::move(made)} {}
 
@@ -156,6 +165,7 @@ class HookedCall<SendRecv, C, Self> : public C {
     return group({C::send_message(data, count, to)}, stream);
   }
   template <class T>
+    requires(takes_buffers<T*, T*>)
   [[nodiscard]] Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
     return group({C::recv_message(data, count, from)}, stream);
   }

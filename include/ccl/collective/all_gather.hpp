@@ -6,7 +6,8 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<AllGather, Self> {
+struct Call<AllGather, Self> : RefusesBuffers<AllGather> {
+  using RefusesBuffers<AllGather>::operator();
   /// Collects `count` elements of each rank. The elements of rank r become the r-th run of `recv`.
   /// In place if send == recv + rank * count.
   template <class T>

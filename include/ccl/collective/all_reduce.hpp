@@ -6,7 +6,8 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<AllReduce, Self> {
+struct Call<AllReduce, Self> : RefusesBuffers<AllReduce> {
+  using RefusesBuffers<AllReduce>::operator();
   /// Combines `count` elements of each rank. Every rank receives the result. In place if send ==
   /// recv. `Acc` is the type of the partial results.
   template <class Acc = void, class T, class F = Sum>

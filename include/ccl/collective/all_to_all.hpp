@@ -6,7 +6,8 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<AllToAll, Self> {
+struct Call<AllToAll, Self> : RefusesBuffers<AllToAll> {
+  using RefusesBuffers<AllToAll>::operator();
   /// Sends the p-th run of `count` elements of `send` to rank p. The run that rank p sends becomes
   /// the p-th run of `recv`. The buffers must lie apart.
   template <class T>

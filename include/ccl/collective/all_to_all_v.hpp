@@ -13,7 +13,8 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<AllToAllV, Self> {
+struct Call<AllToAllV, Self> : RefusesBuffers<AllToAllV> {
+  using RefusesBuffers<AllToAllV>::operator();
   /// Sends send_counts[p] elements from send + send_offsets[p] to rank p, and receives likewise.
   /// Counts and offsets are in elements, one for each rank; two ranks must agree on theirs.
   /// Received runs must lie apart, except that a rank's own run may stay in place.

@@ -6,7 +6,8 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<Broadcast, Self> {
+struct Call<Broadcast, Self> : RefusesBuffers<Broadcast> {
+  using RefusesBuffers<Broadcast>::operator();
   /// Copies `count` elements of `root` to every rank. `send` of the other ranks is not read.
   template <class T>
   [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, int root,

@@ -6,7 +6,8 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<Gather, Self> {
+struct Call<Gather, Self> : RefusesBuffers<Gather> {
+  using RefusesBuffers<Gather>::operator();
   /// Collects `count` elements of each rank into the runs of `root`'s `recv`. The other ranks may
   /// pass null for `recv`. In place on the root if send == recv + root * count.
   template <class T>

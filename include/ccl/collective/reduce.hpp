@@ -6,7 +6,8 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<Reduce, Self> {
+struct Call<Reduce, Self> : RefusesBuffers<Reduce> {
+  using RefusesBuffers<Reduce>::operator();
   /// Combines `count` elements of each rank. Only `root` receives the result; `recv` of the other
   /// ranks is not written. `Acc` is the type of the partial results.
   template <class Acc = void, class T, class F = Sum>

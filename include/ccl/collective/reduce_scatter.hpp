@@ -6,7 +6,8 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<ReduceScatter, Self> {
+struct Call<ReduceScatter, Self> : RefusesBuffers<ReduceScatter> {
+  using RefusesBuffers<ReduceScatter>::operator();
   /// Combines ranks * count elements of each rank. Rank r receives the r-th run of the result. In
   /// place if recv == send + rank * count. `Acc` is the type of the partial results.
   template <class Acc = void, class T, class F = Sum>

@@ -6,7 +6,8 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<Scatter, Self> {
+struct Call<Scatter, Self> : RefusesBuffers<Scatter> {
+  using RefusesBuffers<Scatter>::operator();
   /// Sends the p-th run of `root`'s `send` to rank p. `send` of the other ranks is not read. In
   /// place on the root if recv == send + root * count.
   template <class T>

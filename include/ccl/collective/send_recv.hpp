@@ -9,9 +9,12 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<SendRecv, Self> {
-  using P2pOp = detail::P2pOp;
+struct Call<SendRecv, Self> : RefusesBuffers<SendRecv> {
+  using RefusesBuffers<SendRecv>::operator();
+  using RefusesBuffers<SendRecv>::send;
+  using RefusesBuffers<SendRecv>::recv;
 
+  using P2pOp = detail::P2pOp;
   /// Sends a message to `to` and receives one from `from`, at once. The buffers must lie apart,
   /// except that a rank's message to itself may stay in place.
   template <class T>
@@ -26,6 +29,8 @@ struct Call<SendRecv, Self> {
   }
   template <class T>
   static P2pOp recv_message(T* data, Index count, int from) {
+    static_assert(takes_buffers<T*, T*>,
+                  "ccl: the receive buffer must not be const, because the call writes into it");
     return {false, data, count, Index{sizeof(T)}, from};
   }
   template <class T>
@@ -33,6 +38,7 @@ struct Call<SendRecv, Self> {
     return group({send_message(data, count, to)}, stream);
   }
   template <class T>
+    requires(takes_buffers<T*, T*>)
   [[nodiscard]] Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
     return group({recv_message(data, count, from)}, stream);
   }
