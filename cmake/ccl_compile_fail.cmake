@@ -8,6 +8,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
     file(GLOB controls CONFIGURE_DEPENDS ${dir}/control/*.cpp)
     add_library(ccl.compile_fail.control OBJECT ${controls})
     target_link_libraries(ccl.compile_fail.control PRIVATE ccl::ccl ccl_warnings)
+    # Programs may ask for more warnings than ccl's own sources do.
+    target_compile_options(ccl.compile_fail.control PRIVATE -Wpedantic -Wshadow)
     if(CCL_PCH)
       target_precompile_headers(ccl.compile_fail.control PRIVATE <ccl/ccl.hpp>)
       # These show that one header is enough.

@@ -115,7 +115,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
  public:
   /// Creates the operation and connects all candidates that CCL_ALGO and CCL_PROTO allow on all
   /// ranks. Collective. Fails with `Errc::bad_setting` if no candidate is left.
-  static Result<AnyCollective> create(const Communicator& comm) {
+  [[nodiscard]] static Result<AnyCollective> create(const Communicator& comm) {
     return detail::guarded(comm, [&]() -> Result<AnyCollective> {
       CCL_CHECK(detail::check_ready(comm));
       AnyCollective made{comm};
@@ -140,8 +140,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   }
 
   /// Runs AllReduce or ReduceScatter; see `Collective`. `count` is in elements of `type`.
-  Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
-                          Stream stream = {}, std::string_view which = {}) const
+  [[nodiscard]] Result<void> operator()(const void* send, void* recv, Index count, DataType type,
+                                        const RedOp& op, Stream stream = {},
+                                        std::string_view which = {}) const
     requires(Op::reduces && !Op::rooted)
   {
     return detail::guarded(comm_, [&]() -> Result<void> {
@@ -153,8 +154,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     });
   }
   /// Runs Reduce; see `Collective`. `count` is in elements of `type`.
-  Result<void> operator()(const void* send, void* recv, Index count, DataType type, const RedOp& op,
-                          int root, Stream stream = {}, std::string_view which = {}) const
+  [[nodiscard]] Result<void> operator()(const void* send, void* recv, Index count, DataType type,
+                                        const RedOp& op, int root, Stream stream = {},
+                                        std::string_view which = {}) const
     requires(Op::reduces && Op::rooted)
   {
     return detail::guarded(comm_, [&]() -> Result<void> {
@@ -166,8 +168,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     });
   }
   /// Runs AllGather or AllToAll; see `Collective`. `count` is in elements of `type`.
-  Result<void> operator()(const void* send, void* recv, Index count, DataType type,
-                          Stream stream = {}, std::string_view which = {}) const
+  [[nodiscard]] Result<void> operator()(const void* send, void* recv, Index count, DataType type,
+                                        Stream stream = {}, std::string_view which = {}) const
     requires(!Op::reduces && !Op::rooted && !is_v && !is_p2p)
   {
     return detail::guarded(comm_, [&]() -> Result<void> {
@@ -177,8 +179,9 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     });
   }
   /// Runs Broadcast, Gather or Scatter; see `Collective`. `count` is in elements of `type`.
-  Result<void> operator()(const void* send, void* recv, Index count, DataType type, int root,
-                          Stream stream = {}, std::string_view which = {}) const
+  [[nodiscard]] Result<void> operator()(const void* send, void* recv, Index count, DataType type,
+                                        int root, Stream stream = {},
+                                        std::string_view which = {}) const
     requires(!Op::reduces && Op::rooted)
   {
     return detail::guarded(comm_, [&]() -> Result<void> {
@@ -188,10 +191,11 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     });
   }
   /// Runs AllToAllV. Counts and offsets are in elements, one for each rank.
-  Result<void> operator()(const void* send, std::span<const Index> send_counts,
-                          std::span<const Index> send_offsets, void* recv,
-                          std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
-                          DataType type, Stream stream = {}, std::string_view which = {}) const
+  [[nodiscard]] Result<void> operator()(const void* send, std::span<const Index> send_counts,
+                                        std::span<const Index> send_offsets, void* recv,
+                                        std::span<const Index> recv_counts,
+                                        std::span<const Index> recv_offsets, DataType type,
+                                        Stream stream = {}, std::string_view which = {}) const
     requires is_v
   {
     return detail::guarded(comm_, [&]() -> Result<void> {
@@ -202,8 +206,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     });
   }
   /// Runs sends and receives at once; see `Collective::group`. Each may have its own type.
-  Result<void> group(std::span<const AnyMessage> messages, Stream stream = {},
-                     std::string_view which = {}) const
+  [[nodiscard]] Result<void> group(std::span<const AnyMessage> messages, Stream stream = {},
+                                   std::string_view which = {}) const
     requires is_p2p
   {
     return detail::guarded(comm_, [&]() -> Result<void> {
@@ -218,16 +222,16 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     });
   }
   /// Sends `count` elements to rank `to`; see `Collective`.
-  Result<void> send(const void* data, Index count, DataType type, int to, Stream stream = {},
-                    std::string_view which = {}) const
+  [[nodiscard]] Result<void> send(const void* data, Index count, DataType type, int to,
+                                  Stream stream = {}, std::string_view which = {}) const
     requires is_p2p
   {
     const AnyMessage message{true, const_cast<void*>(data), count, type, to};
     return group({&message, 1}, stream, which);
   }
   /// Receives `count` elements from rank `from`; see `Collective`.
-  Result<void> recv(void* data, Index count, DataType type, int from, Stream stream = {},
-                    std::string_view which = {}) const
+  [[nodiscard]] Result<void> recv(void* data, Index count, DataType type, int from,
+                                  Stream stream = {}, std::string_view which = {}) const
     requires is_p2p
   {
     const AnyMessage message{false, data, count, type, from};
@@ -241,7 +245,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     return all;
   }
   /// Returns the candidate of a call of `count` elements that names none.
-  Result<std::string> choice(Index count, DataType type) const {
+  [[nodiscard]] Result<std::string> choice(Index count, DataType type) const {
     return detail::without_exceptions([&]() -> Result<std::string> {
       CCL_TRY(const int at, pick(is_v || is_p2p ? any_size : count, type, {}));
       std::string name;
@@ -270,7 +274,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
     return detail::concat({C::algo, "/", C::proto, "/", C::transport});
   }
   template <std::size_t I, class C>
-  Result<void> make() {
+  [[nodiscard]] Result<void> make() {
     if constexpr (!detail::is_auto<typename C::Algorithm>) {  // which asks for itself
       const auto left =
           detail::agree_on(comm_, detail::concat({Op::name, "/", name_of<C>()}),
@@ -298,7 +302,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
                                                          " in this program (it lists ", there,
                                                          "); add it to the AnyCollective"}));
   }
-  Result<void> check_type(DataType type) const {
+  [[nodiscard]] Result<void> check_type(DataType type) const {
     if (int(type) >= 0 && int(type) < data_type_count) return {};
     return not_listed("type number " + std::to_string(int(type)), data_type_names());
   }
@@ -323,8 +327,8 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
 
   /// Returns the index of the candidate for a call. A candidate that the call names may be unable
   /// to run it.
-  Result<int> pick(Index count, DataType type, std::string_view which,
-                   const Able& able = all_able()) const {
+  [[nodiscard]] Result<int> pick(Index count, DataType type, std::string_view which,
+                                 const Able& able = all_able()) const {
     CCL_CHECK(check_type(type));
     Index bytes = std::numeric_limits<Index>::max();
     const bool times_ranks = is_one_of<Op, AllGather, ReduceScatter, AllToAll, Gather, Scatter>;
@@ -354,7 +358,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
 
   /// Calls f<candidate>(collective of the candidate).
   template <class F>
-  Result<void> call(int at, F&& f) const {
+  [[nodiscard]] Result<void> call(int at, F&& f) const {
     Result<void> result;
     each([&]<std::size_t I, class C>() {
       if (int(I) == at) result = f.template operator()<C>(*std::get<I>(calls_));
@@ -365,7 +369,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
   /// Calls `f` for data that only moves. It is cheap, because only the label and the size of a type
   /// differ between calls.
   template <class F>
-  Result<void> move(DataType type, Result<int> at, F&& f) const {
+  [[nodiscard]] Result<void> move(DataType type, Result<int> at, F&& f) const {
     CCL_CHECK(at);
     return call(*at, [&]<class C>(const auto& one) {
       return with_type(type, [&]<class T>(TypeTag<T>) { return f.template operator()<T>(one); });
@@ -374,7 +378,7 @@ class AnyCollective<Op, Candidates<Cs...>, Types<Ts...>, Reductions<Fs...>> {
 
   /// Calls f<T, F>(collective, functor) with the element type and the functor of the call.
   template <class G>
-  Result<void> reduce(DataType type, const RedOp& op, Result<int> at, G&& g) const {
+  [[nodiscard]] Result<void> reduce(DataType type, const RedOp& op, Result<int> at, G&& g) const {
     CCL_CHECK(at);
     if (!((data_type_of<Ts> == type) || ...)) {
       return not_listed(detail::concat({"type ", ccl::name(type)}),

@@ -50,7 +50,7 @@ concept TakesCall = requires(const C& one, const T* send, T* recv, Index count, 
 
 /// Implementation of a `Collective` that chooses its composition.
 template <class Op, class... Cs, class Transport, bool OneOrder>
-class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
+class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> : public RefusesBuffers<Op> {
   static_assert(
       sizeof...(Cs) > 0,
       "ccl: no candidate of this operation has that protocol; name its algorithm, or give "
@@ -71,11 +71,12 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   static constexpr bool is_p2p = cuda::std::is_same_v<Op, SendRecv>;
 
  public:
+  using RefusesBuffers<Op>::operator();
   /// Runs the call of `Collective<Op, ...>` for this operation, with the same arguments. They are
   /// passed by reference, because a `HostStream` can be among them.
   template <class Acc = void, class T, class... Rest>
     requires(!is_v && !is_p2p)
-  Result<void> operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
     using F = typename FunctorOf<cuda::std::decay_t<Rest>...>::Type;
     constexpr bool fits = TakesCall<First, Acc, T, Rest...>;
     static_assert(fits,
@@ -153,10 +154,11 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// candidate that has a message, in the order of the list.
   template <class T>
     requires is_v
-  Result<void> operator()(const T* send, std::span<const Index> send_counts,
-                          std::span<const Index> send_offsets, T* recv,
-                          std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
-                          Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, std::span<const Index> send_counts,
+                                        std::span<const Index> send_offsets, T* recv,
+                                        std::span<const Index> recv_counts,
+                                        std::span<const Index> recv_offsets,
+                                        Stream stream = {}) const {
     return guarded(made_->comm, [&]() -> Result<void> {
       const auto pick = [&](Index n) {
         return pick_message(n * Index{sizeof(T)} * ranks(), stream);
@@ -195,7 +197,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// GPUs, Pairwise on CPU ranks.
   template <class T>
     requires is_v
-  Result<void> counted(const T* send, T* recv, const CountedRows& rows, Stream stream = {}) const {
+  [[nodiscard]] Result<void> counted(const T* send, T* recv, const CountedRows& rows,
+                                     Stream stream = {}) const {
     Result<void> result =
         fail(Errc::not_supported,
              "none of the candidates takes counts that lie in memory; name OneShot with LL128 on "
@@ -214,8 +217,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   using P2pOp = detail::P2pOp;
   template <class T>
     requires is_p2p
-  Result<void> operator()(const T* send, Index send_count, int to, T* recv, Index recv_count,
-                          int from, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, Index send_count, int to, T* recv,
+                                        Index recv_count, int from, Stream stream = {}) const {
     return group({send_message(send, send_count, to), recv_message(recv, recv_count, from)},
                  stream);
   }
@@ -231,21 +234,31 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   }
   template <class T>
     requires is_p2p
-  Result<void> send(const T* data, Index count, int to, Stream stream = {}) const {
+  [[nodiscard]] Result<void> send(const T* data, Index count, int to, Stream stream = {}) const {
     return group({send_message(data, count, to)}, stream);
   }
   template <class T>
-    requires is_p2p
-  Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
+    requires(is_p2p && takes_buffers<T*, T*>)
+  [[nodiscard]] Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
     return group({recv_message(data, count, from)}, stream);
   }
-  Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const
+  template <class Data, class... Rest>
+    requires(is_p2p && !cuda::std::is_pointer_v<cuda::std::decay_t<Data>>)
+  [[nodiscard]] Result<void> send(Data&&, Rest&&...) const {
+    return refuse_buffers<Data, Data>();
+  }
+  template <class Data, class... Rest>
+    requires(is_p2p && !takes_buffers<Data, Data>)
+  [[nodiscard]] Result<void> recv(Data&&, Rest&&...) const {
+    return refuse_buffers<Data, Data>();
+  }
+  [[nodiscard]] Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const
     requires is_p2p
   {
     return group(std::span{p2p_ops.begin(), p2p_ops.size()}, stream);
   }
-  Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
-                     Overlaps overlaps = Overlaps::refused) const
+  [[nodiscard]] Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
+                                   Overlaps overlaps = Overlaps::refused) const
     requires is_p2p
   {
     return guarded(made_->comm, [&]() -> Result<void> {
@@ -298,8 +311,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// Returns the candidate for a call whose size is one for windows: the one that writes into them
   /// if `recv` lies in one. Otherwise returns `outside`, and tells the ranks whose buffers do.
   template <class T>
-  Result<int> pick_by_window(T* recv, Index bytes, int outside, CallConstraints demands,
-                             Stream stream) const {
+  [[nodiscard]] Result<int> pick_by_window(T* recv, Index bytes, int outside,
+                                           CallConstraints demands, Stream stream) const {
     demands.in_window = true;
     const int inside = made_->chooser.pick(bytes, demands);
     if (inside == outside || lies_in_window(made_->comm, recv, bytes)) return inside;
@@ -355,7 +368,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   struct PartOf<-1, Acc, Args...> {
     using Type = void;
   };
-  Result<void> none_meets(CallConstraints demands) const {
+  [[nodiscard]] Result<void> none_meets(CallConstraints demands) const {
     return guarded(made_->comm, [&]() -> Result<void> {
       CCL_CHECK(check_ready(made_->comm));
       return fail(made_->chooser.none_meets(demands));
@@ -383,7 +396,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
     return (look(lists) && ...) ? only : -1;
   }
   template <class F>
-  Result<void> by_candidate(int candidate, F&& f) const {
+  [[nodiscard]] Result<void> by_candidate(int candidate, F&& f) const {
     Result<void> result;
     Made::each([&]<std::size_t I, class C>() {
       if (int(I) == candidate) result = f(*std::get<I>(made_->all));
@@ -394,8 +407,8 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> {
   /// choice of an empty message if there is none. A candidate checks its own messages; `check()`
   /// checks all.
   template <class Check, class F>
-  Result<void> in_turn(std::initializer_list<const std::vector<int>*> picked, Check&& check,
-                       F&& f) const {
+  [[nodiscard]] Result<void> in_turn(std::initializer_list<const std::vector<int>*> picked,
+                                     Check&& check, F&& f) const {
     std::array<bool, sizeof...(Cs)> used{};
     const auto use = [&used](int at) {
       if (at >= 0) used[std::size_t(at)] = true;
@@ -437,7 +450,7 @@ class Collective<Op, Algo, Proto, Transport> : public detail::AutoBase<Op, Algo,
 
  public:
   /// Creates the candidates. Collective.
-  static Result<Collective> create(const Communicator& comm) {
+  [[nodiscard]] static Result<Collective> create(const Communicator& comm) {
     return detail::guarded(comm, [&]() -> Result<Collective> {
       CCL_TRY(auto made, Base::Made::make(comm));
       return Collective{std::move(made)};
@@ -445,7 +458,7 @@ class Collective<Op, Algo, Proto, Transport> : public detail::AutoBase<Op, Algo,
   }
   /// Returns the predicted us of a call of `bytes` bytes (as in `plan`), by the data of this rank.
   /// Not collective, and creates nothing, so it can be called before `create`.
-  static Result<double> predict(const Communicator& comm, Index bytes) {
+  [[nodiscard]] static Result<double> predict(const Communicator& comm, Index bytes) {
     return detail::without_exceptions(
         [&]() -> Result<double> { return Base::Made::predict(comm, bytes); });
   }

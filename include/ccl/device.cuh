@@ -26,8 +26,8 @@ using detail::WarpLanes;
 /// kernel that waits for peers would then not end. Also loads the kernel: a launch that loads it
 /// would wait for kernels that wait for it.
 template <class... Params>
-Result<void> check_launch(const DeviceComm& comm, void (*kernel)(Params...), int blocks, int lanes,
-                          std::size_t shared_bytes = 0) {
+[[nodiscard]] Result<void> check_launch(const DeviceComm& comm, void (*kernel)(Params...),
+                                        int blocks, int lanes, std::size_t shared_bytes = 0) {
   cudaFuncAttributes attributes{};
   int device = 0, multiprocessors = 0, each = 0;
   const auto* const code = reinterpret_cast<const void*>(kernel);

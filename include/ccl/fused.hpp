@@ -82,7 +82,8 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
  public:
   /// Creates the collective. Collective. `plan` must be equal on all ranks; one of its slots is one
   /// half of the scratch memory.
-  static Result<Fused> create(const Communicator& comm, std::optional<Plan> plan = {}) {
+  [[nodiscard]] static Result<Fused> create(const Communicator& comm,
+                                            std::optional<Plan> plan = {}) {
     return detail::guarded(comm, [&]() -> Result<Fused> {
       detail::register_kernels<Kernels>();
       CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
@@ -93,12 +94,13 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   /// Runs the all-reduce of `rows` rows of `length` elements. All ranks must pass the same `rows`
   /// and `length`; `length` must be a multiple of 8. All matrices must be aligned to 16 bytes. The
   /// epilogue may store into the input.
-  Result<void> operator()(const T* input, Index rows, Index length, const After& epilogue,
-                          Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* input, Index rows, Index length,
+                                        const After& epilogue, Stream stream = {}) const {
     return (*this)(Before{}, input, rows, length, epilogue, stream);
   }
-  Result<void> operator()(const Before& prologue, const T* input, Index rows, Index length,
-                          const After& epilogue, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const Before& prologue, const T* input, Index rows,
+                                        Index length, const After& epilogue,
+                                        Stream stream = {}) const {
     return detail::guarded(this->connections_->comm(), [&]() -> Result<void> {
       const Communicator& comm = this->connections_->comm();
       CCL_CHECK(detail::check_buffer(comm, "input", input, rows * length, sizeof(T)));
@@ -139,7 +141,7 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   explicit Fused(std::shared_ptr<detail::Connections> connections) : Base{std::move(connections)} {}
 
   template <class Work>
-  Result<void> launch(Work& work, Index length, Stream stream) const {
+  [[nodiscard]] Result<void> launch(Work& work, Index length, Stream stream) const {
     detail::Connections& connections = *this->connections_;
     if (Kernels::launch == nullptr) return fail(detail::no_device_code(connections));
     if (length > Kernels::max_length) return too_long(length, Kernels::max_length);
@@ -164,10 +166,10 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     work.watch = connections.calls().watch;
     return begun.finish(Kernels::launch(work, begun.target()));
   }
-  Result<void> refuse(const std::string& what, const char* help) const {
+  [[nodiscard]] Result<void> refuse(const std::string& what, const char* help) const {
     return fail(detail::rows_refused(this->name(), this->connections_->comm(), what, help));
   }
-  Result<void> too_long(Index length, Index most) const {
+  [[nodiscard]] Result<void> too_long(Index length, Index most) const {
     return refuse(detail::rows_too_long(length, most),
                   "cut the rows, or reduce and finish them by two kernels");
   }
@@ -185,7 +187,8 @@ class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
 
  public:
   /// Creates both. Collective.
-  static Result<Fused> create(const Communicator& comm, std::optional<Plan> plan = {}) {
+  [[nodiscard]] static Result<Fused> create(const Communicator& comm,
+                                            std::optional<Plan> plan = {}) {
     return detail::guarded(comm, [&]() -> Result<Fused> {
       CCL_TRY(auto one, By<OneShot>::create(comm, plan));
       // With two ranks both send the same amount, and TwoShot takes two hops.
@@ -194,12 +197,13 @@ class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
       return Fused{std::move(one), std::move(two), comm.ranks()};
     });
   }
-  Result<void> operator()(const T* input, Index rows, Index length, const After& epilogue,
-                          Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* input, Index rows, Index length,
+                                        const After& epilogue, Stream stream = {}) const {
     return (*this)(Before{}, input, rows, length, epilogue, stream);
   }
-  Result<void> operator()(const Before& prologue, const T* input, Index rows, Index length,
-                          const After& epilogue, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const Before& prologue, const T* input, Index rows,
+                                        Index length, const After& epilogue,
+                                        Stream stream = {}) const {
     if (takes_two_hops(rows, length)) {
       return (*two_)(prologue, input, rows, length, epilogue, stream);
     }

@@ -22,20 +22,20 @@ using CallList = std::vector<std::unique_ptr<RecordedCall>>;
 
 /// Orders the calls by the creation of their compositions, for any order on a rank. Calls of one
 /// composition keep their order. Refuses calls that cannot run together.
-Result<void> order_group(CallList& calls);
+[[nodiscard]] Result<void> order_group(CallList& calls);
 /// Refuses calls of which some, but not all, belong to a communicator of one rank.
-Result<void> check_alone(std::initializer_list<int> ranks);
+[[nodiscard]] Result<void> check_alone(std::initializer_list<int> ranks);
 /// Runs the calls on CPU lanes, now or after all earlier calls on the stream, and after all earlier
 /// calls of these compositions. The first calls of all compositions run at once, each on threads of
 /// its own, then their second calls, and so on.
-Result<void> run_group_on_host(CallList calls, Stream stream);
+[[nodiscard]] Result<void> run_group_on_host(CallList calls, Stream stream);
 /// Steps before and after one launch of several calls: locks, records and orders all of them.
 class GroupLaunch {
  public:
   /// Stores the calls, which must be in the order of their compositions and outlive this object.
   explicit GroupLaunch(std::span<RecordedCall* const> calls) : calls_{calls} {}
-  Result<DeviceTarget> begin(Stream stream);
-  Result<void> finish(int code);
+  [[nodiscard]] Result<DeviceTarget> begin(Stream stream);
+  [[nodiscard]] Result<void> finish(int code);
 
  private:
   std::span<RecordedCall* const> calls_;
@@ -98,8 +98,8 @@ inline std::vector<RecordedCall*> sharing(const CallList& calls, bool has_kernel
 /// Launches the calls that share a kernel. `places` are the indices of the calls that may share it,
 /// among the arguments of the group.
 template <class... Calls>
-Result<void> launch_shared(Types<Calls...>, std::span<const int> places, const CallList& calls,
-                           Stream stream) {
+[[nodiscard]] Result<void> launch_shared(Types<Calls...>, std::span<const int> places,
+                                         const CallList& calls, Stream stream) {
   using Kernels = GroupKernels<Calls...>;
   register_kernels<Kernels>();
   const auto together = sharing(calls, Kernels::launch != nullptr);
@@ -117,13 +117,15 @@ Result<void> launch_shared(Types<Calls...>, std::span<const int> places, const C
       [&](const auto*... part) { return Kernels::launch(target, work_of(part)...); }, parts);
   return group.finish(code);
 }
-inline Result<void> launch_shared(Types<>, std::span<const int>, const CallList&, Stream) {
+[[nodiscard]] inline Result<void> launch_shared(Types<>, std::span<const int>, const CallList&,
+                                                Stream) {
   return {};
 }
 
 /// Launches the calls that share no kernel, in the order of their compositions.
 template <class... Bound>
-Result<void> launch_others(const CallList& calls, Stream stream, const Bound&... bound) {
+[[nodiscard]] Result<void> launch_others(const CallList& calls, Stream stream,
+                                         const Bound&... bound) {
   Result<void> done;
   int place = 0;
   const auto launch = [&](const RecordedCall& call, const auto& one) {
@@ -139,7 +141,7 @@ Result<void> launch_others(const CallList& calls, Stream stream, const Bound&...
 
 /// Records a call. `shares` is true if the group's kernel can have a part for it.
 template <bool shares, class Bound>
-Result<void> record_call(CallList& calls, const Bound& bound) {
+[[nodiscard]] Result<void> record_call(CallList& calls, const Bound& bound) {
   Recorder recorder;
   CCL_CHECK(bound(Stream{recorder}));
   recorder.call->place = int(calls.size());
@@ -155,7 +157,7 @@ Result<void> record_call(CallList& calls, const Bound& bound) {
 /// Returns `run()`. An exception becomes an error, and fails the communicator of `calls` on all
 /// ranks if some call is recorded.
 template <class Run>
-Result<void> group_guarded(const CallList& calls, Run&& run) {
+[[nodiscard]] Result<void> group_guarded(const CallList& calls, Run&& run) {
   return without_exceptions(run, [&calls](Error error) {
     if (calls.empty() || calls.front() == nullptr) return error;
     return fail_thrown(calls.front()->connections().comm(), std::move(error));
@@ -170,7 +172,8 @@ using ListedCall =
 
 /// Launches calls of one kind: first those that share a kernel, then the others.
 template <class Bound>
-Result<void> launch_list(const CallList& calls, Stream stream, std::span<const Bound> bound) {
+[[nodiscard]] Result<void> launch_list(const CallList& calls, Stream stream,
+                                       std::span<const Bound> bound) {
   using Call = ListedCall<Bound>;
   if constexpr (!std::is_void_v<Call>) {
     using Kernels = ListKernels<Call>;

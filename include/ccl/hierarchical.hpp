@@ -33,7 +33,8 @@ class Collective<Op, Algo, Proto, Transport>
 
  public:
   /// Creates both levels. Collective. `plan` applies to the level between hosts.
-  static Result<Collective> create(const Communicator& comm, std::optional<Plan> plan = {}) {
+  [[nodiscard]] static Result<Collective> create(const Communicator& comm,
+                                                 std::optional<Plan> plan = {}) {
     CCL_TRY(auto parts, detail::make_hierarchical(comm, Stages::of(), plan));
     return Collective{std::move(parts)};
   }
@@ -50,8 +51,8 @@ class Collective<Op, Algo, Proto, Transport>
   friend struct detail::Call<Op, Collective>;
   static constexpr bool exchanges = false;
   template <class Acc, class T, class F>
-  Result<void> reduce(const T* send, T* recv, Index count, F op, [[maybe_unused]] int root,
-                      const Layout&, Stream stream) const {
+  [[nodiscard]] Result<void> reduce(const T* send, T* recv, Index count, F op,
+                                    [[maybe_unused]] int root, const Layout&, Stream stream) const {
     const auto passes = reductions<T, F, Acc>(op);
     const auto by = Stages::reductions(passes);
     const detail::HierarchicalCall call{send, recv, count, root, stream};
@@ -64,8 +65,9 @@ class Collective<Op, Algo, Proto, Transport>
     }
   }
   /// `layout` is in bytes.
-  Result<void> move(const detail::CallInfo&, const void* send, void* recv, const Layout& layout,
-                    [[maybe_unused]] int root, Stream stream) const {
+  [[nodiscard]] Result<void> move(const detail::CallInfo&, const void* send, void* recv,
+                                  const Layout& layout, [[maybe_unused]] int root,
+                                  Stream stream) const {
     const detail::HierarchicalCall call{send, recv, layout.count, root, stream};
     if constexpr (cuda::std::same_as<Op, AllGather>) {
       return detail::all_gather_on_levels(parts_, call);

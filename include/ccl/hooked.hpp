@@ -90,9 +90,14 @@ template <class Op, class C, class Self>
 class HookedCall : public C {
  public:
   explicit HookedCall(C made) : C{std::move(made)} {}
+  template <class Acc = void, class Send, class Recv, class... Rest>
+    requires(!takes_buffers<Send, Recv>)
+  [[nodiscard]] Result<void> operator()(Send&&, Recv&&, Rest&&...) const {
+    return refuse_buffers<Send, Recv>();
+  }
   /// Makes the call of the collective, with the same arguments.
   template <class Acc = void, class T, class... Rest>
-  Result<void> operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, Rest&&... rest) const {
     auto called = called_operation<Op, T>(count);
     if constexpr (Op::reduces) put_name(called.op.redop, Sum::name);
     (called.take(rest), ...);
@@ -111,25 +116,28 @@ class HookedCall : public C {
 template <class C, class Self>
 class HookedCall<AllToAllV, C, Self> : public C {
  public:
+  using RefusesBuffers<AllToAllV>::operator();
   explicit HookedCall(C made) : C{std::move(made)} {}
   template <class T>
-  Result<void> operator()(const T* send, std::span<const Index> send_counts,
-                          std::span<const Index> send_offsets, T* recv,
-                          std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
-                          Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, std::span<const Index> send_counts,
+                                        std::span<const Index> send_offsets, T* recv,
+                                        std::span<const Index> recv_counts,
+                                        std::span<const Index> recv_offsets,
+                                        Stream stream = {}) const {
     return notify<T>(stream, [&](const C& collective) {
       return collective(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, stream);
     });
   }
   template <class T, class Rows>
-  Result<void> counted(const T* send, T* recv, const Rows& rows, Stream stream = {}) const {
+  [[nodiscard]] Result<void> counted(const T* send, T* recv, const Rows& rows,
+                                     Stream stream = {}) const {
     return notify<T>(
         stream, [&](const C& collective) { return collective.counted(send, recv, rows, stream); });
   }
 
  private:
   template <class T, class Run>
-  Result<void> notify(Stream stream, Run&& run) const {
+  [[nodiscard]] Result<void> notify(Stream stream, Run&& run) const {
     auto called = called_operation<AllToAllV, T>(-1);
     called.stream = stream;
     const auto& self = static_cast<const Self&>(*this);
@@ -140,28 +148,32 @@ class HookedCall<AllToAllV, C, Self> : public C {
 template <class C, class Self>
 class HookedCall<SendRecv, C, Self> : public C {
  public:
+  using RefusesBuffers<SendRecv>::operator();
+  using RefusesBuffers<SendRecv>::send;
+  using RefusesBuffers<SendRecv>::recv;
   using P2pOp = detail::P2pOp;
   explicit HookedCall(C made) : C{std::move(made)} {}
 
   template <class T>
-  Result<void> operator()(const T* send, Index send_count, int to, T* recv, Index recv_count,
-                          int from, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, Index send_count, int to, T* recv,
+                                        Index recv_count, int from, Stream stream = {}) const {
     return group({C::send_message(send, send_count, to), C::recv_message(recv, recv_count, from)},
                  stream);
   }
   template <class T>
-  Result<void> send(const T* data, Index count, int to, Stream stream = {}) const {
+  [[nodiscard]] Result<void> send(const T* data, Index count, int to, Stream stream = {}) const {
     return group({C::send_message(data, count, to)}, stream);
   }
   template <class T>
-  Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
+    requires(takes_buffers<T*, T*>)
+  [[nodiscard]] Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
     return group({C::recv_message(data, count, from)}, stream);
   }
-  Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const {
+  [[nodiscard]] Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const {
     return group(std::span{p2p_ops.begin(), p2p_ops.size()}, stream);
   }
-  Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
-                     Overlaps overlaps = Overlaps::refused) const {
+  [[nodiscard]] Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
+                                   Overlaps overlaps = Overlaps::refused) const {
     auto called = called_operation<SendRecv, void>(-1);
     called.stream = stream;
     const auto& self = static_cast<const Self&>(*this);
@@ -190,11 +202,13 @@ class Hooked : public detail::HookedCall<typename detail::OperationOf<C>::Type, 
 
  public:
   /// Creates the collective. Collective. `hooks` of a hooked communicator are taken from it.
-  static Result<Hooked> create(const Communicator& comm, H hooks, std::optional<Plan> plan = {}) {
+  [[nodiscard]] static Result<Hooked> create(const Communicator& comm, H hooks,
+                                             std::optional<Plan> plan = {}) {
     CCL_TRY(auto made, make(comm, plan));
     return Hooked{std::move(made), comm, std::move(hooks)};
   }
-  static Result<Hooked> create(const Hooked<Communicator, H>& comm, std::optional<Plan> plan = {}) {
+  [[nodiscard]] static Result<Hooked> create(const Hooked<Communicator, H>& comm,
+                                             std::optional<Plan> plan = {}) {
     return create(comm, comm.hooks(), std::move(plan));
   }
 
@@ -205,7 +219,7 @@ class Hooked : public detail::HookedCall<typename detail::OperationOf<C>::Type, 
   Hooked(C made, Communicator comm, H hooks)
       : Calls{std::move(made)}, comm_{std::move(comm)}, hooks_{std::move(hooks)} {}
 
-  static Result<C> make(const Communicator& comm, const std::optional<Plan>& plan) {
+  [[nodiscard]] static Result<C> make(const Communicator& comm, const std::optional<Plan>& plan) {
     if constexpr (requires { C::create(comm, plan); }) {
       return C::create(comm, plan);
     } else {
@@ -215,7 +229,7 @@ class Hooked : public detail::HookedCall<typename detail::OperationOf<C>::Type, 
     }
   }
   template <class Run>
-  Result<void> notify(const detail::CalledOperation& called, Run&& run) const {
+  [[nodiscard]] Result<void> notify(const detail::CalledOperation& called, Run&& run) const {
     if (called.stream.recorder() != nullptr) return run();
     return detail::with_hooks(hooks_, comm_, called.op, called.stream, run);
   }
@@ -231,32 +245,34 @@ class Hooked<Communicator, H> : public Communicator {
   static_assert(detail::check_hooks<H>());
 
  public:
-  static Result<Hooked> create(const UniqueId& id, int rank, int ranks, Config config = {},
-                               H hooks = {}) {
+  [[nodiscard]] static Result<Hooked> create(const UniqueId& id, int rank, int ranks,
+                                             Config config = {}, H hooks = {}) {
     return create(std::span{&id, 1}, rank, ranks, std::move(config), std::move(hooks));
   }
-  static Result<Hooked> create(std::span<const UniqueId> ids, int rank, int ranks,
-                               Config config = {}, H hooks = {}) {
+  [[nodiscard]] static Result<Hooked> create(std::span<const UniqueId> ids, int rank, int ranks,
+                                             Config config = {}, H hooks = {}) {
     CCL_TRY(auto made, Communicator::create(ids, rank, ranks, with(std::move(config), hooks)));
     return Hooked{std::move(made), std::move(hooks)};
   }
-  static Result<std::vector<Hooked>> create_all(int ranks, Config config = {}, H hooks = {}) {
+  [[nodiscard]] static Result<std::vector<Hooked>> create_all(int ranks, Config config = {},
+                                                              H hooks = {}) {
     CCL_TRY(auto made, Communicator::create_all(ranks, with(std::move(config), hooks)));
     std::vector<Hooked> all;
     for (Communicator& one : made) all.push_back(Hooked{std::move(one), hooks});
     return all;
   }
-  static Result<Hooked> from_env(Config config = {}, H hooks = {}) {
+  [[nodiscard]] static Result<Hooked> from_env(Config config = {}, H hooks = {}) {
     CCL_TRY(auto made, Communicator::from_env(with(std::move(config), hooks)));
     return Hooked{std::move(made), std::move(hooks)};
   }
-  Result<std::optional<Hooked>> split(int color, int key, Config config = {}) const {
+  [[nodiscard]] Result<std::optional<Hooked>> split(int color, int key, Config config = {}) const {
     CCL_TRY(auto made, Communicator::split(color, key, with(std::move(config), hooks_)));
     if (!made) return std::optional<Hooked>{};
     return std::optional<Hooked>{Hooked{*std::move(made), hooks_}};
   }
-  Result<Hooked> shrink(std::span<const int> excluded, Shrink parent = Shrink::keep_parent,
-                        Config config = {}) const {
+  [[nodiscard]] Result<Hooked> shrink(std::span<const int> excluded,
+                                      Shrink parent = Shrink::keep_parent,
+                                      Config config = {}) const {
     CCL_TRY(auto made, Communicator::shrink(excluded, parent, with(std::move(config), hooks_)));
     return Hooked{std::move(made), hooks_};
   }

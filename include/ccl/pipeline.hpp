@@ -53,8 +53,8 @@ class Pipeline {
   /// Creates the pipeline. Collective. `scratch_bytes`, equal on all ranks, is the memory between
   /// the stages; longer messages go in several passes. 0 means 4 MiB, or 1 MiB on CPU ranks. It
   /// counts against the communicator's memory budget.
-  static Result<Pipeline> create(const Communicator& comm, Maps maps = {},
-                                 Index scratch_bytes = 0) {
+  [[nodiscard]] static Result<Pipeline> create(const Communicator& comm, Maps maps = {},
+                                               Index scratch_bytes = 0) {
     return detail::guarded(comm, [&]() -> Result<Pipeline> {
       CCL_TRY(auto parts, Parts::make(comm, scratch_bytes));
       return Pipeline{std::move(parts), std::move(maps)};
@@ -68,8 +68,8 @@ class Pipeline {
   /// are added up in `Acc`.
   template <class Acc = void, class T, class U, class F = Sum>
     requires(chain.reductions > 0)
-  Result<void> operator()(const T* send, U* recv, Index count, F op = {},
-                          Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, U* recv, Index count, F op = {},
+                                        Stream stream = {}) const {
     static_assert(chain.reductions <= 1 || !cuda::std::is_same_v<F, PreMulSum>,
                   "ccl: PreMulSum multiplies each rank's own data once, and several stages of this "
                   "Pipeline reduce; multiply in a Map, and reduce by Sum");
@@ -80,7 +80,8 @@ class Pipeline {
   }
   template <class T, class U>
     requires(chain.reductions == 0)
-  Result<void> operator()(const T* send, U* recv, Index count, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, U* recv, Index count,
+                                        Stream stream = {}) const {
     return call<void>(send, recv, count, Sum{}, stream);
   }
 
@@ -109,7 +110,8 @@ class Pipeline {
       : parts_{std::move(parts)}, maps_{std::move(maps)} {}
 
   template <class Acc, class T, class U, class F>
-  Result<void> call(const T* send, U* recv, Index count, const F& op, Stream stream) const {
+  [[nodiscard]] Result<void> call(const T* send, U* recv, Index count, const F& op,
+                                  Stream stream) const {
     return detail::guarded(parts_->comm, [&]() -> Result<void> {
       static_assert(
           cuda::std::is_same_v<U, typename detail::AfterAll<T, Stages...>::Type>,

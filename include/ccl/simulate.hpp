@@ -35,9 +35,9 @@ inline constexpr bool simulates = can_simulate<Op, Algo>();
 
 /// Replays launches one after the other, in the order given.
 template <class... Launches>
-Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& options,
-                               std::string name, const char* op, Index bytes,
-                               Launches&... launches) {
+[[nodiscard]] Result<sim::Report> replay_all(const sim::Cluster& cluster,
+                                             const sim::Options& options, std::string name,
+                                             const char* op, Index bytes, Launches&... launches) {
   SimProgram program;
   for (const int period : sim_periods(cluster)) {
     if (!options.every_node && (launches.repeats(period) && ...)) {
@@ -79,8 +79,8 @@ Result<sim::Report> replay_all(const sim::Cluster& cluster, const sim::Options& 
 
 /// Simulates level by level: the ranks of a node, and the n-th ranks of all nodes.
 template <class Op, class Levels, class Proto>
-Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
-                                    const sim::Options& options) {
+[[nodiscard]] Result<sim::Report> simulate_levels(const sim::Cluster& cluster, Index bytes,
+                                                  const sim::Options& options) {
   using Inner = typename Levels::InnerAlgo;
   using Outer = typename Levels::OuterAlgo;
   using InnerProto = typename Levels::template InnerProto<Proto>;
@@ -121,7 +121,8 @@ namespace ccl::sim {
 /// under the plan of a communicator. Then replays the recorded steps on a virtual clock over the
 /// machine's links.
 template <class Op, class Algo, class Proto>
-Result<Report> simulate(const Cluster& cluster, Index bytes, const Options& options = {}) {
+[[nodiscard]] Result<Report> simulate(const Cluster& cluster, Index bytes,
+                                      const Options& options = {}) {
   static_assert(detail::simulates<Op, Algo>, "ccl: this algorithm has no steps to simulate");
   Index slot_bytes = Proto::default_slot_bytes;
   if constexpr (detail::is_hierarchical<Algo>) {
@@ -148,8 +149,8 @@ struct Composition {
 };
 /// Returns the compositions that can be simulated and match `wanted`; an empty name matches any. An
 /// unknown name is an error that lists the known ones.
-Result<std::vector<Composition>> compositions(const Composition& wanted);
-Result<Report> simulate(const Cluster& cluster, const Composition& what, Index bytes,
-                        const Options& options = {});
+[[nodiscard]] Result<std::vector<Composition>> compositions(const Composition& wanted);
+[[nodiscard]] Result<Report> simulate(const Cluster& cluster, const Composition& what, Index bytes,
+                                      const Options& options = {});
 
 }  // namespace ccl::sim

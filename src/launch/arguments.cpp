@@ -75,11 +75,11 @@ namespace {
 // Functions that usual calls do not reach are apart from their checks, which save no registers
 // then.
 [[gnu::noinline, gnu::cold]] Result<void> not_a_rank(const Communicator& comm, int root) {
-  Error error{Errc::invalid_argument,
-              fmt::format("rank {} is not in the communicator (it has ranks 0 to {})", root,
-                          comm.ranks() - 1)};
-  error.peer = root;
-  return fail(Access::state(comm)->annotate(std::move(error)));
+  // No `peer`: it names a rank of the communicator, by which a program may index.
+  return fail(Access::state(comm)->annotate(
+      {Errc::invalid_argument,
+       fmt::format("rank {} is not in the communicator (it has ranks 0 to {}); give one of these",
+                   root, comm.ranks() - 1)}));
 }
 }  // namespace
 

@@ -6,11 +6,13 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<AllGather, Self> {
+struct Call<AllGather, Self> : RefusesBuffers<AllGather> {
+  using RefusesBuffers<AllGather>::operator();
   /// Collects `count` elements of each rank. The elements of rank r become the r-th run of `recv`.
   /// In place if send == recv + rank * count.
   template <class T>
-  Result<void> operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count,
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       const auto& comm = self.comm();

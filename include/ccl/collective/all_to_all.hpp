@@ -6,11 +6,13 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<AllToAll, Self> {
+struct Call<AllToAll, Self> : RefusesBuffers<AllToAll> {
+  using RefusesBuffers<AllToAll>::operator();
   /// Sends the p-th run of `count` elements of `send` to rank p. The run that rank p sends becomes
   /// the p-th run of `recv`. The buffers must lie apart.
   template <class T>
-  Result<void> operator()(const T* send, T* recv, Index count, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count,
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       const auto& comm = self.comm();

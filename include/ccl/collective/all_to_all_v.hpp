@@ -13,15 +13,17 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<AllToAllV, Self> {
+struct Call<AllToAllV, Self> : RefusesBuffers<AllToAllV> {
+  using RefusesBuffers<AllToAllV>::operator();
   /// Sends send_counts[p] elements from send + send_offsets[p] to rank p, and receives likewise.
   /// Counts and offsets are in elements, one for each rank; two ranks must agree on theirs.
   /// Received runs must lie apart, except that a rank's own run may stay in place.
   template <class T>
-  Result<void> operator()(const T* send, std::span<const Index> send_counts,
-                          std::span<const Index> send_offsets, T* recv,
-                          std::span<const Index> recv_counts, std::span<const Index> recv_offsets,
-                          Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, std::span<const Index> send_counts,
+                                        std::span<const Index> send_offsets, T* recv,
+                                        std::span<const Index> recv_counts,
+                                        std::span<const Index> recv_offsets,
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       CCL_TRY(MessageTable && table, table_of(self.comm(), send, {send_counts, send_offsets}, recv,
@@ -36,7 +38,8 @@ struct Call<AllToAllV, Self> {
   /// The stream reads and writes the counts. A count beyond a stride fails with `Errc::overflow`,
   /// and none of its rows is written. The buffers must lie apart.
   template <class T>
-  Result<void> counted(const T* send, T* recv, const CountedRows& rows, Stream stream = {}) const {
+  [[nodiscard]] Result<void> counted(const T* send, T* recv, const CountedRows& rows,
+                                     Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       using Algo = typename Self::Algorithm;

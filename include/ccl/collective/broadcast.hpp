@@ -6,10 +6,12 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<Broadcast, Self> {
+struct Call<Broadcast, Self> : RefusesBuffers<Broadcast> {
+  using RefusesBuffers<Broadcast>::operator();
   /// Copies `count` elements of `root` to every rank. `send` of the other ranks is not read.
   template <class T>
-  Result<void> operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, int root,
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       const auto& comm = self.comm();

@@ -26,7 +26,8 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spac
 
  public:
   /// Connects the ranks that the algorithm needs. Collective. `plan` must be the same on all ranks.
-  static Result<Collective> create(const Communicator& comm, std::optional<Plan> plan = {}) {
+  [[nodiscard]] static Result<Collective> create(const Communicator& comm,
+                                                 std::optional<Plan> plan = {}) {
     return detail::guarded(comm, [&]() -> Result<Collective> {
       CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
       return Collective{std::move(connections)};
@@ -40,9 +41,9 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spac
       return bind<Acc>(args..., Sum{});
     } else {
       // A composition over wires for GPUs alone has no code for CPU lanes.
-      using Call = std::conditional_t<detail::exec_spaces<Transport>().cpus || OverPeers<Algo>,
-                                      detail::bound_call<Op, Algo, Proto, Acc, Args...>, void>;
-      return detail::BoundCall<Collective, Call, Acc, Args...>{*this, {args...}};
+      using Wired = std::conditional_t<detail::exec_spaces<Transport>().cpus || OverPeers<Algo>,
+                                       detail::bound_call<Op, Algo, Proto, Acc, Args...>, void>;
+      return detail::BoundCall<Collective, Wired, Acc, Args...>{*this, {args...}};
     }
   }
 
@@ -55,14 +56,15 @@ class Collective : public detail::Composition<Op, Algo, Proto, detail::exec_spac
   static const detail::Composed& description() { return Base::template description<Transport>(); }
   /// Reduces in a communicator of one rank. It combines nothing, so any functor may be given.
   template <class Acc, class T, class F>
-  Result<void> alone(const T* send, T* recv, Index count, F op, Stream stream = {}) const {
+  [[nodiscard]] Result<void> alone(const T* send, T* recv, Index count, F op,
+                                   Stream stream = {}) const {
     CCL_CHECK(detail::check_buffers(this->comm(), Op::name, {send, 1, recv, 1, count, sizeof(T)}));
     return this->reduce_alone(typename Base::template ReductionOf<Acc, T, F>{op, 1}, send, recv,
                               count, stream);
   }
   template <class Acc, class T, class F>
-  Result<void> alone(const T* send, T* recv, Index count, F op, int root,
-                     Stream stream = {}) const {
+  [[nodiscard]] Result<void> alone(const T* send, T* recv, Index count, F op, int root,
+                                   Stream stream = {}) const {
     CCL_CHECK(detail::check_root(this->comm(), root));
     return alone<Acc>(send, recv, count, op, stream);
   }

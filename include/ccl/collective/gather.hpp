@@ -6,11 +6,13 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<Gather, Self> {
+struct Call<Gather, Self> : RefusesBuffers<Gather> {
+  using RefusesBuffers<Gather>::operator();
   /// Collects `count` elements of each rank into the runs of `root`'s `recv`. The other ranks may
   /// pass null for `recv`. In place on the root if send == recv + root * count.
   template <class T>
-  Result<void> operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, int root,
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       const auto& comm = self.comm();

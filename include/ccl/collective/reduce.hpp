@@ -6,12 +6,13 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<Reduce, Self> {
+struct Call<Reduce, Self> : RefusesBuffers<Reduce> {
+  using RefusesBuffers<Reduce>::operator();
   /// Combines `count` elements of each rank. Only `root` receives the result; `recv` of the other
   /// ranks is not written. `Acc` is the type of the partial results.
   template <class Acc = void, class T, class F = Sum>
-  Result<void> operator()(const T* send, T* recv, Index count, F op, int root,
-                          Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, F op, int root,
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       const auto& comm = self.comm();

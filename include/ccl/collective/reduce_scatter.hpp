@@ -6,12 +6,13 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<ReduceScatter, Self> {
+struct Call<ReduceScatter, Self> : RefusesBuffers<ReduceScatter> {
+  using RefusesBuffers<ReduceScatter>::operator();
   /// Combines ranks * count elements of each rank. Rank r receives the r-th run of the result. In
   /// place if recv == send + rank * count. `Acc` is the type of the partial results.
   template <class Acc = void, class T, class F = Sum>
-  Result<void> operator()(const T* send, T* recv, Index count, F op = {},
-                          Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, F op = {},
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       const auto& comm = self.comm();

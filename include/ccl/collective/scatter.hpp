@@ -6,11 +6,13 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<Scatter, Self> {
+struct Call<Scatter, Self> : RefusesBuffers<Scatter> {
+  using RefusesBuffers<Scatter>::operator();
   /// Sends the p-th run of `root`'s `send` to rank p. `send` of the other ranks is not read. In
   /// place on the root if recv == send + root * count.
   template <class T>
-  Result<void> operator()(const T* send, T* recv, Index count, int root, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, T* recv, Index count, int root,
+                                        Stream stream = {}) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&]() -> Result<void> {
       const auto& comm = self.comm();

@@ -9,14 +9,17 @@
 namespace ccl::detail {
 
 template <class Self>
-struct Call<SendRecv, Self> {
-  using P2pOp = detail::P2pOp;
+struct Call<SendRecv, Self> : RefusesBuffers<SendRecv> {
+  using RefusesBuffers<SendRecv>::operator();
+  using RefusesBuffers<SendRecv>::send;
+  using RefusesBuffers<SendRecv>::recv;
 
+  using P2pOp = detail::P2pOp;
   /// Sends a message to `to` and receives one from `from`, at once. The buffers must lie apart,
   /// except that a rank's message to itself may stay in place.
   template <class T>
-  Result<void> operator()(const T* send, Index send_count, int to, T* recv, Index recv_count,
-                          int from, Stream stream = {}) const {
+  [[nodiscard]] Result<void> operator()(const T* send, Index send_count, int to, T* recv,
+                                        Index recv_count, int from, Stream stream = {}) const {
     return group({send_message(send, send_count, to), recv_message(recv, recv_count, from)},
                  stream);
   }
@@ -26,23 +29,26 @@ struct Call<SendRecv, Self> {
   }
   template <class T>
   static P2pOp recv_message(T* data, Index count, int from) {
+    static_assert(takes_buffers<T*, T*>,
+                  "ccl: the receive buffer must not be const, because the call writes into it");
     return {false, data, count, Index{sizeof(T)}, from};
   }
   template <class T>
-  Result<void> send(const T* data, Index count, int to, Stream stream = {}) const {
+  [[nodiscard]] Result<void> send(const T* data, Index count, int to, Stream stream = {}) const {
     return group({send_message(data, count, to)}, stream);
   }
   template <class T>
-  Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
+    requires(takes_buffers<T*, T*>)
+  [[nodiscard]] Result<void> recv(T* data, Index count, int from, Stream stream = {}) const {
     return group({recv_message(data, count, from)}, stream);
   }
   /// Sends and receives all messages at once, so no order of them deadlocks. Messages between two
   /// ranks are matched in the order in which each rank lists them.
-  Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const {
+  [[nodiscard]] Result<void> group(std::initializer_list<P2pOp> p2p_ops, Stream stream = {}) const {
     return group(std::span{p2p_ops.begin(), p2p_ops.size()}, stream);
   }
-  Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
-                     Overlaps overlaps = Overlaps::refused) const {
+  [[nodiscard]] Result<void> group(std::span<const P2pOp> p2p_ops, Stream stream = {},
+                                   Overlaps overlaps = Overlaps::refused) const {
     const auto& self = static_cast<const Self&>(*this);
     return guarded(self.comm(), [&] { return self.send_recv(p2p_ops, stream, overlaps); });
   }

@@ -43,15 +43,16 @@ class Communicator {
   /// Creates rank `rank` of `ranks`. Collective; all ranks must hold the same id. Several ids stand
   /// for several roots, which speed up creation at scale. Fails with `Errc::timed_out` if a rank is
   /// missing after `config.init_timeout_s`.
-  static Result<Communicator> create(const UniqueId& id, int rank, int ranks, Config config = {});
-  static Result<Communicator> create(std::span<const UniqueId> ids, int rank, int ranks,
-                                     Config config = {});
+  [[nodiscard]] static Result<Communicator> create(const UniqueId& id, int rank, int ranks,
+                                                   Config config = {});
+  [[nodiscard]] static Result<Communicator> create(std::span<const UniqueId> ids, int rank,
+                                                   int ranks, Config config = {});
   /// Creates all ranks in this process; handle i is rank i. Each handle must be used by a thread of
   /// its own.
-  static Result<std::vector<Communicator>> create_all(int ranks, Config config = {});
+  [[nodiscard]] static Result<std::vector<Communicator>> create_all(int ranks, Config config = {});
   /// Creates the rank that the environment of the launcher describes: torchrun, Open MPI, MPICH,
   /// PMIx or Slurm. Without a launcher it creates a single rank. Collective.
-  static Result<Communicator> from_env(Config config = {});
+  [[nodiscard]] static Result<Communicator> from_env(Config config = {});
 
   /// Returns this rank; -1 in a moved-from handle.
   int rank() const;
@@ -74,7 +75,8 @@ class Communicator {
   /// Creates a communicator of the ranks with the same `color`, ordered by `key`, then by rank.
   /// Collective, and always blocks. A rank with a negative color gets no communicator. A rank that
   /// is missing after `config.init_timeout_s` is an error, and this communicator then fails too.
-  Result<std::optional<Communicator>> split(int color, int key, Config config = {}) const;
+  [[nodiscard]] Result<std::optional<Communicator>> split(int color, int key,
+                                                          Config config = {}) const;
   /// Creates a communicator of all ranks except the `excluded` ones, in their order. All remaining
   /// ranks must call it with the same exclusions, in any order; the excluded ranks take no part. It
   /// works on a failed communicator too, and always blocks. Either all remaining ranks get the
@@ -85,19 +87,20 @@ class Communicator {
   /// After an error the ranks may call it again with more exclusions, so the handle must be kept
   /// until then. The returned communicator can have failed already; it is the one to shrink next.
   /// Several calls run one after the other, and must have the same order on all ranks.
-  Result<Communicator> shrink(std::span<const int> excluded, Shrink parent = Shrink::keep_parent,
-                              Config config = {}) const;
+  [[nodiscard]] Result<Communicator> shrink(std::span<const int> excluded,
+                                            Shrink parent = Shrink::keep_parent,
+                                            Config config = {}) const;
   /// Blocks until an asynchronous creation is complete. Returns its error if it failed.
-  Result<void> wait() const;
+  [[nodiscard]] Result<void> wait() const;
   /// Returns success, `Errc::in_progress` during creation, or the first failure.
-  Result<void> status() const;
+  [[nodiscard]] Result<void> status() const;
   /// Blocks until all ranks have called it. Fails with `Errc::timed_out` after `Config::timeout_s`.
-  Result<void> barrier() const;
+  [[nodiscard]] Result<void> barrier() const;
   /// Ends the communicator gracefully. Waits for this rank's calls, including those on streams, and
   /// for all ranks, then closes connections. Fails with `Errc::timed_out` after
   /// `Config::timeout_s`. Later calls and replays of graphs are errors. From a function that runs
   /// on a `HostStream` it does not wait for queued calls.
-  Result<void> finalize() const;
+  [[nodiscard]] Result<void> finalize() const;
   /// Returns the state of all ranks, and the rank that is behind. Not collective: it queries the
   /// other ranks, which answer in any state, and takes at most 2 s. Any thread may call it at any
   /// time. It is empty during creation, after a failed creation or `finalize`, and in a forked
@@ -118,7 +121,7 @@ class Communicator {
   /// `<id>` is `FlightRecord::communicator`. Not collective. Any thread may call it at any time.
   /// Fails with `Errc::system` if the folder cannot be written, and with `Errc::invalid_usage`
   /// during creation and in a forked child. A communicator of one rank remembers no operations.
-  Result<void> dump(const std::string& folder) const;
+  [[nodiscard]] Result<void> dump(const std::string& folder) const;
   /// Ends all running and waiting operations on all ranks in bounded time, including a `shrink` of
   /// this rank. It takes effect at once, or within 2 s if operations run, to report the rank that
   /// delays them. Any thread may call it. It does nothing in a forked child.

@@ -55,6 +55,6 @@ struct FlightRecord {
 
 /// Returns the record in a file that `Communicator::dump` wrote as JSON. `Errc::invalid_argument`:
 /// the text is no such file; the error names the member that is wrong.
-Result<FlightRecord> read_flight_record(std::string_view json);
+[[nodiscard]] Result<FlightRecord> read_flight_record(std::string_view json);
 
 }  // namespace ccl

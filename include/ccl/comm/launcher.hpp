@@ -20,7 +20,7 @@ struct LaunchEnvironment {
 /// order. Returns a single rank if none of their variables is set. In a batch script of Slurm it
 /// returns a single rank too, and warns that srun starts ranks. PMIx is queried only if no variable
 /// has the size of the job.
-Result<LaunchEnvironment> detect_launch();
+[[nodiscard]] Result<LaunchEnvironment> detect_launch();
 
 /// Returns the id with which all ranks of the launch create a communicator. Collective; rank 0
 /// becomes the root. The address comes from CCL_COMM_ID, else from MASTER_ADDR and MASTER_PORT,
@@ -31,6 +31,6 @@ Result<LaunchEnvironment> detect_launch();
 ///
 /// An unknown host name is resolved again until CCL_INIT_TIMEOUT, because a host that starts may
 /// have no name yet.
-Result<UniqueId> launch_id(const LaunchEnvironment& launch);
+[[nodiscard]] Result<UniqueId> launch_id(const LaunchEnvironment& launch);
 
 }  // namespace ccl

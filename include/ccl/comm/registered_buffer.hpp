@@ -30,7 +30,8 @@ class RegisteredBuffer {
   /// Registers `bytes` bytes from `data` on. Not collective; peers need not register theirs. Fails
   /// with `Errc::invalid_argument` if `data` is null or `bytes` is not positive, and with the error
   /// of a communicator that has failed.
-  static Result<RegisteredBuffer> create(const Communicator& comm, void* data, Index bytes);
+  [[nodiscard]] static Result<RegisteredBuffer> create(const Communicator& comm, void* data,
+                                                       Index bytes);
 
   /// Returns the address of the memory, or null in a moved-from object.
   std::byte* data() const;

@@ -20,7 +20,7 @@ class SharedMemory {
   /// Allocates `bytes` of zeroed memory. Not collective: every rank allocates its own. The memory
   /// does not count against the memory budget. Fails with `Errc::invalid_argument` if `bytes` is
   /// not positive.
-  static Result<SharedMemory> allocate(const Communicator& comm, Index bytes);
+  [[nodiscard]] static Result<SharedMemory> allocate(const Communicator& comm, Index bytes);
 
   /// Returns the address of the memory, or null in a moved-from object.
   std::byte* data() const;

@@ -14,13 +14,13 @@ struct Recorder;
 /// Call in the queue of a `HostStream`, with all memory that the queue needs.
 struct HostCall {
   virtual ~HostCall() = default;
-  virtual Result<void> run() = 0;
+  [[nodiscard]] virtual Result<void> run() = 0;
   std::unique_ptr<HostCall> next{};
 };
 template <class F>
 struct HostCallOf final : HostCall {
   explicit HostCallOf(F f) : call{std::move(f)} {}
-  Result<void> run() override { return call(); }
+  [[nodiscard]] Result<void> run() override { return call(); }
   F call;
 };
 struct HostQueue;
@@ -47,7 +47,7 @@ class HostStream {
   /// the first failure since the last synchronize. `Errc::timed_out`: some calls have not run
   /// within the limit; they stay queued. `Errc::invalid_usage`: the caller is the stream's own
   /// thread, which would wait for itself.
-  Result<void> synchronize(double limit_s = 0);
+  [[nodiscard]] Result<void> synchronize(double limit_s = 0);
 
  private:
   friend struct detail::HostQueue;

@@ -43,11 +43,11 @@ class Window {
   ///   handles to those of other hosts in the NVLink domain.
   /// - part of a `SharedMemory`.
   /// The call does not access the memory. CPU ranks of other processes require `SharedMemory`.
-  static Result<Window> create(const Communicator& comm, void* data, Index bytes,
-                               WindowReach reach = WindowReach::all);
+  [[nodiscard]] static Result<Window> create(const Communicator& comm, void* data, Index bytes,
+                                             WindowReach reach = WindowReach::all);
   /// Registers memory that the window keeps alive.
-  static Result<Window> create(const Communicator& comm, const SharedMemory& memory,
-                               WindowReach reach = WindowReach::all);
+  [[nodiscard]] static Result<Window> create(const Communicator& comm, const SharedMemory& memory,
+                                             WindowReach reach = WindowReach::all);
 
   /// Returns the bytes of each rank's memory.
   Index bytes() const;
@@ -69,7 +69,7 @@ class Window {
   /// Ends the registration of all copies of the handle gracefully. Collective: waits for this
   /// rank's calls of the communicator, unmaps the peers' memory, and returns when all ranks have
   /// done so. Graphs and the program's own kernels that use the window must have ended.
-  Result<void> close() const;
+  [[nodiscard]] Result<void> close() const;
 
  private:
   friend struct detail::WindowState;

@@ -38,8 +38,8 @@ class DeviceComm {
   ///
   /// If the window has `WindowReach::near`, kernels take `network_team()`, and their calls to ranks
   /// of other hosts go through the proxy.
-  static Result<DeviceComm> create(const Communicator& comm, const Window& window,
-                                   const DeviceRequirements& needs = {});
+  [[nodiscard]] static Result<DeviceComm> create(const Communicator& comm, const Window& window,
+                                                 const DeviceRequirements& needs = {});
 
   /// Returns the argument of kernels on this rank; that of no rank in a moved-from handle.
   const Team& team() const;
@@ -47,16 +47,16 @@ class DeviceComm {
   const NetworkTeam& network_team() const;
   /// Returns the first failure of the communicator or of a kernel, or success. After a failure the
   /// communicator has failed on all ranks. A kernel's wrong call is `Errc::invalid_usage`.
-  Result<void> status() const;
+  [[nodiscard]] Result<void> status() const;
   /// Fails with `Errc::invalid_argument` if a launch has other than 1 to
   /// `DeviceRequirements::blocks` blocks. `resident`: blocks of this kernel that the device runs at
   /// once, which the ranks on it share; -1: not checked.
-  Result<void> check_launch(int blocks, int resident = -1) const;
+  [[nodiscard]] Result<void> check_launch(int blocks, int resident = -1) const;
 
   /// Ends the right of all copies of the handle gracefully. Collective: returns when all ranks have
   /// called it and the messages to ranks of other hosts are delivered. This rank's kernels and
   /// graphs that use the team must have ended.
-  Result<void> close() const;
+  [[nodiscard]] Result<void> close() const;
 
  private:
   explicit DeviceComm(std::shared_ptr<detail::DeviceCommState> state) : state_{std::move(state)} {}

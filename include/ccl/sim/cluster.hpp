@@ -29,9 +29,11 @@ class Cluster {
   /// NVLink domain; 1: none. Searches the channels of the machine and joins them over the nodes, as
   /// a communicator with these rules does. `graphs`: the file of CCL_GRAPH_FILE, if any, whose
   /// graphs replace those of the search.
-  static Result<Cluster> of(const topo::Graph& machine, int nodes,
-                            const topo::PathRules& rules = {}, const topo::NetRules& nets = {},
-                            int domain_nodes = by_file, const topo::XmlFile* graphs = nullptr);
+  [[nodiscard]] static Result<Cluster> of(const topo::Graph& machine, int nodes,
+                                          const topo::PathRules& rules = {},
+                                          const topo::NetRules& nets = {},
+                                          int domain_nodes = by_file,
+                                          const topo::XmlFile* graphs = nullptr);
 
   int nodes() const { return nodes_; }
   /// Returns the nodes of an NVLink domain; 1: there are none.
@@ -64,9 +66,9 @@ class Cluster {
 
  private:
   /// Fails if some GPUs of a node reach each other over the network alone.
-  Result<void> check_inside() const;
+  [[nodiscard]] Result<void> check_inside() const;
   /// Sets the size of the NVLink domains.
-  Result<void> join_nodes(int domain_nodes);
+  [[nodiscard]] Result<void> join_nodes(int domain_nodes);
 
   topo::Graph graph_;
   topo::Paths paths_;

@@ -92,7 +92,7 @@ class Arrangement {
   static Arrangement in_order(int ranks);
   /// Returns the arrangement of `ranks` ranks on these hosts. Hosts of one NVLink domain
   /// (`Machine::fabric`) are one machine.
-  static Result<Arrangement> of(std::vector<Machine> hosts, int ranks);
+  [[nodiscard]] static Result<Arrangement> of(std::vector<Machine> hosts, int ranks);
 
   /// Returns the number of different rings; further channels repeat them.
   int ring_count() const { return static_cast<int>(rings_.size()); }
@@ -105,7 +105,7 @@ class Arrangement {
   /// Returns the number of machines.
   int machine_count() const { return static_cast<int>(machines_.size()); }
   /// Returns the index of the rank's machine.
-  int machine_of(int rank) const { return machine_of_[rank]; }
+  int machine_of(int rank) const { return machine_of_[static_cast<std::size_t>(rank)]; }
   /// Returns the number of different trees; further channels repeat them.
   int tree_count() const { return static_cast<int>(orders_.size()); }
   /// Returns the position of `rank` in the tree of a channel with this root. Without a root (-1),
@@ -122,10 +122,10 @@ class Arrangement {
   /// Returns the NICs of a rank in the order in which channels take them; empty: unknown.
   const std::vector<int>& nets_of(int rank) const;
   /// Returns the heads of the rank's host (see `Machine::heads`); empty: unknown.
-  const std::vector<int>& heads_of(int rank) const { return hosts()[host_of(rank)].heads; }
+  const std::vector<int>& heads_of(int rank) const { return hosts()[host_at(rank)].heads; }
   /// Replaces them, in a level of another communicator.
   void set_heads(int rank, std::vector<int> heads) {
-    (hosts_.empty() ? machines_ : hosts_)[host_of(rank)].heads = std::move(heads);
+    (hosts_.empty() ? machines_ : hosts_)[host_at(rank)].heads = std::move(heads);
   }
   /// Returns the GB/s that all rings carry from a machine to the next, by the machine where they
   /// carry least; 0: unknown, or there is one machine.
@@ -149,7 +149,10 @@ class Arrangement {
   int tree_net(const NetEnd& end) const;
   int pair_net(const NetEnd& end) const;
   const std::vector<Machine>& hosts() const { return hosts_.empty() ? machines_ : hosts_; }
-  int host_of(int rank) const { return host_of_.empty() ? machine_of_[rank] : host_of_[rank]; }
+  int host_of(int rank) const {
+    return (host_of_.empty() ? machine_of_ : host_of_)[static_cast<std::size_t>(rank)];
+  }
+  std::size_t host_at(int rank) const { return static_cast<std::size_t>(host_of(rank)); }
   int place_of(int rank) const;
   void add_inside(TreePosition& position, const Order& order, int rank, int head, bool twin) const;
 

@@ -18,7 +18,7 @@
 namespace ccl {
 namespace detail {
 /// Fails with `Errc::no_transport` and the reason if CCL_TRANSPORT excludes the transport `name`.
-Result<void> may_choose(const char* name);
+[[nodiscard]] Result<void> may_choose(const char* name);
 }  // namespace detail
 
 /// Transport that selects one of `Ts` for each edge at run time: the first that connects it.
@@ -48,7 +48,9 @@ struct AnyOf {
   class End {
    public:
     Handshake handshake() const { return end_->handshake(); }
-    Result<Connection> connect(const Handshake& theirs) { return end_->connect(theirs); }
+    [[nodiscard]] Result<Connection> connect(const Handshake& theirs) {
+      return end_->connect(theirs);
+    }
 
    private:
     friend struct AnyOf;
@@ -57,7 +59,7 @@ struct AnyOf {
   };
 
   /// Returns an error that lists each member's reason if no member connects the ranks.
-  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to) {
+  [[nodiscard]] static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to) {
     std::string reasons;
     Error last;
     const auto connects = [&](Result<void> answer) {
@@ -91,7 +93,7 @@ struct AnyOf {
 
   /// Creates one end of the selected member. Both ends select the same member, because both test
   /// `Ts` in order, with the sender first.
-  static Result<End> setup(TransportContext& context, const Edge& edge) {
+  [[nodiscard]] static Result<End> setup(TransportContext& context, const Edge& edge) {
     const bool sends = edge.side == EdgeSide::sender;
     const PeerInfo& from = sends ? edge.self : edge.peer;
     const PeerInfo& to = sends ? edge.peer : edge.self;
@@ -108,7 +110,7 @@ struct AnyOf {
 
  private:
   template <class T>
-  static Result<void> offers(const PeerInfo& from, const PeerInfo& to) {
+  [[nodiscard]] static Result<void> offers(const PeerInfo& from, const PeerInfo& to) {
     static_cast<void>(&detail::known_transport<T>);
     CCL_CHECK(detail::may_choose(T::name));
     return T::can_connect(from, to);
@@ -135,7 +137,7 @@ struct AnyOf {
     return found;
   }
   template <std::size_t N, class T, class... Rest>
-  static Result<End> set_up(int wanted, TransportContext& context, const Edge& edge) {
+  [[nodiscard]] static Result<End> set_up(int wanted, TransportContext& context, const Edge& edge) {
     if constexpr (sizeof...(Rest) > 0) {
       if (wanted != int(N)) return set_up<N + 1, Rest...>(wanted, context, edge);
     }

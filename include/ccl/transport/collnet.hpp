@@ -18,10 +18,10 @@ struct CollNetTransport : AnyOf<P2pTransport, LoopbackTransport, ShmTransport> {
   static constexpr bool only_reduces = true;  ///< carries no messages between hosts
 
   /// Fails for ranks of two hosts, between which only sums travel.
-  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  [[nodiscard]] static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   static EdgeTransport edge_transport(const PeerInfo& from, const PeerInfo& to);
   /// Creates one end of a wire inside a host.
-  static Result<End> setup(TransportContext& context, const Edge& edge);
+  [[nodiscard]] static Result<End> setup(TransportContext& context, const Edge& edge);
 };
 static_assert(Transport<CollNetTransport>);
 

@@ -27,10 +27,10 @@ struct IbTransport {
   using End = detail::ProxiedEnd<detail::IbLink>;
 
   /// Fails with the reason unless both ranks have an active port of one kind and CCL_NET allows it.
-  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  [[nodiscard]] static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   /// Creates one end. Requires `context.proxy`, and calls to `ProxyEngine` by the threads that use
   /// the wires.
-  static Result<End> setup(TransportContext& context, const Edge& edge);
+  [[nodiscard]] static Result<End> setup(TransportContext& context, const Edge& edge);
 };
 static_assert(Transport<IbTransport>);
 

@@ -22,7 +22,7 @@ struct LoopbackTransport {
   class End {
    public:
     Handshake handshake() const;
-    Result<Connection> connect(const Handshake& theirs);
+    [[nodiscard]] Result<Connection> connect(const Handshake& theirs);
 
    private:
     friend struct LoopbackTransport;
@@ -30,8 +30,8 @@ struct LoopbackTransport {
     std::shared_ptr<detail::LoopbackMemory> memory_;  // null at the sender until it has connected
   };
 
-  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
-  static Result<End> setup(TransportContext& context, const Edge& edge);
+  [[nodiscard]] static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  [[nodiscard]] static Result<End> setup(TransportContext& context, const Edge& edge);
 };
 static_assert(Transport<LoopbackTransport>);
 

@@ -6,13 +6,13 @@ namespace ccl {
 namespace detail {
 /// Succeeds if both ranks can be in one block of multicast memory. An error states the reason. Both
 /// ranks must get the same result.
-Result<void> can_multicast(MulticastKind kind, const PeerInfo& a, const PeerInfo& b);
+[[nodiscard]] Result<void> can_multicast(MulticastKind kind, const PeerInfo& a, const PeerInfo& b);
 
 /// End of transports that connect no wires. Nothing makes one.
 class NoEnd {
  public:
   Handshake handshake() const { return {}; }
-  Result<Connection> connect(const Handshake& theirs);
+  [[nodiscard]] Result<Connection> connect(const Handshake& theirs);
 
  protected:
   NoEnd() = default;
@@ -28,11 +28,11 @@ struct NoWires {
 
   using End = NoEnd;
   /// Refuses all ranks.
-  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
-  static Result<End> setup(TransportContext& context, const Edge& edge);
+  [[nodiscard]] static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  [[nodiscard]] static Result<End> setup(TransportContext& context, const Edge& edge);
 
   /// Succeeds if both ranks can be in one block of multicast memory.
-  static Result<void> can_join(const PeerInfo& a, const PeerInfo& b) {
+  [[nodiscard]] static Result<void> can_join(const PeerInfo& a, const PeerInfo& b) {
     return can_multicast(kind, a, b);
   }
 };

@@ -34,7 +34,7 @@ struct P2pTransport {
     Handshake handshake() const;
     /// Connects to the other end, then writes to the peer's memory and reads it back. Fails with an
     /// error that names the path if the path does not work.
-    Result<Connection> connect(const Handshake& theirs);
+    [[nodiscard]] Result<Connection> connect(const Handshake& theirs);
 
    private:
     friend struct P2pTransport;
@@ -46,13 +46,13 @@ struct P2pTransport {
   /// - GPUs without peer access, or farther apart than CCL_P2P_LEVEL,
   /// - pairs whose path has failed its check,
   /// - all ranks if CCL_P2P_DISABLE is 1.
-  static Result<void> can_address(const PeerInfo& from, const PeerInfo& to);
+  [[nodiscard]] static Result<void> can_address(const PeerInfo& from, const PeerInfo& to);
   /// Succeeds if `can_address` does, or if both GPUs address a GPU between them.
-  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  [[nodiscard]] static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   /// Returns the edge transport. Lines of 128 bytes land whole only if that is proven: within a
   /// GPU, and over NVLink of one host without a GPU in between.
   static EdgeTransport edge_transport(const PeerInfo& from, const PeerInfo& to);
-  static Result<End> setup(TransportContext& context, const Edge& edge);
+  [[nodiscard]] static Result<End> setup(TransportContext& context, const Edge& edge);
 };
 static_assert(Transport<P2pTransport>);
 

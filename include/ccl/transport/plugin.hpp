@@ -26,10 +26,10 @@ struct PluginTransport {
   using End = detail::ProxiedEnd<detail::PlugInLink>;
 
   /// Fails with the reason unless both ranks have a plug-in of the same name.
-  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  [[nodiscard]] static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   /// Creates one end. Requires `context.proxy`, and calls to `ProxyEngine` by the threads that use
   /// the wires.
-  static Result<End> setup(TransportContext& context, const Edge& edge);
+  [[nodiscard]] static Result<End> setup(TransportContext& context, const Edge& edge);
 };
 static_assert(Transport<PluginTransport>);
 

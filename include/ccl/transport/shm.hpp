@@ -29,7 +29,7 @@ struct ShmTransport {
   class End {
    public:
     Handshake handshake() const;
-    Result<Connection> connect(const Handshake& theirs);
+    [[nodiscard]] Result<Connection> connect(const Handshake& theirs);
 
    private:
     friend struct ShmTransport;
@@ -37,8 +37,8 @@ struct ShmTransport {
   };
 
   /// Refuses ranks of other hosts and network namespaces, and all ranks if CCL_SHM_DISABLE is 1.
-  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
-  static Result<End> setup(TransportContext& context, const Edge& edge);
+  [[nodiscard]] static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  [[nodiscard]] static Result<End> setup(TransportContext& context, const Edge& edge);
   static EdgeTransport edge_transport(const PeerInfo& from, const PeerInfo& to);
 };
 static_assert(Transport<ShmTransport>);

@@ -24,10 +24,10 @@ struct SocketTransport {
   using End = detail::ProxiedEnd<detail::SocketLink>;
 
   /// Fails with the reason if CCL_NET excludes sockets.
-  static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
+  [[nodiscard]] static Result<void> can_connect(const PeerInfo& from, const PeerInfo& to);
   /// Creates one end. Requires `context.proxy`, and calls to `ProxyEngine` by the threads that use
   /// the wires.
-  static Result<End> setup(TransportContext& context, const Edge& edge);
+  [[nodiscard]] static Result<End> setup(TransportContext& context, const Edge& edge);
 };
 static_assert(Transport<SocketTransport>);
 

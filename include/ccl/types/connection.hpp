@@ -74,7 +74,7 @@ struct TransportContext {
 
   // Functions for transports of a program's own.
   /// Runs `task` in the proxy until the task ends. The first task starts the proxy's thread.
-  Result<void> add(std::shared_ptr<ProxyTask> task);
+  [[nodiscard]] Result<void> add(std::shared_ptr<ProxyTask> task);
   /// Makes the proxy poll its tasks. Any thread may call it.
   void wake() const;
   /// True if the communicator has failed or was aborted; waits must end then.

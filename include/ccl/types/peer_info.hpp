@@ -52,6 +52,6 @@ struct PeerInfo {
 };
 
 /// Returns the description of this process as `rank` with CUDA device `device` (-1: CPU).
-Result<PeerInfo> local_peer_info(int rank, int device);
+[[nodiscard]] Result<PeerInfo> local_peer_info(int rank, int device);
 
 }  // namespace ccl

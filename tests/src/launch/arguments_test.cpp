@@ -50,6 +50,27 @@ TEST_CASE("counts that no memory holds are refused, and named as they were given
   });
 }
 
+TEST_CASE("a rank that is not in the communicator is refused, and is no peer of the error") {
+  on_all(make(2), [](const Communicator& comm) -> Result<void> {
+    CCL_TRY(auto messages, (Over<SendRecv, Pairwise>::create(comm)));
+    CCL_TRY(auto broadcast, (Over<Broadcast, Ring>::create(comm)));
+    float x[4] = {}, y[4] = {};
+    for (const int none : {-3, -1, 2, 7}) {
+      const std::string text = fmt::format(
+          "rank {} is not in the communicator (it has ranks 0 to 1); give one of these", none);
+      for (const Result<void>& done :
+           {messages(x, 4, comm.rank(), y, 4, none), messages(x, 4, none, y, 4, comm.rank()),
+            broadcast(x, y, 4, none)}) {
+        CCL_CHECK(refused(done, text));
+        if (done.error().peer != -1 || done.error().rank != comm.rank()) {
+          return fail(Errc::internal, done.error().message());
+        }
+      }
+    }
+    return comm.barrier();
+  });
+}
+
 TEST_CASE("a GPU's buffers are aligned to their elements, or refused") {
   const std::vector<Communicator> alone = make(1);
   alignas(16) char memory[32] = {};

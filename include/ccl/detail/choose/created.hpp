@@ -184,8 +184,8 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     Maker maker{[](const MadeCandidates& made) { return std::get<I>(made.all).has_value(); }};
     maker.multicasts = needs_multicast<typename C::Algorithm>();
     if constexpr (is_hierarchical<typename C::Algorithm>) {
-      maker.create = [](const Communicator& comm, MadeCandidates& made) -> Result<void> {
-        CCL_TRY(auto one, One<C>::create(comm));
+      maker.create = [](const Communicator& from, MadeCandidates& made) -> Result<void> {
+        CCL_TRY(auto one, One<C>::create(from));
         std::get<I>(made.all).emplace(std::move(one));
         return {};
       };

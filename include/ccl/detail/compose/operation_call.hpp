@@ -1,6 +1,10 @@
 #pragma once
 
+#include <ccl/types/operations.hpp>
+#include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
+
+#include <type_traits>
 
 namespace ccl::detail {
 
@@ -22,6 +26,66 @@ struct Call {
   static_assert(!StatesOperation<Op> || !sizeof(Self*),
                 "ccl: the call of this operation is in <ccl/collective/OPERATION.hpp>; include "
                 "that or <ccl/collective.hpp>");
+};
+
+/// True if a call takes these types as its buffers.
+template <class Send, class Recv, class S = std::decay_t<Send>, class R = std::decay_t<Recv>>
+inline constexpr bool takes_buffers =
+    std::is_pointer_v<S> && std::is_pointer_v<R> &&
+    std::is_same_v<std::remove_const_t<std::remove_pointer_t<S>>, std::remove_pointer_t<R>>;
+
+/// States what is wrong with buffers that a call does not take.
+template <class Send, class Recv>
+Result<void> refuse_buffers() {
+  using S = std::decay_t<Send>;
+  using R = std::decay_t<Recv>;
+  constexpr bool pointers = std::is_pointer_v<S> && std::is_pointer_v<R>;
+  constexpr bool writes = !std::is_const_v<std::remove_pointer_t<R>>;
+  static_assert(pointers,
+                "ccl: buffers are pointers to elements, such as data() of a std::vector; one that "
+                "this rank does not use is a null pointer of that type");
+  static_assert(!pointers || writes,
+                "ccl: the receive buffer must not be const, because the call writes into it");
+  static_assert(!pointers || !writes || takes_buffers<Send, Recv>,
+                "ccl: send and recv must point to elements of one type");
+  return {};
+}
+
+/// Overloads of an operation's calls for buffers that they do not take. A compiler's list of
+/// functions that do not match would not name the reason.
+template <class Op>
+struct RefusesBuffers {
+  template <class Acc = void, class Send, class Recv, class... Rest>
+    requires(!takes_buffers<Send, Recv>)
+  [[nodiscard]] Result<void> operator()(Send&&, Recv&&, Rest&&...) const {
+    return refuse_buffers<Send, Recv>();
+  }
+};
+template <>
+struct RefusesBuffers<AllToAllV> {
+  template <class Send, class Counts, class Offsets, class Recv, class... Rest>
+    requires(!takes_buffers<Send, Recv>)
+  [[nodiscard]] Result<void> operator()(Send&&, Counts&&, Offsets&&, Recv&&, Rest&&...) const {
+    return refuse_buffers<Send, Recv>();
+  }
+};
+template <>
+struct RefusesBuffers<SendRecv> {
+  template <class Send, class Recv, class... Rest>
+    requires(!takes_buffers<Send, Recv>)
+  [[nodiscard]] Result<void> operator()(Send&&, Index, int, Recv&&, Rest&&...) const {
+    return refuse_buffers<Send, Recv>();
+  }
+  template <class Data, class... Rest>
+    requires(!std::is_pointer_v<std::decay_t<Data>>)
+  [[nodiscard]] Result<void> send(Data&&, Rest&&...) const {
+    return refuse_buffers<Data, Data>();
+  }
+  template <class Data, class... Rest>
+    requires(!takes_buffers<Data, Data>)
+  [[nodiscard]] Result<void> recv(Data&&, Rest&&...) const {
+    return refuse_buffers<Data, Data>();
+  }
 };
 
 /// Returns the address `bytes` after `base`, a multiple of the size of an element. Keeps null.

@@ -33,8 +33,8 @@ struct HierarchicalOf {
 
 /// The levels of a `Hierarchical`.
 struct HierarchicalParts {
-  HierarchicalParts(const Communicator& of, const HierarchicalOf& how)
-      : comm{of}, of{how}, order{of} {}
+  HierarchicalParts(const Communicator& all, const HierarchicalOf& how)
+      : comm{all}, of{how}, order{all} {}
 
   Communicator comm;
   HierarchicalOf of;

@@ -135,8 +135,8 @@ struct PipelineParts {
           const auto load = [&] { return load_maps<typename Of::Functor>(parts.comm.device()); };
           return launched_own(parts.comm, parts.name, in_context(parts.comm, load));
         } else {
-          CCL_TRY(auto made, Of::Runs::create(parts.template on<typename Of::At>()));
-          std::get<I>(parts.made).one.emplace(std::move(made));
+          CCL_TRY(auto stage, Of::Runs::create(parts.template on<typename Of::At>()));
+          std::get<I>(parts.made).one.emplace(std::move(stage));
           return {};
         }
       }));
