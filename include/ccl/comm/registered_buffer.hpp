@@ -11,7 +11,7 @@ class RegisteredBuffer;
 namespace detail {
 struct BufferEntry;
 /// Registers memory of a rank whose communicator may have failed.
-Result<RegisteredBuffer> register_buffer(int rank, void* data, Index bytes);
+[[nodiscard]] Result<RegisteredBuffer> register_buffer(int rank, void* data, Index bytes);
 }  // namespace detail
 
 /// Registration of this rank's memory with the NICs that carry it, made once and used by all later
