@@ -20,10 +20,8 @@ long membarrier(int command) {
   return ::syscall(SYS_membarrier, command, 0, 0);
 }
 /// True if this process may run barriers on all of its cores.
-bool has_heavy_fence() {
-  static const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
-  return registered;
-}
+constinit std::atomic<bool> registered{false};
+
 /// Orders what this thread has stored before what all threads of the process load from now on. A
 /// registered process is refused only while the kernel lacks memory.
 void heavy_fence() {
@@ -31,6 +29,12 @@ void heavy_fence() {
 }
 
 }  // namespace
+
+void BiasedMutex::prepare() noexcept {
+  static std::atomic<bool> tried{false};
+  if (tried.exchange(true)) return;
+  registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+}
 
 /// Counts a turn of a thread that holds `mutex_`. It may become the owner, or the owner none.
 void BiasedMutex::count_turn() {
@@ -46,14 +50,9 @@ void BiasedMutex::count_turn() {
     turns_before_ = turns;
     return;
   }
-  in_a_row_ = last_ == self() ? in_a_row_ + 1 : 1;
+  in_a_row_ = last_ == self() ? std::min(in_a_row_ + 1, owner_after) : 1;
   last_ = self();
-  if (in_a_row_ < owner_after) return;
-  if (has_heavy_fence()) {
-    owner_.store(self(), std::memory_order_relaxed);
-  } else {
-    in_a_row_ = -1;
-  }
+  if (in_a_row_ == owner_after && registered) owner_.store(self(), std::memory_order_relaxed);
 }
 
 /// Keeps the owner from locking, for a thread that holds `mutex_`. Returns false if it holds the

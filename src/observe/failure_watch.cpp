@@ -1,6 +1,7 @@
 #include "comm/observe/failure_watch.hpp"
 
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/base/biased_mutex.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/runtime/levels.hpp>
 
@@ -38,6 +39,7 @@ void bury_apart() noexcept {
 }
 
 bool look_at_all() {
+  BiasedMutex::prepare();  // on a thread that no call waits for
   bury_apart();
   for (FailureWatch* watch : failure_watches().items) watch->look();
   return failure_watches().goes_on();

@@ -16,6 +16,10 @@ namespace ccl::detail {
 /// for good.
 class BiasedMutex {
  public:
+  /// Registers this process for that system call, once. Until then no mutex has an owner. May take
+  /// some 15 ms in a process of several threads.
+  static void prepare() noexcept;
+
   [[gnu::always_inline]] void lock() {
     if (!lock_as_owner()) lock_slowly();
   }
