@@ -2,6 +2,7 @@
 #include <ccl/detail/base/cpu.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -23,9 +24,13 @@ long membarrier(int command) {
 constinit std::atomic<bool> registered{false};
 
 /// Orders what this thread has stored before what all threads of the process load from now on. A
-/// registered process is refused only while the kernel lacks memory.
+/// registered process is refused only while the kernel lacks memory, and a fork of one perhaps
+/// until it registers.
 void heavy_fence() {
-  while (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) std::this_thread::yield();
+  while (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
+    if (errno == EPERM) (void)membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+    std::this_thread::yield();
+  }
 }
 
 }  // namespace
