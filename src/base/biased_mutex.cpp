@@ -13,8 +13,11 @@
 namespace ccl::detail {
 namespace {
 
-constexpr int owner_after = 64;                // turns in a row
-constexpr std::uint64_t turns_to_stay = 1024;  // of the owner, between those of other threads
+constexpr int owner_after = 64;  // turns in a row
+// Turns of other threads, at most so long apart, after which there is no owner any more. A watchdog
+// looks at times only.
+constexpr int most_others = 64;
+constexpr std::uint64_t apart_ns = 10'000'000;
 constexpr int polls_before_sleep = 256;
 
 long membarrier(int command) {
@@ -47,12 +50,12 @@ void BiasedMutex::count_turn() {
   const std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
   if (owner == self()) return;
   if (owner != 0) {
-    const std::uint64_t turns = turns_.load(std::memory_order_relaxed);
-    if (turns - turns_before_ < turns_to_stay) {
-      owner_.store(0, std::memory_order_relaxed);  // before `wanted_` ends
-      in_a_row_ = -1;
-    }
-    turns_before_ = turns;
+    const std::uint64_t now = steady_ns();
+    others_ = now - other_ns_ < apart_ns ? others_ + 1 : 0;
+    other_ns_ = now;
+    if (others_ < most_others) return;
+    owner_.store(0, std::memory_order_relaxed);  // before `wanted_` ends
+    in_a_row_ = -1;
     return;
   }
   in_a_row_ = last_ == self() ? std::min(in_a_row_ + 1, owner_after) : 1;

@@ -12,8 +12,8 @@ namespace ccl::detail {
 /// it some 64 times in a row, while no other did, becomes its owner: it then locks and unlocks
 /// without an atomic addition, which would wait for all earlier stores to reach the other cores.
 /// Another thread runs a barrier on all cores of the process first (`membarrier`, some
-/// microseconds). Without that system call, and once two threads take turns, it is a `std::mutex`
-/// for good.
+/// microseconds). Without that system call, and once other threads lock it often, it is a
+/// `std::mutex` for good.
 class BiasedMutex {
  public:
   /// Registers this process for that system call, once. Until then no mutex has an owner. May take
@@ -52,7 +52,6 @@ class BiasedMutex {
     // An owner that is none any more sees that, too, because it was one before `wanted_` ended.
     if (!wanted_.load(std::memory_order_acquire) &&
         owner_.load(std::memory_order_relaxed) == self()) {
-      turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
       return true;
     }
     held_.store(false, std::memory_order_release);
@@ -67,11 +66,11 @@ class BiasedMutex {
   std::atomic<std::uintptr_t> owner_{0};  // 0: none. It changes twice: to a thread, and back
   std::atomic<bool> held_{false};         // by the owner
   std::atomic<bool> wanted_{false};       // by another thread, which holds `mutex_`
-  std::atomic<std::uint64_t> turns_{0};   // of the owner
   std::mutex mutex_;                      // held by all others; guards the rest
   std::uintptr_t last_ = 0;               // latest thread, while there was no owner yet
   int in_a_row_ = 0;                      // its turns; negative: there is no owner any more
-  std::uint64_t turns_before_ = 0;        // of the owner, when another thread came last
+  int others_ = 0;                        // turns of other threads since, close together
+  std::uint64_t other_ns_ = 0;            // the latest of these, by the steady clock
 };
 
 }  // namespace ccl::detail
