@@ -16,7 +16,7 @@ namespace {
 constexpr int owner_after = 64;  // turns in a row
 // Turns of other threads, at most so long apart, after which there is no owner any more. A watchdog
 // looks at times only.
-constexpr int most_others = 64;
+constexpr int max_others = 64;
 constexpr std::uint64_t apart_ns = 10'000'000;
 constexpr int polls_before_sleep = 256;
 
@@ -53,7 +53,7 @@ void BiasedMutex::count_turn() {
     const std::uint64_t now = steady_ns();
     others_ = now - other_ns_ < apart_ns ? others_ + 1 : 0;
     other_ns_ = now;
-    if (others_ < most_others) return;
+    if (others_ < max_others) return;
     owner_.store(0, std::memory_order_relaxed);  // before `wanted_` ends
     in_a_row_ = -1;
     return;
