@@ -230,8 +230,8 @@ TEST_CASE("memory of a communicator that was aborted rests, once its kernels hav
     const auto done = detail::rest_failed_memory(state_of(rank.comm), state_of(*again), "the test");
     if (!done) return done.error().message();
     const bool free = mapped_bytes() <= before;  // on all ranks: each returns after all
-    const auto all = again->barrier();
-    return free && all ? "" : "memory is still mapped";
+    if (const auto end = again->finalize(); !end) return end.error().message();
+    return free ? "" : "memory is still mapped";
   });
 }
 
