@@ -16,6 +16,7 @@ namespace {
 struct Left {
   std::uint64_t sends = 0, recvs = 0;
 };
+constexpr int max_ranks = 64;  // exchanges of more ranks take the usual way
 
 /// Messages of one call, on the wires of its composition.
 class ShortMoves {
@@ -68,6 +69,7 @@ class ShortMoves {
 bool move_short_messages(Connections& connections, MessageTable& table) {
   if (!ShortWires::fit(connections)) return false;
   const int ranks = int(table.sends.size());
+  if (ranks > max_ranks) return false;
   const int me = connections.comm().rank();
   const ShortMoves moves{connections, table};
   Left left;

@@ -16,8 +16,6 @@ namespace ccl::detail {
 /// The count that a rank has read last of a peer lies in the cursor of that wire (`Cursor::seen`).
 class ShortWires {
  public:
-  static constexpr int max_ranks = 64;  // a bit of a word each; calls of more take the usual way
-
   explicit ShortWires(const Connections& connections)
       : tables_{connections.tables()},
         ranks_{connections.comm().ranks()},
@@ -28,9 +26,9 @@ class ShortWires {
   /// True if calls of a composition can use it.
   static bool fit(const Connections& connections) {
     const WireTables& tables = connections.tables();
-    return connections.plan().channels == 1 && connections.comm().ranks() <= max_ranks &&
-           tables.column_of == nullptr && tables.cursors != nullptr &&
-           connections.calls().watch.phases == nullptr && !connections.closes_idle();
+    return connections.plan().channels == 1 && tables.column_of == nullptr &&
+           tables.cursors != nullptr && connections.calls().watch.phases == nullptr &&
+           !connections.closes_idle();
   }
   Index slice_bytes() const { return slice_bytes_; }
   int slot_count() const { return slot_count_; }

@@ -238,10 +238,11 @@ Result<void> await_leaving_calls(const CommState& state, const char* who) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>{limit_s};
   while (state.device.busy()) {
     if (std::chrono::steady_clock::now() > deadline) {
-      return fail(Errc::timed_out,
-                  fmt::format("{} waits for calls on streams that have not ended in {} s (the "
-                              "streams have other work before them); synchronize the streams first",
-                              who, limit_s));
+      return fail(state.annotate(
+          {Errc::timed_out,
+           fmt::format("{} waits for calls on streams that have not ended in {} s (the streams "
+                       "have other work before them); synchronize the streams first",
+                       who, limit_s)}));
     }
     std::this_thread::sleep_for(std::chrono::microseconds{100});
   }

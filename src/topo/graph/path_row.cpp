@@ -141,7 +141,7 @@ PathRow PathRows::to(int target, bool partial) {
   for (std::size_t head = 0; head < queue_.size(); ++head) {
     const int node = queue_[head];
     queued_[node] = 0;
-    // Of dead ends, a partial row needs only those between its target and the rest.
+    // A partial row needs only the dead ends between its target and the rest.
     const bool all = !partial || dead_end_[node] != 0;
     for (const int l : all ? into_[node] : through_[node]) {
       const int from = graph_.links[l].from;

@@ -22,7 +22,8 @@
 namespace ccl::detail {
 
 /// Reads the step counters of a wire for diagnosis. Returns nothing if `device` is 0 or more,
-/// because the host cannot read the counters of a GPU's wires.
+/// because the host cannot read the counters of a GPU's wires. `slice_steps`: steps of a slice, by
+/// which short slots count.
 std::optional<WireSteps> read_steps(const Wire& wire, int device, int slice_steps = 1);
 
 /// Succeeds if the communicator is created, healthy and not finalized.

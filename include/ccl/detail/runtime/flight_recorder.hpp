@@ -16,7 +16,7 @@ namespace ccl::detail {
 
 /// Ring of a rank's latest operations, with CCL_FLIGHT_RECORDER_SIZE entries for each communicator.
 /// It lies in memory that the host can read at any time. Any thread. An operation costs three short
-/// writes and no system call.
+/// writes, and no system call on the thread that makes most of them (see `BiasedMutex`).
 class FlightRecorder {
  public:
   explicit FlightRecorder(int size);
