@@ -65,7 +65,7 @@ Result<void> barrier(CommState& state) {
   const auto [cell, tally] = state.observers.counters().barrier();
   const Word ticket = state.observers.recorder()->note(op, false, tally).ticket;
   const auto lock = state.rendezvous.lock();
-  state.observers.recorder()->started(ticket);
+  state.observers.recorder()->started_on_host(ticket);
   auto done = state.rendezvous.after_rendezvous(
       state.rendezvous.bootstrap()->barrier(state.limits.timeout_s));
   state.observers.recorder()->ended(ticket, done.has_value());  // no time of CPU lanes

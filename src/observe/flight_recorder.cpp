@@ -34,6 +34,7 @@ struct FlightRecorder::Entry {
   std::atomic<Word> ticket{0};  // 0: never used
   Operation op;
   std::atomic<OpState> state{OpState::queued};
+  std::atomic<bool> on_host{false};  // runs in its caller's thread, also where others are of a GPU
   std::atomic<Word> queued{0}, started{0}, ended{0};  // in ticks
 };
 
@@ -53,6 +54,7 @@ FlightRecorder::Entry& FlightRecorder::next_entry(const Tally& tally) {
   const Word ticket = ++tickets_;
   Entry& entry = entries_[ticket % Word(size_)];
   entry.ticket.store(ticket, relaxed);
+  entry.on_host.store(false, relaxed);
   return entry;
 }
 
@@ -114,6 +116,13 @@ void FlightRecorder::started(Word ticket) {
   entry.state.store(OpState::running, relaxed);
 }
 
+void FlightRecorder::started_on_host(Word ticket) {
+  started(ticket);
+  const std::lock_guard lock{mutex_};
+  Entry& entry = entries_[ticket % Word(size_)];
+  if (entry.ticket.load(relaxed) == ticket) entry.on_host.store(true, relaxed);
+}
+
 Word FlightRecorder::ended(Word ticket, bool well, const EndTally& tally) {
   Entry& entry = entries_[ticket % Word(size_)];
   if (ticket == 0 || entry.ticket.load(relaxed) != ticket) return 0;
@@ -130,12 +139,14 @@ Word FlightRecorder::ended(Word ticket, bool well, const EndTally& tally) {
 }
 
 std::vector<Operation> FlightRecorder::latest(int most) const {
-  return collect(most, size_, [](Word, OpState state) { return state; });
+  return collect(most, size_, [](const Entry& entry) { return entry.state.load(relaxed); });
 }
 
 std::vector<Operation> FlightRecorder::latest_on_device(int most, Word waiting) const {
-  auto all = collect(most, most, [waiting](Word ticket, OpState state) {
-    if (state != OpState::running) return state;
+  auto all = collect(most, most, [waiting](const Entry& entry) {
+    const OpState state = entry.state.load(relaxed);
+    if (state != OpState::running || entry.on_host.load(relaxed)) return state;
+    const Word ticket = entry.ticket.load(relaxed);
     return ticket < waiting    ? OpState::done
            : ticket == waiting ? OpState::running
                                : OpState::launched;
@@ -214,7 +225,7 @@ std::vector<Operation> FlightRecorder::collect(int max_ended, int max_others,
   const Word first = tickets_ > Word(size_) ? tickets_ - Word(size_) + 1 : 1;
   for (Word ticket = tickets_; ticket >= first; --ticket) {
     const Entry& entry = entries_[ticket % Word(size_)];
-    const OpState state = state_of(ticket, entry.state.load(relaxed));
+    const OpState state = state_of(entry);
     const bool ended = state == OpState::done || state == OpState::failed;
     if (--(ended ? max_ended : max_others) < 0 && state != OpState::running) continue;
     all.push_back(record_of(entry, state, now));

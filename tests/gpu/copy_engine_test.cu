@@ -191,10 +191,8 @@ struct Suite : Rank {
       must(op(one.get(), outs[c]->get(), n, streams[c]));
     }
     must(op(one.get(), live.get(), n, stream));
-    for (int c = 0; c < captures; ++c) {
-      MUST_CUDA(cudaStreamEndCapture(streams[c], &graphs[c]));
-      MUST_CUDA(cudaGraphInstantiate(&ready[c], graphs[c], 0));
-    }
+    for (int c = 0; c < captures; ++c) MUST_CUDA(cudaStreamEndCapture(streams[c], &graphs[c]));
+    for (int c = 0; c < captures; ++c) MUST_CUDA(cudaGraphInstantiate(&ready[c], graphs[c], 0));
     for (int turn = 0; turn < 3; ++turn) {
       MUST_CUDA(cudaGraphLaunch(ready[0], streams[0]));
       must(op(one.get(), live.get(), n, stream));

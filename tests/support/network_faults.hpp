@@ -54,11 +54,11 @@ struct Holds final : ProxyTask {
 
 template <class C>
 void faults_of_networks() {
-  play<C>("a link delivers nothing", {Cause::silent_link, 1, "does not deliver"},
+  play<C>("a link delivers nothing", {Cause::silent_link, -1, "has sent to rank 2"},
           [](C& calls) -> Result<void> {
             CCL_CHECK(calls.comm.barrier());
             if (calls.is_victim()) {
-              // The ring's data sockets come from rank 1 and go to rank 3.
+              // The data sockets of its neighbors in the ring, which ranks that share GPUs order.
               const auto before = tcp_sockets();
               CCL_TRY(const auto late, C::Sums::create(calls.comm));
               int silenced = 0;

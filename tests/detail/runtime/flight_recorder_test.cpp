@@ -160,6 +160,21 @@ TEST_CASE("of a GPU, the operation that waits tells what has ended") {
   CHECK(states(3, 0) == std::vector<OpState>{launched, launched, queued});
 }
 
+TEST_CASE("beside operations of a GPU, a call on the host runs until it returns") {
+  detail::FlightRecorder recorder{4};
+  recorder.started(recorder.note(named("op")).ticket);
+  const Word barrier = recorder.note(named("barrier")).ticket;
+  recorder.started_on_host(barrier);
+  const auto state = [&] { return recorder.latest_on_device(9, 0).back().state; };
+  CHECK(state() == OpState::running);
+  recorder.ended(barrier, true);
+  CHECK(state() == OpState::done);
+  for (int n = 0; n < 4; ++n) recorder.started(recorder.note(named("op")).ticket);
+  CHECK(state() == OpState::launched);  // in the same entry
+  recorder.started_on_host(barrier);    // which is overwritten
+  CHECK(state() == OpState::launched);
+}
+
 TEST_CASE("a replay runs operations that have left the ring, and they are found") {
   detail::FlightRecorder recorder{4};
   Operation op = named("all_reduce");

@@ -46,6 +46,8 @@ class FlightRecorder {
   static constexpr std::size_t max_kept = 4096;
   /// Records the start of the lanes. Does nothing if the entry has been overwritten.
   void started(Word ticket);
+  /// The same for a call that runs in its caller's thread, although others run on a GPU: a barrier.
+  void started_on_host(Word ticket);
   /// Counters of the calls of a kind that have ended well. The recorder's mutex guards their
   /// changes, too.
   struct EndTally {
@@ -62,8 +64,9 @@ class FlightRecorder {
   /// Returns all operations that have not ended and the latest `most` others, oldest first.
   std::vector<Operation> latest(int most) const;
   /// Returns the operations of a GPU, which reports only the operation in which it waits: `ticket`,
-  /// or 0 for none. A GPU runs operations in order, so all earlier ones have ended. Of the
-  /// operations that have not ended, it returns the latest `most`, and `ticket` in any case.
+  /// or 0 for none. Calls on the host are known as they are. A GPU runs operations in order, so all
+  /// earlier ones have ended. Of the operations that have not ended, it returns the latest `most`,
+  /// and `ticket` in any case.
   std::vector<Operation> latest_on_device(int most, Word ticket) const;
   /// Names the oldest operation that runs.
   struct Running {
