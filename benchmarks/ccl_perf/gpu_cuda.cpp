@@ -231,6 +231,10 @@ Result<Index> free_memory() {
   return Index(free);
 }
 Result<std::byte*> allocate(Index bytes) {
+  // Other processes map memory of another size in small pages, which are slow from 768 MiB on
+  // (docs/validation/performance_h200x2.md). Frameworks allocate such sizes, too.
+  constexpr Index page = Index{2} << 20;
+  bytes = (bytes + page - 1) / page * page;
   void* memory = nullptr;
   CCL_CHECK(done(cudaMalloc(&memory, std::size_t(bytes)),
                  fmt::format("cudaMalloc of {} bytes", bytes).c_str()));
