@@ -1,3 +1,5 @@
+#include <ccl/types/word.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <fmt/format.h>
@@ -234,7 +236,7 @@ Result<std::byte*> allocate(Index bytes) {
   // Other processes map memory of another size in small pages, which are slow from 768 MiB on
   // (docs/validation/performance_h200x2.md). Frameworks allocate such sizes, too.
   constexpr Index page = Index{2} << 20;
-  bytes = (bytes + page - 1) / page * page;
+  bytes = div_up(bytes, page) * page;
   void* memory = nullptr;
   CCL_CHECK(done(cudaMalloc(&memory, std::size_t(bytes)),
                  fmt::format("cudaMalloc of {} bytes", bytes).c_str()));

@@ -100,40 +100,51 @@ _ARGUMENTS = {  # fmt: skip
     "ncclCommAbort": (_Pointer,),
     "ncclCommUserRank": (_Pointer, ctypes.POINTER(_Int)),
     "ncclCommCount": (_Pointer, ctypes.POINTER(_Int)),
-    "ncclAllReduce": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
-    "ncclReduceScatter": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
-    "ncclReduce": (_Pointer, _Pointer, _Size, _Int, _Int, _Int, _Pointer, _Pointer),
-    "ncclAllGather": (_Pointer, _Pointer, _Size, _Int, _Pointer, _Pointer),
-    "ncclAlltoAll": (_Pointer, _Pointer, _Size, _Int, _Pointer, _Pointer),
-    "ncclBroadcast": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
-    "ncclGather": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
-    "ncclScatter": (_Pointer, _Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
     "ncclSend": (_Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
     "ncclRecv": (_Pointer, _Size, _Int, _Int, _Pointer, _Pointer),
     "ncclGroupStart": (),
     "ncclGroupEnd": (),
 }
 
+# Collectives: their functions, and which arguments those take (LibraryCall::Form of gpu_calls.cpp).
+_COLLECTIVES = {
+    "all_reduce": ("ncclAllReduce", 0), "reduce_scatter": ("ncclReduceScatter", 0),
+    "reduce": ("ncclReduce", 1), "all_gather": ("ncclAllGather", 2), "all_to_all": ("ncclAlltoAll", 2),
+    "broadcast": ("ncclBroadcast", 3), "gather": ("ncclGather", 3), "scatter": ("ncclScatter", 3),
+}  # fmt: skip
+
 _library: ctypes.CDLL | None = None
+_status_function = 0  # its address
+_functions: dict[str, tuple[int, int]] = {}  # of collectives: addresses and forms, once loaded
 
 
 def _load() -> ctypes.CDLL:
-    global _library
+    global _library, _status_function
     if _library is None:
         # Its own handle, by its path: NVIDIA's library may serve a framework of this process.
         loaded: ctypes.CDLL = nccl._load()
-        for name, arguments in _ARGUMENTS.items():
-            function = getattr(loaded, name, None)
-            if function is None:
+        names = {kind: name for kind, (name, _) in _COLLECTIVES.items()}
+        for name in (*_ARGUMENTS, *names.values()):
+            if getattr(loaded, name, None) is None:
                 raise _errors.NotSupportedError(
                     f"{nccl.library()} has no function {name}, so it is not the library of this ccl; "
                     "unset CCL_NCCL_LIBRARY, or name that of the same version"
                 )
-            function.argtypes = arguments
+        for name, arguments in _ARGUMENTS.items():
+            getattr(loaded, name).argtypes = arguments
         loaded.ncclGetLastError.restype = ctypes.c_char_p
         loaded.ncclGetLastError.argtypes = (_Pointer,)
+        for kind, (name, form) in _COLLECTIVES.items():
+            _functions[kind] = _address(getattr(loaded, name)), form
+        _status_function = _address(loaded.cclCommStatus)
         _library = loaded
     return _library
+
+
+def _address(function: Any) -> int:
+    found = ctypes.cast(function, _Pointer).value
+    assert found is not None
+    return found
 
 
 def _error(number: int, text: str) -> _errors.Error:
@@ -152,28 +163,31 @@ def _error(number: int, text: str) -> _errors.Error:
     )
 
 
-def _call(name: str, *arguments: Any) -> None:
-    library = _load()
-    number = getattr(library, name)(*arguments)
+def _check(number: int, name: str) -> None:
+    """Raises the error of a result of the library, in the thread that has called `name`."""
     if number not in (0, 7):  # success, in progress
-        text = library.ncclGetLastError(None) or b"no text"
+        text = _load().ncclGetLastError(None) or b"no text"
         raise _error(number, f"{text.decode(errors='replace')} ({name})")
 
 
+def _call(name: str, *arguments: Any) -> None:
+    _check(getattr(_load(), name)(*arguments), name)
+
+
+# NCCL's numbers by those of _core.types: of the type itself, if it is reduced, and of a type of the
+# same size for data that only moves.
+_REDUCED = [_TYPES.get(name) for name, _ in _core.types]
+_MOVED = [_TYPES.get(name, _TYPES["half" if size == 2 else "int8"]) for name, size in _core.types]
+
+
 def _reduced(number: int) -> int:
-    """Returns NCCL's number of a type that is reduced."""
-    name = _core.types[number][0]
-    if name not in _TYPES:
+    found = _REDUCED[number]
+    if found is None:
         raise _errors.NotSupportedError(
-            f"GPUs reduce no elements of {name} (they have {', '.join(_TYPES)}); convert them"
+            f"GPUs reduce no elements of {_core.types[number][0]} (they have {', '.join(_TYPES)}); "
+            "convert them"
         )
-    return _TYPES[name]
-
-
-def _moved(number: int) -> int:
-    """Returns NCCL's number of a type of the same size, for data that only moves."""
-    name, size = _core.types[number]
-    return _TYPES.get(name, _TYPES["half" if size == 2 else "int8"])
+    return found
 
 
 def _check_options(given: dict[str, Any], parent: dict[str, Any]) -> None:
@@ -294,7 +308,33 @@ class GpuCore:
             _call("ncclCommAbort", handle)
 
     def status(self) -> None:
-        _call("cclCommStatus", self._comm())
+        result = _core.ask(_status_function, self._comm())
+        if result:
+            _check(result, "cclCommStatus")
+
+    def launch(
+        self, kind: str, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int,
+        side: Any = None,
+    ) -> Any:  # fmt: skip
+        """Queues a collective on `stream`; with `side`, a `_core.SideStream`, there and behind `stream`.
+
+        Returns
+        -------
+        _core.Mark
+            The end of the call on `side`; None without one.
+        """
+        function, form = _functions[kind]
+        reduces = form < 2
+        number = _reduced(type) if reduces else _MOVED[type]
+        arguments = (function, form, self._comm(), send, recv, count, number, _OPS[op] if reduces else 0, root,
+                     stream)  # fmt: skip
+        if side is None:
+            result, mark = _core.launch(*arguments), None
+        else:
+            result, mark = side.launch(*arguments)
+        if result:
+            _check(result, _COLLECTIVES[kind][0])
+        return mark
 
     def all_reduce(
         self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int,
@@ -303,7 +343,7 @@ class GpuCore:
         if functor is not None:
             Combination(self, functor, type, stream).all_reduce(send, recv, count)
             return
-        _call("ncclAllReduce", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
+        self.launch("all_reduce", send, recv, count, type, op, root, stream)
 
     def reduce_scatter(
         self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int,
@@ -312,7 +352,7 @@ class GpuCore:
         if functor is not None:
             Combination(self, functor, type, stream).reduce_scatter(send, recv, count)
             return
-        _call("ncclReduceScatter", send, recv, count, _reduced(type), _OPS[op], self._comm(), stream)
+        self.launch("reduce_scatter", send, recv, count, type, op, root, stream)
 
     def reduce(
         self, send: int, recv: int, count: int, type: int, op: str, root: int, stream: int,
@@ -321,32 +361,32 @@ class GpuCore:
         if functor is not None:
             Combination(self, functor, type, stream).reduce(send, recv, count, root)
             return
-        _call("ncclReduce", send, recv, count, _reduced(type), _OPS[op], root, self._comm(), stream)
+        self.launch("reduce", send, recv, count, type, op, root, stream)
 
     def all_gather(
         self, send: int, recv: int, count: int, type: int, root: int, stream: int
     ) -> None:
-        _call("ncclAllGather", send, recv, count, _moved(type), self._comm(), stream)
+        self.launch("all_gather", send, recv, count, type, "", root, stream)
 
     def all_to_all(
         self, send: int, recv: int, count: int, type: int, root: int, stream: int
     ) -> None:
-        _call("ncclAlltoAll", send, recv, count, _moved(type), self._comm(), stream)
+        self.launch("all_to_all", send, recv, count, type, "", root, stream)
 
     def broadcast(
         self, send: int, recv: int, count: int, type: int, root: int, stream: int
     ) -> None:
-        _call("ncclBroadcast", send, recv, count, _moved(type), root, self._comm(), stream)
+        self.launch("broadcast", send, recv, count, type, "", root, stream)
 
     def gather(
         self, send: int, recv: int, count: int, type: int, root: int, stream: int
     ) -> None:
-        _call("ncclGather", send, recv, count, _moved(type), root, self._comm(), stream)
+        self.launch("gather", send, recv, count, type, "", root, stream)
 
     def scatter(
         self, send: int, recv: int, count: int, type: int, root: int, stream: int
     ) -> None:
-        _call("ncclScatter", send, recv, count, _moved(type), root, self._comm(), stream)
+        self.launch("scatter", send, recv, count, type, "", root, stream)
 
     def all_to_all_v(
         self, send: int, send_counts: list[int], send_offsets: list[int], recv: int,
@@ -373,7 +413,7 @@ class GpuCore:
         with self.group():
             for sends, address, count, number, peer in messages:
                 name = "ncclSend" if sends else "ncclRecv"
-                _call(name, address, count, _moved(number), peer, comm, stream)
+                _call(name, address, count, _MOVED[number], peer, comm, stream)
 
     def add_rms_norm(
         self, data: int, rows: int, length: int, residual: int, sum: int, out: int, weight: int,

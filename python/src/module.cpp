@@ -13,6 +13,7 @@
 
 #include "blocking.hpp"
 #include "collectives.hpp"
+#include "gpu_calls.hpp"
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -357,6 +358,7 @@ NB_MODULE(_core, m) {
   bind_communicator(m);
   nb::object core = m.attr("Core");
   bind_collectives(core);
+  bind_gpu_calls(m);
 }
 
 }  // namespace ccl::python

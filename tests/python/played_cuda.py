@@ -1,52 +1,70 @@
 """CUDA devices that are played by CPU memory, for the backend of torch.distributed.
 
 A tensor in CPU memory counts as one on a GPU. Its calls go through the package's libnccl for CPU
-ranks, which runs each call at once. `log` holds what streams and events were told, in order.
+ranks, which runs each call at once. `log` holds what streams were told and which marks were made, in order.
 """
 
 import contextlib
 
 import torch
 
+from ccl import _core
 from ccl.torch import _devices
 
 log: list[tuple] = []
 capturing = False  # streams capture a graph
 
 
+class Handle(int):
+    """Handle of a stream for the library, which runs each call at once: 0, with a name."""
+
+    def __new__(cls, name):
+        handle = super().__new__(cls, 0)
+        handle.name = name
+        return handle
+
+
 class Stream:
-    cuda_stream = 0
-
     def __init__(self, name="side"):
-        self.name = name
-
-    def wait_stream(self, other):
-        log.append(("wait_stream", self.name, other.name))
-
-    def wait_event(self, event):
-        log.append(("wait_event", self.name, event.on))
+        self.cuda_stream = Handle(name)
 
 
-class Event:
-    on = None
+class Mark:
     ended = True
     broken = False
-    captured = False
 
-    def record(self, stream):
-        self.on, self.captured = stream.name, capturing
-        log.append(("record", stream.name))
+    def __init__(self, on):
+        self.on, self.captured = on, capturing
+        log.append(("record", on))
 
-    def query(self):
-        if Event.broken:
+    def let_wait(self, stream):
+        log.append(("wait_event", stream.name, self.on))
+
+    def reached(self):
+        if Mark.broken:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         if self.captured:
             raise RuntimeError("CUDA error: operation not permitted on an event last recorded in a capture")
-        return Event.ended
+        return Mark.ended
+
+
+class SideStream:
+    def __init__(self, stream):
+        self.name = stream.name
+
+    def follow(self, current):
+        log.append(("wait_stream", self.name, current.name))
+
+    def mark(self, stream):
+        return Mark(stream.name)
+
+    def launch(self, *arguments):
+        self.follow(arguments[-1])
+        result = _core.launch(*arguments)
+        return result, Mark(self.name) if result == 0 else None
 
 
 class Streams:
-    Event = Event
     current = Stream("current")
 
     def Stream(self, device):
@@ -73,6 +91,9 @@ class Streams:
 def play():
     """From now on tensors in CPU memory are those of a GPU."""
     _devices.streams = Streams()
+    _devices.SideStream = SideStream
+    _devices.current = lambda device: _devices.streams.current.cuda_stream
+    _devices.on_stream = _devices.streams.stream
     _devices.is_gpu = lambda tensor: tensor.device.type == "cpu"
     _devices.has_gpu = lambda device: True
     _devices.numbered = lambda device: torch.device("cpu")

@@ -253,7 +253,7 @@ def played_calls(n, me):
     assert log == [("record", "current")] * 2, log
     works[1].wait()  # both messages run
     assert log[2:] == [("wait_event", "side", "current")] * 2 + [("record", "side"), ("wait_event", "current", "side")]
-    played_cuda.Event.ended = False
+    played_cuda.Mark.ended = False
     kept = torch.ones(1000)
     alone = sys.getrefcount(kept)
     work = dist.all_gather_into_tensor(torch.empty(1000 * n), kept, async_op=True)
@@ -262,7 +262,7 @@ def played_calls(n, me):
     del work
     time.sleep(0.1)
     assert sys.getrefcount(kept) > alone, "the tensor of a call that runs was let go"
-    played_cuda.Event.ended = True
+    played_cuda.Mark.ended = True
     end = time.monotonic() + 20
     while sys.getrefcount(kept) > alone and time.monotonic() < end:
         time.sleep(0.01)
@@ -273,11 +273,11 @@ def failed_communicator(n, me):
     """A kernel ends, because its communicator fails: the work has the error, as have later calls."""
     dist.all_reduce(torch.ones(1))
     gpu = dist.group.WORLD._gpu
-    played_cuda.Event.ended = False
+    played_cuda.Mark.ended = False
     work = dist.all_reduce(torch.ones(4), async_op=True)
     wait_for_others(n, me)
     gpu.comm.abort("the test ends it")
-    played_cuda.Event.ended = True
+    played_cuda.Mark.ended = True
     assert work.is_completed() and not work.is_success()
     raises(ccl.AbortedError, work.wait)
     raises(ccl.AbortedError, lambda: dist.all_reduce(torch.ones(4)))

@@ -315,7 +315,7 @@ def late_end(n, me):
 def played_end(n, me):
     """A kernel that does not end, as the ranks that it waits for are gone, ends no wait of 60 s."""
     dist.all_reduce(torch.ones(1))
-    played_cuda.Event.ended = me != 0
+    played_cuda.Mark.ended = me != 0
     work = dist.all_reduce(torch.ones(1), async_op=True)
     begin = time.monotonic()
     dist.group.WORLD.shutdown()
@@ -349,16 +349,16 @@ def captured(n, me):
 def broken_device(n, me):
     """An error of CUDA that the group's thread finds is that of later calls."""
     dist.all_reduce(torch.ones(1))
-    played_cuda.Event.ended = False
+    played_cuda.Mark.ended = False
     work = dist.all_reduce(torch.ones(4), async_op=True)
     wait_for_others(n, me)
-    played_cuda.Event.broken = True
+    played_cuda.Mark.broken = True
     end = time.monotonic() + 20
     while dist.group.WORLD._gpu._failure is None and time.monotonic() < end:
         time.sleep(0.01)
     raises(RuntimeError, lambda: dist.all_reduce(torch.ones(4)), "illegal memory access")
     raises(RuntimeError, work.wait, "illegal memory access")
-    played_cuda.Event.broken = False
+    played_cuda.Mark.broken = False
 
 
 def broken_batch(n, me):
@@ -372,12 +372,12 @@ def broken_batch(n, me):
     gpu.core.messages, messages = fail, gpu.core.messages
     raises(TypeError, dist.isend(torch.ones(1), (me + 1) % n).wait, "no messages")
     gpu.core.messages = messages
-    played_cuda.Event.ended = False
+    played_cuda.Mark.ended = False
     works = [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(2)]
     whole = ccl.torch._group.joined_on_gpu("two calls", gpu, works)
     wait_for_others(n, me)
     gpu.comm.abort("the test ends it")
-    played_cuda.Event.ended = True
+    played_cuda.Mark.ended = True
     assert isinstance(whole.exception(), ccl.AbortedError), whole.exception()
     raises(ccl.AbortedError, whole.wait)
 

@@ -17,6 +17,7 @@ class CpuEngine:
     """Communicator of CPU ranks, and the thread that runs its calls."""
 
     stream = None
+    queues = False  # calls are functions that a thread runs
 
     def __init__(self, comm: Communicator, label: str) -> None:
         self.comm, self.core, self.rank = comm, comm._core, comm.rank

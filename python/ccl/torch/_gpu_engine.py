@@ -36,7 +36,7 @@ class _Message(NamedTuple):
     tensor: torch.Tensor
     peer: int
     work: GpuWork
-    ready: Any  # event behind the kernels that write `data`
+    ready: Any  # mark behind the kernels that write `data`
 
 
 class GpuEngine:
@@ -46,20 +46,24 @@ class GpuEngine:
     one. Others run on the current stream itself.
     """
 
+    queues = True
+
     def __init__(self, comm: Communicator, device: torch.device, name: str) -> None:
         self.comm, self.core, self.device, self.rank = comm, comm._core, device, comm.rank
         self.stream: Any = 0  # handle of the stream of the call that is being queued
         self.bracket: list[GpuWork] | None = None
         self._side = _devices.streams.Stream(device)
+        self._order = _devices.SideStream(self._side.cuda_stream)
         self._name = name
         self._queueing = threading.RLock()
         self._batch: list[_Message] = []
         self._captured = False  # the batch belongs to a graph
-        self._last: Any = None  # event of the last collective on the engine's stream
-        self._graph_uses: list[tuple[Any, Any]] = []  # event of a captured call, and what it uses
+        self._last: Any = None  # mark of the last collective on the engine's stream
+        self._graph_uses: list[tuple[Any, Any]] = []  # mark of a captured call, and what it uses
         self._changed = threading.Condition(threading.RLock())
         self._pending: deque[GpuWork] = deque()
         self._thread: threading.Thread | None = None
+        self._idle = False  # the thread waits for a call
         self._failure: BaseException | None = None
         self._lost: list[GpuWork] = []  # their kernels may still use the tensors
         self._closed: str | None = None
@@ -70,27 +74,55 @@ class GpuEngine:
     def submit(
         self, what: str, run: Callable[[], Any], tensors: list[torch.Tensor], options: Any
     ) -> GpuWork:
+        """Runs `run`, which makes calls and runs kernels of PyTorch for them."""
         self._check(what)
-        current = _devices.streams.current_stream(self.device)
+        current = _devices.current(self.device)
         work = GpuWork(what, self, tensors)
         with self._queueing, torch.no_grad():
             if self._batch:
                 self.send_batch()
             if blocks(options) and self.bracket is None:
-                self.stream = current.cuda_stream
+                self.stream = current
                 run()
                 return work
-            self._side.wait_stream(current)
-            with _devices.streams.stream(self._side):
+            self._order.follow(current)
+            with self.on_side():
                 self.stream = self._side.cuda_stream
                 run()
-            work._limit = seconds(options)
-            self._begun([work], (run, tensors))
-            if not work._captured:  # the event of a graph cannot be asked
-                self._last = work._event
-            if self.bracket is not None:
-                self.bracket.append(work)
+            self._queued(work, self._order.mark(self._side.cuda_stream), (run, tensors), options)
         return work
+
+    def launch(
+        self, kind: str, send: torch.Tensor, recv: torch.Tensor, count: int, type: int, op: str, root: int,
+        tensors: list[torch.Tensor], options: Any,
+    ) -> GpuWork:  # fmt: skip
+        """Queues one collective of the library on contiguous tensors, which no other kernel follows."""
+        self._check(kind)
+        current = _devices.current(self.device)
+        work = GpuWork(kind, self, tensors)
+        arguments = (kind, send.data_ptr(), recv.data_ptr(), count, type, op, root, current)
+        with self._queueing:
+            if self._batch:
+                self.send_batch()
+            if blocks(options) and self.bracket is None:
+                self.core.launch(*arguments)
+                return work
+            mark = self.core.launch(*arguments, self._order)
+            self._queued(work, mark, (send, recv), options)
+        return work
+
+    def _queued(self, work: GpuWork, mark: Any, uses: Any, options: Any) -> None:
+        """Follows up on a call whose end on the engine's stream is `mark`."""
+        work._limit = seconds(options)
+        self._begun([work], mark, uses)
+        if not mark.captured:  # that of a graph cannot be asked
+            self._last = mark
+        if self.bracket is not None:
+            self.bracket.append(work)
+
+    def on_side(self) -> Any:
+        """Makes the engine's stream the current one in the block."""
+        return _devices.on_stream(self._side)
 
     def on_current(self, what: str, run: Callable[[], Any]) -> None:
         """Runs a call on the current stream."""
@@ -98,7 +130,7 @@ class GpuEngine:
         with self._queueing:
             if self._batch:
                 self.send_batch()
-            self.stream = _devices.streams.current_stream(self.device).cuda_stream
+            self.stream = _devices.current(self.device)
             run()
 
     def message(self, what: str, sends: bool, tensor: torch.Tensor, peer: int) -> GpuWork:
@@ -110,8 +142,7 @@ class GpuEngine:
         streams = _devices.streams
         work = GpuWork(what, self, [tensor])
         data = in_order(tensor, read=sends)
-        ready = streams.Event()
-        ready.record(streams.current_stream(self.device))
+        ready = self._order.mark(_devices.current(self.device))
         with self._queueing:
             work._waits = True
             self._captured = streams.is_current_stream_capturing()
@@ -121,7 +152,6 @@ class GpuEngine:
         if not self._captured:
             with self._changed:
                 self._start()
-                self._changed.notify()
         return work
 
     def send_batch(self) -> None:
@@ -139,48 +169,44 @@ class GpuEngine:
                 for work in works:
                     work._error = error
                 return
-            self._begun(works, batch)
+            self._begun(works, self._order.mark(self._side.cuda_stream), batch)
 
     def _run_batch(self, batch: list[_Message]) -> None:
         for message in batch:
-            self._side.wait_event(message.ready)
+            message.ready.let_wait(self._side.cuda_stream)
         given = [(m.sends, m.data.data_ptr(), *extent(m.data), m.peer) for m in batch]
         self.core.messages(given, self._side.cuda_stream)
-        with _devices.streams.stream(self._side):
+        with self.on_side():
             for message in batch:
                 if not message.sends:
                     write_back(message.tensor, message.data)
 
-    def _begun(self, works: list[GpuWork], uses: Any) -> None:
-        """Records the end of calls on the engine's stream, and keeps what they use until then."""
-        event = _devices.streams.Event()
-        event.record(self._side)
-        captured = _devices.streams.is_current_stream_capturing()
+    def _begun(self, works: list[GpuWork], mark: Any, uses: Any) -> None:
+        """Keeps what calls on the engine's stream use until they have reached `mark`, their end."""
         for work in works:
-            work._event, work._stream, work._captured = event, self._side, captured
+            work._mark, work._on_side = mark, True
         with self._changed:
-            if captured:
-                self._graph_uses.append((event, uses))
+            if mark.captured:
+                self._graph_uses.append((mark, uses))
                 return
             self._graph_uses.clear()  # the capture is over
             works[0]._kept = uses
             self._drop_ended()
             self._pending.extend(works)
             self._start()
-            self._changed.notify()
 
-    def joined(self, event: Any) -> None:
-        """Lets go of what captured calls use, up to that of `event`, for which a stream waits."""
+    def joined(self, mark: Any) -> None:
+        """Lets go of what captured calls use, up to that of `mark`, for which a stream waits."""
         with self._changed:
-            at = [index for index, (known, _) in enumerate(self._graph_uses) if known is event]
+            at = [index for index, (known, _) in enumerate(self._graph_uses) if known is mark]
             del self._graph_uses[: at[0] + 1 if at else 0]
 
     def follow(self, work: GpuWork) -> None:
-        """Lets `work`, whose event is that of another, fail with the calls that have not ended."""
+        """Lets `work`, whose mark is that of another, fail with the calls that have not ended."""
         with self._changed:
             if self._failure is not None:
                 work._error = work._error or self._failure
-            elif not work._captured and work._error is None:
+            elif work._error is None and work._mark is not None and not work._mark.captured:
                 self._pending.append(work)
 
     def _check(self, what: str) -> None:
@@ -194,20 +220,19 @@ class GpuEngine:
         return self.core.group() if simple else contextlib.nullcontext()
 
     def marks(self) -> list[Any]:
-        """Returns events behind the current stream's work and behind the last collective."""
+        """Returns marks behind the current stream's work and behind the last collective."""
         if _devices.streams.is_current_stream_capturing():
             raise InvalidUsageError(
                 f"rank {self.rank} calls barrier while its stream captures a CUDA graph, and a barrier "
                 "waits on the host; call it before or after the capture"
             )
-        mark = _devices.streams.Event()
-        mark.record(_devices.streams.current_stream(self.device))
+        mark = self._order.mark(_devices.current(self.device))
         return [mark] if self._last is None else [mark, self._last]
 
     def wait_for(self, marks: list[Any]) -> None:
-        """Blocks until the events have been reached, or the communicator has failed."""
+        """Blocks until the marks have been reached, or the communicator has failed."""
         for mark in marks:
-            while not mark.query():
+            while not mark.reached():
                 self.look()
                 if self._failure is not None:
                     raise self._failure
@@ -217,11 +242,11 @@ class GpuEngine:
 
     def _drop_ended(self) -> None:
         """Lets go of calls that have ended. A kernel ends as well if the communicator has failed."""
-        ended = []
+        if not self._pending or not self._pending[0]._ended():
+            return
+        ended = [self._pending.popleft()]
         while self._pending and self._pending[0]._ended():
             ended.append(self._pending.popleft())
-        if not ended:
-            return
         try:
             self.core.status()
         except Error as error:
@@ -232,6 +257,9 @@ class GpuEngine:
             work._kept = None
 
     def _start(self) -> None:
+        """Lets the thread look at calls. The caller holds the lock."""
+        if self._idle:
+            self._changed.notify()
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name=self._name, daemon=True)
             self._thread.start()
@@ -248,7 +276,9 @@ class GpuEngine:
         while self._closed is None and self._failure is None:
             with self._changed:
                 while not self._pending and not self._batch and self._closed is None:
+                    self._idle = True
                     self._changed.wait()
+                self._idle = False
             first = self._batch[:1]
             time.sleep(_LOOK_S)
             if first and self._batch[:1] == first and not self._captured:

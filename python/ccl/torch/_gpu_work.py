@@ -26,22 +26,24 @@ class GpuWork(_Work):
     as completed, and `wait` only orders streams.
     """
 
+    # Of the class, until they differ: the thread of a backward pass makes a work for each bucket.
+    _on_side = False  # runs on the engine's stream; else on the caller's current one
+    _mark: Any = None  # end of the call on the engine's stream, a _core.Mark
+    _kept: Any = None  # what the call reads and writes, until it has ended
+    _limit: float | None = None
+    _error: BaseException | None = None
+    _waits = False  # a message that waits for others of its batch
+
     def __init__(self, name: str, engine: GpuEngine, tensors: list[torch.Tensor]) -> None:
         super().__init__()
         self._name, self._engine, self._tensors = name, engine, tensors
-        self._stream: Any = None  # None: the caller's current stream
-        self._event: Any = None
-        self._kept: Any = None  # what the call reads and writes, until it has ended
         self._begun = time.monotonic()
-        self._limit: float | None = None
-        self._error: BaseException | None = None
-        self._waits = False  # a message that waits for others of its batch
-        self._captured = False
 
     def _ended(self) -> bool:
         if self._waits:
             self._engine.send_batch()
-        return self._event is None or self._captured or self._event.query()
+        mark = self._mark
+        return mark is None or mark.captured or mark.reached()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         if self._waits:
@@ -49,12 +51,15 @@ class GpuWork(_Work):
         if self._error is not None:
             raise self._error
         limit = min(timeout.total_seconds(), LIMIT_S) if timeout else 0.0
-        if limit > 0 and not self._captured:
+        mark = self._mark
+        if mark is None:
+            return True
+        if limit > 0 and not mark.captured:
             self._block(limit)
-        elif self._event is not None:
-            _devices.streams.current_stream(self._engine.device).wait_event(self._event)
-            if self._captured:
-                self._engine.joined(self._event)
+        else:
+            mark.let_wait(_devices.current(self._engine.device))
+            if mark.captured:
+                self._engine.joined(mark)
         return True
 
     def _block(self, limit: float) -> None:
@@ -80,7 +85,7 @@ class GpuWork(_Work):
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        if self._error is None and self._event is not None:
+        if self._error is None and self._mark is not None:
             self._engine.look()  # a kernel ends as well if the communicator fails
         return self._error
 
@@ -100,10 +105,10 @@ class GpuWork(_Work):
         future = _devices.future(self._engine.device)
         if self._error is not None:
             future.set_exception(self._error)
-        elif self._stream is None:
+        elif not self._on_side:
             future.set_result(self._tensors)
         else:
-            with _devices.streams.stream(self._stream):
+            with self._engine.on_side():
                 future.set_result(self._tensors)
         return future
 
@@ -114,7 +119,7 @@ def joined_on_gpu(name: str, engine: GpuEngine, works: list[GpuWork]) -> GpuWork
     whole = GpuWork(name, engine, [t for work in works for t in work._tensors])
     if works:
         last = works[-1]
-        whole._event, whole._stream, whole._captured = last._event, last._stream, last._captured
+        whole._mark, whole._on_side = last._mark, last._on_side
         whole._error = next((work._error for work in works if work._error is not None), None)
         engine.follow(whole)
     return whole

@@ -23,6 +23,8 @@ class Movements:
         tensor, root = dense(one_of(tensors, "broadcast"), "the tensor of broadcast"), root_of(opts)
         count, number = extent(tensor)
         on, sends = self._on(tensor), root == self.rank_
+        if on.queues and tensor.is_contiguous():
+            return on.launch("broadcast", tensor, tensor, count, number, "", root, [tensor], opts)
 
         def run() -> None:
             data = in_order(tensor, read=sends)
@@ -41,6 +43,9 @@ class Movements:
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
         self._check_gathered(output, input)
         on = self._on(output, input)
+        if on.queues and output.is_contiguous() and input.is_contiguous():
+            count, number = extent(input)
+            return on.launch("all_gather", input, output, count, number, "", 0, [output], opts)
 
         def run() -> None:
             into = in_order(output, read=False)

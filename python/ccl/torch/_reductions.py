@@ -10,7 +10,9 @@ from ._checks import (
     check_count, check_pairs, check_type, in_order, joined, one_of, op_of, root_of, write_back,
 )  # fmt: skip
 from ._functors import combine, functor_of
-from ._tensors import BITWISE, Reduction, check_bitwise, check_sizes, dense, extent, operation, simple
+from ._tensors import (
+    BITWISE, Reduction, check_bitwise, check_sizes, dense, extent, operation, simple, whole,
+)  # fmt: skip
 
 
 class Reductions:
@@ -60,6 +62,10 @@ class Reductions:
         tensor = dense(one_of(tensors, "all_reduce"), "the tensor of all_reduce")
         on = self._on(tensor)
         op = op_of(opts)
+        how = whole(op, "all_reduce", tensor) if on.queues else None
+        if how is not None:
+            return on.launch("all_reduce", tensor, tensor, tensor.numel() * how.width, how.number, how.name, 0,
+                             [tensor], opts)  # fmt: skip
 
         def run() -> None:
             data = in_order(tensor)
@@ -100,6 +106,10 @@ class Reductions:
         self._check_scattered(output, input)
         on = self._on(output, input)
         op = op_of(opts)
+        how = whole(op, "reduce_scatter", input, output) if on.queues else None
+        if how is not None:
+            return on.launch("reduce_scatter", input, output, output.numel() * how.width, how.number, how.name,
+                             0, [output], opts)  # fmt: skip
 
         def run() -> None:
             out = in_order(output, read=False)

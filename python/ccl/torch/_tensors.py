@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -88,10 +89,15 @@ def adjacent(tensors: list[torch.Tensor]) -> bool:
     return True
 
 
+_names: dict[Any, str] = {}  # of the kinds of reductions; PyTorch searches for a name anew each time
+
+
 def operation(op: ReduceOp) -> tuple[str, Any]:
     """Returns the name of a reduction, and its factor or None."""
-    kind = getattr(op, "op", op)
-    name = getattr(kind, "name", None) or str(kind).rpartition(".")[2]
+    kind: Any = getattr(op, "op", op)
+    name = _names.get(kind)
+    if name is None:
+        name = _names[kind] = getattr(kind, "name", None) or str(kind).rpartition(".")[2]
     if name != "PREMUL_SUM":
         return name, None
     state: Any = op.__getstate__()
@@ -120,6 +126,21 @@ class Reduction:
             self.name, self.number = _OPS[op], NUMBERS[dtype]
         else:
             raise NotSupportedError(f"{what} cannot combine elements of {dtype} by {op}")
+
+
+@functools.lru_cache(maxsize=None)
+def _whole(name: str, dtype: torch.dtype, what: str) -> Reduction:
+    return Reduction(name, dtype, what)
+
+
+def whole(op: ReduceOp, what: str, *tensors: torch.Tensor) -> Reduction | None:
+    """Returns the engine's reduction if it is the whole call; None if kernels of PyTorch belong to it."""
+    name, factor = operation(op)
+    if factor is not None or name not in _OPS:
+        return None
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        return None
+    return _whole(name, tensors[0].dtype, what)
 
 
 def check_bitwise(op: str, dtype: torch.dtype, what: str) -> None:

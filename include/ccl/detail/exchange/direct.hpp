@@ -34,15 +34,17 @@ class DirectExchange {
   template <class OtherGroup>
   using Over = DirectExchange<OtherGroup, Most, Notes>;
 
-  /// Returns the maximum bytes of one message in a launch: 512 MiB for all peers together, or 4 MiB
-  /// per ring if that is more. 0 if the scratch has no slot for each ring.
+  /// Returns the maximum bytes of one message in a launch: 1 GiB between two ranks, 512 MiB for all
+  /// peers of more together, or 4 MiB per ring if that is more. 0 if the scratch has no slot for
+  /// each ring.
   ///
-  /// Shorter launches are faster, for an unknown reason. On 2 H200, 1 GiB to one peer takes 4346 us
-  /// in one launch and 2970 us in four. On 4 H200, an all-to-all of 1 GiB takes 2451 us in one
-  /// launch and 2311 us in two.
+  /// On 2 H200, 1 GiB to one peer takes 2952 us in one launch and 3012 us in four. On 4 H200, an
+  /// all-to-all of 1 GiB took 2451 us in one launch and 2311 us in two; there the peers had mapped
+  /// memory in small pages (docs/validation/performance_h200x2.md).
   static constexpr Index max_bytes(const PeerView& peers, int max_rings) {
     if (Rings::slot_bytes(peers, max_rings) < 1) return 0;
-    const Index each = (Index{512} << 20) / peers.ranks, by_ring = Index{max_rings} << 22;
+    const Index each = peers.ranks > 2 ? (Index{512} << 20) / peers.ranks : Index{1} << 30;
+    const Index by_ring = Index{max_rings} << 22;
     return by_ring > each ? by_ring : each;
   }
   /// Completes the arguments on the host, before a launch.
