@@ -15,7 +15,7 @@ std::optional<WireSteps> read_steps(const Wire& wire, int device, int slice_step
   steps.filled = std::max(read(wire.posted), own ? read(wire.sent) : 0);
   steps.drained = std::max(read(wire.drained), own ? read(wire.received) : 0);
   steps.filled = std::max(steps.filled, steps.drained);
-  for (int n = 0; own && wire.has_short_slots && n < wire.slot_count; n += slice_steps) {
+  for (int n = 0; own && n < wire.short_slot_count; n += slice_steps) {
     if (!wire.short_slot(steps.filled)->contains<HostMemory>(steps.filled)) break;
     steps.filled += Word(slice_steps);
   }

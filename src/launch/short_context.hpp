@@ -62,7 +62,7 @@ class ShortPrims {
     if constexpr (Step.send) {
       for (const int peer : outs_.rank) {
         if (Out > 1 && peer < 0) continue;
-        while (!wires_.has_room(peer, at)) {
+        while (!wires_.has_room(peer, part.count * size, at)) {
           if (spin_.ends(peer, at)) return;
         }
       }

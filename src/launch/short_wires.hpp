@@ -43,12 +43,13 @@ class ShortWires {
     return on.slots != nullptr && !on.proxied && on.zero_copy == nullptr;
   }
 
-  /// True if the slots of the next slice to `peer` are free. Sets `step` to the steps done before.
-  bool has_room(int peer, Word& step) const {
+  /// True if there is room for the next slice to `peer`, of `bytes` bytes. Sets `step` to the steps
+  /// done before.
+  bool has_room(int peer, Index bytes, Word& step) const {
     const Wire& to = wire<true>(peer);
     Cursor& kept = tables_.cursors[peer];
     step = *to.sent;
-    const Index room = to.slot_count - steps_;
+    const Index room = (is_short(to, bytes) ? to.short_slot_count : to.slot_count) - steps_;
     if (kept.message == Cursor::seen && Index(step) - kept.done <= room) return true;
     kept = {Cursor::seen, Index(HostMemory::load_credit(to.drained))};
     return Index(step) - kept.done <= room;
@@ -100,9 +101,9 @@ class ShortWires {
     if (kept.done - Index(next) >= steps_) fetch_ahead<false>(from.slot(next), bytes);
   }
 
-  /// Sends a slice to `peer` if its slots are free. Sets `step` to the steps done before.
+  /// Sends a slice to `peer` if there is room for it. Sets `step` to the steps done before.
   bool send(int peer, const Message& message, Word& step) const {
-    if (!has_room(peer, step)) return false;
+    if (!has_room(peer, message.bytes, step)) return false;
     copy_away(next_slot(peer, message.bytes), message.data, std::size_t(message.bytes));
     post(peer, message.bytes);
     return true;
@@ -117,10 +118,10 @@ class ShortWires {
 
  private:
   static bool is_short(const Wire& wire, Index bytes) {
-    return wire.has_short_slots && bytes <= ShortSlot::most;
+    return wire.short_slot_count != 0 && bytes <= ShortSlot::most;
   }
   static bool is_in_short_slot(const Wire& wire, Word step) {
-    return wire.has_short_slots && wire.short_slot(step)->contains<HostMemory>(step);
+    return wire.short_slot_count != 0 && wire.short_slot(step)->contains<HostMemory>(step);
   }
   /// Begins to fetch the first lines of memory that follows soon: for stores, or for loads.
   template <bool ForStores>

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -10,6 +11,16 @@ namespace {
 constexpr std::size_t line_bytes = 128, page = 4096;
 constexpr std::size_t up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
+}
+
+/// Short slots of a wire: as many as slots, or 128 where they need little memory beside these. A
+/// sender that need not wait for the receiver runs ahead of it, which counts most where two ranks
+/// share a core: the receiver then finds many messages when its turn comes.
+int short_slots(const WireShape& shape) {
+  constexpr int many = 128;
+  constexpr Index large = 32 << 10;  // bytes of a slot
+  const bool has_many = shape.channels == 1 && shape.slot_bytes >= large;
+  return has_many ? std::max(many, shape.slot_count) : shape.slot_count;
 }
 }  // namespace
 
@@ -32,8 +43,9 @@ Result<WireLayout> WireLayout::of(const WireShape& shape, std::byte* slots) {
   WireLayout layout;
   layout.shape_ = shape;
   layout.slots_ = slots;
-  const auto slot_count = std::size_t(shape.slot_count);  // with short slots, or sizes
-  layout.head_bytes_ = up(4 * line_bytes + slot_count * sizeof(ShortSlot), page);
+  layout.short_slots_ = short_slots(shape);  // whose memory may hold sizes
+  layout.head_bytes_ =
+      up(4 * line_bytes + std::size_t(layout.short_slots_) * sizeof(ShortSlot), page);
   std::size_t total = 0;
   if (__builtin_mul_overflow(std::size_t(shape.slot_count), std::size_t(shape.slot_bytes),
                              &layout.channel_bytes_) ||
@@ -62,7 +74,7 @@ std::vector<Wire> WireLayout::wires(std::byte* base, EdgeSide side, bool proxied
     if (side == EdgeSide::receiver) wire.received = word(3);
     static_assert(Wire::short_slots_behind * sizeof(Word) == 4 * line_bytes);
     if (proxied) wire.sizes = word(4);
-    wire.has_short_slots = !proxied;
+    if (!proxied) wire.short_slot_count = short_slots_;
     const Index apart = Index(channel) * shape_.slot_count * shape_.slot_bytes;
     wire.slots = reinterpret_cast<Packet*>(slots_ != nullptr ? slots_ + apart : at + head_bytes_);
     wire.slot_count = shape_.slot_count;

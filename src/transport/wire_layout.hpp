@@ -10,7 +10,8 @@
 namespace ccl::detail {
 
 /// Layout of a connection's wires in one block of memory. Each channel has a line each for posted,
-/// drained, sent and received (their writers differ), the sizes, and the slots from a new page on.
+/// drained, sent and received (their writers differ), the sizes or the short slots, and the slots
+/// from a new page on.
 class WireLayout {
  public:
   /// Refuses shapes that no wire can have. `slots`: address of all channels' slots, if they are
@@ -22,6 +23,7 @@ class WireLayout {
  private:
   WireShape shape_;
   std::byte* slots_ = nullptr;
+  int short_slots_ = 0;  // of a wire
   std::size_t head_bytes_ = 0, channel_bytes_ = 0;
 };
 

@@ -54,10 +54,12 @@ struct Wire {
   int slot_count = 0;     ///< a power of two, at least 2 for a fused receive and send
   int slot_packets = 0;   ///< packets of a slot, a multiple of 8, so that slots begin on lines
   bool proxied = false;
-  /// True: CPU lanes without flags in their packets move slices of up to `ShortSlot::most` bytes by
-  /// `short_slot(sent)` in place of the slot, and do not post them. `posted` then counts them with
-  /// the next slice that is posted. The slots are `short_slots_behind` words behind `posted`.
-  bool has_short_slots = false;
+  /// Not 0: CPU lanes without flags in their packets move slices of up to `ShortSlot::most` bytes
+  /// by `short_slot(sent)` in place of the slot, and do not post them. `posted` then counts them
+  /// with the next slice that is posted. It is a power of two, at least `slot_count`: a short slice
+  /// may be sent while `sent < drained + short_slot_count`. The short slots are
+  /// `short_slots_behind` words behind `posted`.
+  int short_slot_count = 0;
   detail::ZeroCopy* zero_copy =
       nullptr;  ///< zero-copy path that skips the slots; null if there is none
 
@@ -68,12 +70,12 @@ struct Wire {
   static constexpr int short_slots_behind = 64;
   /// Returns the first of the short slots; null if there are none.
   CCL_HD detail::ShortSlot* all_short_slots() const {
-    if (!has_short_slots) return nullptr;
+    if (short_slot_count == 0) return nullptr;
     return reinterpret_cast<detail::ShortSlot*>(posted + short_slots_behind);
   }
   /// Returns the short slot of a step, if the wire has them.
   CCL_HD detail::ShortSlot* short_slot(Word step) const {
-    return all_short_slots() + int(step & Word(slot_count - 1));
+    return all_short_slots() + int(step & Word(short_slot_count - 1));
   }
 };
 

@@ -41,7 +41,7 @@ TEST_CASE("a receiver's steps count slices in short slots, which are not posted"
   wire.drained = &drained;
   wire.received = &received;
   wire.slot_count = 8;
-  wire.has_short_slots = true;
+  wire.short_slot_count = 8;
   constexpr int cpu = -1;
   CHECK(read_steps(wire, cpu, 2)->filled == 2);
   memory.shorts[2].publish<HostMemory>(2);

@@ -15,6 +15,8 @@
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/shm.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +25,7 @@
 #include "comm/state.hpp"
 #include "support/catch.hpp"
 #include "support/on_ranks.hpp"
+#include "support/processes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -139,6 +142,37 @@ TEST_CASE("short collectives that reduce agree with the general way") {
   check<AllReduce, Doubling, std::int16_t>();
   check<ReduceScatter, Ring, std::int64_t>();
   check<ReduceScatter, Halving>();
+}
+
+TEST_CASE("a rank may be many short collectives ahead of another") {
+  for (const bool general : {false, true}) {
+    std::atomic<bool> ahead{false};
+    const auto body = [&](const Communicator& comm) -> Result<void> {
+      CCL_TRY(const auto copies, (Collective<Broadcast, Ring, Simple, ShmTransport>::create(comm)));
+      Ways ways{comm};
+      std::vector<int> data(20'000);
+      const auto run = [&](int round, Index n) -> Result<void> {
+        std::fill_n(data.begin(), n, comm.rank() == 0 ? round : -1);
+        CCL_CHECK(copies(data.data(), data.data(), n, 0));
+        const bool right = std::count(data.begin(), data.begin() + n, round) == n;
+        return right ? Result<void>{} : fail(Errc::internal, "round " + std::to_string(round));
+      };
+      CCL_CHECK(run(0, 1));
+      constexpr int rounds = 300, max_ahead = 100;
+      ways.take(general && comm.rank() == 1);
+      for (int round = 1; round < rounds; ++round) {
+        if (round == max_ahead && comm.rank() == 0) ahead = true;
+        if (round == 1 && comm.rank() == 1 && !wait_until([&] { return ahead.load(); }, 20)) {
+          return fail(Errc::internal, "rank 0 waits for rank 1");
+        }
+        const bool is_long = round > max_ahead && round % 7 == 0;
+        CCL_CHECK(run(round, is_long ? 20'000 : 1 + round % 30));
+      }
+      return comm.finalize();
+    };
+    INFO((general ? "the general way receives" : "the short way receives"));
+    check_well(on_ranks(2, limited(30), body));
+  }
 }
 
 TEST_CASE("a short collective whose peer does not call fails at its deadline and names it") {

@@ -12,12 +12,14 @@ struct SliceShape {
   int steps;      // slots that a slice takes
   int slice = 1;  // elements that a slice holds
   int slot_count = 1, slot_packets = 0;
+  int short_slot_count = 0;
 
   template <class Format>
   CCL_HD void take(const Wire& wire) {
     slice = int(Format::slice_capacity(wire, steps));
     slot_count = wire.slot_count;
     slot_packets = wire.slot_packets;
+    short_slot_count = wire.short_slot_count;
   }
   template <class P>
   CCL_HD P* slot(P* slots, Word step) const {
@@ -25,7 +27,7 @@ struct SliceShape {
   }
   /// Returns the short slot of a step. `all`: those of the wire, or null.
   CCL_HD ShortSlot* short_slot(ShortSlot* all, Word step) const {
-    return all == nullptr ? nullptr : all + int(unsigned(step) & unsigned(slot_count - 1));
+    return all == nullptr ? nullptr : all + int(unsigned(step) & unsigned(short_slot_count - 1));
   }
 };
 
@@ -54,7 +56,7 @@ struct InEnd {
   template <class Memory>
   CCL_HD bool has_slice(const SliceShape& shape) const {
     if constexpr (requires { Memory::has_short_slots; }) {
-      // `posted` may be behind: see `Wire::has_short_slots`.
+      // `posted` may be behind: see `Wire::short_slot_count`.
       return is_short<Memory>(shape) ||
              int(unsigned(Memory::load_acquire(posted)) - unsigned(received)) >= shape.steps;
     }

@@ -181,7 +181,7 @@ class Exchange {
       return unsigned(step_) - unsigned(Memory::load_credit(wire.drained)) >
              unsigned(wire.slot_count) - steps;
     } else {
-      if (wire.has_short_slots && wire.short_slot(step_)->template contains<Memory>(step_))
+      if (wire.short_slot_count != 0 && wire.short_slot(step_)->template contains<Memory>(step_))
         return false;
       return int(unsigned(Memory::load_acquire(wire.posted)) - unsigned(step_)) < int(steps);
     }
