@@ -89,8 +89,9 @@ std::string wrong_member(const Member& member, int low, int high) {
 
 std::string wrong_join(const Hello& hello) {
   return FieldCheck{}
-      .in_range("purpose", std::uint32_t(hello.kind), std::int64_t(HelloKind::join),
-                std::int64_t(HelloKind::join))
+      .require(hello.kind == HelloKind::join || hello.kind == HelloKind::decline,
+               fmt::format("purpose is {}, not {} or {}", std::uint32_t(hello.kind),
+                           std::uint32_t(HelloKind::join), std::uint32_t(HelloKind::decline)))
       .in_range("number of ranks", hello.ranks, 1, max_ranks)
       .in_range("number of ids", hello.roots, 1, std::max(hello.ranks, 1))
       .in_range("index of the id", hello.root, 0, std::max(hello.roots, 1) - 1)

@@ -45,7 +45,8 @@ enum class HelloKind : std::uint32_t {
   peer,      // for messages and statuses
   stay,      // to the next surviving rank in a shrink
   watch,     // to detect the end of a rank
-  ask        // requests one byte: 1 if that rank has this communicator
+  ask,       // requests one byte: 1 if that rank has this communicator
+  decline    // to a root, by a rank that will not join: a notice follows
 };
 
 struct Hello {

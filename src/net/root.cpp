@@ -100,6 +100,7 @@ class Root : public std::enable_shared_from_this<Root> {
         !why.empty()) {
       return refuse_hello(std::move(one), "the root", why);
     }
+    if (hello.kind == HelloKind::decline) return hear_why(std::move(one));
     const int rank = hello.me.rank;
     auto conn = Conn::start(
         std::move(one.socket),
@@ -168,6 +169,19 @@ class Root : public std::enable_shared_from_this<Root> {
         pending.conn->send(FrameKind::next, -1, 0, bytes_of(callers_.at(next_of(r)).member));
       }
     }
+  }
+
+  /// Hears why a rank will not join, which all others get as their error.
+  void hear_why(Accepted one) {
+    const auto hear = [weak = weak_from_this()](Conn& conn, const FrameHeader& h, Bytes payload) {
+      RootNotice notice;
+      const auto self = weak.lock();
+      if (self && h.kind == FrameKind::notice && read_into(notice, payload)) {
+        self->fail_all(to_error(notice));
+      }
+      conn.close();
+    };
+    (void)Conn::start(std::move(one.socket), hear, [](Conn&, int) {});
   }
 
   bool all_came() const { return expected_ != 0 && int(callers_.size()) == expected_; }

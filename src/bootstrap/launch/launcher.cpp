@@ -20,6 +20,7 @@
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
 #include "bootstrap/launch/job_secret.hpp"
+#include "bootstrap/launch/known_id.hpp"
 #include "bootstrap/launch/pmix.hpp"
 #include "net/crypto/sha256.hpp"
 #include "net/socket.hpp"
@@ -285,6 +286,21 @@ Result<LaunchEnvironment> launch_of_environment() {
 }
 
 }  // namespace
+
+std::optional<UniqueId> known_id(const LaunchEnvironment& launch) noexcept {
+  std::optional<UniqueId> found;
+  if (launch.rank == 0 || launch.ranks < 2 || contains("PMIX_RANK")) return found;
+  (void)completes([&] {
+    auto address = setting_text("COMM_ID").value_or("");
+    if (address.empty() && contains("MASTER_ADDR") && contains("MASTER_PORT")) {
+      address = master_address().value_or("");
+    }
+    if (address.empty()) return;
+    if (const auto id = id_with_secret(address, launch.job_key, {}, last_try_s)) found = *id;
+  });
+  return found;
+}
+
 }  // namespace ccl::detail
 
 namespace ccl {

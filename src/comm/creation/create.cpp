@@ -12,6 +12,7 @@
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
 #include "base/thread.hpp"
+#include "bootstrap/decline.hpp"
 #include "comm/creation/first_exchange.hpp"
 #include "comm/state.hpp"
 #include "net/root.hpp"
@@ -71,7 +72,10 @@ void create_in_background(CommState& state, std::span<const UniqueId> ids) noexc
 
 Result<Communicator> create_rank(std::span<const UniqueId> ids, int rank, int ranks,
                                  Config config) {
-  if (auto good = check_settings(); !good) return fail(of_rank(rank, std::move(good).error()));
+  if (auto good = check_settings(); !good) {
+    decline(ids, rank, ranks, good.error());
+    return fail(of_rank(rank, std::move(good).error()));
+  }
   CCL_CHECK(check_shape(rank, ranks));
   report_settings(rank);
   if (ids.empty() || int(ids.size()) > ranks) {
@@ -82,6 +86,7 @@ Result<Communicator> create_rank(std::span<const UniqueId> ids, int rank, int ra
   const bool blocking = config.blocking;
   auto state = CommState::make(rank, ranks, std::move(config));
   if (auto settled = state->limits.resolve(state->identity); !settled) {
+    decline(ids, rank, ranks, settled.error());
     return fail(state->annotate(std::move(settled).error()));
   }
   if (blocking) {

@@ -4,6 +4,8 @@
 
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
+#include "bootstrap/decline.hpp"
+#include "bootstrap/launch/known_id.hpp"
 #include "gpu/devices.hpp"
 
 namespace ccl {
@@ -13,6 +15,9 @@ Result<Communicator> Communicator::from_env(Config config) {
     if (auto good = detail::check_settings(); !good) {
       const auto launch = detect_launch();
       if (!launch) return fail(std::move(good).error());
+      if (const auto id = detail::known_id(*launch)) {
+        detail::decline({&*id, 1}, launch->rank, launch->ranks, good.error());
+      }
       return fail(detail::of_rank(launch->rank, std::move(good).error()));
     }
     CCL_TRY(const LaunchEnvironment launch, detect_launch());

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <ccl/comm/unique_id.hpp>
+#include <ccl/types/result.hpp>
+
+#include <span>
+
+namespace ccl::detail {
+
+/// Tells the root of a rank that it will not join, because of `error`: its settings are refused.
+/// The ranks that join then fail at once, and need not wait for it. Blocks at most some 2 s.
+void decline(std::span<const UniqueId> ids, int rank, int ranks, const Error& error) noexcept;
+
+}  // namespace ccl::detail
