@@ -44,10 +44,10 @@ void decline(std::span<const UniqueId> ids, int rank, int ranks, const Error& er
     const auto id = unpack(ids[std::size_t(mine)]);
     if (!id) return;
     const Member me = this_member(rank, id->root);  // an address that nobody connects to
-    Error told = error;
-    told.peer = rank;
-    told.what = fmt::format("{} does not join: {}", describe(me), error.what);
-    tell(*id, {HelloKind::decline, ranks, roots, mine, me}, told);
+    Error of_others = error;
+    of_others.peer = rank;
+    of_others.what = fmt::format("{} does not join: {}", describe(me), error.what);
+    tell(*id, {HelloKind::decline, ranks, roots, mine, me}, of_others);
   });
 }
 

@@ -100,7 +100,7 @@ class Root : public std::enable_shared_from_this<Root> {
         !why.empty()) {
       return refuse_hello(std::move(one), "the root", why);
     }
-    if (hello.kind == HelloKind::decline) return hear_why(std::move(one));
+    if (hello.kind == HelloKind::decline) return on_decline(std::move(one));
     const int rank = hello.me.rank;
     auto conn = Conn::start(
         std::move(one.socket),
@@ -171,9 +171,10 @@ class Root : public std::enable_shared_from_this<Root> {
     }
   }
 
-  /// Hears why a rank will not join, which all others get as their error.
-  void hear_why(Accepted one) {
-    const auto hear = [weak = weak_from_this()](Conn& conn, const FrameHeader& h, Bytes payload) {
+  /// Receives why a rank will not join, which all others get as their error.
+  void on_decline(Accepted one) {
+    const auto on_frame = [weak = weak_from_this()](Conn& conn, const FrameHeader& h,
+                                                    Bytes payload) {
       RootNotice notice;
       const auto self = weak.lock();
       if (self && h.kind == FrameKind::notice && read_into(notice, payload)) {
@@ -181,7 +182,7 @@ class Root : public std::enable_shared_from_this<Root> {
       }
       conn.close();
     };
-    (void)Conn::start(std::move(one.socket), hear, [](Conn&, int) {});
+    (void)Conn::start(std::move(one.socket), on_frame, [](Conn&, int) {});
   }
 
   bool all_came() const { return expected_ != 0 && int(callers_.size()) == expected_; }
