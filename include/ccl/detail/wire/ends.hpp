@@ -19,7 +19,8 @@ struct SliceShape {
     slice = int(Format::slice_capacity(wire, steps));
     slot_count = wire.slot_count;
     slot_packets = wire.slot_packets;
-    short_slot_count = wire.short_slot_count;
+    if (wire.short_slot_count != 0)
+      short_slot_count = wire.short_slot_count;  // proxied wires: none
   }
   template <class P>
   CCL_HD P* slot(P* slots, Word step) const {
