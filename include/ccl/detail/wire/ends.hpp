@@ -19,8 +19,8 @@ struct SliceShape {
     slice = int(Format::slice_capacity(wire, steps));
     slot_count = wire.slot_count;
     slot_packets = wire.slot_packets;
-    if (wire.short_slot_count != 0)
-      short_slot_count = wire.short_slot_count;  // proxied wires: none
+    // Proxied wires have none.
+    if (wire.short_slot_count != 0) short_slot_count = wire.short_slot_count;
   }
   template <class P>
   CCL_HD P* slot(P* slots, Word step) const {
