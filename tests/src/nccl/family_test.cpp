@@ -157,15 +157,20 @@ TEST_CASE("ends in a group wait at its end: other ranks may have another order")
 TEST_CASE("a process that exits without an end of its communicator need not have crashed") {
   ncclUniqueId id;
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  int created[2];  // rank 0 has been created, too
+  REQUIRE(::pipe(created) == 0);
   const pid_t child = ::fork();
   ncclComm_t comm = nullptr;
   const ncclResult_t made = ncclCommInitRank(&comm, 2, id, child == 0 ? 1 : 0);
-  if (child == 0) std::exit(made == ncclSuccess ? 0 : 1);
+  char one = 1;
+  if (child == 0) std::exit(made == ncclSuccess && ::read(created[0], &one, 1) == 1 ? 0 : 1);
   CHECK(made == ncclSuccess);
+  CHECK(::write(created[1], &one, 1) == 1);
   float data = 1;
   CHECK(ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, nullptr) == ncclRemoteError);
   CHECK(last_error_has("killed, crashed, or exited without ending its communicator"));
   CHECK(ncclCommAbort(comm) == ncclSuccess);
+  for (const int fd : created) ::close(fd);
   int status = 99;
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
