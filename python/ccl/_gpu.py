@@ -123,8 +123,7 @@ def _load() -> ctypes.CDLL:
     if _library is None:
         # Its own handle, by its path: NVIDIA's library may serve a framework of this process.
         loaded: ctypes.CDLL = nccl._load()
-        names = {kind: name for kind, (name, _) in _COLLECTIVES.items()}
-        for name in (*_ARGUMENTS, *names.values()):
+        for name in (*_ARGUMENTS, *(name for name, _ in _COLLECTIVES.values())):
             if getattr(loaded, name, None) is None:
                 raise _errors.NotSupportedError(
                     f"{nccl.library()} has no function {name}, so it is not the library of this ccl; "

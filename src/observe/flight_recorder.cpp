@@ -28,13 +28,13 @@ void add(std::atomic<Word>& counter, Word more) {
 }
 }  // namespace
 
-// The recorder's mutex guards `op`. The thread that runs the operation writes the atomics without
-// it.
+// The recorder's mutex guards `op` and `on_host`. The thread that runs the operation writes the
+// atomics without it.
 struct FlightRecorder::Entry {
   std::atomic<Word> ticket{0};  // 0: never used
   Operation op;
+  bool on_host = false;  // runs in its caller's thread, also where others are of a GPU
   std::atomic<OpState> state{OpState::queued};
-  std::atomic<bool> on_host{false};  // runs in its caller's thread, also where others are of a GPU
   std::atomic<Word> queued{0}, started{0}, ended{0};  // in ticks
 };
 
@@ -54,7 +54,7 @@ FlightRecorder::Entry& FlightRecorder::next_entry(const Tally& tally) {
   const Word ticket = ++tickets_;
   Entry& entry = entries_[ticket % Word(size_)];
   entry.ticket.store(ticket, relaxed);
-  entry.on_host.store(false, relaxed);
+  entry.on_host = false;
   return entry;
 }
 
@@ -120,7 +120,7 @@ void FlightRecorder::started_on_host(Word ticket) {
   started(ticket);
   const std::lock_guard lock{mutex_};
   Entry& entry = entries_[ticket % Word(size_)];
-  if (entry.ticket.load(relaxed) == ticket) entry.on_host.store(true, relaxed);
+  if (entry.ticket.load(relaxed) == ticket) entry.on_host = true;
 }
 
 Word FlightRecorder::ended(Word ticket, bool well, const EndTally& tally) {
@@ -145,7 +145,7 @@ std::vector<Operation> FlightRecorder::latest(int most) const {
 std::vector<Operation> FlightRecorder::latest_on_device(int most, Word waiting) const {
   auto all = collect(most, most, [waiting](const Entry& entry) {
     const OpState state = entry.state.load(relaxed);
-    if (state != OpState::running || entry.on_host.load(relaxed)) return state;
+    if (state != OpState::running || entry.on_host) return state;
     const Word ticket = entry.ticket.load(relaxed);
     return ticket < waiting    ? OpState::done
            : ticket == waiting ? OpState::running

@@ -184,7 +184,7 @@ class GpuEngine:
     def _begun(self, works: list[GpuWork], mark: Any, uses: Any) -> None:
         """Keeps what calls on the engine's stream use until they have reached `mark`, their end."""
         for work in works:
-            work._mark, work._on_side = mark, True
+            work._mark = mark
         with self._changed:
             if mark.captured:
                 self._graph_uses.append((mark, uses))

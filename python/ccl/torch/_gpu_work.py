@@ -27,8 +27,8 @@ class GpuWork(_Work):
     """
 
     # Of the class, until they differ: the thread of a backward pass makes a work for each bucket.
-    _on_side = False  # runs on the engine's stream; else on the caller's current one
-    _mark: Any = None  # end of the call on the engine's stream, a _core.Mark
+    # End of the call on the engine's stream, a _core.Mark; None: it runs on the caller's current one.
+    _mark: Any = None
     _kept: Any = None  # what the call reads and writes, until it has ended
     _limit: float | None = None
     _error: BaseException | None = None
@@ -105,7 +105,7 @@ class GpuWork(_Work):
         future = _devices.future(self._engine.device)
         if self._error is not None:
             future.set_exception(self._error)
-        elif not self._on_side:
+        elif self._mark is None:
             future.set_result(self._tensors)
         else:
             with self._engine.on_side():
@@ -119,7 +119,7 @@ def joined_on_gpu(name: str, engine: GpuEngine, works: list[GpuWork]) -> GpuWork
     whole = GpuWork(name, engine, [t for work in works for t in work._tensors])
     if works:
         last = works[-1]
-        whole._mark, whole._on_side = last._mark, last._on_side
+        whole._mark = last._mark
         whole._error = next((work._error for work in works if work._error is not None), None)
         engine.follow(whole)
     return whole

@@ -46,7 +46,7 @@ class FlightRecorder {
   static constexpr std::size_t max_kept = 4096;
   /// Records the start of the lanes. Does nothing if the entry has been overwritten.
   void started(Word ticket);
-  /// The same for a call that runs in its caller's thread, although others run on a GPU: a barrier.
+  /// Records the start of a call in its caller's thread, although others run on a GPU: a barrier.
   void started_on_host(Word ticket);
   /// Counters of the calls of a kind that have ended well. The recorder's mutex guards their
   /// changes, too.
