@@ -10,7 +10,7 @@ namespace {
 // - nvlink: fitted to 2 and 4 H200 over NVSwitch, launches of a CUDA graph
 //   (benchmarks/results). Sentinel is fitted to a bare kernel's two-shot all-reduce on 8, whose
 //   LL128 took the predicted time. A block's share is fitted to sweeps over the number of blocks;
-//   Ring Simple's on 2 H200, where 32 blocks move 89 % of what 128 do.
+//   Ring Simple's on 2 and 4 H200, where 32 blocks in clusters move 95 to 99 % of what 128 do.
 // - shm and net: fitted to the order of candidates on 4 processes of one host, and on 4 and 8 of
 //   two and four hosts over TCP (benchmarks/network/across_hosts.cpp).
 // - gpu_net: fitted to 4 H200 taken for two hosts, over TCP loopback, and to 2 with four threads
@@ -19,7 +19,7 @@ namespace {
 // - pcie and gpu_host: estimates without a measurement; only their order counts.
 constexpr Rates table[path_count][2][packing_count] = {
     // simple, ll, ll128 over wires; the same over peers, and sentinel
-    {{{4.5, 1.5, 364, 22, 325}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 290, 16}},
+    {{{4.5, 1.5, 364, 22, 347}, {1.5, 0.8, 170, 12}, {1.8, 0.83, 290, 16}},
      {{3.0, 2.5, 366, 20}, {0.5, 1.25, 150, 12}, {0.5, 1.27, 290, 12}, {0.5, 1.37, 315, 12}}},
     {{{3.0, 4.0, 22, 8}, {2.0, 1.8, 11, 6}, {2.0, 1.8, 20, 8}},
      {{4.0, 4.0, 22, 8}, {1.5, 2.0, 11, 6}, {1.5, 2.0, 20, 8}, {1.5, 2.0, 21, 8}}},

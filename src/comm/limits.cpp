@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "comm/identity.hpp"
 #include "gpu/devices.hpp"
 
@@ -28,6 +30,10 @@ Result<void> CommLimits::check_values(const Identity& identity) const {
   if (channels < 1) return bad("channels", channels, "1 or more");
   const int net_channels = config.net_channels.value_or(1);
   if (net_channels < 1) return bad("net_channels", net_channels, "1 or more");
+  const int cluster_size = config.cluster_blocks.value_or(0);
+  if (cluster_size < 0 || cluster_size > 8) {  // what every GPU with clusters takes
+    return bad("cluster_blocks", cluster_size, "0 to 8");
+  }
   const int traffic_class = config.traffic_class.value_or(-1);
   if (traffic_class < -1 || traffic_class > 255) {  // queue pairs have a byte for it
     return bad("traffic_class", traffic_class, "0 to 255, or -1 for CCL_IB_TC");
@@ -52,6 +58,8 @@ Result<void> CommLimits::resolve(Identity& identity) {
   CCL_CHECK(check_values(identity));
   CCL_TRY(const Index order, setting_integer("LAUNCH_ORDER_IMPLICIT"));
   implicit_launch_order = config.implicit_launch_order.value_or(order == 1);
+  CCL_TRY(const Index cluster, setting_integer("CGA_CLUSTER_SIZE"));
+  cluster_blocks = std::max(config.cluster_blocks.value_or(int(cluster)), 1);
   constexpr double no_limit_s = 1e8;
   if (init_timeout_s == 0) init_timeout_s = no_limit_s;
   return {};

@@ -18,6 +18,7 @@ struct CommLimits {
   Index budget = 0;            // bytes of wires and scratch
   ChannelBounds bounds;
   bool implicit_launch_order = false;  // see `Config`
+  int cluster_blocks = 1;              // see `Config`; 1: launches have no clusters
   std::atomic<Index> used{0};          // bytes of the budget
 
   /// Takes each value from the configuration, or from the settings if it is not configured.

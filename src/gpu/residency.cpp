@@ -101,6 +101,21 @@ int Residency::fair_share(const Member& mine, bool captured) const {
   return std::clamp(fair, blocks, std::max(blocks, multiprocessors_ - others_hold));
 }
 
+/// True if the launches of all communicators fit, whatever places their blocks take: a GPC may have
+/// one free multiprocessor less than a cluster has blocks.
+bool Residency::clusters_fit(const Member& mine) const {
+  const int cluster = mine.shape.cluster;
+  if (cluster < 2 || mine.shape.ranks > 1) return false;
+  constexpr int max_gpcs = 8;  // of the GPUs whose communicators have clusters
+  int blocks = 0;
+  for (const Member* member : members_) {
+    blocks += std::max(member->cost(), member->shape.blocks * member->shape.ranks);
+  }
+  // Alone, the early launches behind one wait for it and need no place beside it.
+  if (members_.size() == 1) blocks = mine.shape.blocks;
+  return blocks <= multiprocessors_ - max_gpcs * (cluster - 1);
+}
+
 /// True if the launches of all ranks that are at the same place as `mine` fit together. Ranks of
 /// one communicator must never wait for each other here.
 bool Residency::fits(const Member& mine) const {

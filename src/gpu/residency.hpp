@@ -27,6 +27,10 @@ namespace ccl::detail {
 /// Launches whose shares fit on the GPU run side by side. Of launches whose shares do not fit, the
 /// one that this process began later waits for the others, so ranks with the same order of calls
 /// cannot wait for each other.
+///
+/// A cluster needs free multiprocessors in one processing cluster of the GPU (GPC). Launches have
+/// clusters only where they fit wherever the blocks of the others stand. So a launch with clusters
+/// waits at most for those without, which wait for no place.
 class Residency {
   using Clock = std::chrono::steady_clock;
 
@@ -39,6 +43,7 @@ class Residency {
     bool in_order = false;  // its launches wait for those of others that do not fit beside them
     const Status* status = nullptr;  // its failure ends such a wait; outlives the member
     double limit_s = 0;              // of such a wait for another thread; 0: no limit
+    int cluster = 1;                 // blocks of a thread block cluster; 1: there are none
   };
   /// One communicator. All members without a comment belong to `Residency`, under its lock.
   struct Member {
@@ -107,6 +112,7 @@ class Residency {
   static bool is_idle(const Member& member);
   static bool waits_for_peer(const Member& member);
   int fair_share(const Member& mine, bool captured) const;
+  bool clusters_fit(const Member& mine) const;
   void reclaim_idle(const Member& mine);
   bool fits(const Member& mine) const;
   std::vector<const Member*> too_many(const Member& mine, cuuint64_t capture) const;
@@ -128,6 +134,7 @@ Result<void> Residency::begin(Member& mine, cuuint64_t capture, Idle idle, Launc
   waits.lock = std::unique_lock{mutex_};
   reclaim_idle(mine);
   mine.share.blocks = fair_share(mine, capture != 0);
+  mine.share.cluster = clusters_fit(mine) ? mine.shape.cluster : 1;
   const int holds = std::clamp(mine.share.blocks, mine.shape.blocks, multiprocessors_);
   // Launches in flight may hold what a larger share allowed.
   if (holds > mine.held || (holds < mine.held && idle())) mine.held = holds;

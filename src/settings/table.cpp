@@ -25,6 +25,13 @@ constexpr std::array table{
             "composition's choice",
             4096, Index{1} << 31},
     Setting{
+        "CGA_CLUSTER_SIZE", integer, "4", nccl,
+        "blocks of a thread block cluster in a launch of 16 blocks or more on GPUs of sm_90 to "
+        "sm_110, if all communicators on the GPU leave room for it; the blocks of a cluster stand "
+        "in one part of the GPU (GPC), and clusters are spread over the parts; 0 and 1: no "
+        "clusters",
+        0, 8},
+    Setting{
         "CHECK", flag, "0", false,
         "1: compare operation, count, type and root between ranks before each collective, and the "
         "lengths of messages at their two ends; on GPUs, that buffers are memory that kernels can "

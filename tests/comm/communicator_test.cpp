@@ -143,6 +143,9 @@ TEST_CASE("values of Config that cannot be are refused by name") {
   for (const int number : {0, -4}) {
     refused("net_channels", [&](Config& c) { c.net_channels = number; });
   }
+  for (const int blocks : {-1, 9}) {
+    refused("cluster_blocks", [&](Config& c) { c.cluster_blocks = blocks; });
+  }
   for (const int number : {-2, 256}) {
     refused("traffic_class", [&](Config& c) { c.traffic_class = number; });
   }

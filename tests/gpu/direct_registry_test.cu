@@ -31,6 +31,8 @@ struct Suite : Rank {
         must(Collective<ccl::AllReduce, Direct, Simple, DefaultTransport>::create(comm, plan));
     const auto scatter =
         must(Collective<ccl::ReduceScatter, Direct, Simple, DefaultTransport>::create(comm, plan));
+    const auto to_root =
+        must(Collective<ccl::Reduce, Direct, Simple, DefaultTransport>::create(comm, plan));
     const auto sum = [&](Index i) {
       double s = 0;
       for (int r = 0; r < ranks; ++r) s += value(r, i);
@@ -50,6 +52,14 @@ struct Suite : Rank {
       check(share.wrong(
                 n, [&](Index i) { return sum(rank * n + i); }, stream) == 0,
             "%s count %ld rank %d turn %d", scatter.name().c_str(), long(n), rank, turn);
+      const int root = turn % ranks;
+      const Index at_root = rank == root ? n : 0;  // others have no output
+      out.fill([](Index) { return -1.; }, stream);
+      go([&] {
+        return to_root(in.get(), at_root > 0 ? out.get() : nullptr, n, Sum{}, root, stream);
+      });
+      check(out.wrong(at_root, sum, stream) == 0, "%s to %d, count %ld rank %d turn %d",
+            to_root.name().c_str(), root, long(n), rank, turn);
       if (graph) continue;
       same.fill([&](Index i) { return value(rank, i); }, stream);
       must(scatter(same.get(), same.get() + rank * n, n, Sum{}, stream));

@@ -45,6 +45,9 @@ TEST_CASE("reductions that read the buffers of peers run on played GPUs") {
   for (const Index count : {Index{1}, Index{3000}, Index{100'000}}) {
     played::all_reduces<Direct, Simple, P2pTransport>(comms, count, small);
     played::reduce_scatters<Direct, Simple, P2pTransport>(comms, count, small);
+    for (const int root : {0, 2}) {
+      played::reduces<Direct, Simple, P2pTransport>(comms, count, root, small);
+    }
   }
 }
 

@@ -34,6 +34,7 @@ TEST_CASE("Direct's reductions are right among 9 to 72 ranks of a host") {
     for (const Index count : played::wide_counts(ranks)) {
       played::all_reduces<Direct, Simple, Ways>(comms, ranks * count, played::wide_plan);
       played::reduce_scatters<Direct, Simple, Ways>(comms, count, played::wide_plan);
+      played::reduces<Direct, Simple, Ways>(comms, ranks * count, ranks / 2, played::wide_plan);
     }
   }
 }

@@ -93,6 +93,7 @@ TEST_CASE("collectives over peer memory are right among the hosts of an NVLink d
       played::all_reduces<OneShot, LL, Ways>(comms, count, plan, calls);
       played::all_reduces<detail::TwoShotOfMany, LL, Ways>(comms, 8 * count, plan, calls);
       played::all_reduces<Direct, Simple, Ways>(comms, ranks * count, plan, calls);
+      played::reduces<Direct, Simple, Ways>(comms, ranks * count, 3, plan, calls);
       played::all_gathers<OneShot, LL, Ways>(comms, count, plan, calls);
       played::all_gathers<Direct, Simple, Ways>(comms, count, plan, calls);
       played::all_to_alls<Direct, Simple, Ways>(comms, count, plan, calls);

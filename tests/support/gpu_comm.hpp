@@ -14,14 +14,14 @@ namespace ccl::test {
 /// A communicator with one rank on each of the GPUs.
 class GpuComm {
  public:
-  GpuComm(GpuScheduler& gpus, int number, int ranks, int blocks, bool in_order)
+  GpuComm(GpuScheduler& gpus, int number, int ranks, int blocks, bool in_order, int cluster = 1)
       : gpus_{gpus}, number_{number}, blocks_{blocks} {
     for (int r = 0; r < ranks; ++r) {
       auto gpu = detail::Gpu::open(r);
       REQUIRE(gpu);
       gpus_of_ranks_.push_back(*gpu);
       orders_.push_back(std::make_unique<detail::GpuOrder>(*std::move(gpu)));
-      REQUIRE(orders_.back()->join({blocks, 1, 0, in_order}));
+      REQUIRE(orders_.back()->join({blocks, 1, 0, in_order, nullptr, 0, cluster}));
     }
     calls_.resize(std::size_t(ranks));
   }

@@ -30,7 +30,9 @@ struct ScheduledWork {
   int number = 0;  // of the record; of a launch among those of its communicator
   int communicator = 0, blocks = 0;
   bool early = false, ended = false;
-  int placed = 0;  // blocks on the GPU
+  int cluster = 1;            // blocks of a cluster, which have their places in one GPC
+  int placed = 0;             // blocks on the GPU
+  std::vector<int> in_gpc{};  // those in each GPC
 };
 
 struct ScheduledStream {
@@ -44,7 +46,8 @@ struct ScheduledStream {
 };
 
 /// Schedules GPUs, each of which is one rank. A launch ends when all its blocks are on all GPUs
-/// that make it. The order in which blocks get a place is random.
+/// that make it. The order in which blocks get a place is random, and so are the places. A GPU has
+/// eight processing clusters (GPCs).
 class GpuScheduler {
  public:
   explicit GpuScheduler(int gpus, int multiprocessors) : multiprocessors_{multiprocessors} {
@@ -114,9 +117,13 @@ class GpuScheduler {
                  .number = number,
                  .communicator = communicator,
                  .blocks = blocks,
-                 .early = share != nullptr && share->take(blocks)});
+                 .early = share != nullptr && share->take(blocks),
+                 .cluster = share == nullptr   ? 1
+                            : always_clustered ? detail::LaunchShare{0, 0, 4}.cluster_of(blocks)
+                                               : share->cluster_of(blocks)});
     return order.after(stream);
   }
+  bool always_clustered = false;  // launches have clusters of 4 blocks whatever their shares say
   /// Destroys all graphs.
   static void drop_graphs() {
     for (const auto& [destroy, held] : std::exchange(held_by_graphs(), {})) destroy(held);
@@ -207,11 +214,19 @@ class GpuScheduler {
     }
     return all;
   }
-  int free_places(int gpu) const {
-    int free = multiprocessors_;
+  static constexpr int gpcs = 8;
+  /// Free places of each GPC of a GPU.
+  std::vector<int> free_places(int gpu) const {
+    std::vector<int> free;
+    for (int g = 0; g < gpcs; ++g) {
+      free.push_back(multiprocessors_ / gpcs + (g < multiprocessors_ % gpcs ? 1 : 0));
+    }
     for (const auto& stream : streams_) {
       if (stream->gpu != gpu) continue;
-      for (const auto& work : stream->work) free -= work->ended ? 0 : work->placed;
+      for (const auto& work : stream->work) {
+        if (work->ended || work->in_gpc.empty()) continue;
+        for (int g = 0; g < gpcs; ++g) free[std::size_t(g)] -= work->in_gpc[std::size_t(g)];
+      }
     }
     return free;
   }
@@ -225,11 +240,23 @@ class GpuScheduler {
     }
     std::shuffle(waiting.begin(), waiting.end(), random);
     for (const auto& [work, gpu] : waiting) {
-      const int free = free_places(gpu);
-      if (free == 0) continue;
-      const int most = std::min(free, work->blocks - work->placed);
-      work->placed += 1 + int(random() % unsigned(most));
-      return true;
+      std::vector<int> free = free_places(gpu);
+      if (work->in_gpc.empty()) work->in_gpc.assign(gpcs, 0);
+      const int clusters = (work->blocks - work->placed) / work->cluster;
+      bool placed = false;
+      for (int more = 1 + int(random() % unsigned(clusters)); more > 0; --more) {
+        const auto first = random() % gpcs;
+        for (int k = 0; k < gpcs; ++k) {
+          const auto g = std::size_t((first + unsigned(k)) % gpcs);
+          if (free[g] < work->cluster) continue;
+          free[g] -= work->cluster;
+          work->in_gpc[g] += work->cluster;
+          work->placed += work->cluster;
+          placed = true;
+          break;
+        }
+      }
+      if (placed) return true;
     }
     return false;
   }

@@ -230,6 +230,20 @@ struct DeterministicCandidates<AllReduce> {
       Candidate<OneTreeInOneKernel, Simple>,      //
       InOrderOnCpus>;
 };
+/// Direct takes the long messages, which Ring adds in an order that depends on the size.
+template <>
+struct DeterministicCandidates<Reduce> {
+  using List = Candidates<                //
+      Candidate<OneShotOfFew, LL128>,     //
+      OneShotOfWords,                     //
+      Candidate<TwoShotOfFew, LL128>,     //
+      OnGpus<Candidate<Direct, Simple>>,  //
+      OnGpus<Candidate<Ring, LL>>,        //
+      OnGpus<Candidate<Ring, LL128>>,     //
+      OnCpus<Candidate<Pat, Simple>>,     //
+      InOrderOnCpus,                      //
+      Candidate<Ring, Simple>, RailsOfCpus>;
+};
 
 }  // namespace detail
 }  // namespace ccl

@@ -35,6 +35,9 @@ struct Config {
   /// On GPUs, launches of different communicators on one device that do not fit side by side wait
   /// for each other, in the order of this process's calls (CCL_LAUNCH_ORDER_IMPLICIT).
   std::optional<bool> implicit_launch_order;
+  /// Blocks of a thread block cluster in launches of 16 blocks or more, 0 to 8; 0 and 1: launches
+  /// have no clusters. Only GPUs of sm_90 to sm_110 get them (CCL_CGA_CLUSTER_SIZE).
+  std::optional<int> cluster_blocks;
   /// Channels of a wire to another host for messages between pairs (CCL_NCHANNELS_PER_NET_PEER).
   std::optional<int> net_channels;
   /// Traffic class of RDMA packets. Ranks may differ (CCL_IB_TC).

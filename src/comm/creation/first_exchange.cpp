@@ -89,9 +89,13 @@ Result<void> take_place_on_gpu(CommState& state) {
     return peer.rank < mine.rank && same_gpu(mine, peer);
   };
   const auto index = std::count_if(peers.begin(), peers.end(), here);
+  const PeerInfo& mine = peers[std::size_t(state.identity.rank())];
+  // Those have up to 8 GPCs, which `Residency` counts on. GPUs without NVLink gain nothing.
+  const bool has_clusters = mine.compute_capability >= 90 && mine.compute_capability < 120;
+  const int cluster = has_clusters ? state.limits.cluster_blocks : 1;
   return state.device.order->join({state.device.max_blocks, state.device.ranks_on_gpu, int(index),
                                    state.limits.implicit_launch_order, &state.status,
-                                   state.limits.timeout_s});
+                                   state.limits.timeout_s, cluster});
 }
 
 /// Returns a number that shows nothing of the secret.

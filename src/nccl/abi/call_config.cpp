@@ -44,7 +44,7 @@ Result<ncclCollConfig_t> whole(const ncclCollConfig_t& given) {
 
 void log_unused(const ncclCollConfig_t& all) {
   constexpr const char* no_multicast = "host operations do not use NVLink multicast unless named";
-  constexpr const char* no_clusters = "ccl launches no thread block clusters";
+  constexpr const char* no_clusters = "a communicator's config sets it for all calls";
   const auto log = [](bool set, const char* member, const char* why) {
     if (set) log_without_effect("the call's config", member, why);
   };

@@ -35,14 +35,13 @@ struct Member {
   // First version that has the member, where an older structure of the same size has padding.
   unsigned since = 0;
 };
-constexpr const char* no_clusters = "ccl launches no thread block clusters";
 constexpr const char* no_sharing = "every communicator has resources of its own";
 constexpr const char* own_plan = "ccl chooses by its cost model";
 constexpr const char* no_multicast = "host operations do not use NVLink multicast unless named";
 
 constexpr Member members[] = {
     {"blocking", &ncclConfig_t::blocking, 0, 1},
-    {"cgaClusterSize", &ncclConfig_t::cgaClusterSize, 0, 8, no_clusters, 21700},
+    {"cgaClusterSize", &ncclConfig_t::cgaClusterSize, 0, 8, used, 21700},
     {"minCTAs", &ncclConfig_t::minCTAs, 1, any},
     {"maxCTAs", &ncclConfig_t::maxCTAs, 1, any},
     {"splitShare", &ncclConfig_t::splitShare, 0, 1, no_sharing},
@@ -210,6 +209,7 @@ Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* 
   take(cut_least(all.minCTAs), "MIN_CTAS", wanted.min_channels);
   take(cut_most(all.maxCTAs), "MAX_CTAS", wanted.max_channels);
   if (policy || all.CTAPolicy != unset) follow(policy.value_or(all.CTAPolicy), wanted);
+  take(all.cgaClusterSize, "CGA_CLUSTER_SIZE", wanted.cluster_blocks);
   take(all.nChannelsPerNetPeer, "NCHANNELS_PER_NET_PEER", wanted.net_channels);
   if (all.trafficClass >= 0 && all.trafficClass <= max_class) {
     take(all.trafficClass, "IB_TC", wanted.traffic_class);

@@ -82,12 +82,14 @@ class DirectWorld {
     int max_rings;
     std::vector<int> offsets, channels;  // of each rank
     unsigned mapped;                     // bit from * ranks + to
+    int root = 0;
   };
   /// Runs one launch of every rank, and says if all results are right.
   template <class Op, class Group, class R>
   bool run(const R& reduction, const Call& call) {
     using T = typename R::Type;
-    constexpr bool for_all = std::is_same_v<Op, AllReduce>;
+    constexpr bool for_root = std::is_same_v<Op, Reduce>;
+    constexpr bool for_all = std::is_same_v<Op, AllReduce> || for_root;  // one message
     const Index in_count = for_all ? call.count : call.count * ranks_;
     std::vector<Guarded<T>> in, out;
     for (int r = 0; r < ranks_; ++r) {
@@ -117,7 +119,8 @@ class DirectWorld {
         }
         const Word offset = Word(64 + call.offsets[std::size_t(r)]);
         work.where_input = detail::RemoteBuffer::where(2 * number_, offset);
-        if (for_all) work.where_output = detail::RemoteBuffer::where(2 * number_ + 1, offset);
+        const bool receives = for_all && (!for_root || r == call.root);
+        if (receives) work.where_output = detail::RemoteBuffer::where(2 * number_ + 1, offset);
         work.peers.half_packets = half_packets_;
         work.peers.rank = r;
         work.peers.ranks = ranks_;
@@ -126,7 +129,8 @@ class DirectWorld {
         work.max_rings = call.max_rings;
         work.layout = {call.count, for_all ? 0 : call.count, 0, for_all};
         work.input = in[r].data();
-        work.output = result(r);
+        work.root = call.root;
+        work.output = for_root && !receives ? nullptr : result(r);
         work.watch = {&stop, &lane_failure, Word{60} * 1'000'000'000};
         using Body = detail::DirectBody<Op, Direct, R>;
         if (!Body::template prepare<Group>(work)) return;
@@ -139,6 +143,10 @@ class DirectWorld {
     bool right = std::all_of(ok.begin(), ok.end(), [](char o) { return o != 0; });
     for (int r = 0; r < ranks_; ++r) {
       for (Index i = 0; i < call.count; ++i) {
+        if (for_root && r != call.root) {  // its buffers stay as they were
+          right &= in[r].data()[i] == element<T>(r, i);
+          continue;
+        }
         const Index at = for_all ? i : r * call.count + i;
         auto sum = reduction.prepare(element<T>(0, at));
         for (int p = 1; p < ranks_; ++p) {
@@ -209,6 +217,8 @@ TEMPLATE_LIST_TEST_CASE("direct: reductions of peers' buffers that are mapped, o
     INFO("turn " << turn << ", count " << call.count << ", mapped " << call.mapped);
     REQUIRE(world.run<AllReduce, Group>(reduction, call));
     REQUIRE(world.run<ReduceScatter, Group>(reduction, call));
+    call.root = turn % R;
+    REQUIRE(world.run<Reduce, Group>(reduction, call));
   }
 }
 

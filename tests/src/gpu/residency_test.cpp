@@ -142,6 +142,63 @@ TEST_CASE("four communicators of the default size end in different orders of cal
   CHECK(ended(2, scene) == 200);
 }
 
+TEST_CASE("launches with clusters end beside those without, in different orders of calls") {
+  const auto scene = [](std::vector<int> blocks, bool always) {
+    return [blocks, always](GpuScheduler& gpus, auto& comms, std::mt19937& random) {
+      gpus.always_clustered = always;
+      for (const int of_one : blocks) {
+        const int number = int(comms.size());
+        comms.push_back(std::make_unique<Comm>(gpus, number, 2, of_one, false, 4));
+        if (number != 2 || random() % 2 == 0) continue;
+        for (int call = 0; call < 6; ++call) {  // before the others are created
+          const int rank = call % 2;
+          comms[std::size_t((call / 2 + rank) % 3)]->call(rank, gpus.stream(rank));
+        }
+      }
+      for (int rank = 0; rank < 2; ++rank) {
+        std::vector<std::pair<Comm*, CUstream>> calls;
+        for (auto& comm : comms) calls.insert(calls.end(), 6, {comm.get(), gpus.stream(rank)});
+        std::shuffle(calls.begin(), calls.end(), random);
+        for (const auto& [comm, stream] : calls) comm->call(rank, stream);
+      }
+    };
+  };
+  CHECK(ended(2, scene({32, 32, 32, 30}, false)) == 200);  // the last have no whole clusters
+  CHECK(ended(2, scene({64, 68}, false)) == 200);
+  CHECK(ended(2, scene({64, 68}, true)) < 200);  // of 33 clusters 32 have a place
+}
+
+TEST_CASE("launches have clusters while all communicators leave room for them") {
+  GpuScheduler gpus{1, multiprocessors};
+  const CUstream stream = gpus.stream(0);
+  const auto cluster = [&](Comm& comm, int blocks) {
+    comm.call(0, stream, blocks);
+    const int got = comm.order(0).share()->cluster_of(blocks);
+    CHECK(GpuScheduler::of(stream).work.back()->kind == ScheduledWork::record);
+    REQUIRE(gpus.run(1));
+    return got;
+  };
+  Comm first{gpus, 0, 1, 32, true, 4};
+  CHECK(cluster(first, 32) == 4);
+  CHECK(cluster(first, 16) == 4);
+  CHECK(cluster(first, 12) == 1);  // it is small
+  CHECK(cluster(first, 30) == 1);  // 30 blocks are no whole clusters
+  {
+    Comm whole{gpus, 1, 1, 128, true, 4};
+    CHECK(cluster(whole, 128) == 1);
+    CHECK(cluster(whole, 32) == 1);
+    CHECK(cluster(first, 32) == 1);
+  }
+  Comm second{gpus, 2, 1, 32, true, 4}, third{gpus, 3, 1, 32, true, 4};
+  CHECK(cluster(first, 32) == 4);
+  CHECK(cluster(third, 32) == 4);
+  Comm none{gpus, 4, 1, 4, true, 1};
+  CHECK(cluster(none, 4) == 1);
+  CHECK(cluster(second, 32) == 4);
+  Comm fourth{gpus, 5, 1, 32, true, 4};
+  CHECK(cluster(second, 32) == 1);
+}
+
 TEST_CASE("the share of a communicator depends on the others of the GPU") {
   GpuScheduler gpus{2, multiprocessors};
   const CUstream stream = gpus.stream(0);

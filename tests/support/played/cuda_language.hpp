@@ -61,6 +61,7 @@ class LoadedKernels {
   std::set<const void*> all_;
   int late_ = 0;
 };
+inline std::atomic<int> clustered_launches{0};  // with thread block clusters
 constexpr unsigned warp_width = CCL_PLAYED_WARP;
 inline Team& warp() {
   return team(warp_width);
@@ -116,9 +117,14 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   ccl::test::played::LoadedKernels::instance().launch(reinterpret_cast<const void*>(kernel));
   const auto values = std::make_shared<Arguments>(std::forward<Args>(args)...);
   bool early = false;
+  unsigned cluster = 1;
   for (unsigned a = 0; a < config->numAttrs; ++a) {
-    early = early || config->attrs[a].id == cudaLaunchAttributeProgrammaticStreamSerialization;
+    const cudaLaunchAttribute& attribute = config->attrs[a];
+    early = early || attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization;
+    if (attribute.id == cudaLaunchAttributeClusterDimension) cluster = attribute.val.clusterDim.x;
   }
+  if (cluster == 0 || config->gridDim.x % cluster != 0) return cudaErrorInvalidClusterSize;
+  if (cluster > 1) ++ccl::test::played::clustered_launches;
   ccl::test::played::Kernel played{[=] { std::apply(kernel, *values); }, config->gridDim.x,
                                    config->blockDim.x};
   const auto code = ccl::test::played::launch(config->stream, std::move(played), early);

@@ -230,16 +230,26 @@ struct CudaExecutor {
     const bool early = share != nullptr &&
                        kernels_may_begin_early.load(std::memory_order_relaxed) &&
                        share->take(grid.blocks);
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    const int cluster = share != nullptr ? share->cluster_of(grid.blocks) : 1;
+    cudaLaunchAttribute attributes[3] = {};
+    unsigned count = 0;
+    if (early) {
+      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+      attributes[count].id = cudaLaunchAttributeClusterDimension;
+      attributes[count++].val.clusterDim = {unsigned(cluster), 1, 1};
+      attributes[count].id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
+      attributes[count++].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicySpread;
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(unsigned(grid.blocks));
     config.blockDim = dim3(unsigned(grid.lanes));
     config.dynamicSmemBytes = std::size_t(grid.shared_bytes);
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = early ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = count;
     return reported(cudaLaunchKernelEx(&config, kernel, args...));
   }
 

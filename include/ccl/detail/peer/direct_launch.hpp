@@ -15,6 +15,8 @@ DirectWork<R> direct_work(const Connections& connections, const CallArguments<R>
   work.peers = memory.view();
   work.epoch = memory.epoch();
   work.layout = given.layout;
+  work.layout.split = given.layout.split || Op::rooted;
+  work.root = given.root;
   work.input = given.input;
   work.output = given.output;
   work.table = memory.registry_table();
@@ -23,12 +25,13 @@ DirectWork<R> direct_work(const Connections& connections, const CallArguments<R>
   const int ranks = connections.comm().ranks();
   const Index bytes = given.layout.count * size;
   work.where_input = memory.remote_buffer(static_cast<const char*>(given.input),
-                                          given.layout.split ? bytes : bytes * ranks);
-  if constexpr (DirectShares<Op, typename R::Type>::sums_for_all) {
+                                          work.layout.split ? bytes : bytes * ranks);
+  using Shares = DirectShares<Op, typename R::Type>;
+  const bool is_target = Shares::sums_for_all || connections.comm().rank() == given.root;
+  if (Shares::sums_travel && is_target) {
     work.where_output = memory.remote_buffer(static_cast<const char*>(given.output), bytes);
   }
-  work.max_rings =
-      DirectShares<Op, typename R::Type>::max_rings(work.peers, connections.max_blocks());
+  work.max_rings = Shares::max_rings(work.peers, connections.max_blocks());
   return work;
 }
 

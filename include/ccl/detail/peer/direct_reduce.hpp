@@ -18,7 +18,10 @@ namespace ccl::detail {
 
 /// Operations of `Direct` on reductions. The message has a share for each rank, which that rank
 /// reduces: it reads the peers' buffers where it has mapped them. In an all-reduce it stores the
-/// sums into the buffers of all ranks.
+/// sums into the buffers of all ranks. In a reduction to a root it stores them into the root's.
+///
+/// The root of more than two ranks has no share. All sums reach it, and they take as long as the
+/// others' reads.
 ///
 /// A rank that has not mapped the buffers of all peers goes by scratch. The peers then copy their
 /// data into its slots, and it copies the sums into theirs. A rank decides this for each ring by
@@ -84,7 +87,7 @@ class DirectReduce {
       }
       if (!find_unmapped()) return;
       if (direct_ && unmapped_.empty()) continue;
-      for (Index n = 0; n < slices(0); ++n) {
+      for (Index n = 0; n < max_slices(); ++n) {
         if (!send_slices(n) || !reduce_round(n) || !take_sums(n)) return;
       }
     }
@@ -100,7 +103,8 @@ class DirectReduce {
   static constexpr int slot_count = Rings::slot_count;
   static constexpr Index size = sizeof(T);
   static constexpr bool sums_for_all = Shares::sums_for_all;
-  static constexpr int refs = sums_for_all ? 4 : 2;  // words of references that a rank posts
+  static constexpr bool sums_travel = Shares::sums_travel;
+  static constexpr int refs = sums_travel ? 4 : 2;  // words of references that a rank posts
   enum Kind { data, sums };
   using Sum = CellReducer<R, Lane::words>;
 
@@ -149,11 +153,11 @@ class DirectReduce {
     // Lanes that share memory find the buffers of one peer each, and others those of all peers.
     const int step = Parts<Group>::shares ? Group::width : 1;
     for (int p = step > 1 ? group_.rank() : 0; p < ranks_; p += step) {
-      const bool own = p == rank_, stores = sums_for_all || own;
+      const bool own = p == rank_, stores = stores_to(p);
       const char* const from = own ? static_cast<const char*>(work_.input) : mapped(p, 0);
-      char* const to = own      ? static_cast<char*>(work_.output)
-                       : stores ? mapped(p, refs - 2)
-                                : nullptr;
+      char* const to = !stores ? nullptr
+                       : own   ? static_cast<char*>(work_.output)
+                               : mapped(p, refs - 2);
       buffers().input[p] = from == nullptr ? nullptr : from + in;
       buffers().output[p] = to == nullptr ? nullptr : to + out;
     }
@@ -161,13 +165,13 @@ class DirectReduce {
     direct_ = true;
     Word bits = 0;
     for (int p = 0; p < ranks_; ++p) {
-      const bool stores = sums_for_all || p == rank_;
+      const bool stores = stores_to(p);
       direct_ = direct_ && buffers().input[p] != nullptr;
       direct_ = direct_ && (buffers().output[p] != nullptr || !stores);
       bits |= reinterpret_cast<cuda::std::uintptr_t>(buffers().input[p]);
       if (stores) bits |= reinterpret_cast<cuda::std::uintptr_t>(buffers().output[p]);
     }
-    direct_ = group_.all(direct_);
+    direct_ = group_.all(direct_) || share_number(rank_) < 0;
     aligned_ = bits % sizeof(Packet) == 0;
     return true;
   }
@@ -181,7 +185,7 @@ class DirectReduce {
     };
     // The sums that a peer stored here precede its word.
     if (!wait_.acquire_each(ranks_ - 1, flag_ | 1, mode, writer, see)) return false;
-    if (sums_for_all && direct_) notes_.received();
+    if (sums_travel && direct_) notes_.received();
     unmapped_ = {};
     if (group_.all(none)) return true;
     for (int i = 0; i < ranks_ - 1; ++i) {
@@ -198,7 +202,7 @@ class DirectReduce {
     for (int p = group_.rank(); p < ranks_; p += Group::width) {
       if (p == rank_) continue;
       Word* const to = mailbox(p, rank_)->drained + ring_;
-      if constexpr (sums_for_all) {
+      if constexpr (sums_travel) {
         Memory::store_release(to, flag_ | count);
       } else {
         Memory::store_credit(to, flag_ | count);
@@ -206,15 +210,35 @@ class DirectReduce {
     }
   }
 
-  /// Returns the first element of a share.
-  CCL_HD Index share_begin(int rank, Index stride) const {
-    return rank * (work_.layout.split ? share_ : stride);
+  /// True if this rank's sums go to the buffer of rank `p`.
+  CCL_HD bool stores_to(int p) const {
+    if constexpr (Shares::sums_for_root) return p == work_.root;
+    return sums_for_all || p == rank_;
   }
-  /// Returns the elements of a share.
+  /// True if this rank receives the sums of others.
+  CCL_HD bool receives_sums() const {
+    if constexpr (Shares::sums_for_root) return rank_ == work_.root;
+    return sums_for_all;
+  }
+  /// Returns the number of a rank's share, or -1.
+  CCL_HD int share_number(int rank) const { return Shares::number(rank, work_.root, ranks_); }
+  /// Returns the first element of a rank's share.
+  CCL_HD Index share_begin(int rank, Index stride) const {
+    const int number = share_number(rank);
+    return number < 0 ? 0 : number * (work_.layout.split ? share_ : stride);
+  }
+  /// Returns the elements of a rank's share.
   CCL_HD Index share_count(int rank) const {
+    const int number = share_number(rank);
+    if (number < 0) return 0;
     if (!work_.layout.split) return share_;
-    const Index left = work_.layout.count - rank * share_;
+    const Index left = work_.layout.count - number * share_;
     return left < 0 ? 0 : left < share_ ? left : share_;
+  }
+  /// Returns this ring's slices of the longest share, which is the first.
+  CCL_HD Index max_slices() const {
+    const Index all = work_.layout.count;
+    return slices_of(all < share_ ? all : share_);
   }
   /// Returns the first element of this ring's n-th slice.
   CCL_HD Index slice_begin(Index n) const { return (n * work_.rings + ring_) * work_.slice; }
@@ -223,9 +247,11 @@ class DirectReduce {
     const Index left = share_count(rank) - slice_begin(n);
     return left < 0 ? 0 : left < work_.slice ? left : work_.slice;
   }
-  /// Returns this ring's slices of a share.
-  CCL_HD Index slices(int rank) const {
-    const Index all = div_up<Index>(share_count(rank), work_.slice);
+  /// Returns this ring's slices of a rank's share.
+  CCL_HD Index slices(int rank) const { return slices_of(share_count(rank)); }
+  /// Returns this ring's slices of `count` elements of a share.
+  CCL_HD Index slices_of(Index count) const {
+    const Index all = div_up<Index>(count, work_.slice);
     return all <= ring_ ? 0 : div_up<Index>(all - ring_, work_.rings);
   }
   CCL_HD char* slot(Kind kind, int owner, int writer, Index n) const {
@@ -274,17 +300,19 @@ class DirectReduce {
     for (int p = 0; p < ranks_; ++p) {
       if (p == rank_) continue;
       if (!wait_.acquire(mailbox(rank_, p)->reported + ring_, count_of(n), p)) return false;
-      if (sums_for_all && !await_free(mailbox(rank_, p)->sums_drained + ring_, n, p)) return false;
+      if (sums_travel && stores_to(p) &&
+          !await_free(mailbox(rank_, p)->sums_drained + ring_, n, p)) {
+        return false;
+      }
       if (!Parts<Group>::shares || group_.rank() == 0) {
         buffers().input[p] = slot(data, rank_, p, n);
-        if constexpr (sums_for_all) buffers().output[p] = slot(sums, p, rank_, n);
+        if (sums_travel && stores_to(p)) buffers().output[p] = slot(sums, p, rank_, n);
       }
     }
     if constexpr (Parts<Group>::shares) group_.sync();
-    aligned_ = (reinterpret_cast<cuda::std::uintptr_t>(buffers().input[rank_]) |
-                reinterpret_cast<cuda::std::uintptr_t>(buffers().output[rank_])) %
-                   sizeof(Packet) ==
-               0;
+    Word bits = reinterpret_cast<cuda::std::uintptr_t>(buffers().input[rank_]);
+    if (stores_to(rank_)) bits |= reinterpret_cast<cuda::std::uintptr_t>(buffers().output[rank_]);
+    aligned_ = bits % sizeof(Packet) == 0;
     reduce_slice(at, 0, count);
     notes_.received();
     group_.sync();
@@ -292,13 +320,16 @@ class DirectReduce {
       if (p == rank_) continue;
       Mailbox* const theirs = mailbox(p, rank_);
       Memory::store_credit(theirs->drained + ring_, count_of(n) + 1);
-      if constexpr (sums_for_all) Memory::store_release(theirs->sums_reported + ring_, count_of(n));
+      if (sums_travel && stores_to(p)) {
+        Memory::store_release(theirs->sums_reported + ring_, count_of(n));
+      }
     }
     return true;
   }
   /// Copies the n-th slices of the sums of the peers that go by scratch to the output.
   CCL_HD bool take_sums(Index n) {
-    if constexpr (sums_for_all) {
+    if constexpr (sums_travel) {
+      if (!receives_sums()) return true;
       for (int p = 0; p < ranks_; ++p) {
         const Index count = slice_count(p, n);
         if (!unmapped_.contains(p) || count == 0) continue;
@@ -385,6 +416,9 @@ class DirectReduce {
     for (; t + tiles * tile_elements <= count; t += tiles * tile_elements) {
       store_tiles<align, Fill::full>(sum_tiles<tiles>(from, t), mine, theirs, t, 0);
     }
+    for (; tiles > 1 && t + tile_elements <= count; t += tile_elements) {
+      store_tiles<align, Fill::full>(sum_tiles<1>(from, t), mine, theirs, t, 0);
+    }
     for (; t < count; t += tile_elements) {
       reduce_tiles<align, 1, Fill::any>(mine, theirs, t, count - t);
     }
@@ -442,7 +476,8 @@ class DirectReduce {
                           Index left) const {
     // Ranks begin at different peers, so that no peer receives all stores at once.
     CCL_ROLL for (int k = 0; k < (sums_for_all ? ranks_ : 1); ++k) {
-      const int r = rank_ + k < ranks_ ? rank_ + k : rank_ + k - ranks_;
+      const int first = Shares::sums_for_root ? work_.root : rank_;
+      const int r = first + k < ranks_ ? first + k : first + k - ranks_;
       const UserBuffer<T, Align> to{nullptr, buffers().output[r] + (r == rank_ ? mine : theirs)};
       CCL_UNROLL for (int n = 0; n < N; ++n) {
         to.template store<How>(lane_, t + Index{n} * tile_elements, left, sums.of[n]);

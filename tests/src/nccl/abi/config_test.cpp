@@ -89,6 +89,17 @@ TEST_CASE("the policy of the environment counts before that of a configuration, 
   CHECK(policy(nullptr, "CCL_CTA_POLICY", "4").starts_with("error"));
 }
 
+TEST_CASE("the size of thread block clusters is that of the configuration") {
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  CHECK_FALSE(read_config(&given)->cluster_blocks);
+  for (const int blocks : {0, 2, 8}) {
+    given.cgaClusterSize = blocks;
+    CHECK(read_config(&given)->cluster_blocks == blocks);
+  }
+  const Environment set{"NCCL_CGA_CLUSTER_SIZE", "4"};
+  CHECK_FALSE(read_config(&given)->cluster_blocks);
+}
+
 TEST_CASE("the traffic class and the channels to another host are those of the communicator") {
   ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
   CHECK_FALSE(read_config(&given)->traffic_class);

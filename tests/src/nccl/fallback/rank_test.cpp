@@ -99,7 +99,7 @@ TEST_CASE("the real NCCL gets the program's configuration, and its communicators
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
   config.maxCTAs = 7;
-  config.cgaClusterSize = 2;  // which has no effect on ccl
+  config.cgaClusterSize = 2;
   std::string net = "Socket", name = "trainer";
   config.netName = net.data();
   config.commName = name.data();
