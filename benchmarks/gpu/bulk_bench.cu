@@ -1,9 +1,10 @@
 // Copies into peers' memory by the lanes of a block, and by the bulk copy engine of its
 // multiprocessor (cp.async.bulk through shared memory), alone or while other lanes copy the same
 // data to memory of this GPU. The GPUs of one process copy to the next GPU, or one share to each.
-// In turns, each block copies a piece for every other GPU and for its own, again and again. Prints
-// one line of JSON per case. Times are from CUDA graphs, and results are checked.
-//   bulk_bench [min bytes] [max bytes]
+// In turns, each block copies a piece for every other GPU and for its own, again and again. As a
+// fan, each warp loads a piece once and stores it to all other GPUs. Prints one line of JSON per
+// case. Times are from CUDA graphs, and results are checked.
+//   bulk_bench [min bytes] [max bytes] [blocks of a thread block cluster, 1: none]
 #include <ccl/detail/lanes/copy_run.hpp>
 #include <ccl/detail/lanes/copy_turns.hpp>
 #include <ccl/detail/lanes/device_lanes.cuh>
@@ -97,6 +98,37 @@ __global__ void __launch_bounds__(512, 1) in_turns(const __grid_constant__ Copie
   if (group.rank() == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
 }
 
+/// All GPUs get the same bytes. A warp's piece has `Packets` packets of each lane, and the pieces
+/// of all warps lie side by side.
+template <int Packets>
+__global__ void __launch_bounds__(512, 1) as_fan(const __grid_constant__ Copies work) {
+  ptx::launch_dependents();
+  ptx::wait_for_previous();
+  const auto* const from = reinterpret_cast<const uint4*>(work.from);
+  const Index all = work.each / Index{sizeof(uint4)}, warps = Index{gridDim.x} * (blockDim.x / 32);
+  const Index warp = Index{threadIdx.x / 32} * gridDim.x + blockIdx.x;
+  const int lane = int(threadIdx.x % 32), first = int(blockIdx.x) % work.targets;
+  for (Index begin = warp * Packets * 32; begin < all; begin += warps * Packets * 32) {
+    uint4 packets[Packets];
+#pragma unroll
+    for (int i = 0; i < Packets; ++i) {
+      const Index at = begin + i * 32 + lane;
+      if (at < all) packets[i] = __ldcs(from + at);
+    }
+#pragma unroll 1
+    for (int k = 0; k < work.targets; ++k) {
+      auto* const to = reinterpret_cast<uint4*>(work.to[(first + k) % work.targets]);
+#pragma unroll
+      for (int i = 0; i < Packets; ++i) {
+        const Index at = begin + i * 32 + lane;
+        if (at < all) to[at] = packets[i];
+      }
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
+}
+
 __global__ void mark(unsigned* to, Index words, unsigned seed) {
   for (Index i = blockIdx.x * Index{blockDim.x} + threadIdx.x; i < words;
        i += Index{gridDim.x} * blockDim.x) {
@@ -113,6 +145,9 @@ __global__ void compare(const unsigned* got, Index words, Index first, unsigned 
   if (bad != 0) atomicAdd(wrong, bad);
 }
 
+/// Order of the copies of a block. As a fan, all GPUs get the same bytes.
+enum class Pattern { parts, turns, fan };
+
 class Bench {
  public:
   Bench(int gpus, Index most) : machine_{gpus, most}, gpus_{gpus} {
@@ -124,7 +159,8 @@ class Bench {
   }
 
   template <class Launch>
-  bool run(const char* how, bool to_all, bool in_turns, Index bytes, int blocks, Launch launch) {
+  bool run(const char* how, bool to_all, Pattern pattern, Index bytes, int blocks, Launch launch) {
+    const bool in_turns = pattern == Pattern::turns;
     std::vector<Copies> works;
     for (int g = 0; g < gpus_; ++g) {
       Copies work{};
@@ -163,7 +199,8 @@ class Bench {
         const Index each = works[0].each;
         compare<<<512, 512, 0, machine_[g].stream>>>(
             reinterpret_cast<unsigned*>(machine_[g].out) + (to_all ? from * each / 4 : 0), each / 4,
-            k * each / 4, seed_ + unsigned(from) * 77, machine_[g].wrong);
+            pattern == Pattern::fan ? 0 : k * each / 4, seed_ + unsigned(from) * 77,
+            machine_[g].wrong);
       }
       if (in_turns) {
         const Index each = works[0].each;
@@ -195,18 +232,22 @@ class Bench {
   std::vector<char*> own_;
 };
 
-cudaError_t launch_early(void (*kernel)(Copies), int blocks, const Copies& work,
+cudaError_t launch_early(void (*kernel)(Copies), int blocks, int cluster, const Copies& work,
                          cudaStream_t stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[3] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {unsigned(cluster), 1, 1};
+  attributes[2].id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
+  attributes[2].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicySpread;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(blocks));
   config.blockDim = dim3(512);
   config.dynamicSmemBytes = sizeof(detail::BulkCopyMemory);
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 3 : 1;
   return cudaLaunchKernelEx(&config, kernel, work);
 }
 
@@ -222,10 +263,12 @@ int main(int argc, char** argv) {
   }
   const Index min = argc > 1 ? std::atoll(argv[1]) : Index{1} << 20;
   const Index max = argc > 2 ? std::atoll(argv[2]) : Index{256} << 20;
+  const int cluster = argc > 3 ? std::atoi(argv[3]) : 1;
   for (int g = 0; g < gpus; ++g) {
     MUST(cudaSetDevice(g));
     for (const auto kernel :
-         {by_lanes, by_bulk<false>, by_bulk<true>, in_turns<true, true>, in_turns<true, false>}) {
+         {by_lanes, by_bulk<false>, by_bulk<true>, in_turns<true, true>, in_turns<true, false>,
+          in_turns<false, false>, as_fan<4>, as_fan<8>, as_fan<16>}) {
       MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 sizeof(detail::BulkCopyMemory)));
     }
@@ -235,19 +278,23 @@ int main(int argc, char** argv) {
   for (Index bytes = min; bytes <= max; bytes *= 4) {
     for (const bool to_all : {false, true}) {
       for (const int blocks : {8, 16, 24, 32, 48, 64, 128}) {
-        const auto run = [&](const char* how, void (*kernel)(Copies), bool turns = false) {
-          right &= bench.run(how, to_all, turns, bytes, blocks,
+        const auto run = [&](const char* how, void (*kernel)(Copies),
+                             Pattern pattern = Pattern::parts) {
+          right &= bench.run(how, to_all, pattern, bytes, blocks,
                              [&](const Copies& work, cudaStream_t stream) {
-                               MUST(launch_early(kernel, blocks, work, stream));
+                               MUST(launch_early(kernel, blocks, cluster, work, stream));
                              });
         };
         run("lanes", by_lanes);
         run("bulk", by_bulk<false>);
         run("bulk+own", by_bulk<true>);
         if (!to_all) continue;
-        run("turns of lanes", in_turns<false, false>, true);
-        run("turns of bulk", in_turns<true, false>, true);
-        run("turns of bulk, mixed", in_turns<true, true>, true);
+        run("turns of lanes", in_turns<false, false>, Pattern::turns);
+        run("fan of 4", as_fan<4>, Pattern::fan);
+        run("fan of 8", as_fan<8>, Pattern::fan);
+        run("fan of 16", as_fan<16>, Pattern::fan);
+        run("turns of bulk", in_turns<true, false>, Pattern::turns);
+        run("turns of bulk, mixed", in_turns<true, true>, Pattern::turns);
       }
     }
   }
