@@ -98,30 +98,40 @@ __global__ void __launch_bounds__(512, 1) in_turns(const __grid_constant__ Copie
   if (group.rank() == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
 }
 
-/// All GPUs get the same bytes. A warp's piece has `Packets` packets of each lane, and the pieces
-/// of all warps lie side by side.
-template <int Packets>
-__global__ void __launch_bounds__(512, 1) as_fan(const __grid_constant__ Copies work) {
+/// By warps. A warp's piece has `Packets` packets of each lane. The pieces of all warps lie side by
+/// side, or, with `Parts`, those of the warps of a block. `Same`: all GPUs get the same bytes,
+/// which a warp loads once.
+template <int Packets, bool Same, bool Parts>
+__global__ void __launch_bounds__(512, 1) by_warps(const __grid_constant__ Copies work) {
   ptx::launch_dependents();
   ptx::wait_for_previous();
+  constexpr Index piece = Packets * 32;
+  const Index packets = work.each / Index{sizeof(uint4)}, own_warps = blockDim.x / 32;
+  const Index part = Parts ? div_up(div_up(packets, Index{gridDim.x}), piece) * piece : packets;
+  const Index first = Parts ? part * blockIdx.x : 0, end = min(first + part, packets);
+  const Index warps = Parts ? own_warps : own_warps * gridDim.x;
+  const Index warp = Parts ? threadIdx.x / 32 : Index{threadIdx.x / 32} * gridDim.x + blockIdx.x;
+  const int lane = int(threadIdx.x % 32), first_target = int(blockIdx.x) % work.targets;
   const auto* const from = reinterpret_cast<const uint4*>(work.from);
-  const Index all = work.each / Index{sizeof(uint4)}, warps = Index{gridDim.x} * (blockDim.x / 32);
-  const Index warp = Index{threadIdx.x / 32} * gridDim.x + blockIdx.x;
-  const int lane = int(threadIdx.x % 32), first = int(blockIdx.x) % work.targets;
-  for (Index begin = warp * Packets * 32; begin < all; begin += warps * Packets * 32) {
-    uint4 packets[Packets];
-#pragma unroll
-    for (int i = 0; i < Packets; ++i) {
-      const Index at = begin + i * 32 + lane;
-      if (at < all) packets[i] = __ldcs(from + at);
-    }
-#pragma unroll 1
-    for (int k = 0; k < work.targets; ++k) {
-      auto* const to = reinterpret_cast<uint4*>(work.to[(first + k) % work.targets]);
+  for (Index begin = first + warp * piece; begin < end; begin += warps * piece) {
+    uint4 held[Packets];
+    const auto load = [&](Index share) {
 #pragma unroll
       for (int i = 0; i < Packets; ++i) {
         const Index at = begin + i * 32 + lane;
-        if (at < all) to[at] = packets[i];
+        if (at < end) held[i] = __ldcs(from + share * packets + at);
+      }
+    };
+    if (Same) load(0);
+#pragma unroll 1
+    for (int k = 0; k < work.targets; ++k) {
+      const int t = (first_target + k) % work.targets;
+      if (!Same) load(t);
+      auto* const to = reinterpret_cast<uint4*>(work.to[t]);
+#pragma unroll
+      for (int i = 0; i < Packets; ++i) {
+        const Index at = begin + i * 32 + lane;
+        if (at < end) to[at] = held[i];
       }
     }
   }
@@ -268,7 +278,8 @@ int main(int argc, char** argv) {
     MUST(cudaSetDevice(g));
     for (const auto kernel :
          {by_lanes, by_bulk<false>, by_bulk<true>, in_turns<true, true>, in_turns<true, false>,
-          in_turns<false, false>, as_fan<4>, as_fan<8>, as_fan<16>}) {
+          in_turns<false, false>, by_warps<4, true, false>, by_warps<8, true, false>,
+          by_warps<16, true, false>, by_warps<8, true, true>, by_warps<8, false, false>}) {
       MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 sizeof(detail::BulkCopyMemory)));
     }
@@ -289,10 +300,12 @@ int main(int argc, char** argv) {
         run("bulk", by_bulk<false>);
         run("bulk+own", by_bulk<true>);
         if (!to_all) continue;
+        run("fan of 8, by parts", by_warps<8, true, true>, Pattern::fan);
+        run("by warps", by_warps<8, false, false>);
         run("turns of lanes", in_turns<false, false>, Pattern::turns);
-        run("fan of 4", as_fan<4>, Pattern::fan);
-        run("fan of 8", as_fan<8>, Pattern::fan);
-        run("fan of 16", as_fan<16>, Pattern::fan);
+        run("fan of 4", by_warps<4, true, false>, Pattern::fan);
+        run("fan of 8", by_warps<8, true, false>, Pattern::fan);
+        run("fan of 16", by_warps<16, true, false>, Pattern::fan);
         run("turns of bulk", in_turns<true, false>, Pattern::turns);
         run("turns of bulk, mixed", in_turns<true, true>, Pattern::turns);
       }

@@ -5,6 +5,7 @@
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/choose/forward.hpp>
 #include <ccl/collective/collective.hpp>
+#include <ccl/detail/compose/operation_call.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/rows/fused_op.hpp>
 #include <ccl/detail/rows/prims.hpp>
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace ccl {
@@ -97,6 +99,12 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   [[nodiscard]] Result<void> operator()(const T* input, Index rows, Index length,
                                         const After& epilogue, Stream stream = {}) const {
     return (*this)(Before{}, input, rows, length, epilogue, stream);
+  }
+  /// States what is wrong with a buffer that is no pointer.
+  template <class Input, class... Rest>
+    requires(!std::is_pointer_v<std::decay_t<Input>>)
+  [[nodiscard]] Result<void> operator()(Input&&, Index, Index, Rest&&...) const {
+    return detail::refuse_buffers<Input, Input>();
   }
   [[nodiscard]] Result<void> operator()(const Before& prologue, const T* input, Index rows,
                                         Index length, const After& epilogue,
@@ -200,6 +208,12 @@ class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
   [[nodiscard]] Result<void> operator()(const T* input, Index rows, Index length,
                                         const After& epilogue, Stream stream = {}) const {
     return (*this)(Before{}, input, rows, length, epilogue, stream);
+  }
+  /// States what is wrong with a buffer that is no pointer.
+  template <class Input, class... Rest>
+    requires(!std::is_pointer_v<std::decay_t<Input>>)
+  [[nodiscard]] Result<void> operator()(Input&&, Index, Index, Rest&&...) const {
+    return detail::refuse_buffers<Input, Input>();
   }
   [[nodiscard]] Result<void> operator()(const Before& prologue, const T* input, Index rows,
                                         Index length, const After& epilogue,

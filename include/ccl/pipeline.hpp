@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace ccl {
@@ -83,6 +84,12 @@ class Pipeline {
   [[nodiscard]] Result<void> operator()(const T* send, U* recv, Index count,
                                         Stream stream = {}) const {
     return call<void>(send, recv, count, Sum{}, stream);
+  }
+  /// States what is wrong with buffers that are no pointers.
+  template <class Send, class Recv, class... Rest>
+    requires(!std::is_pointer_v<std::decay_t<Send>> || !std::is_pointer_v<std::decay_t<Recv>>)
+  [[nodiscard]] Result<void> operator()(Send&&, Recv&&, Rest&&...) const {
+    return detail::refuse_buffers<Send, Recv>();
   }
 
   /// Returns the elements of `recv` for `count` elements of `send`, or a negative number if the
