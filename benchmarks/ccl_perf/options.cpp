@@ -359,6 +359,8 @@ Options parse_options(int argc, char** argv) {
   options.end = parse_bytes(end, "-e");
   options.slot_bytes = parse_bytes(slot_bytes, "--slot-bytes");
   check_in_place(options, ops);
+  // MPI_Bcast has one buffer.
+  if (compare == "mpi" && options.op == "broadcast") options.in_place = true;
   if (options.begin > options.end) refuse("-b is above -e, so there is no size to measure");
   const bool reduces =
       options.op == "all_reduce" || options.op == "reduce" || options.op == "reduce_scatter";

@@ -92,7 +92,8 @@ bool runs(const Shape& shape, DataType type, RedOp redop, bool in_place) {
       shape.op == "all_reduce" || shape.op == "reduce" || shape.op == "reduce_scatter";
   if (shape.bytes > INT_MAX) return false;
   if (reduces && (mpi_type(type) == MPI_BYTE || mpi_op(redop) == MPI_OP_NULL)) return false;
-  return !in_place || shape.op == "all_reduce" || shape.op == "all_gather";
+  return !in_place || shape.op == "all_reduce" || shape.op == "all_gather" ||
+         shape.op == "broadcast";
 }
 
 void run(const Shape& shape, const Call& call) {

@@ -60,12 +60,13 @@ void copy_by_vectors(void* into, const void* source, std::size_t bytes, const St
 void copy_as_usual(void* to, const void* from, std::size_t bytes) {
   copy_by_vectors(to, from, bytes, [](__m128i* place, __m128i v) { _mm_store_si128(place, v); });
 }
+
+}  // namespace
+
 void copy_past_caches(void* to, const void* from, std::size_t bytes) {
   copy_by_vectors(to, from, bytes, [](__m128i* place, __m128i v) { _mm_stream_si128(place, v); });
   _mm_sfence();
 }
-
-}  // namespace
 
 void copy_away_long(void* to, const void* from, std::size_t bytes) {
   if (string_stores && !strings_collide(to, from)) return store_string(to, from, bytes);
@@ -85,6 +86,9 @@ void copy_away_long(void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 void copy_here_long(void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+void copy_past_caches(void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 

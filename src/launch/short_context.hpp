@@ -34,6 +34,7 @@ class ShortPrims {
   void lend() {}
   void lend_on() {}
   void own_is_output() { input_ = output_; }
+  void only_sends() { only_sends_ = true; }
 
   void send(const Part& part) { step<Do{.own = true, .send = true}>(part); }
   void copy_send(const Part& part) { step<Do{.own = true, .out = true, .send = true}>(part); }
@@ -102,9 +103,11 @@ class ShortPrims {
         if (Out == 1 || peer >= 0) slots[filled++] = wires_.next_slot(peer, part.count * size);
       }
     }
+    bool past_caches = false;
+    if constexpr (!reduces<R>) past_caches = only_sends_ && goes_past_caches(part.count * size);
     move_elements<R, Step.post_op, Step.recv ? In : 0>(
         reduction_, Step.out ? output_ + part.out * size : nullptr, slots, filled,
-        Step.own ? input_ + part.in * size : nullptr, from, sources, part.count);
+        Step.own ? input_ + part.in * size : nullptr, from, sources, part.count, past_caches);
   }
 
   const ShortWires& wires_;
@@ -112,6 +115,7 @@ class ShortPrims {
   const char* input_;
   char* const output_;
   SpinWait<HostMemory>& spin_;
+  bool only_sends_ = false;
   const Peers<In> ins_;
   const Peers<Out> outs_;
 };

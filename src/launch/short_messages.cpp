@@ -46,8 +46,8 @@ class ShortMoves {
       copy_here(in.data, out.data, std::size_t(min_of(out.bytes, in.bytes)));
     }
   }
-  bool send(int peer, Word& step) const {
-    return wires_.send(peer, *messages<true>(peer).message, step);
+  bool send(int peer, Word& step, bool only_sends) const {
+    return wires_.send(peer, *messages<true>(peer).message, step, only_sends);
   }
   bool recv(int peer, Word& step) const {
     return wires_.recv(peer, *messages<false>(peer).message, step);
@@ -97,7 +97,10 @@ bool move_short_messages(Connections& connections, MessageTable& table) {
   };
   int waiting = -1;
   Word step = 0;
-  const auto send = [&](int peer) { return moves.send(peer, step) || (waiting = peer, false); };
+  const bool only_sends = left.recvs == 0;
+  const auto send = [&](int peer) {
+    return moves.send(peer, step, only_sends) || (waiting = peer, false);
+  };
   const auto recv = [&](int peer) { return moves.recv(peer, step) || (waiting = peer, false); };
   bool moved = left.sends != 0 && visit(left.sends, send);
   moves.copy_own(me);

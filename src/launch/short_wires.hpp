@@ -4,6 +4,7 @@
 #include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/wire/solo_move.hpp>
 #include <ccl/detail/wire/work.hpp>
 
 #include <cstddef>
@@ -102,9 +103,11 @@ class ShortWires {
   }
 
   /// Sends a slice to `peer` if there is room for it. Sets `step` to the steps done before.
-  bool send(int peer, const Message& message, Word& step) const {
+  /// `only_sends`: this rank receives nothing in the call.
+  bool send(int peer, const Message& message, Word& step, bool only_sends) const {
     if (!has_room(peer, message.bytes, step)) return false;
-    copy_away(next_slot(peer, message.bytes), message.data, std::size_t(message.bytes));
+    const auto copy = only_sends && goes_past_caches(message.bytes) ? copy_past_caches : copy_away;
+    copy(next_slot(peer, message.bytes), message.data, std::size_t(message.bytes));
     post(peer, message.bytes);
     return true;
   }

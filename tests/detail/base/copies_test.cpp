@@ -8,8 +8,8 @@
 #include "support/catch.hpp"
 
 TEST_CASE("copies have the given bytes and nothing else") {
-  using ccl::detail::copy_away, ccl::detail::copy_here;
-  for (const auto copy : {&copy_away, &copy_here}) {
+  using ccl::detail::copy_away, ccl::detail::copy_here, ccl::detail::copy_past_caches;
+  for (const auto copy : {&copy_away, &copy_here, &copy_past_caches}) {
     for (const std::size_t bytes : {0, 1, 7, 255, 256, 257, 1000, 4096, 20'001, 9 << 20}) {
       for (const std::size_t shift : {0, 1, 8, 63}) {
         std::vector<char> from(bytes + 2 * shift + 1), to(bytes + 2 * shift + 1, 'x');

@@ -21,7 +21,9 @@ class Exchange {
 
  public:
   CCL_HD Exchange(Group group, const Work& work, int channel, int server = 0)
-      : group_{group}, work_{work}, channel_{channel}, server_{server}, spin_wait_{work.watch} {}
+      : group_{group}, work_{work}, channel_{channel}, server_{server}, spin_wait_{work.watch} {
+    if constexpr (Format::contiguous) receives_ = receives_from_others();
+  }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
   CCL_HD ~Exchange() {
@@ -130,6 +132,7 @@ class Exchange {
       if constexpr (Format::contiguous) {
         if constexpr (Sends) {
           prims.lend_on();
+          if (receives_) prims.receives_elsewhere();
         } else {
           prims.expect(count, left);
         }
@@ -165,6 +168,12 @@ class Exchange {
     return at.message < n;
   }
 
+  bool receives_from_others() const {
+    for (int p = 0; p < ranks(); ++p) {
+      if (p != rank() && work_.run(false, p).count > 0) return true;
+    }
+    return false;
+  }
   template <bool Sends>
   CCL_HD const Wire& wire(int peer) const {
     return (Sends ? work_.out : work_.in)[channel_ * ranks() + peer];
@@ -217,6 +226,7 @@ class Exchange {
   int channel_, server_;
   bool first_ = true;  // the first round: no cursor is set
   bool moved_ = false, failed_ = false;
+  bool receives_ = false;  // messages from others
   int waiting_ = -1;
   Word step_ = 0;
   SpinWait<Memory> spin_wait_;

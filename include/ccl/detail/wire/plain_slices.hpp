@@ -108,9 +108,14 @@ class PlainSlices {
       return finish_elements(reduction, out, slots, filled, from, n);
     }
     if (filled == 0 && (out == nullptr || (out == from[0] && own == nullptr))) return;
+    const bool past_caches = sends_alone<Step>(n);
     move_elements<R, Step::post_op, Step::recv ? MaxIn : 0>(reduction, out, slots, filled, own,
-                                                            from, sources, n);
+                                                            from, sources, n, past_caches);
   }
+  /// Says that this rank receives beside these primitives, too.
+  void receives_elsewhere() { receives_elsewhere_ = true; }
+  /// Says that this rank will not receive, although a wire in is open.
+  void only_sends() { only_sends_ = true; }
 
   /// Waits until the proxies have read what was lent. After a failure, revokes all memory.
   void drain(SpinWait<Memory>& spin) {
@@ -130,6 +135,19 @@ class PlainSlices {
   template <class Step>
   static constexpr bool only_stores = MaxIn == 1 && Step::recv && Step::out && !Step::own;
 
+  /// True if a long slice goes from a rank that only sends.
+  template <class Step>
+  bool sends_alone(Index n) const {
+    if constexpr (!Step::send || Step::recv || reduces<R>) return false;
+    if (receives_elsewhere_ || !goes_past_caches(n * size)) return false;
+    for (const InEnd& in : ends_.in) {
+      if (in.is_open() && !only_sends_) return false;
+    }
+    for (const OutEnd& out : ends_.out) {
+      if (out.is_open() && out.proxied) return false;  // the proxy reads the slot at once
+    }
+    return true;
+  }
   const Wire& wire(const Wire* wires, int peer) const {
     return wires[column_of_ == nullptr ? peer : column_of_[peer]];
   }
@@ -202,6 +220,7 @@ class PlainSlices {
   Ends& ends_;
   Landings* const landings_;
   bool lends_ = false, lends_after_end_ = false;
+  bool receives_elsewhere_ = false, only_sends_ = false;
   Word lent_[MaxOut] = {};  // by wire out: one more than the last step that was lent
 };
 
@@ -209,6 +228,8 @@ class PlainSlices {
 struct NoPlainSlices {
   CCL_HD NoPlainSlices(const Wire*, const Wire*, const int*, const auto&, const Landings*) {}
   CCL_HD void lend(bool) {}
+  CCL_HD void receives_elsewhere() {}
+  CCL_HD void only_sends() {}
 };
 
 }  // namespace ccl::detail

@@ -3,11 +3,22 @@
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/base/copies.hpp>
 #include <ccl/detail/base/min_max.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/numeric/host_reduction.hpp>
 
 #include <cstring>
 
 namespace ccl::detail {
+
+/// True if a rank that only sends fills slots with `bytes` bytes past its caches. It is the slower
+/// end. On an EPYC (Zen 3), one core fills slots for another with 8 to 10 GB/s and past the caches
+/// with 13 to 17, and with 2 and 5 to 13 where the cores share no cache. If both ranks send, or the
+/// receiver adds up, caches are faster (docs/validation/shared_memory.md).
+inline bool goes_past_caches(Index bytes) {
+  constexpr Index min_bytes = Index{16} << 10;
+  // On a host with more ranks than cores, the receiver may share this core.
+  return bytes >= min_bytes && !crowded.load(std::memory_order_relaxed);
+}
 
 /// `reduce_bulk` of a number of sources that is known at run time. Each has its own loop.
 template <class R, bool Finish, int Most>
@@ -39,10 +50,12 @@ void reduce_sources(const R& reduction, void* out, const void* own, const void* 
 /// slots[0..slot_count) each get `own` (may be null) reduced with from[0..sources), in this order.
 /// `out` may be one of the sources; memory may have any alignment.
 ///
-/// `Finish` applies the epilogue. `Most`: maximum of `sources`.
+/// `Finish` applies the epilogue. `Most`: maximum of `sources`. `past_caches`: what only moves goes
+/// into the slots past the caches of this core.
 template <class R, bool Finish, int Most>
 void move_elements(const R& reduction, void* out, void* const* slots, int slot_count,
-                   const void* own, const void* const* from, int sources, Index n) {
+                   const void* own, const void* const* from, int sources, Index n,
+                   bool past_caches = false) {
   constexpr Index size = sizeof(typename R::Type);
   constexpr Index block = max_of<Index>((Index{8} << 10) / size, 1);  // fits the L1 cache
   if constexpr (reduces<R>) {
@@ -70,7 +83,8 @@ void move_elements(const R& reduction, void* out, void* const* slots, int slot_c
     const auto m = size_t(min_of(step, n * size - at));
     if (stores) copy_here(static_cast<char*>(out) + at, source + at, m);
     for (int s = 0; s < slot_count; ++s) {
-      copy_away(static_cast<char*>(slots[s]) + at, source + at, m);
+      (past_caches ? copy_past_caches : copy_away)(static_cast<char*>(slots[s]) + at, source + at,
+                                                   m);
     }
   }
 }
