@@ -227,9 +227,9 @@ struct CudaExecutor {
   [[nodiscard]] static cudaError_t launch_kernel(void (*kernel)(Params...), const Grid& grid,
                                                  LaunchShare* share, cudaStream_t stream,
                                                  const Args&... args) {
-    const bool early = share != nullptr &&
-                       kernels_may_begin_early.load(std::memory_order_relaxed) &&
-                       share->take(grid.blocks);
+    // Kernels for sm_90 or later alone wait for the launch before, and know clusters.
+    if (!kernels_may_begin_early.load(std::memory_order_relaxed)) share = nullptr;
+    const bool early = share != nullptr && share->take(grid.blocks);
     const int cluster = share != nullptr ? share->cluster_of(grid.blocks) : 1;
     cudaLaunchAttribute attributes[3] = {};
     unsigned count = 0;
