@@ -416,9 +416,6 @@ class DirectReduce {
     for (; t + tiles * tile_elements <= count; t += tiles * tile_elements) {
       store_tiles<align, Fill::full>(sum_tiles<tiles>(from, t), mine, theirs, t, 0);
     }
-    for (; tiles > 1 && t + tile_elements <= count; t += tile_elements) {
-      store_tiles<align, Fill::full>(sum_tiles<1>(from, t), mine, theirs, t, 0);
-    }
     for (; t < count; t += tile_elements) {
       reduce_tiles<align, 1, Fill::any>(mine, theirs, t, count - t);
     }
