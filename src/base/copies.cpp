@@ -38,7 +38,8 @@ void store_string(void* to, const void* from, std::size_t bytes) {
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 
-/// Copies by `store(place, value)` of 16 bytes at aligned places. The ends are copied as usual.
+/// Copies at least 16 bytes by `store(place, value)` of 16 bytes at aligned places. The ends are
+/// copied as usual.
 template <class Store>
 void copy_by_vectors(void* into, const void* source, std::size_t bytes, const Store& store) {
   constexpr std::size_t size = sizeof(__m128i), line = 4 * size;
@@ -64,6 +65,10 @@ void copy_as_usual(void* to, const void* from, std::size_t bytes) {
 }  // namespace
 
 void copy_past_caches(void* to, const void* from, std::size_t bytes) {
+  if (bytes < long_copy_bytes) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
   copy_by_vectors(to, from, bytes, [](__m128i* place, __m128i v) { _mm_stream_si128(place, v); });
   _mm_sfence();
 }
