@@ -24,6 +24,14 @@
 
 namespace ccl {
 namespace detail {
+template <>
+struct RefusesBuffers<AllReduceRows> {
+  template <class Input, class... Rest>
+    requires(!std::is_pointer_v<std::decay_t<Input>>)
+  [[nodiscard]] Result<void> operator()(Input&&, Index, Index, Rest&&...) const {
+    return refuse_buffers<Input, Input>();
+  }
+};
 template <class W>
 concept CarriesRows = requires {
   { W::name } -> cuda::std::convertible_to<const char*>;
@@ -68,7 +76,8 @@ class Fused {
 template <class Before, class Algo, class Proto, class Transport, class After>
 class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
     : public detail::Composition<detail::FusedOp<Before, After>, Algo, Proto,
-                                 detail::exec_spaces<Transport>()> {
+                                 detail::exec_spaces<Transport>()>,
+      public detail::RefusesBuffers<AllReduceRows> {
   static_assert(detail::check_collective<AllReduceRows, Algo, Proto, Transport>());
   static_assert(Prologue<Before>,
                 "ccl: the first argument of Fused must be a prologue (AsIs, QuantizeFp8, or a "
@@ -82,6 +91,7 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   using T = typename Before::Element;
 
  public:
+  using detail::RefusesBuffers<AllReduceRows>::operator();
   /// Creates the collective. Collective. `plan` must be equal on all ranks; one of its slots is one
   /// half of the scratch memory.
   [[nodiscard]] static Result<Fused> create(const Communicator& comm,
@@ -99,12 +109,6 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
   [[nodiscard]] Result<void> operator()(const T* input, Index rows, Index length,
                                         const After& epilogue, Stream stream = {}) const {
     return (*this)(Before{}, input, rows, length, epilogue, stream);
-  }
-  /// States what is wrong with a buffer that is no pointer.
-  template <class Input, class... Rest>
-    requires(!std::is_pointer_v<std::decay_t<Input>>)
-  [[nodiscard]] Result<void> operator()(Input&&, Index, Index, Rest&&...) const {
-    return detail::refuse_buffers<Input, Input>();
   }
   [[nodiscard]] Result<void> operator()(const Before& prologue, const T* input, Index rows,
                                         Index length, const After& epilogue,
@@ -187,13 +191,15 @@ class Fused<Before, Collective<AllReduce, Algo, Proto, Transport>, After>
 /// ranks choose alike, because only `rows`, `length` and the number of ranks decide. Both have
 /// scratch memory.
 template <class Before, class Proto, class Transport, class After>
-class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
+class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After>
+    : public detail::RefusesBuffers<AllReduceRows> {
   using Packets = cuda::std::conditional_t<cuda::std::is_same_v<Proto, Auto>, LL128, Proto>;
   template <class Algo>
   using By = Fused<Before, Collective<AllReduce, Algo, Packets, Transport>, After>;
   using T = typename Before::Element;
 
  public:
+  using detail::RefusesBuffers<AllReduceRows>::operator();
   /// Creates both. Collective.
   [[nodiscard]] static Result<Fused> create(const Communicator& comm,
                                             std::optional<Plan> plan = {}) {
@@ -208,12 +214,6 @@ class Fused<Before, Collective<AllReduce, Auto, Proto, Transport>, After> {
   [[nodiscard]] Result<void> operator()(const T* input, Index rows, Index length,
                                         const After& epilogue, Stream stream = {}) const {
     return (*this)(Before{}, input, rows, length, epilogue, stream);
-  }
-  /// States what is wrong with a buffer that is no pointer.
-  template <class Input, class... Rest>
-    requires(!std::is_pointer_v<std::decay_t<Input>>)
-  [[nodiscard]] Result<void> operator()(Input&&, Index, Index, Rest&&...) const {
-    return detail::refuse_buffers<Input, Input>();
   }
   [[nodiscard]] Result<void> operator()(const Before& prologue, const T* input, Index rows,
                                         Index length, const After& epilogue,

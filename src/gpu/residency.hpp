@@ -134,10 +134,10 @@ Result<void> Residency::begin(Member& mine, cuuint64_t capture, Idle idle, Launc
   waits.lock = std::unique_lock{mutex_};
   reclaim_idle(mine);
   mine.share.blocks = fair_share(mine, capture != 0);
-  mine.share.cluster = clusters_fit(mine) ? mine.shape.cluster : 1;
   const int holds = std::clamp(mine.share.blocks, mine.shape.blocks, multiprocessors_);
   // Launches in flight may hold what a larger share allowed.
   if (holds > mine.held || (holds < mine.held && idle())) mine.held = holds;
+  mine.share.cluster = clusters_fit(mine) ? mine.shape.cluster : 1;
   if (mine.shape.in_order) {
     const auto since = Clock::now();
     for (list_waits(mine, capture, waits); others_launch(waits); list_waits(mine, capture, waits)) {

@@ -45,6 +45,7 @@ struct TracePrims {
   constexpr void own_is_output() { from_output = true; }
   constexpr void lend() {}
   constexpr void lend_on() {}
+  constexpr void only_sends() {}
   constexpr void note(int does, const Part& part) {
     if (part.count == 0) return;
     Event e;

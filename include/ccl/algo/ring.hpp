@@ -102,9 +102,7 @@ struct Ring {
     const int hops = at.distance_from(context.root());
     auto prims = context.template prims<1, 1>({at.prev()}, {at.next()});
     prims.lend();
-    if constexpr (requires { prims.only_sends(); }) {
-      if (hops == 0) prims.only_sends();
-    }
+    if (hops == 0) prims.only_sends();
     while (chunks.next()) {
       if (hops == 0) {
         prims.copy_send(chunks.all());

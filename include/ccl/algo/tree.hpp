@@ -114,6 +114,7 @@ struct Tree {
     auto chunks = context.chunks(1);
     auto prims = context.template prims<1, 3>({at.up}, {at.down[0], at.down[1], at.down[2]});
     prims.lend();
+    if (at.is_root()) prims.only_sends();
     while (chunks.next()) {
       if (at.is_root()) {
         prims.copy_send(chunks.all());

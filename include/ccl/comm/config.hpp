@@ -12,8 +12,8 @@ class CommHooks;
 }  // namespace detail
 
 /// Options of a communicator. Unset options are taken from the settings
-/// (docs/reference/settings.md). All options except `name`, `device` and `traffic_class` must be
-/// equal on all ranks.
+/// (docs/reference/settings.md). All options except `name`, `device`, `traffic_class` and
+/// `cluster_blocks` must be equal on all ranks.
 struct Config {
   /// Value of `device` without a GPU: data is in CPU memory.
   static constexpr int cpu = -1;

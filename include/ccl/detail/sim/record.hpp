@@ -135,6 +135,7 @@ struct SimPrims {
 
   void lend() {}
   void lend_on() {}
+  void only_sends() {}
   void own_is_output() {}
   void send(const Part& p) { note(false, true, p); }
   void copy_send(const Part& p) { note(false, true, p); }

@@ -59,6 +59,7 @@ class NanCheckedPrims {
   }
   CCL_HD void lend() { inner.lend(); }
   CCL_HD void lend_on() { inner.lend_on(); }
+  CCL_HD void only_sends() { inner.only_sends(); }
   CCL_HD void send(const Part& part) {
     if (may_use(part)) inner.send(part);
   }

@@ -104,6 +104,7 @@ class DryRunPrims {
   CCL_HD void own_is_output() {}
   CCL_HD void lend() {}
   CCL_HD void lend_on() {}
+  CCL_HD void only_sends() {}
   CCL_HD void send(const Part& part) { step(part, from_none, true); }
   CCL_HD void copy_send(const Part& part) { step(part, from_none, true); }
   CCL_HD void recv(const Part& part) { step(part, from_one, false); }

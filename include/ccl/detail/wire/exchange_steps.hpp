@@ -22,7 +22,7 @@ class Exchange {
  public:
   CCL_HD Exchange(Group group, const Work& work, int channel, int server = 0)
       : group_{group}, work_{work}, channel_{channel}, server_{server}, spin_wait_{work.watch} {
-    if constexpr (Format::contiguous) receives_ = receives_from_others();
+    if constexpr (Format::contiguous) only_sends_ = !receives_from_others();
   }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -132,7 +132,7 @@ class Exchange {
       if constexpr (Format::contiguous) {
         if constexpr (Sends) {
           prims.lend_on();
-          if (receives_) prims.receives_elsewhere();
+          if (only_sends_) prims.only_sends();
         } else {
           prims.expect(count, left);
         }
@@ -226,7 +226,7 @@ class Exchange {
   int channel_, server_;
   bool first_ = true;  // the first round: no cursor is set
   bool moved_ = false, failed_ = false;
-  bool receives_ = false;  // messages from others
+  bool only_sends_ = false;  // no message comes from another rank
   int waiting_ = -1;
   Word step_ = 0;
   SpinWait<Memory> spin_wait_;

@@ -105,6 +105,7 @@ class LandingPrims {
       : table_{table}, from_{from}, slice_{slice} {}
   void lend() {}
   void lend_on() {}
+  void only_sends() {}
   void own_is_output() {}
   void send(const Part&) {}
   void copy_send(const Part&) {}

@@ -112,9 +112,7 @@ class PlainSlices {
     move_elements<R, Step::post_op, Step::recv ? MaxIn : 0>(reduction, out, slots, filled, own,
                                                             from, sources, n, past_caches);
   }
-  /// Says that this rank receives beside these primitives, too.
-  void receives_elsewhere() { receives_elsewhere_ = true; }
-  /// Says that this rank will not receive, although a wire in is open.
+  /// Says that this rank receives nothing in the call.
   void only_sends() { only_sends_ = true; }
 
   /// Waits until the proxies have read what was lent. After a failure, revokes all memory.
@@ -139,10 +137,7 @@ class PlainSlices {
   template <class Step>
   bool sends_alone(Index n) const {
     if constexpr (!Step::send || Step::recv || reduces<R>) return false;
-    if (receives_elsewhere_ || !goes_past_caches(n * size)) return false;
-    for (const InEnd& in : ends_.in) {
-      if (in.is_open() && !only_sends_) return false;
-    }
+    if (!only_sends_ || !goes_past_caches(n * size)) return false;
     for (const OutEnd& out : ends_.out) {
       if (out.is_open() && out.proxied) return false;  // the proxy reads the slot at once
     }
@@ -219,8 +214,7 @@ class PlainSlices {
   const int* const column_of_;
   Ends& ends_;
   Landings* const landings_;
-  bool lends_ = false, lends_after_end_ = false;
-  bool receives_elsewhere_ = false, only_sends_ = false;
+  bool lends_ = false, lends_after_end_ = false, only_sends_ = false;
   Word lent_[MaxOut] = {};  // by wire out: one more than the last step that was lent
 };
 
@@ -228,7 +222,6 @@ class PlainSlices {
 struct NoPlainSlices {
   CCL_HD NoPlainSlices(const Wire*, const Wire*, const int*, const auto&, const Landings*) {}
   CCL_HD void lend(bool) {}
-  CCL_HD void receives_elsewhere() {}
   CCL_HD void only_sends() {}
 };
 

@@ -87,9 +87,7 @@ class WirePrims {
   /// answers of the receivers may change it. After `lend_on`, its holder waits (`ZeroCopy::lent`).
   CCL_HD void lend() { plain_.lend(false); }
   CCL_HD void lend_on() { plain_.lend(true); }
-  /// Says that this rank receives beside these primitives, too.
-  CCL_HD void receives_elsewhere() { plain_.receives_elsewhere(); }
-  /// Says that this rank will not receive, although a wire in is open.
+  /// Says that this rank receives nothing in the call, on any wire.
   CCL_HD void only_sends() { plain_.only_sends(); }
 
   CCL_HD void send(const Part& part) { step<Do{.own = true, .send = true}>(part); }

@@ -26,6 +26,7 @@ class TracedPrims {
   CCL_HD void own_is_output() { inner.own_is_output(); }
   CCL_HD void lend() { inner.lend(); }
   CCL_HD void lend_on() { inner.lend_on(); }
+  CCL_HD void only_sends() { inner.only_sends(); }
   CCL_HD void send(const Part& part) { inner.send(part); }
   CCL_HD void copy_send(const Part& part) { inner.copy_send(part); }
   CCL_HD void recv(const Part& part) {
