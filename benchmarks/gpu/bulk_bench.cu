@@ -22,6 +22,7 @@ struct Copies {
   const char* from;
   char* to[8];
   int targets;
+  int copies;  // targets, and this GPU where it gets a share by the same loop
   char* own;   // place of a copy on this GPU
   Index each;  // bytes for each target, adjacent in `from`
   Word* done;  // in the memory of the first target: written by the release
@@ -98,20 +99,26 @@ __global__ void __launch_bounds__(512, 1) in_turns(const __grid_constant__ Copie
   if (group.rank() == 0) ptx::store_release(work.done + blockIdx.x * 16, 1);
 }
 
-/// By warps. A warp's piece has `Packets` packets of each lane. The pieces of all warps lie side by
-/// side, or, with `Parts`, those of the warps of a block. `Same`: all GPUs get the same bytes,
-/// which a warp loads once.
-template <int Packets, bool Same, bool Parts>
+/// Which warps' pieces lie side by side: those of a block, in a part of the block's own; those of
+/// all blocks, a piece of each block in turn; or so that a block's pieces adjoin each time.
+enum class Layout { parts, warps, blocks };
+
+/// By warps. A warp's piece has `Packets` packets of each lane. `Same`: all GPUs get the same
+/// bytes, which a warp loads once. This GPU gets a share, too, if `work.copies` counts one more.
+template <int Packets, bool Same, Layout layout>
 __global__ void __launch_bounds__(512, 1) by_warps(const __grid_constant__ Copies work) {
   ptx::launch_dependents();
   ptx::wait_for_previous();
+  constexpr bool parts = layout == Layout::parts;
   constexpr Index piece = Packets * 32;
   const Index packets = work.each / Index{sizeof(uint4)}, own_warps = blockDim.x / 32;
-  const Index part = Parts ? div_up(div_up(packets, Index{gridDim.x}), piece) * piece : packets;
-  const Index first = Parts ? part * blockIdx.x : 0, end = min(first + part, packets);
-  const Index warps = Parts ? own_warps : own_warps * gridDim.x;
-  const Index warp = Parts ? threadIdx.x / 32 : Index{threadIdx.x / 32} * gridDim.x + blockIdx.x;
-  const int lane = int(threadIdx.x % 32), first_target = int(blockIdx.x) % work.targets;
+  const Index part = parts ? div_up(div_up(packets, Index{gridDim.x}), piece) * piece : packets;
+  const Index first = parts ? part * blockIdx.x : 0, end = min(first + part, packets);
+  const Index warps = parts ? own_warps : own_warps * gridDim.x, own = threadIdx.x / 32;
+  const Index warp = parts                     ? own
+                     : layout == Layout::warps ? own * gridDim.x + blockIdx.x
+                                               : blockIdx.x * own_warps + own;
+  const int lane = int(threadIdx.x % 32), first_target = int(blockIdx.x) % work.copies;
   const auto* const from = reinterpret_cast<const uint4*>(work.from);
   for (Index begin = first + warp * piece; begin < end; begin += warps * piece) {
     uint4 held[Packets];
@@ -124,8 +131,8 @@ __global__ void __launch_bounds__(512, 1) by_warps(const __grid_constant__ Copie
     };
     if (Same) load(0);
 #pragma unroll 1
-    for (int k = 0; k < work.targets; ++k) {
-      const int t = (first_target + k) % work.targets;
+    for (int k = 0; k < work.copies; ++k) {
+      const int t = (first_target + k) % work.copies;
       if (!Same) load(t);
       auto* const to = reinterpret_cast<uint4*>(work.to[t]);
 #pragma unroll
@@ -155,8 +162,8 @@ __global__ void compare(const unsigned* got, Index words, Index first, unsigned 
   if (bad != 0) atomicAdd(wrong, bad);
 }
 
-/// Order of the copies of a block. As a fan, all GPUs get the same bytes.
-enum class Pattern { parts, turns, fan };
+/// Order of the copies of a block. As a fan, all GPUs get the same bytes, with this GPU or without.
+enum class Pattern { parts, turns, fan, fan_and_own };
 
 class Bench {
  public:
@@ -170,7 +177,8 @@ class Bench {
 
   template <class Launch>
   bool run(const char* how, bool to_all, Pattern pattern, Index bytes, int blocks, Launch launch) {
-    const bool in_turns = pattern == Pattern::turns;
+    const bool same = pattern == Pattern::fan || pattern == Pattern::fan_and_own;
+    const bool own_too = pattern == Pattern::turns || pattern == Pattern::fan_and_own;
     std::vector<Copies> works;
     for (int g = 0; g < gpus_; ++g) {
       Copies work{};
@@ -182,6 +190,8 @@ class Bench {
         const int p = (g + 1 + k) % gpus_;
         work.to[k] = reinterpret_cast<char*>(machine_[p].out) + (to_all ? g * work.each : 0);
       }
+      work.copies = work.targets + (own_too ? 1 : 0);
+      work.to[work.targets] = work.own;
       work.done = done_[(g + 1) % gpus_];
       works.push_back(work);
     }
@@ -209,13 +219,12 @@ class Bench {
         const Index each = works[0].each;
         compare<<<512, 512, 0, machine_[g].stream>>>(
             reinterpret_cast<unsigned*>(machine_[g].out) + (to_all ? from * each / 4 : 0), each / 4,
-            pattern == Pattern::fan ? 0 : k * each / 4, seed_ + unsigned(from) * 77,
-            machine_[g].wrong);
+            same ? 0 : k * each / 4, seed_ + unsigned(from) * 77, machine_[g].wrong);
       }
-      if (in_turns) {
+      if (own_too) {
         const Index each = works[0].each;
         compare<<<512, 512, 0, machine_[g].stream>>>(reinterpret_cast<unsigned*>(own_[g]), each / 4,
-                                                     works[0].targets * each / 4,
+                                                     same ? 0 : works[0].targets * each / 4,
                                                      seed_ + unsigned(g) * 77, machine_[g].wrong);
       }
       unsigned w;
@@ -278,8 +287,11 @@ int main(int argc, char** argv) {
     MUST(cudaSetDevice(g));
     for (const auto kernel :
          {by_lanes, by_bulk<false>, by_bulk<true>, in_turns<true, true>, in_turns<true, false>,
-          in_turns<false, false>, by_warps<4, true, false>, by_warps<8, true, false>,
-          by_warps<16, true, false>, by_warps<8, true, true>, by_warps<8, false, false>}) {
+          in_turns<false, false>, by_warps<4, true, Layout::warps>,
+          by_warps<8, true, Layout::warps>, by_warps<8, true, Layout::blocks>,
+          by_warps<8, true, Layout::parts>, by_warps<4, false, Layout::warps>,
+          by_warps<8, false, Layout::warps>, by_warps<8, false, Layout::blocks>,
+          by_warps<8, false, Layout::parts>}) {
       MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 sizeof(detail::BulkCopyMemory)));
     }
@@ -300,12 +312,22 @@ int main(int argc, char** argv) {
         run("bulk", by_bulk<false>);
         run("bulk+own", by_bulk<true>);
         if (!to_all) continue;
-        run("fan of 8, by parts", by_warps<8, true, true>, Pattern::fan);
-        run("by warps", by_warps<8, false, false>);
+        for (const auto [pattern, own] :
+             {std::pair{Pattern::fan, false}, std::pair{Pattern::fan_and_own, true}}) {
+          const auto fan = [&, pattern = pattern, own = own](const char* how, const char* with_own,
+                                                             void (*kernel)(Copies)) {
+            run(own ? with_own : how, kernel, pattern);
+          };
+          fan("fan of 4", "fan of 4, own", by_warps<4, true, Layout::warps>);
+          fan("fan of 8", "fan of 8, own", by_warps<8, true, Layout::warps>);
+          fan("fan of 8, blocks", "fan of 8, blocks, own", by_warps<8, true, Layout::blocks>);
+          fan("fan of 8, parts", "fan of 8, parts, own", by_warps<8, true, Layout::parts>);
+        }
+        run("warps of 4, own", by_warps<4, false, Layout::warps>, Pattern::turns);
+        run("warps of 8, own", by_warps<8, false, Layout::warps>, Pattern::turns);
+        run("warps of 8, blocks, own", by_warps<8, false, Layout::blocks>, Pattern::turns);
+        run("warps of 8, parts, own", by_warps<8, false, Layout::parts>, Pattern::turns);
         run("turns of lanes", in_turns<false, false>, Pattern::turns);
-        run("fan of 4", by_warps<4, true, false>, Pattern::fan);
-        run("fan of 8", by_warps<8, true, false>, Pattern::fan);
-        run("fan of 16", by_warps<16, true, false>, Pattern::fan);
         run("turns of bulk", in_turns<true, false>, Pattern::turns);
         run("turns of bulk, mixed", in_turns<true, true>, Pattern::turns);
       }
