@@ -34,6 +34,8 @@ class Nccl {
     find(get_version, "ncclGetVersion");
     look(alloc, "ncclMemAlloc");
     look(register_window, "ncclCommWindowRegister");
+    look(put_signal, "ncclPutSignal");
+    look(wait_signal, "ncclWaitSignal");
   }
   int version() const {
     int v = 0;
@@ -49,9 +51,16 @@ class Nccl {
   int (*group_start)();
   int (*group_end)();
   int (*get_version)(int*);
+  /// Signals to wait for.
+  struct WaitFor {
+    int count, peer, signal, context;
+  };
   // Null in old versions.
   int (*alloc)(void**, size_t) = nullptr;
   int (*register_window)(Comm, void*, size_t, struct ncclWindow**, int flags) = nullptr;
+  int (*put_signal)(const void*, size_t, int type, int peer, struct ncclWindow*, size_t offset,
+                    int signal, int context, unsigned flags, Comm, cudaStream_t) = nullptr;
+  int (*wait_signal)(int count, WaitFor*, Comm, cudaStream_t) = nullptr;
 
  private:
   template <class F>

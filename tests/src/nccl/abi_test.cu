@@ -290,30 +290,8 @@ int main() {
   if (ranks.gpus == 0) return skipped();
   ncclUniqueId id;
   MUST_NCCL(ncclGetUniqueId(&id));
-  std::vector<pid_t> children;
-  for (int r = 0; r < ranks.count; ++r) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      rank_of_its_own(r, ranks.count, ranks.gpus, id);
-      std::fflush(stdout);
-      std::_Exit(0);
-    }
-    children.push_back(child);
-  }
-  if (!ranks.share()) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      all_in_one_thread(ranks.count);
-      std::fflush(stdout);
-      std::_Exit(0);
-    }
-    children.push_back(child);
-  }
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process ended with %d", status);
-  }
+  fork_ranks(ranks.count, [&](int r) { rank_of_its_own(r, ranks.count, ranks.gpus, id); });
+  if (!ranks.share()) fork_ranks(1, [&](int) { all_in_one_thread(ranks.count); });
   std::printf("libnccl: %ld cases on %d GPUs, %ld wrong\n", score().cases.load(), ranks.gpus,
               score().wrong.load());
   return score().wrong == 0 ? 0 : 1;
