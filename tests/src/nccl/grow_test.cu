@@ -19,7 +19,7 @@ double ms_since(Clock::time_point begin) {
 }
 
 /// What the processes share.
-struct Meeting {
+struct Shared {
   ncclUniqueId first, beside, grown;
   std::atomic<bool> has_grown_id;
 };
@@ -85,27 +85,27 @@ class Beside {
   std::thread thread_;
 };
 
-void play(int rank, int ranks, int gpus, Meeting& meeting) {
+void play(int rank, int ranks, int gpus, Shared& shared) {
   const int gpu = rank % gpus;
   MUST_CUDA(cudaSetDevice(gpu));
   ncclComm_t first = nullptr, other = nullptr, grown = nullptr, rest = nullptr;
   std::optional<Beside> beside;
   if (rank < 2) {
-    MUST_NCCL(ncclCommInitRank(&first, 2, meeting.first, rank));
-    MUST_NCCL(ncclCommInitRank(&other, 2, meeting.beside, rank));
+    MUST_NCCL(ncclCommInitRank(&first, 2, shared.first, rank));
+    MUST_NCCL(ncclCommInitRank(&other, 2, shared.beside, rank));
     Ones{first, 1 << 18}.sum("before");
     beside.emplace(other, gpu);
   }
   if (rank == 0) {
-    MUST_NCCL(ncclCommGetUniqueId(first, &meeting.grown));
-    meeting.has_grown_id = true;
+    MUST_NCCL(ncclCommGetUniqueId(first, &shared.grown));
+    shared.has_grown_id = true;
   }
   auto begin = Clock::now();
-  while (!meeting.has_grown_id && ms_since(begin) < 60e3) {
+  while (!shared.has_grown_id && ms_since(begin) < 60e3) {
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
   begin = Clock::now();
-  MUST_NCCL(ncclCommGrow(first, ranks, rank == 0 || rank >= 2 ? &meeting.grown : nullptr,
+  MUST_NCCL(ncclCommGrow(first, ranks, rank == 0 || rank >= 2 ? &shared.grown : nullptr,
                          rank < 2 ? -1 : rank, &grown, nullptr));
   const double grew = ms_since(begin);
   for (const ccl::Index n : {1, 5000, 1 << 20}) Ones{grown, n}.sum("grown");
@@ -139,10 +139,10 @@ int main() {
     ::setenv("TEST_RANKS", "4", 1);
     ranks = find_ranks();
   }
-  auto& meeting = *new (::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Meeting{};
-  MUST_NCCL(ncclGetUniqueId(&meeting.first));
-  MUST_NCCL(ncclGetUniqueId(&meeting.beside));
-  fork_ranks(ranks.count, [&](int r) { play(r, ranks.count, ranks.gpus, meeting); });
+  auto& shared = *new (::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared{};
+  MUST_NCCL(ncclGetUniqueId(&shared.first));
+  MUST_NCCL(ncclGetUniqueId(&shared.beside));
+  fork_ranks(ranks.count, [&](int r) { play(r, ranks.count, ranks.gpus, shared); });
   return result("Communicators that grow and shrink", ranks.gpus);
 }
