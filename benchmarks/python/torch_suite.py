@@ -2,12 +2,13 @@
 """Runs torch.distributed's own test suite with this backend, and counts the results.
 
     torch_suite.py [--ranks 3] [--backend ccl_comm] [--limit 120] [--all | --cuda] [--part 1/3]
-                   [PATTERN ...]
+                   [--start fork|spawn] [PATTERN ...]
 
 The suite is distributed_test.py of the installed PyTorch. Its tests are open to any backend, except
 those that name another one: they are skipped. With --all, tests for gloo or MPI on CPU tensors run
 too. With --cuda, the backend stands for NCCL, so tests for NCCL run, and those that NCCL skips do
-not. `--part 1/3` runs the first of three parts. PATTERN is a part of a test's name.
+not. `--part 1/3` runs the first of three parts. PATTERN is a part of a test's name. Each test starts
+its ranks: by fork, or, with --cuda, as new interpreters, because PyTorch uses CUDA as it is imported.
 """
 
 import argparse
@@ -27,21 +28,21 @@ which = parser.add_mutually_exclusive_group()
 which.add_argument("--all", action="store_true", help="also tests that name gloo or MPI")
 which.add_argument("--cuda", action="store_true", help="on CUDA tensors: the tests that NCCL runs")
 parser.add_argument("--part", default="1/1", help="K/N: every N-th test, from the K-th on")
+parser.add_argument("--start", choices=("fork", "spawn"), help="how a test starts its ranks")
 parser.add_argument("patterns", nargs="*")
 given = parser.parse_args()
+start = given.start or ("spawn" if given.cuda else "fork")
 part, parts = map(int, given.part.split("/"))
 if not 1 <= part <= parts:
     parser.error(f"--part {given.part} is none; write 1/3, 2/3 or 3/3")
 
-folder = tempfile.mkdtemp(prefix="torch_suite")
-for name in ("barrier", "test_dir", "init_dir"):
-    os.mkdir(os.path.join(folder, name))
-os.environ |= {"BACKEND": given.backend, "WORLD_SIZE": str(given.ranks), "TEMP_DIR": folder,
-               "INIT_METHOD": "file://" + os.path.join(folder, "init"),
-               "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(given.limit)}  # fmt: skip
-
-if given.cuda:  # the ranks are forked, so this process must not start CUDA
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+if __name__ == "__main__":  # a new interpreter imports this file by another name
+    folder = tempfile.mkdtemp(prefix="torch_suite")
+    for name in ("barrier", "test_dir", "init_dir"):
+        os.mkdir(os.path.join(folder, name))
+    os.environ |= {"BACKEND": given.backend, "WORLD_SIZE": str(given.ranks), "TEMP_DIR": folder,
+                   "INIT_METHOD": "file://" + os.path.join(folder, "init"),
+                   "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(given.limit)}  # fmt: skip
 
 import torch  # noqa: E402
 import torch.testing._internal.common_distributed as common  # noqa: E402
@@ -91,8 +92,7 @@ suite = load()
 class Suite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
     def setUp(self):
         super().setUp()
-        self._start_processes(torch.multiprocessing.get_context("fork").Process)
-        # A new interpreter for each rank would take some seconds.
+        self._start_processes(torch.multiprocessing.get_context(start).Process)
 
 
 class Results(unittest.TextTestResult):

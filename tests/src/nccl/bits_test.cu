@@ -1,7 +1,7 @@
 // With CCL_DETERMINISTIC, the bits of the drop-in library's reductions on GPUs depend on no size,
 // offset, split, run and rank: BITS_CASES random cases (600 by default) for 3 to 8 ranks, which
-// share GPUs if there are fewer, or for TEST_RANKS of them. The control is the free choice, whose
-// bits must differ.
+// share GPUs if there are fewer, or for TEST_RANKS of them. The control is Ring, whose order of
+// sums depends on the place of an element. Its bits must differ.
 #include <cmath>
 #include <random>
 
@@ -129,11 +129,12 @@ Found play_rank(int rank, int gpu, ncclComm_t comm, long cases) {
 }
 
 /// All ranks as threads of a process of their own, which ends with whether they found what they
-/// should: no difference in one order, some in the free choice.
+/// should: no difference in one order, some by Ring.
 void play(int ranks, int gpus, long cases, bool one_order) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::setenv("CCL_DETERMINISTIC", one_order ? "1" : "0", 1);
+    if (!one_order) ::setenv("CCL_ALGO", "Ring", 1);
     std::vector<int> devices;
     for (int r = 0; r < ranks; ++r) devices.push_back(r % gpus);
     std::vector<ncclComm_t> comms(size_t(ranks), nullptr);
@@ -155,7 +156,7 @@ void play(int ranks, int gpus, long cases, bool one_order) {
     std::printf(
         "%d ranks, %s, %ld cases: elements that differ: %llu of float sums, %llu of means, "
         "%llu of bfloat16 sums\n",
-        ranks, one_order ? "one order" : "free choice", cases, total.sums, total.means,
+        ranks, one_order ? "one order" : "Ring", cases, total.sums, total.means,
         total.halves);
     for (const ncclComm_t comm : comms) MUST_NCCL(ncclCommDestroy(comm));
     std::fflush(stdout);
@@ -164,7 +165,7 @@ void play(int ranks, int gpus, long cases, bool one_order) {
   int status = 0;
   ::waitpid(child, &status, 0);
   check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d ranks in %s ended with %d", ranks,
-        one_order ? "one order" : "the free choice", status);
+        one_order ? "one order" : "Ring", status);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Put with signal by NVSHMEM between two GPUs, as `device_bench` measures ccl's: a word and its
 // notice go there and back in one kernel. A process for each GPU. Prints one line of JSON for each
 // way. It is not part of the build, because it wants NVSHMEM:
-//   nvcc -O3 -std=c++17 -arch=sm_90 -rdc=true -I$NVSHMEM/include one_way.cu -o one_way
+//   nvcc -O3 -std=c++17 -arch=sm_90 -rdc=true -I$NVSHMEM/include nvshmem.cu -o one_way
 //     -L$NVSHMEM/lib -lnvshmem_host -lnvshmem_device -lcuda
 //   NVSHMEM_DISABLE_NVLS=1 ./one_way [rounds]
 // Exits with 1 if a result is wrong.
