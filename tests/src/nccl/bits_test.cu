@@ -156,8 +156,7 @@ void play(int ranks, int gpus, long cases, bool one_order) {
     std::printf(
         "%d ranks, %s, %ld cases: elements that differ: %llu of float sums, %llu of means, "
         "%llu of bfloat16 sums\n",
-        ranks, one_order ? "one order" : "Ring", cases, total.sums, total.means,
-        total.halves);
+        ranks, one_order ? "one order" : "Ring", cases, total.sums, total.means, total.halves);
     for (const ncclComm_t comm : comms) MUST_NCCL(ncclCommDestroy(comm));
     std::fflush(stdout);
     std::_Exit(differ == one_order ? 2 : 0);
