@@ -38,15 +38,3 @@ TEST_CASE("the functions of a library that the process has loaded call each othe
   CHECK(made_by(library, "reduction") == 0);
   CHECK(::dlclose(loaded) == 0);
 }
-
-TEST_CASE("files that are no such library are refused by name") {
-  const auto refused = [](const char* path, const char* why) {
-    const Environment environment{"CCL_NCCL_FALLBACK", path};
-    ncclComm_t comm = nullptr;
-    CHECK(ncclCommInitAll(&comm, 1, nullptr) == ncclInvalidUsage);
-    CHECK(last_error_has(path));
-    CHECK(last_error_has(why));
-  };
-  refused("/no/such/libnccl.so.2", "cannot be loaded");
-  refused("libdl.so.2", "it has no nccl");
-}
