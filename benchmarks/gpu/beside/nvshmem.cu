@@ -26,22 +26,22 @@ void must(bool ok, const char* what, int line) {
 }
 #define MUST(call) must((call) == 0, #call, __LINE__)
 
-enum class Way { thread, warp, word };
+enum class Notice { thread, warp, word };
 
 /// A word goes from PE 0 to PE 1 and back, `rounds` times, by one warp.
-template <Way way>
+template <Notice how>
 __global__ void ping_pong(std::uint64_t* to, std::uint64_t* from, std::uint64_t* signal, int rounds,
                           std::uint64_t base, unsigned* wrong) {
   const int me = nvshmem_my_pe(), peer = 1 - me;
   unsigned bad = 0;
   for (std::uint64_t n = base; n < base + std::uint64_t(rounds); ++n) {
     const auto send = [&] {
-      if constexpr (way == Way::word) {
+      if constexpr (how == Notice::word) {
         if (threadIdx.x == 0) nvshmem_uint64_p(to, n, peer);
       } else {
         if (threadIdx.x == 0) *from = 3 * n;
         __syncwarp();
-        if constexpr (way == Way::warp) {
+        if constexpr (how == Notice::warp) {
           nvshmemx_putmem_signal_warp(to, from, sizeof *from, signal, n, NVSHMEM_SIGNAL_SET, peer);
         } else if (threadIdx.x == 0) {
           nvshmem_putmem_signal(to, from, sizeof *from, signal, n, NVSHMEM_SIGNAL_SET, peer);
@@ -50,7 +50,7 @@ __global__ void ping_pong(std::uint64_t* to, std::uint64_t* from, std::uint64_t*
     };
     const auto wait = [&] {
       if (threadIdx.x == 0) {
-        if constexpr (way == Way::word) {
+        if constexpr (how == Notice::word) {
           nvshmem_uint64_wait_until(to, NVSHMEM_CMP_EQ, n);
         } else {
           nvshmem_signal_wait_until(signal, NVSHMEM_CMP_EQ, n);
@@ -102,9 +102,9 @@ bool run(int rank, int rounds, const nvshmemx_uniqueid_t& id) {
                 best * 1e3 / rounds / 2, found == 0 ? "true" : "false");
     std::fflush(stdout);
   };
-  measure("put with signal by a thread", ping_pong<Way::thread>);
-  measure("put with signal by a warp", ping_pong<Way::warp>);
-  measure("a word that is its own notice", ping_pong<Way::word>);
+  measure("put with signal by a thread", ping_pong<Notice::thread>);
+  measure("put with signal by a warp", ping_pong<Notice::warp>);
+  measure("a word that is its own notice", ping_pong<Notice::word>);
   nvshmem_free(words);
   nvshmem_finalize();
   return right;
