@@ -8,13 +8,12 @@ The suite is distributed_test.py of the installed PyTorch. Its tests are open to
 those that name another one: they are skipped. With --all, tests for gloo or MPI on CPU tensors run
 too. With --cuda, the backend stands for NCCL, so tests for NCCL run, and those that NCCL skips do
 not. `--part 1/3` runs the first of three parts. PATTERN is a part of a test's name. Each test starts
-its ranks by fork, or as new interpreters (--start spawn), which takes some seconds more.
+its ranks: by fork, or, with --cuda, as new interpreters, because PyTorch uses CUDA as it is imported.
 """
 
 import argparse
 import importlib.util
 import os
-import subprocess
 import sys
 import tempfile
 import types
@@ -29,9 +28,10 @@ which = parser.add_mutually_exclusive_group()
 which.add_argument("--all", action="store_true", help="also tests that name gloo or MPI")
 which.add_argument("--cuda", action="store_true", help="on CUDA tensors: the tests that NCCL runs")
 parser.add_argument("--part", default="1/1", help="K/N: every N-th test, from the K-th on")
-parser.add_argument("--start", choices=("fork", "spawn"), default="fork", help="how a test starts its ranks")
+parser.add_argument("--start", choices=("fork", "spawn"), help="how a test starts its ranks")
 parser.add_argument("patterns", nargs="*")
 given = parser.parse_args()
+start = given.start or ("spawn" if given.cuda else "fork")
 part, parts = map(int, given.part.split("/"))
 if not 1 <= part <= parts:
     parser.error(f"--part {given.part} is none; write 1/3, 2/3 or 3/3")
@@ -45,18 +45,6 @@ if __name__ == "__main__":  # a new interpreter imports this file by another nam
                    "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(given.limit)}  # fmt: skip
 
 import torch  # noqa: E402
-
-# PyTorch asks for GPUs as its tests are imported, and forked ranks could not use CUDA after that. So
-# another process asks, and the ranks find out for themselves.
-ASKED = ("is_available", "device_count")
-asked = {name: getattr(torch.cuda, name) for name in ASKED}
-if given.cuda and given.start == "fork":
-    code = "import torch; print(torch.cuda.device_count())"
-    asker = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
-    gpus = int(asker.stdout.split()[-1])
-    torch.cuda.is_available = lambda: gpus > 0
-    torch.cuda.device_count = lambda: gpus
-
 import torch.testing._internal.common_distributed as common  # noqa: E402
 
 common.DistTestCases.backend_feature["ddp"].add(given.backend)
@@ -104,13 +92,7 @@ suite = load()
 class Suite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
     def setUp(self):
         super().setUp()
-        self._start_processes(torch.multiprocessing.get_context(given.start).Process)
-
-    @classmethod
-    def _run(cls, *rank, **options):
-        for name in ASKED:
-            setattr(torch.cuda, name, asked[name])
-        super()._run(*rank, **options)
+        self._start_processes(torch.multiprocessing.get_context(start).Process)
 
 
 class Results(unittest.TextTestResult):
