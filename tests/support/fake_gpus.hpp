@@ -68,6 +68,7 @@ struct FakeGpus {
     int device = -1;
     std::vector<int> accessible;  // to these
     int fd = -1;                  // of memory without a handle
+    int pages = -1;               // descriptor of memory with a handle
   };
   std::mutex mutex;
   std::map<std::uintptr_t, Region> regions;
@@ -415,14 +416,32 @@ inline CudaDriver driver() {
                               MAP_SHARED | MAP_FIXED, held.fd, 0);
     if (base == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;
     const std::lock_guard lock{gpus().mutex};
-    gpus().regions[at] = {bytes, held.device, {}};
+    gpus().regions[at] = {bytes, held.device, {}, -1, ::dup(held.fd)};
     return CUDA_SUCCESS;
   };
   cuda.mem_unmap = [](CUdeviceptr at, std::size_t bytes) {
     ::mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
            -1, 0);
     const std::lock_guard lock{gpus().mutex};
-    gpus().regions.erase(at);
+    if (const auto found = gpus().regions.find(at); found != gpus().regions.end()) {
+      ::close(found->second.pages);
+      gpus().regions.erase(found);
+    }
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_retain_handle = [](CUmemGenericAllocationHandle* handle, void* at) {
+    const std::lock_guard lock{gpus().mutex};
+    const FakeGpus::Region* const region = gpus().region(at);
+    if (region == nullptr || region->pages < 0) return CUDA_ERROR_INVALID_VALUE;
+    *handle = reinterpret_cast<std::uintptr_t>(new Handle{::dup(region->pages), region->device});
+    return CUDA_SUCCESS;
+  };
+  cuda.mem_get_properties = [](CUmemAllocationProp* how, CUmemGenericAllocationHandle handle) {
+    *how = {};
+    how->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    how->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    how->location.id = reinterpret_cast<Handle*>(handle)->device;
+    how->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return CUDA_SUCCESS;
   };
   cuda.mem_set_access = [](CUdeviceptr at, std::size_t, const CUmemAccessDesc* access,
