@@ -43,6 +43,13 @@ cuda::std::unexpected<Error> cannot(const std::string& why) {
                           why));
 }
 
+/// Checks what all ranks know alike, so that none waits for another.
+Result<void> check_ranks(const Communicator& comm) {
+  if (comm.device() < 0) return cannot("its ranks are on CPUs");
+  if (local_ranks(comm) != comm.ranks()) return cannot("its ranks are on several hosts");
+  return {};
+}
+
 Result<void> check_handles(const Gpu& gpu) {
   CCL_TRY(const bool wanted, setting_flag("CUMEM_ENABLE"));
   if (!wanted) return cannot("CCL_CUMEM_ENABLE is 0, and the memory has no cuMem handles");
@@ -147,10 +154,8 @@ void write_layout(const Facts& facts, void* made) {
 }  // namespace
 
 Result<void> check_kernels_reach_all(const Communicator& comm) {
-  CommState& state = *Access::state(comm);
-  if (!state.device.gpu) return cannot("its ranks are on CPUs");
-  if (local_ranks(comm) != comm.ranks()) return cannot("its ranks are on several hosts");
-  CCL_CHECK(check_handles(*state.device.gpu));
+  CCL_CHECK(check_ranks(comm));
+  CCL_CHECK(check_handles(*Access::state(comm)->device.gpu));
   for (int p = 0; p < comm.ranks(); ++p) {
     if (p == comm.rank()) continue;
     const auto [low, high] = std::minmax({p, comm.rank()});
@@ -185,6 +190,7 @@ Result<std::shared_ptr<KernelComm>> KernelComm::make(const Communicator& comm, c
                                                      void* made, const Table& table) {
   CommState& state = *Access::state(comm);
   CCL_CHECK(state.ready());
+  CCL_CHECK(check_ranks(comm));
   std::optional<KernelNeeds> needs;
   const auto asked = without_exceptions([&]() -> Result<void> {
     if (made == nullptr) return fail(Errc::invalid_argument, "outDevComm is null");

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <iterator>
 #include <set>
 #include <string>
 #include <thread>
@@ -16,10 +15,9 @@
 #include "nccl/device/allocations.hpp"
 #include "nccl/device/kernel_needs.hpp"
 #include "support/environment.hpp"
-#include "support/gpu_ranks.hpp"
 #include "support/kernel_wants.hpp"
-#include "support/pointer_attributes.hpp"
 #include "support/processes.hpp"
+#include "support/region_attributes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -29,30 +27,11 @@ namespace {
 
 constexpr std::size_t page = 1 << 16;  // of the driver
 
-CUresult describe(unsigned count, CUpointer_attribute* what, void** to, CUdeviceptr at) {
-  FakeGpus& all = fake::gpus();
-  const std::lock_guard lock{all.mutex};
-  const auto next = all.regions.upper_bound(at);
-  if (next == all.regions.begin()) return CUDA_ERROR_INVALID_VALUE;
-  const auto& [begin, region] = *std::prev(next);
-  if (at >= begin + region.bytes) return CUDA_ERROR_INVALID_VALUE;
-  FakeAllocation memory;
-  memory.begin = begin;
-  memory.bytes = region.bytes;
-  memory.on_device = at;
-  memory.device = region.device;
-  memory.legacy = region.fd >= 0;
-  memory.number = begin;
-  return answer_attributes(memory, count, what, to);
-}
-
 std::atomic<int> no_range_on{-1};  // device that has no addresses left
 
 void install(int devices) {
-  (void)gpus(devices);
-  auto cuda = fake::driver();
+  auto cuda = install_gpus(devices);
   static const auto reserve = cuda.mem_address_reserve;
-  cuda.pointer_get_attributes = describe;
   cuda.mem_address_reserve = [](CUdeviceptr* at, std::size_t bytes, std::size_t alignment,
                                 CUdeviceptr where, unsigned long long flags) {
     const bool flat = bytes >= FlatRange::stride_unit;
