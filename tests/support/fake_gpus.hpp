@@ -429,21 +429,6 @@ inline CudaDriver driver() {
     }
     return CUDA_SUCCESS;
   };
-  cuda.mem_retain_handle = [](CUmemGenericAllocationHandle* handle, void* at) {
-    const std::lock_guard lock{gpus().mutex};
-    const FakeGpus::Region* const region = gpus().region(at);
-    if (region == nullptr || region->pages < 0) return CUDA_ERROR_INVALID_VALUE;
-    *handle = reinterpret_cast<std::uintptr_t>(new Handle{::dup(region->pages), region->device});
-    return CUDA_SUCCESS;
-  };
-  cuda.mem_get_properties = [](CUmemAllocationProp* how, CUmemGenericAllocationHandle handle) {
-    *how = {};
-    how->type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    how->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    how->location.id = reinterpret_cast<Handle*>(handle)->device;
-    how->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    return CUDA_SUCCESS;
-  };
   cuda.mem_set_access = [](CUdeviceptr at, std::size_t, const CUmemAccessDesc* access,
                            std::size_t count) {
     const std::lock_guard lock{gpus().mutex};

@@ -15,6 +15,7 @@
 #include "nccl/device/allocations.hpp"
 #include "nccl/device/kernel_needs.hpp"
 #include "support/environment.hpp"
+#include "support/gpu_ranks.hpp"
 #include "support/kernel_wants.hpp"
 #include "support/processes.hpp"
 #include "support/region_attributes.hpp"
@@ -441,11 +442,14 @@ TEST_CASE("a lone rank has a communicator and windows of kernels") {
 
 TEST_CASE("an abort ends the waits of kernels") {
   auto comms = create_ranks(2);
-  on_each(comms, [](Rank& rank) -> std::string {
+  std::atomic<int> created{0};
+  on_each(comms, [&created](Rank& rank) -> std::string {
     DevComm231 made;
     const auto kernels = rank.create(wants_of(23102, usual_wants()).data(), &made);
     if (!kernels) return kernels.error().message();
     if (*made.abortFlag != 0) return "it is set";
+    ++created;
+    while (created < rank.ranks()) std::this_thread::yield();
     rank.comm.abort("the test ends");
     return *made.abortFlag != 0 ? "" : "it is not set";
   });
