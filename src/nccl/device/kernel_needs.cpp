@@ -13,8 +13,8 @@ namespace ccl::detail::nccl {
 namespace {
 
 constexpr std::size_t handle_unit = 128;  // bytes; a handle is an offset in this unit
-constexpr std::size_t most_bytes = std::size_t{1} << 38;
-constexpr int most_nodes = 1 << 20;  // of a list
+constexpr std::size_t max_bytes = std::size_t{1} << 38;
+constexpr int max_nodes = 1 << 20;  // of a list
 
 struct Header {
   std::size_t size;
@@ -58,23 +58,23 @@ Result<void> check_has(const DevCommRequirements& given) {
   int nodes = 0;
   for (const auto* team = given.teamRequirementsList; team != nullptr; team = team->next) {
     if (team->multimem) return refuse(multimem, "a team");
-    if (++nodes > most_nodes) break;
+    if (++nodes > max_nodes) break;
   }
   for (const auto* one = given.resourceRequirementsList; one != nullptr; one = one->next) {
     if (one->ginSignalCount > 0) return refuse(gin, "ginSignalCount of a resource");
     if (one->ginCounterCount > 0) return refuse(gin, "ginCounterCount of a resource");
-    if (++nodes > most_nodes) break;
+    if (++nodes > max_nodes) break;
   }
-  if (nodes <= most_nodes) return {};
+  if (nodes <= max_nodes) return {};
   return fail(
       Errc::invalid_argument,
       "a list of the requirements has more than a million nodes; end it with a null `next`");
 }
 
 Result<void> check_count(const char* name, int count) {
-  if (count >= 0 && count <= most_nodes) return {};
+  if (count >= 0 && count <= max_nodes) return {};
   return fail(Errc::invalid_argument,
-              fmt::format("{} is {}; pass 0 to {}", name, count, most_nodes));
+              fmt::format("{} is {}; pass 0 to {}", name, count, max_nodes));
 }
 
 }  // namespace
@@ -122,11 +122,11 @@ Result<void> KernelNeeds::read_header(const void* wants, DevCommRequirements& gi
 
 Result<ncclDevResourceHandle_t> KernelNeeds::place(std::size_t bytes, std::size_t align) {
   const std::size_t unit = std::lcm(std::max<std::size_t>(align, 1), handle_unit);
-  if (align > most_bytes || bytes > most_bytes || bytes_ + unit + bytes > most_bytes) {
+  if (align > max_bytes || bytes > max_bytes || bytes_ + unit + bytes > max_bytes) {
     return fail(Errc::invalid_argument,
                 fmt::format("a resource of ncclDevCommCreate has {} bytes with an alignment of {}; "
                             "all resources may have {} bytes",
-                            bytes, align, most_bytes));
+                            bytes, align, max_bytes));
   }
   const std::size_t at = div_up(bytes_, unit) * unit;
   bytes_ = at + bytes;

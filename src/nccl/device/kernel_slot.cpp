@@ -15,7 +15,7 @@ namespace ccl::detail::nccl {
 namespace {
 
 constexpr std::size_t page_bytes = std::size_t{2} << 20;  // what a GPU allocates at least
-constexpr std::size_t unused_at_least = 1000;
+constexpr std::size_t min_unused = 1000;
 
 /// Slots of one GPU.
 struct Slots {
@@ -39,7 +39,7 @@ Result<std::unique_ptr<KernelSlot>> KernelSlot::take(int device) {
   AllSlots& all = all_slots();
   const std::lock_guard lock{all.mutex};
   Slots& slots = all.by_device[device];
-  if (slots.unused.size() <= unused_at_least) {
+  if (slots.unused.size() <= min_unused) {
     CCL_TRY(auto page, GpuMemory::allocate(gpu, page_bytes));
     for (std::size_t at = 0; at < page_bytes; at += bytes) {
       slots.unused.push_back(page->base() + at);

@@ -90,6 +90,26 @@ __global__ void all_reduce(ncclDevComm comm, ncclWindow_t in, size_t in_offset, 
   barrier.sync(ncclCoopCta(), cuda::memory_order_release);
 }
 
+/// Exchanges with all peers through lines of data and flags. Each round also has a barrier of the
+/// kind that serves teams of any size.
+__global__ void exchange(ncclDevComm comm, ncclLLA2AHandle lines, int begin, int* wrong) {
+  const ncclCoopCta all;
+  ncclLLA2ASession<ncclCoopCta> session{all,   comm,       ncclTeamLsa(comm),
+                                        lines, blockIdx.x, comm.nRanks};
+  ncclBarrierSession<ncclCoopCta> barrier{all, ncclTeamTagLsa(), comm, blockIdx.x};
+  for (int round = begin + 1; round <= begin + 100; ++round) {
+    for (int p = int(threadIdx.x); p < comm.nRanks; p += int(blockDim.x)) {
+      session.send(p, comm.rank, (unsigned long long)(round)*1000 + comm.rank);
+    }
+    for (int p = int(threadIdx.x); p < comm.nRanks; p += int(blockDim.x)) {
+      const auto got = session.template recv<unsigned long long>(p);
+      if (got != (unsigned long long)(round)*1000 + p) atomicAdd(wrong, 1);
+    }
+    session.endEpoch(all);
+    barrier.sync(all, cuda::memory_order_acq_rel, ncclGinFenceLevel(0));
+  }
+}
+
 /// Finds the windows of addresses.
 __global__ void find_windows(ncclDevComm comm, const void* a, ncclWindow_t is_a, const void* b,
                              ncclWindow_t is_b, int* wrong) {
@@ -116,8 +136,11 @@ class Rank {
     counts.bufferSize = size_t(blocks * ranks) * sizeof(int);
     counts.bufferAlign = 256;
     counts.outBufferHandle = &counts_;
+    ncclDevResourceRequirements lines{};
+    MUST_NCCL(ncclLLA2ACreateRequirement(blocks, ncclLLA2ACalcSlots(ranks, 8), &lines_, &lines));
+    counts.next = &lines;
     ncclDevCommRequirements wants = begun();
-    wants.lsaBarrierCount = blocks;
+    wants.lsaBarrierCount = wants.barrierCount = blocks;
     wants.resourceRequirementsList = &counts;
     MUST_NCCL(ncclDevCommCreate(comm, &wants, &dev_comm_));
     // This one comes later into the table of windows.
@@ -158,6 +181,10 @@ class Rank {
     expect_none("values of peers");
     count_rounds<<<blocks, threads, 0, stream_>>>(dev_comm_, counts_, 0, wrong_);
     expect_none("numbers behind barriers");
+    for (const int begin : {0, 100}) {
+      exchange<<<blocks, threads, 0, stream_>>>(dev_comm_, lines_, begin, wrong_);
+    }
+    expect_none("exchanged values");
     graphs();
   }
 
@@ -173,6 +200,7 @@ class Rank {
     sum(longest, true);
     write_to_peers<<<1, 64, 0, stream_>>>(dev_comm_, in_window_, 7, wrong_);
     count_rounds<<<blocks, threads, 0, stream_>>>(dev_comm_, counts_, rounds, wrong_);
+    exchange<<<blocks, threads, 0, stream_>>>(dev_comm_, lines_, 200, wrong_);
     MUST_CUDA(cudaStreamEndCapture(stream_, &graph));
     MUST_CUDA(cudaGraphInstantiate(&ready, graph, 0));
     for (int i = 0; i < 20; ++i) MUST_CUDA(cudaGraphLaunch(ready, stream_));
@@ -208,6 +236,7 @@ class Rank {
   float *in_ = nullptr, *out_ = nullptr;
   ncclWindow_t in_window_ = nullptr, out_window_ = nullptr;
   ncclDevResourceHandle_t counts_ = 0;
+  ncclLLA2AHandle lines_{};
   ncclDevComm dev_comm_{};
   std::vector<float> host_;
 };
