@@ -90,13 +90,29 @@ __global__ void all_reduce(ncclDevComm comm, ncclWindow_t in, size_t in_offset, 
   barrier.sync(ncclCoopCta(), cuda::memory_order_release);
 }
 
-/// Exchanges with all peers through lines of data and flags. Each round also has a barrier of the
-/// kind that serves teams of any size.
+/// Barrier of the kind that serves teams of any size. The headers before 2.29.7 do not compile it.
+struct AnyBarrier {
+#  if NCCL_VERSION_CODE >= 22907
+  ncclBarrierSession<ncclCoopCta> session;
+  __device__ AnyBarrier(ncclCoopCta all, const ncclDevComm& comm, unsigned index)
+      : session{all, ncclTeamTagLsa(), comm, index} {}
+  __device__ void sync(ncclCoopCta all) {
+    session.sync(all, cuda::memory_order_acq_rel, ncclGinFenceLevel(0));
+  }
+#  else
+  ncclLsaBarrierSession<ncclCoopCta> session;
+  __device__ AnyBarrier(ncclCoopCta all, const ncclDevComm& comm, unsigned index)
+      : session{all, comm, ncclTeamTagLsa(), index} {}
+  __device__ void sync(ncclCoopCta all) { session.sync(all, cuda::memory_order_acq_rel); }
+#  endif
+};
+
+/// Exchanges with all peers through lines of data and flags, with a barrier behind each round.
 __global__ void exchange(ncclDevComm comm, ncclLLA2AHandle lines, int begin, int* wrong) {
   const ncclCoopCta all;
   ncclLLA2ASession<ncclCoopCta> session{all,   comm,       ncclTeamLsa(comm),
                                         lines, blockIdx.x, comm.nRanks};
-  ncclBarrierSession<ncclCoopCta> barrier{all, ncclTeamTagLsa(), comm, blockIdx.x};
+  AnyBarrier barrier{all, comm, blockIdx.x};
   for (int round = begin + 1; round <= begin + 100; ++round) {
     for (int p = int(threadIdx.x); p < comm.nRanks; p += int(blockDim.x)) {
       session.send(p, comm.rank, (unsigned long long)(round)*1000 + comm.rank);
@@ -106,7 +122,7 @@ __global__ void exchange(ncclDevComm comm, ncclLLA2AHandle lines, int begin, int
       if (got != (unsigned long long)(round)*1000 + p) atomicAdd(wrong, 1);
     }
     session.endEpoch(all);
-    barrier.sync(all, cuda::memory_order_acq_rel, ncclGinFenceLevel(0));
+    barrier.sync(all);
   }
 }
 
