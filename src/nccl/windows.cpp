@@ -89,8 +89,9 @@ Result<std::shared_ptr<KernelWindow>> for_kernels(const Member& whose, const Com
   }
   if (mapped) return made;
   Error why = std::move(mapped).error();
+  const bool may_lack = why.code == Errc::not_supported || why.code == Errc::out_of_memory;
   // Kernels of this program would take the handle for a window.
-  if (why.code != Errc::not_supported || whose.has_kernel_comm()) return fail(std::move(why));
+  if (!may_lack || whose.has_kernel_comm()) return fail(std::move(why));
   log_info(LogPart::p2p, "ncclCommWindowRegister gives a window for calls of the host alone: {}",
            why.message());
   return nullptr;

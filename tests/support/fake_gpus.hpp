@@ -68,7 +68,7 @@ struct FakeGpus {
     int device = -1;
     std::vector<int> accessible;  // to these
     int fd = -1;                  // of memory without a handle
-    int pages = -1;               // descriptor of memory with a handle
+    int pages = -1;               // descriptor of memory with a handle, if a test keeps it
   };
   std::mutex mutex;
   std::map<std::uintptr_t, Region> regions;
@@ -416,7 +416,7 @@ inline CudaDriver driver() {
                               MAP_SHARED | MAP_FIXED, held.fd, 0);
     if (base == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;
     const std::lock_guard lock{gpus().mutex};
-    gpus().regions[at] = {bytes, held.device, {}, -1, ::dup(held.fd)};
+    gpus().regions[at] = {bytes, held.device, {}};
     return CUDA_SUCCESS;
   };
   cuda.mem_unmap = [](CUdeviceptr at, std::size_t bytes) {
@@ -424,7 +424,7 @@ inline CudaDriver driver() {
            -1, 0);
     const std::lock_guard lock{gpus().mutex};
     if (const auto found = gpus().regions.find(at); found != gpus().regions.end()) {
-      ::close(found->second.pages);
+      if (found->second.pages >= 0) ::close(found->second.pages);
       gpus().regions.erase(found);
     }
     return CUDA_SUCCESS;

@@ -29,6 +29,16 @@ inline CUresult describe_region(unsigned count, CUpointer_attribute* what, void*
 inline detail::CudaDriver install_gpus(int devices) {
   auto cuda = fake::driver();
   cuda.pointer_get_attributes = describe_region;
+  static const auto map = cuda.mem_map;
+  cuda.mem_map = [](CUdeviceptr at, std::size_t bytes, std::size_t offset,
+                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    const CUresult mapped = map(at, bytes, offset, handle, flags);
+    const std::lock_guard lock{fake::gpus().mutex};
+    if (mapped == CUDA_SUCCESS) {
+      fake::gpus().regions[at].pages = ::dup(reinterpret_cast<fake::Handle*>(handle)->fd);
+    }
+    return mapped;
+  };
   cuda.mem_retain_handle = [](CUmemGenericAllocationHandle* handle, void* at) {
     const std::lock_guard lock{fake::gpus().mutex};
     const FakeGpus::Region* const region = fake::gpus().region(at);

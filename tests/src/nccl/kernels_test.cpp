@@ -10,6 +10,7 @@
 
 #include "nccl/abi/device_layouts.hpp"
 #include "nccl/device/allocations.hpp"
+#include "nccl/device/flat_range.hpp"
 #include "nccl/device/signals.hpp"
 #include "nccl/group.hpp"
 #include "support/environment.hpp"
@@ -241,6 +242,30 @@ TEST_CASE("memory without cuMem handles is for calls of the host, or refused bes
   CHECK(last_error_has("ncclMemAlloc"));
   CHECK((ranks.windows[0] == nullptr && ranks.windows[1] == nullptr));
   CHECK(ranks.register_at(ranks.memory, ranks.windows) == ncclSuccess);
+}
+
+TEST_CASE("without addresses on one rank, a window is for calls of the host on all") {
+  TwoRanks ranks;
+  {
+    auto cuda = **detail::cuda_driver();
+    static const auto reserve = cuda.mem_address_reserve;
+    cuda.mem_address_reserve = [](CUdeviceptr* at, std::size_t size, std::size_t alignment,
+                                  CUdeviceptr where, unsigned long long flags) {
+      if (size >= FlatRange::stride_unit && fake::current() == 1) return CUDA_ERROR_OUT_OF_MEMORY;
+      return reserve(at, size, alignment, where, flags);
+    };
+    detail::use_cuda_driver(cuda, 2);
+    REQUIRE(ranks.register_at(ranks.memory, ranks.windows) == ncclSuccess);
+    cuda.mem_address_reserve = reserve;
+    detail::use_cuda_driver(cuda, 2);
+  }
+  for (const ncclWindow_t window : ranks.windows) {
+    REQUIRE(window != nullptr);
+    CHECK(fake::gpus().region(window) == nullptr);
+    void* at = nullptr;
+    CHECK(ncclGetPeerDevicePointer(window, 0, 1, &at) == ncclSuccess);
+    CHECK(at == ranks.memory[1]);
+  }
 }
 
 TEST_CASE("a suspended communicator keeps the memory of its kernels' communicators") {

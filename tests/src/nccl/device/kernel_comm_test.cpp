@@ -216,6 +216,27 @@ TEST_CASE("the parts of a window may begin at different pages, and not within th
   });
 }
 
+TEST_CASE("memory of more than 4 GiB has a larger distance") {
+  auto comms = create_ranks(2);
+  auto cuda = **detail::cuda_driver();
+  cuda.memset_async = [](CUdeviceptr, unsigned char, std::size_t, CUstream) {
+    return CUDA_SUCCESS;  // it is zeroed, and has no pages yet
+  };
+  detail::use_cuda_driver(cuda, 2);
+  on_each(comms, [](Rank& rank) -> std::string {
+    constexpr std::size_t bytes = std::size_t{5} << 30, last = bytes - sizeof(int);
+    const Taken memory{rank.comm.device(), bytes};
+    const auto window = Window::create(rank.comm, memory.at, Index(bytes));
+    if (!window) return window.error().message();
+    const auto made = KernelWindow::create(*window, 0);
+    if (!made) return made.error().message();
+    if ((*made)->content().stride4G != 2) return "another distance";
+    *in_window<int>((*made)->content(), 1 - rank.rank(), last) = 40 + rank.rank();
+    if (const auto here = rank.comm.barrier(); !here) return here.error().message();
+    return *reinterpret_cast<int*>(memory.at + last) == 41 - rank.rank() ? "" : "another place";
+  });
+}
+
 TEST_CASE("memory without a cuMem handle is refused for kernels by name") {
   auto comms = create_ranks(2);
   on_each(comms, [](Rank& rank) -> std::string {
