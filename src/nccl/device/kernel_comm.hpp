@@ -41,7 +41,8 @@ class KernelComm {
  private:
   static Result<std::shared_ptr<KernelComm>> make(const Communicator& comm, const void* wants,
                                                   void* made, const Table& table);
-  KernelComm(SharedMemory memory, Window window) : memory_{std::move(memory)}, window_{window} {}
+  KernelComm(SharedMemory memory, Window window)
+      : memory_{std::move(memory)}, window_{std::move(window)} {}
   SharedMemory memory_;
   Window window_;
   std::unique_ptr<KernelWindow> view_;

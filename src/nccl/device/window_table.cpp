@@ -41,7 +41,9 @@ Result<void> WindowTable::add(const void* base, std::size_t bytes, ncclWindow_t 
     for (auto& entry : pages_[p].content.entries) {
       if (entry.window != nullptr) continue;
       entry = {reinterpret_cast<std::uintptr_t>(base), bytes, window};
-      return write(pages_[p], entry);
+      auto written = write(pages_[p], entry);
+      if (!written) entry = {};
+      return written;
     }
   }
 }

@@ -416,7 +416,7 @@ TEST_CASE("a rank that cannot map the memory makes all fail alike") {
   });
 }
 
-TEST_CASE("kernels reach no memory without cuMem handles, of CPU ranks, or over several hosts") {
+TEST_CASE("kernels reach no memory without cuMem handles, of CPU ranks, or without a path") {
   {
     auto comms = create_ranks(2);
     const Environment legacy{"CCL_CUMEM_ENABLE", "0"};
@@ -437,6 +437,16 @@ TEST_CASE("kernels reach no memory without cuMem handles, of CPU ranks, or over 
       DevComm231 none;
       return failure_of(rank.create(wants_of(23102, usual_wants()).data(), &none),
                         Errc::not_supported, "on CPUs");
+    });
+  }
+  {
+    install(FakeGpus::usual);
+    fake::gpus().link(30, 31, {.access = false});  // GPUs of no other case
+    auto comms = create({30, 31});
+    on_each(comms, [](Rank& rank) -> std::string {
+      DevComm231 none;
+      return failure_of(rank.create(wants_of(23102, usual_wants()).data(), &none),
+                        Errc::not_supported, "do not address each other's memory");
     });
   }
   auto comms = create_ranks(2);
