@@ -101,8 +101,8 @@ Result<ncclWindow_t> finish(Member& whose, const Communicator& comm, Window wind
                             int flags) {
   CCL_CHECK(whose.make_signals());
   CCL_TRY(auto view, for_kernels(whose, comm, window, flags));
-  const auto registered =
-      std::make_shared<RegisteredWindow>(std::move(window), memory, std::move(view));
+  const auto registered = std::make_shared<RegisteredWindow>(
+      RegisteredWindow{std::move(window), memory, std::move(view)});
   CCL_CHECK(whose.add_window(registered));
   return new_handle(registered);
 }

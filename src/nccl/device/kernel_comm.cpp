@@ -175,7 +175,7 @@ ncclWindow_t KernelComm::window_in(const void* dev_comm) {
   static_assert(offsetof(DevComm230, resourceWindow) == offsetof(DevComm231, resourceWindow));
   ncclWindow_t window = nullptr;
   std::memcpy(static_cast<void*>(&window), static_cast<const std::byte*>(dev_comm) + at,
-              sizeof window);
+              sizeof(void*));
   return window;
 }
 
