@@ -14,7 +14,7 @@ using namespace ccl::test;
 
 namespace {
 
-constexpr int blocks = 4, threads = 256, rounds = 1000;
+constexpr int blocks = 4, threads = 256;
 constexpr int longest = 1 << 20;  // elements of a sum
 
 ncclDevCommRequirements begun() {
@@ -33,6 +33,7 @@ __device__ int* as_ints(void* at) {
 __global__ void write_to_peers(ncclDevComm comm, ncclWindow_t window, int call, int* wrong) {
   ncclLsaBarrierSession<ncclCoopCta> barrier{ncclCoopCta(), comm, ncclTeamTagLsa(), 0};
   const int ranks = comm.nRanks, rank = comm.rank;
+  barrier.sync(ncclCoopCta(), cuda::memory_order_relaxed);  // peers have read what was there
   for (int p = int(threadIdx.x); p < ranks; p += int(blockDim.x)) {
     *as_ints(ncclGetLsaPointer(window, size_t(rank) * sizeof(int), p)) = call * 1000 + rank;
     *as_ints(ncclGetPeerPointer(window, size_t(ranks + rank) * sizeof(int), p)) = call + rank;
@@ -53,7 +54,7 @@ __global__ void write_to_peers(ncclDevComm comm, ncclWindow_t window, int call, 
 }
 
 /// Barriers of all blocks, each with a number that peers must see behind it.
-__global__ void count_rounds(ncclDevComm comm, ncclDevResourceHandle counts, int begin,
+__global__ void count_rounds(ncclDevComm comm, ncclDevResourceHandle counts, int begin, int rounds,
                              int* wrong) {
   ncclLsaBarrierSession<ncclCoopCta> barrier{ncclCoopCta(), comm, ncclTeamTagLsa(), blockIdx.x};
   const int ranks = comm.nRanks, row = int(blockIdx.x) * ranks;
@@ -108,12 +109,13 @@ struct AnyBarrier {
 };
 
 /// Exchanges with all peers through lines of data and flags, with a barrier behind each round.
-__global__ void exchange(ncclDevComm comm, ncclLLA2AHandle lines, int begin, int* wrong) {
+__global__ void exchange(ncclDevComm comm, ncclLLA2AHandle lines, int begin, int rounds,
+                         int* wrong) {
   const ncclCoopCta all;
   ncclLLA2ASession<ncclCoopCta> session{all,   comm,       ncclTeamLsa(comm),
                                         lines, blockIdx.x, comm.nRanks};
   AnyBarrier barrier{all, comm, blockIdx.x};
-  for (int round = begin + 1; round <= begin + 100; ++round) {
+  for (int round = begin + 1; round <= begin + rounds; ++round) {
     for (int p = int(threadIdx.x); p < comm.nRanks; p += int(blockDim.x)) {
       session.send(p, comm.rank, (unsigned long long)(round)*1000 + comm.rank);
     }
@@ -140,7 +142,13 @@ float value(int rank, int i) {
 /// One rank: its windows, its communicator of kernels, and what they must leave.
 class Rank {
  public:
-  Rank(int rank, int ranks, ncclComm_t comm) : rank_{rank}, ranks_{ranks}, comm_{comm} {
+  /// Processes that share a GPU take turns on it, so that each round takes milliseconds there.
+  Rank(int rank, int ranks, bool share, ncclComm_t comm)
+      : rank_{rank},
+        ranks_{ranks},
+        rounds_{share ? 10 : 1000},
+        replays_{share ? 2 : 20},
+        comm_{comm} {
     MUST_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     MUST_CUDA(cudaMalloc(reinterpret_cast<void**>(&wrong_), sizeof(int)));
     MUST_CUDA(cudaMemset(wrong_, 0, sizeof(int)));
@@ -195,10 +203,10 @@ class Rank {
       write_to_peers<<<1, 64, 0, stream_>>>(dev_comm_, out_window_, call, wrong_);
     }
     expect_none("values of peers");
-    count_rounds<<<blocks, threads, 0, stream_>>>(dev_comm_, counts_, 0, wrong_);
+    count_rounds<<<blocks, threads, 0, stream_>>>(dev_comm_, counts_, 0, rounds_, wrong_);
     expect_none("numbers behind barriers");
-    for (const int begin : {0, 100}) {
-      exchange<<<blocks, threads, 0, stream_>>>(dev_comm_, lines_, begin, wrong_);
+    for (const int begin : {0, rounds_}) {
+      exchange<<<blocks, threads, 0, stream_>>>(dev_comm_, lines_, begin, rounds_, wrong_);
     }
     expect_none("exchanged values");
     graphs();
@@ -215,11 +223,11 @@ class Rank {
     MUST_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     sum(longest, true);
     write_to_peers<<<1, 64, 0, stream_>>>(dev_comm_, in_window_, 7, wrong_);
-    count_rounds<<<blocks, threads, 0, stream_>>>(dev_comm_, counts_, rounds, wrong_);
-    exchange<<<blocks, threads, 0, stream_>>>(dev_comm_, lines_, 200, wrong_);
+    count_rounds<<<blocks, threads, 0, stream_>>>(dev_comm_, counts_, rounds_, rounds_, wrong_);
+    exchange<<<blocks, threads, 0, stream_>>>(dev_comm_, lines_, 2 * rounds_, rounds_, wrong_);
     MUST_CUDA(cudaStreamEndCapture(stream_, &graph));
     MUST_CUDA(cudaGraphInstantiate(&ready, graph, 0));
-    for (int i = 0; i < 20; ++i) MUST_CUDA(cudaGraphLaunch(ready, stream_));
+    for (int i = 0; i < replays_; ++i) MUST_CUDA(cudaGraphLaunch(ready, stream_));
     expect_none("values of graphs");
     expect_sums("a sum of a graph", longest, true);
     MUST_CUDA(cudaGraphExecDestroy(ready));
@@ -246,6 +254,7 @@ class Rank {
   }
 
   int rank_, ranks_;
+  int rounds_, replays_;
   ncclComm_t comm_;
   cudaStream_t stream_ = nullptr;
   int* wrong_ = nullptr;
@@ -278,7 +287,7 @@ void run_rank(int rank, int ranks, int gpus, const ncclUniqueId& id) {
   MUST_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
   refusals(comm, rank, ranks);
   for (int time = 0; time < 3; ++time) {
-    Rank mine{rank, ranks, comm};
+    Rank mine{rank, ranks, ranks > gpus, comm};
     mine.run();
   }
   MUST_NCCL(ncclCommDestroy(comm));
