@@ -88,7 +88,7 @@ __global__ void all_reduce(ncclDevComm comm, ncclWindow_t in, size_t in_offset, 
       static_cast<float*>(ncclGetLsaPointer(out, 0, p))[i] = sum;
     }
   }
-  barrier.sync(ncclCoopCta(), cuda::memory_order_release);
+  barrier.sync(ncclCoopCta(), cuda::memory_order_acq_rel);
 }
 
 /// Barrier of the kind that serves teams of any size. The headers before 2.29.7 do not compile it.
