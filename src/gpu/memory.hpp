@@ -62,6 +62,9 @@ class GpuMemory {
 
   std::byte* base() const { return base_; }
   const GpuMemoryName& name() const { return name_; }
+  /// Returns the cuMem handle of its pages in this process; 0: it has none. The pages may be mapped
+  /// a second time. Memory whose handle is in use must be pinned.
+  CUmemGenericAllocationHandle pages() const { return name_.handles != 0 ? handle_ : 0; }
   /// Returns a descriptor of cuMem memory of this process.
   Result<Fd> share() const;
   /// Returns a descriptor for RDMA devices: all of the memory.
@@ -78,7 +81,7 @@ class GpuMemory {
   // Memory may rest: the GPU has its pages back, and its addresses stay reserved. Nobody may use it
   // until it is woken. One thread at a time.
 
-  /// Keeps it from resting, because a NIC has its pages.
+  /// Keeps it from resting, because a NIC or another mapping has its pages.
   void pin() { pinned_ = true; }
   /// True for memory of cuMem handles that is not the user's, not on loan and not pinned.
   bool can_rest() const { return name_.handles != 0 && name_.borrowed == 0 && !pinned_; }

@@ -1,5 +1,5 @@
-// Host functions of NCCL's device interface: what ranks are and where their memory is. Kernels
-// cannot use it, so what only they need goes to the real NCCL, or is refused by name.
+// Host functions of NCCL's device interface: communicators of kernels, what ranks are and where
+// their memory is. Networking, multicast and CFT go to the real NCCL, or are refused by name.
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <fmt/format.h>
@@ -10,15 +10,16 @@
 #include <string>
 
 #include "nccl/abi/config.hpp"
-#include "nccl/abi/device_abi.hpp"
+#include "nccl/abi/device_layouts.hpp"
 #include "nccl/api.hpp"
+#include "nccl/device/kernel_comm.hpp"
+#include "nccl/device/kernel_needs.hpp"
 #include "nccl/fallback/rank.hpp"
 #include "nccl/windows.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
 
-constexpr const char* device_code = "NCCL's communicators for kernels (ncclDevComm)";
 constexpr const char* multimem = "multicast addresses for kernels (multimem)";
 constexpr const char* gin = "networking from kernels (GIN)";
 constexpr const char* cft = "CFT, which needs Blackwell and CUDA 13.3";
@@ -70,19 +71,6 @@ ncclResult_t of_library(F* RealNccl::*function, const char* name, Args... args) 
   });
 }
 
-/// Ranks of this host, if those of every host are as many and numbered one after the other.
-int local_ranks(const Communicator& comm) {
-  const int ranks = comm.ranks();
-  int count = 1;
-  while (count < ranks && comm.peer(count).host_hash == comm.peer(0).host_hash) ++count;
-  if (ranks % count != 0) return 1;
-  for (int r = 0; r < ranks; ++r) {
-    const bool begins = r % count == 0;
-    if (r > 0 && begins == (comm.peer(r).host_hash == comm.peer(r - 1).host_hash)) return 1;
-  }
-  return count;
-}
-
 /// Team of the real NCCL, if the communicator has one that knows `by`, or else of ccl.
 ncclTeam_t team(ncclComm_t comm, ncclTeam_t (*of)(const Communicator&),
                 ncclTeam_t (*RealNccl::*by)(ncclComm_t) = nullptr) {
@@ -129,6 +117,8 @@ ncclCommProperties_t properties_of(const Member& member, const Communicator& com
   all.cudaDev = all.nvmlDev = comm.device();
   all.nLsaTeams = comm.ranks() / local_ranks(comm);
   all.hostRmaSupport = all.nLsaTeams == 1;
+  all.deviceApiSupport = check_kernels_reach_all(comm).has_value();
+  all.devCommRuntimeVersionSize = sizeof(DevComm231);
   all.commHash = std::hash<std::string>{}(member.family());
   return all;
 }
@@ -207,16 +197,25 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* prop
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* wants, void* made) {
   return answer_in_group([&]() -> ccl::Result<void> {
     CCL_TRY(const auto real, real_of(comm));
-    if (real == nullptr) return absent(device_code);
     CCL_TRY(auto member, member_of(comm));
-    return Group::of_this_thread().submit(std::move(member), [=] {  // waits for the other ranks
+    Member& whose = *member;
+    return Group::of_this_thread().submit(std::move(member), [=, &whose] {
+      if (real == nullptr) return whose.make_kernel_comm(wants, made);
       return real->call(real->library().DevCommCreate, "ncclDevCommCreate", real->comm(), wants,
-                        made);
+                        made);  // waits for the other ranks, too
     });
   });
 }
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void* made) {
-  return of_comm(comm, &RealNccl::DevCommDestroy, "ncclDevCommDestroy", device_code, made);
+  return answer([&]() -> ccl::Result<void> {
+    CCL_CHECK(check_input(made, "devComm"));
+    CCL_TRY(const auto real, real_of(comm));
+    if (real != nullptr) {
+      return real->call(real->library().DevCommDestroy, "ncclDevCommDestroy", real->comm(), made);
+    }
+    CCL_TRY(const auto member, member_of(comm));
+    return member->drop_kernel_comm(made);
+  });
 }
 
 ncclTeam_t ncclTeamWorld(ncclComm_t comm) {
@@ -290,8 +289,8 @@ ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t of, int count,
     CCL_CHECK(check_given(handle, "outHandle"));
     CCL_CHECK(check_counts(count, of.nRanks));
     handle->nBarriers = count;
-    const auto words = std::size_t(count) * (3 + std::size_t(of.nRanks));
-    return require(wants, words * sizeof(std::uint32_t), sizeof(std::uint32_t), &handle->bufHandle);
+    return require(wants, lsa_barrier_bytes(count, of.nRanks), sizeof(std::uint32_t),
+                   &handle->bufHandle);
   });
 }
 int ncclLLA2ACalcSlots(int elements, int element_bytes) {

@@ -29,6 +29,8 @@
 namespace ccl::detail::nccl {
 
 struct RegisteredWindow;
+class KernelComm;
+class WindowTable;
 
 /// A rank of a communicator, from the creating call on.
 class Member : public std::enable_shared_from_this<Member> {
@@ -129,11 +131,19 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Fails with `Errc::invalid_argument` if it is no handle.
   Result<void> drop_memory(const void* handle);
 
-  /// Keeps a window until `drop_window`, or until this object is destroyed.
-  void add_window(std::shared_ptr<RegisteredWindow> window);
+  /// Keeps a window until `drop_window`, or until this object is destroyed. Kernels find it from
+  /// then on; it is not kept if that fails.
+  Result<void> add_window(std::shared_ptr<RegisteredWindow> window);
   bool has_window(const RegisteredWindow* window) const;
   /// Returns false if this rank does not have the window.
   bool drop_window(const RegisteredWindow* window);
+
+  /// Creates the rank's communicator of kernels from an ncclDevCommRequirements, and writes its
+  /// ncclDevComm. Kept until `drop_kernel_comm`, or until this object is destroyed. Collective.
+  Result<void> make_kernel_comm(const void* wants, void* made);
+  bool has_kernel_comm() const;
+  /// Fails with `Errc::invalid_argument` if it is no ncclDevComm of this rank.
+  Result<void> drop_kernel_comm(const void* dev_comm);
 
   /// Adds a reduction of ncclRedOpCreatePreMulSum, which has one type. Returns its number, which
   /// none of the last 2^31 reductions of the process has.
@@ -152,6 +162,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<void> check_lives() const;                    // under the mutex
   Result<void> check_usable() const;                   // under the mutex
   Result<std::size_t> find_scaling(int number) const;  // needs the mutex, too
+  Result<WindowTable*> window_table();
   bool leave();
 
   friend ncclComm_t new_handle(std::shared_ptr<Member> member);
@@ -182,6 +193,8 @@ class Member : public std::enable_shared_from_this<Member> {
   std::optional<HostStream> worker_;
   std::list<RegisteredBuffer> memory_;  // a handle is the address of one
   std::vector<std::shared_ptr<RegisteredWindow>> windows_;
+  std::shared_ptr<WindowTable> window_table_;  // null before the first communicator of kernels
+  std::vector<std::shared_ptr<KernelComm>> kernel_comms_;
 };
 
 ncclComm_t new_handle(std::shared_ptr<Member> member);

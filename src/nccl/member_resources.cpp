@@ -1,3 +1,4 @@
+#include <ccl/comm/log.hpp>
 #include <ccl/element/data_type.hpp>
 
 #include <fmt/format.h>
@@ -12,10 +13,20 @@
 #include <utility>
 #include <vector>
 
+#include "nccl/device/kernel_comm.hpp"
 #include "nccl/member.hpp"
+#include "nccl/windows.hpp"
 
 // Resources of a member that its program made: memory, windows, signals and reductions.
 namespace ccl::detail::nccl {
+namespace {
+
+Result<void> add_to(WindowTable& table, const RegisteredWindow& window) {
+  if (window.for_kernels == nullptr) return {};
+  return table.add(window.memory, std::size_t(window.window.bytes()), window.for_kernels->handle());
+}
+
+}  // namespace
 
 Result<void*> Member::add_memory(void* memory, std::size_t bytes) {
   CCL_TRY(const Communicator comm, ready());
@@ -44,9 +55,11 @@ Result<void> Member::drop_memory(const void* handle) {
                           handle));
 }
 
-void Member::add_window(std::shared_ptr<RegisteredWindow> window) {
+Result<void> Member::add_window(std::shared_ptr<RegisteredWindow> window) {
   const std::lock_guard lock{mutex_};
+  if (window_table_ != nullptr) CCL_CHECK(add_to(*window_table_, *window));
   windows_.push_back(std::move(window));
+  return {};
 }
 
 bool Member::has_window(const RegisteredWindow* window) const {
@@ -55,8 +68,59 @@ bool Member::has_window(const RegisteredWindow* window) const {
                      [window](const auto& one) { return one.get() == window; });
 }
 bool Member::drop_window(const RegisteredWindow* window) {
+  std::shared_ptr<RegisteredWindow> dropped;  // outlives the lock
   const std::lock_guard lock{mutex_};
-  return std::erase_if(windows_, [window](const auto& one) { return one.get() == window; }) > 0;
+  const auto found =
+      std::ranges::find_if(windows_, [window](const auto& one) { return one.get() == window; });
+  if (found == windows_.end()) return false;
+  dropped = std::move(*found);
+  windows_.erase(found);
+  if (window_table_ == nullptr || dropped->for_kernels == nullptr) return true;
+  if (auto removed = window_table_->remove(dropped->for_kernels->handle()); !removed) {
+    log_warn(LogPart::alloc, "a window stays in the table of kernels: {}",
+             removed.error().message());
+  }
+  return true;
+}
+
+/// Returns the table, which has all windows of the rank that kernels can use.
+Result<WindowTable*> Member::window_table() {
+  const std::lock_guard lock{mutex_};
+  if (window_table_ != nullptr) return window_table_.get();
+  CCL_TRY(auto made, WindowTable::create(comm_->device()));
+  for (const auto& window : windows_) CCL_CHECK(add_to(*made, *window));
+  window_table_ = std::move(made);
+  return window_table_.get();
+}
+
+Result<void> Member::make_kernel_comm(const void* wants, void* made) {
+  CCL_CHECK(usable());
+  CCL_TRY(const Communicator comm, ready());
+  CCL_TRY(auto created, KernelComm::create(comm, wants, made, [this] { return window_table(); }));
+  const std::lock_guard lock{mutex_};
+  kernel_comms_.push_back(std::move(created));
+  return {};
+}
+
+bool Member::has_kernel_comm() const {
+  const std::lock_guard lock{mutex_};
+  return !kernel_comms_.empty();
+}
+
+Result<void> Member::drop_kernel_comm(const void* dev_comm) {
+  const ncclWindow_t window = KernelComm::window_in(dev_comm);
+  std::shared_ptr<KernelComm> dropped;  // outlives the lock
+  const std::lock_guard lock{mutex_};
+  const auto found = std::ranges::find_if(
+      kernel_comms_, [window](const auto& one) { return one->window() == window; });
+  if (found == kernel_comms_.end()) {
+    return fail(Errc::invalid_argument,
+                "devComm is none of this communicator, or was destroyed already; pass one that "
+                "ncclDevCommCreate made, once");
+  }
+  dropped = std::move(*found);
+  kernel_comms_.erase(found);
+  return {};
 }
 
 Result<void> Member::make_signals() {

@@ -41,8 +41,8 @@ Result<void> Member::suspend() {
   if (const auto bytes = gpu_bytes(state); bytes.can_rest < bytes.all) {
     log_warn(
         LogPart::alloc,
-        "ncclCommSuspend: {} of {} bytes of GPU memory stay allocated (a NIC has them, or they "
-        "have no cuMem handle: CCL_CUMEM_ENABLE)",
+        "ncclCommSuspend: {} of {} bytes of GPU memory stay allocated (a NIC or a communicator "
+        "for kernels has them, or they have no cuMem handle: CCL_CUMEM_ENABLE)",
         bytes.all - bytes.can_rest, bytes.all);
   }
   if (revoked) {

@@ -6,29 +6,28 @@
 
 #include <deque>
 #include <limits>
+#include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 
+#include "base/exceptions.hpp"
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
+#include "comm/rank_results.hpp"
 #include "nccl/api.hpp"
 #include "nccl/fallback/rank.hpp"
-
-/// Target of NCCL's window. Handles are small and never freed, so a late use is detected.
-struct ncclWindow_vidmem {
-  std::weak_ptr<ccl::detail::nccl::RegisteredWindow> registered;  // its `Member` owns it
-};
 
 namespace ccl::detail::nccl {
 namespace {
 
+/// Handles of windows. That of a window for kernels is an address in GPU memory. The others are
+/// small and never freed. So a late use is detected.
 struct Handles {
-  std::deque<ncclWindow_vidmem> all;
-  std::set<ncclWindow_t> known;  // those in `all`: another handle may be no address of this process
+  std::map<ncclWindow_t, std::weak_ptr<RegisteredWindow>> known;  // its `Member` owns a window
+  std::deque<char> on_host;  // handles of windows that kernels cannot use are their addresses
   ForkMutex mutex{[this] {
-    renew(all);
     renew(known);
+    renew(on_host);
   }};
 };
 Handles& handles() {
@@ -36,14 +35,14 @@ Handles& handles() {
   return all.get();
 }
 
-ncclWindow_t new_handle(Member& whose, Window window, void* memory) {
-  auto registered = std::make_shared<RegisteredWindow>(std::move(window), memory);
-  whose.add_window(registered);
+ncclWindow_t new_handle(const std::shared_ptr<RegisteredWindow>& window) {
   const std::lock_guard lock{handles().mutex};
-  auto& made = handles().all.emplace_back();
-  made.registered = std::move(registered);
-  handles().known.insert(&made);
-  return &made;
+  const ncclWindow_t handle =
+      window->for_kernels != nullptr
+          ? window->for_kernels->handle()
+          : reinterpret_cast<ncclWindow_t>(&handles().on_host.emplace_back());
+  handles().known[handle] = window;
+  return handle;
 }
 
 cuda::std::unexpected<Error> no_window(const char* what) {
@@ -73,9 +72,43 @@ Result<void> check_flags(int flags) {
                           flags));
 }
 
-/// Registers on all ranks, with the real NCCL if there is one: only its windows are for kernels.
-/// As in NCCL, the window is null where ranks cannot address each other's
-/// memory, and the program goes on without.
+/// Makes a window one that kernels can use. Null if its memory cannot be mapped for them, on all
+/// ranks: then it is for calls of the host alone. Collective.
+Result<std::shared_ptr<KernelWindow>> for_kernels(const Member& whose, const Communicator& comm,
+                                                  const Window& window, int flags) {
+  if (comm.device() < 0) return nullptr;
+  std::shared_ptr<KernelWindow> made;
+  Result<void> mapped = without_exceptions([&]() -> Result<void> {
+    CCL_TRY(made, KernelWindow::create(window, flags));
+    return {};
+  });
+  if (comm.ranks() > 1) {
+    CommState& state = *Access::state(comm);
+    const auto lock = state.rendezvous.lock();
+    mapped = all_agree(state, "ncclCommWindowRegister", mapped);
+  }
+  if (mapped) return made;
+  Error why = std::move(mapped).error();
+  const bool may_lack = why.code == Errc::not_supported || why.code == Errc::out_of_memory;
+  // Kernels of this program would take the handle for a window.
+  if (!may_lack || whose.has_kernel_comm()) return fail(std::move(why));
+  log_info(LogPart::p2p, "ncclCommWindowRegister gives a window for calls of the host alone: {}",
+           why.message());
+  return nullptr;
+}
+
+Result<ncclWindow_t> finish(Member& whose, const Communicator& comm, Window window, void* memory,
+                            int flags) {
+  CCL_CHECK(whose.make_signals());
+  CCL_TRY(auto view, for_kernels(whose, comm, window, flags));
+  const auto registered = std::make_shared<RegisteredWindow>(
+      RegisteredWindow{std::move(window), memory, std::move(view)});
+  CCL_CHECK(whose.add_window(registered));
+  return new_handle(registered);
+}
+
+/// Registers on all ranks, with the real NCCL if there is one. As in NCCL, the window is null where
+/// ranks cannot address each other's memory, and the program goes on without.
 Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWindow_t* made,
                          int flags) {
   CCL_CHECK(whose.usable());
@@ -87,13 +120,14 @@ Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWin
     return {};
   }
   auto window = Window::create(comm, memory, Index(bytes));
-  auto signals = window ? whose.make_signals() : Result<void>{};
-  if (window && signals) {
-    *made = new_handle(whose, *std::move(window), memory);
+  auto handle = window ? finish(whose, comm, *std::move(window), memory, flags)
+                       : Result<ncclWindow_t>{fail(std::move(window).error())};
+  if (handle) {
+    *made = *handle;
     return {};
   }
-  Error why = window ? std::move(signals).error() : std::move(window).error();
-  if (why.code != Errc::not_supported) return fail(std::move(why));
+  Error why = std::move(handle).error();
+  if (why.code != Errc::not_supported || whose.has_kernel_comm()) return fail(std::move(why));
   log_info(LogPart::p2p, "ncclCommWindowRegister gives no window: {}", why.message());
   return {};
 }
@@ -103,10 +137,11 @@ Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWin
 Result<std::shared_ptr<RegisteredWindow>> window_of(ncclWindow_t window) {
   if (window == nullptr) return no_window("is null");
   const std::lock_guard lock{handles().mutex};
-  if (!handles().known.contains(window)) {
+  const auto found = handles().known.find(window);
+  if (found == handles().known.end()) {
     return no_window("is none of ccl's, or its communicator has ended");
   }
-  auto registered = window->registered.lock();
+  auto registered = found->second.lock();
   if (!registered) return no_window("was deregistered, or its communicator has ended");
   return registered;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "nccl/abi/abi.hpp"
+#include "nccl/device/kernel_window.hpp"
 
 namespace ccl::detail::nccl {
 
@@ -13,7 +14,8 @@ namespace ccl::detail::nccl {
 /// a window that is not deregistered ends with its communicator.
 struct RegisteredWindow {
   Window window;
-  void* memory;  // of this rank
+  void* memory;                               // of this rank
+  std::shared_ptr<KernelWindow> for_kernels;  // null: kernels of the program cannot use it
 };
 
 /// Fails with `Errc::invalid_argument` for a null window, and for one that is not registered.

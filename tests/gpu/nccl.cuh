@@ -2,7 +2,9 @@
 
 // NCCL's C interface on GPUs, for tests: a call that fails ends the process.
 #include "communicator.cuh"
-#include "nccl/abi/abi.hpp"
+#ifndef NCCL_MAJOR  // of NVIDIA's header, which a test may include before
+#  include "nccl/abi/abi.hpp"
+#endif
 
 namespace ccl::test {
 

@@ -68,6 +68,7 @@ struct FakeGpus {
     int device = -1;
     std::vector<int> accessible;  // to these
     int fd = -1;                  // of memory without a handle
+    int pages = -1;               // descriptor of memory with a handle, if a test keeps it
   };
   std::mutex mutex;
   std::map<std::uintptr_t, Region> regions;
@@ -422,7 +423,10 @@ inline CudaDriver driver() {
     ::mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
            -1, 0);
     const std::lock_guard lock{gpus().mutex};
-    gpus().regions.erase(at);
+    if (const auto found = gpus().regions.find(at); found != gpus().regions.end()) {
+      if (found->second.pages >= 0) ::close(found->second.pages);
+      gpus().regions.erase(found);
+    }
     return CUDA_SUCCESS;
   };
   cuda.mem_set_access = [](CUdeviceptr at, std::size_t, const CUmemAccessDesc* access,

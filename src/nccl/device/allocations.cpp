@@ -27,7 +27,9 @@ Allocations& allocations() {
   return all.get();
 }
 
-Result<std::shared_ptr<Gpu>> gpu_of(int device) {
+}  // namespace
+
+Result<std::shared_ptr<Gpu>> gpu_of_process(int device) {
   Allocations& known = allocations();
   const std::lock_guard lock{known.mutex};
   std::shared_ptr<Gpu>& gpu = known.gpus[device];
@@ -41,10 +43,8 @@ Result<std::shared_ptr<Gpu>> gpu_of(int device) {
   return gpu;
 }
 
-}  // namespace
-
 Result<void*> allocate_shareable(int device, std::size_t bytes) {
-  CCL_TRY(auto gpu, gpu_of(device));
+  CCL_TRY(auto gpu, gpu_of_process(device));
   CCL_TRY(auto memory, GpuMemory::allocate(std::move(gpu), bytes));
   CCL_CHECK(memory->open_to_all());
   void* const at = memory->base();

@@ -3,6 +3,9 @@
 #include <ccl/types/result.hpp>
 
 #include <cstddef>
+#include <memory>
+
+#include "gpu/gpu.hpp"
 
 namespace ccl::detail::nccl {
 
@@ -14,5 +17,7 @@ namespace ccl::detail::nccl {
 Result<void*> allocate_shareable(int device, std::size_t bytes);
 /// Returns false if `memory` is not the address of such memory.
 bool release_shareable(void* memory);
+/// Returns the GPU whose memory belongs to the process and to no communicator.
+Result<std::shared_ptr<Gpu>> gpu_of_process(int device);
 
 }  // namespace ccl::detail::nccl

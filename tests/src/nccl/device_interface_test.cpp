@@ -4,6 +4,7 @@
 
 #include "nccl/abi/device_abi.hpp"
 #include "support/environment.hpp"
+#include "support/kernel_wants.hpp"
 #include "support/nccl_ranks.hpp"
 
 using namespace ccl::test;
@@ -31,6 +32,7 @@ TEST_CASE("properties of a communicator, for callers of any version") {
   CHECK(whole.nLsaTeams == 1);
   CHECK(whole.hostRmaSupport);
   CHECK_FALSE(whole.deviceApiSupport);
+  CHECK(whole.devCommRuntimeVersionSize == 248);
   CHECK_FALSE(whole.multimemSupport);
   CHECK_FALSE(whole.cftSupport);
   CHECK(whole.ginType == NCCL_GIN_TYPE_NONE);
@@ -111,6 +113,25 @@ TEST_CASE("addresses of a window, and what barriers need") {
   CHECK(ncclLLA2ACreateRequirement(1, 6, &lines, nullptr) == ncclInvalidArgument);
 }
 
+TEST_CASE("CPU ranks have no communicators of kernels") {
+  const NcclRanks all{2};
+  const auto wants = wants_of(NCCL_VERSION_CODE, usual_wants());
+  ccl::detail::nccl::DevComm231 made{};
+  CHECK(all.group([&](int, ncclComm_t comm) {
+    return ncclDevCommCreate(comm, wants.data(), &made);
+  }) == ncclInvalidUsage);
+  CHECK(last_error_has("on CPUs"));
+  CHECK(made.nRanks == 0);
+  CHECK(ncclDevCommCreate(nullptr, wants.data(), &made) == ncclInvalidArgument);
+  CHECK(ncclDevCommDestroy(all[0], &made) == ncclInvalidArgument);
+  CHECK(last_error_has("ncclDevCommCreate"));
+  CHECK(ncclDevCommDestroy(all[0], nullptr) == ncclInvalidArgument);
+  float data = 1, sums[2] = {};
+  CHECK(all.group([&](int r, ncclComm_t comm) {
+    return ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comm, nullptr);
+  }) == ncclSuccess);
+}
+
 TEST_CASE("what only kernels need is refused by name") {
   const NcclRanks all{1};
   int none = 0;
@@ -119,9 +140,6 @@ TEST_CASE("what only kernels need is refused by name") {
   ncclCftLeId_t id = 0;
   ncclDevResourceRequirements_t wants{};
   const ncclTeam_t team = ncclTeamWorld(all[0]);
-  CHECK(ncclDevCommCreate(all[0], &none, &none) == ncclInvalidUsage);
-  CHECK(last_error_has("ncclDevComm"));
-  CHECK(ncclDevCommDestroy(all[0], &none) == ncclInvalidUsage);
   CHECK(ncclGetLsaMultimemDevicePointer(nullptr, 0, &at) == ncclInvalidUsage);
   CHECK(last_error_has("multimem"));
   CHECK(ncclGetMultimemDevicePointer(nullptr, 0, {}, &at) == ncclInvalidUsage);

@@ -1,8 +1,10 @@
 // The declarations of NCCL's interface that libnccl is compiled with, beside NVIDIA's header.
 #include <string>
 
-#include "nccl/abi/abi.hpp"
+#include "nccl/abi/device_layouts.hpp"
 #include "support/catch.hpp"
+#include "support/kernel_wants.hpp"
+#include "support/nccl_device_layout.hpp"
 #include "support/nccl_layout.hpp"
 
 namespace {
@@ -14,7 +16,48 @@ ccl::test::NcclLayout own_layout() {
   return all;
 }
 
+/// Layout of ncclDevComm for kernels that were compiled with a version's headers.
+ccl::test::NcclLayout own_dev_comm(int version) {
+  using namespace ccl::test;
+  using namespace ccl::detail::nccl;
+  if (version < 22907) return layout_of_dev_comm<DevComm228>();
+  if (version < 23000) return layout_of_dev_comm<DevComm229>();
+  if (version < 23100) return layout_of_dev_comm<DevComm230>();
+  return layout_of_dev_comm<DevComm231>();
+}
+
+#ifdef CCL_HAS_NCCL_DEVICE_HEADER
+/// Checks each of NVIDIA's members. Ours may be of a later version.
+void check_alike(const ccl::test::NcclLayout& nvidias, const ccl::test::NcclLayout& own) {
+  for (const auto& [name, value] : nvidias) {
+    CAPTURE(name);
+    REQUIRE(own.contains(name));
+    CHECK(own.at(name) == value);
+  }
+}
+#endif
+
 }  // namespace
+
+TEST_CASE("structures that kernels read are those of NVIDIA's header") {
+  using namespace ccl::test;
+  using namespace ccl::detail::nccl;
+#ifdef CCL_HAS_NCCL_DEVICE_HEADER
+  const NcclDeviceLayout nvidias = nvidias_nccl_device_layout();
+  CAPTURE(nvidias.version);
+  check_alike(nvidias.dev_comm, own_dev_comm(nvidias.version));
+  check_alike(nvidias.window, layout_of_window<ncclWindow_vidmem>());
+  check_alike(nvidias.table, layout_of_table<ncclDevCommWindowTable>());
+  NcclLayout wants = layout_of_wants<DevCommRequirements>();
+  wants["size"] = nvidias.version < 22900
+                      ? (long long)offsetof(DevCommRequirements, ginConnectionType)
+                      : (long long)wants_bytes(unsigned(nvidias.version)) - 16;
+  check_alike(nvidias.wants, wants);
+#else
+  WARN("there is no nccl_device.h of NVIDIA: the layouts are those of device_layouts.hpp");
+  CHECK(own_dev_comm(NCCL_VERSION_CODE).size() > 20);
+#endif
+}
 
 TEST_CASE("values and layouts are those of NVIDIA's header") {
 #ifdef CCL_HAS_NCCL_HEADER
