@@ -311,6 +311,19 @@ def messages(n, me):
     works = [dist.isend(empty, to), dist.irecv(torch.empty(0), source)]
     for work in works:
         work.wait()
+    check_own(me)
+
+
+def check_own(me):
+    """Messages of a rank to itself: those of a GPU arrive, as with NCCL."""
+    sent, got = torch.arange(5.0) + me, torch.zeros(5)
+    both = [dist.P2POp(dist.irecv, got, me), dist.P2POp(dist.isend, sent, me)]
+    if not ccl.torch._devices.is_gpu(sent):
+        raises(ccl.InvalidArgumentError, lambda: dist.batch_isend_irecv(both), "itself", "CPU")
+        return
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+    same(got, sent, "a message to itself")
 
 
 def check_any_source(n, me):

@@ -170,6 +170,10 @@ def messages(n, me):
         for work in dist.batch_isend_irecv(ops):
             work.wait()
         assert (out == source + 1).all()
+        ops = [dist.P2POp(dist.irecv, out, me), dist.P2POp(dist.isend, mine + 2, me)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        assert (out == me + 2).all()
     if me == 0:
         dist.send(torch.full((7,), 3, device="cuda"), 1)
     elif me == 1:

@@ -26,7 +26,7 @@ class PointToPoint:
 
     def send(self, tensors: list[Any], to: int, tag: int = 0) -> Any:
         tensor = dense(one_of(tensors, "send"), "the tensor of send")
-        self._check_peer(to, "send to")
+        self._check_peer(to, "send to", tensor)
         if _devices.is_gpu(tensor):
             return self._on(tensor).message(f"send to rank {to}", True, tensor, to)
         work = self._message(f"send to rank {to} (tag {tag})", tensor, to)
@@ -36,8 +36,8 @@ class PointToPoint:
         return work
 
     def recv(self, tensors: list[Any], source: int, tag: int = 0) -> Any:
-        self._check_peer(source, "receive from")
         tensor = dense(one_of(tensors, "recv"), "the tensor of recv")
+        self._check_peer(source, "receive from", tensor)
         if _devices.is_gpu(tensor):
             return self._on(tensor).message(f"recv from rank {source}", False, tensor, source)
         return self._receive(tensor, source, tag, f"recv from rank {source} (tag {tag})")
@@ -73,9 +73,13 @@ class PointToPoint:
         work = Work(what, None, [tensor], self._timeout_s or None, expired)
         return work
 
-    def _check_peer(self, peer: int, what: str) -> None:
-        if not 0 <= peer < self.size_ or peer == self.rank_:
+    def _check_peer(self, peer: int, what: str, tensor: Any) -> None:
+        """Refuses what is no rank. A rank's own messages are for tensors on a GPU, as in NCCL."""
+        if not 0 <= peer < self.size_:
             raise _errors.InvalidArgumentError(
-                f"rank {self.rank_} cannot {what} rank {peer} (the group has ranks 0 to "
-                f"{self.size_ - 1}, and a rank sends nothing to itself)"
+                f"rank {self.rank_} cannot {what} rank {peer} (the group has ranks 0 to {self.size_ - 1})"
+            )
+        if peer == self.rank_ and not _devices.is_gpu(tensor):
+            raise _errors.InvalidArgumentError(
+                f"rank {self.rank_} cannot {what} itself with a tensor in CPU memory; copy it"
             )
