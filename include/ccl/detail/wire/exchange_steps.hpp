@@ -146,7 +146,10 @@ class Exchange {
         }
       }
       if (ready) {
-        if constexpr (Sends) {
+        if constexpr (Sends && Format::contiguous) {
+          prims.send({0, 0, count});
+          at.done += send_more(prims, now, at.done + count, slice);
+        } else if constexpr (Sends) {
           prims.send({0, 0, count});
         } else if constexpr (Format::contiguous) {
           prims.recv_expected(count, left);
@@ -168,6 +171,18 @@ class Exchange {
     return at.message < n;
   }
 
+  /// Lends what follows of a message, `done` bytes of which are sent, as far as the wire has room,
+  /// so that the peer copies it at once. Returns the number of bytes.
+  Index send_more(Prims& prims, const Message& message, Index done, Index slice) {
+    Index more = 0;
+    while (done + more < message.bytes && prims.has_lent() && prims.can_send()) {
+      const Index left = message.bytes - done - more, n = left < slice ? left : slice;
+      prims.bind(message.data + done + more);
+      prims.send({0, 0, n});
+      more += n;
+    }
+    return more;
+  }
   bool receives_from_others() const {
     for (int p = 0; p < ranks(); ++p) {
       if (p != rank() && work_.run(false, p).count > 0) return true;
@@ -182,8 +197,8 @@ class Exchange {
   /// steps done on the wire in `step_`. Such a look is much cheaper than primitives. One CPU lane.
   template <bool Sends>
   bool would_wait(const Wire& wire) {
-    if (wire.slots == nullptr || wire.zero_copy != nullptr || work_.watch.phases != nullptr)
-      return false;
+    const bool by_proxy = wire.zero_copy != nullptr && !wire.zero_copy->pulls();
+    if (wire.slots == nullptr || by_proxy || work_.watch.phases != nullptr) return false;
     const auto steps = unsigned(work_.slice_steps);
     step_ = Sends ? *wire.sent : *wire.received;
     if constexpr (Sends) {
