@@ -130,9 +130,9 @@ class ShortPrims {
         LendingChoice* choice = lends ? wires_.choice(peer, bytes) : nullptr;
         if (past_caches && choice != nullptr && choice->by_time()) choice = nullptr;
         lent[o] = choice != nullptr && choice->lends(began_ns);
-        if (lent[o] && Out == 1 && only_sends_ && choice->by_time() && goes_past_caches(bytes)) {
-          lent[o] = false;  // both ends together are faster
-          past_caches = true;
+        if (lent[o] && reduces<R> && Out == 1 && only_sends_ && choice->by_time()) {
+          lent[o] = false;  // the receiver has enough to do
+          past_caches = goes_past_caches(bytes);
         }
         if (lent[o] && from_own) wires_.lend(peer, own, bytes);
         if (lent[o]) continue;

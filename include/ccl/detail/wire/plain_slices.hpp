@@ -300,8 +300,8 @@ class PlainSlices {
   bool lend_to_peer(ZeroCopy& past, OutEnd& end, const void* at, Index n) {
     const bool by_time = past.choice().by_time();
     if ((by_time && sends_alone<Step>(n)) || !past.would_lend()) return false;
-    if (by_time && only_sends_ && MaxOut == 1 && !Step::recv && goes_past_caches(n * size)) {
-      fills_far_ = true;  // both ends together are faster
+    if (by_time && reduces<R> && only_sends_ && MaxOut == 1) {
+      fills_far_ = goes_past_caches(n * size);  // the receiver has enough to do
       return false;
     }
     past.lend_to_peer(end.sent);
