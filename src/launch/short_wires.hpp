@@ -151,7 +151,8 @@ class ShortWires {
     if (!has_room(peer, message.bytes, step)) return false;
     const bool past_caches = only_sends && goes_past_caches(message.bytes);
     LendingChoice* way = choice(peer, message.bytes);
-    if (past_caches && way != nullptr && way->by_time()) way = nullptr;
+    // Without lending the call need not wait for the peer, which may send before it receives.
+    if (only_sends && way != nullptr && way->by_time()) way = nullptr;
     const Word began_ns = way != nullptr ? HostMemory::now_ns() : 0;
     lent = way != nullptr && way->lends(began_ns);
     if (lent) return lend(peer, message.data, message.bytes), true;

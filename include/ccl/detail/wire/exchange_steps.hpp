@@ -131,7 +131,7 @@ class Exchange {
       prims.bind(now.data + at.done);
       if constexpr (Format::contiguous) {
         if constexpr (Sends) {
-          prims.lend_on();
+          if (may_lend(wire<Sends>(peer))) prims.lend_on();
           if (only_sends_) prims.only_sends();
         } else {
           prims.expect(count, left);
@@ -182,6 +182,12 @@ class Exchange {
       more += n;
     }
     return more;
+  }
+  /// A rank that only sends does not wait until another process has read, unless it always lends:
+  /// that one may send to this rank before it receives.
+  bool may_lend(const Wire& wire) const {
+    return !only_sends_ || wire.zero_copy == nullptr || !wire.zero_copy->pulls() ||
+           !wire.zero_copy->choice().by_time();
   }
   bool receives_from_others() const {
     for (int p = 0; p < ranks(); ++p) {
