@@ -1,9 +1,14 @@
 #include <ccl/algo/rank_counts.hpp>
+#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/launch/errors.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/wire/dry_run.hpp>
+#include <ccl/transport/shm.hpp>
 
 #include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "comm/state.hpp"
 
@@ -107,6 +112,30 @@ Error no_wire(const Connections& connections, int peer, bool sends) {
                                 called ? call_text(connections) : connections.name(), way, peer,
                                 way, peer)};
   error.peer = peer;
+  return Access::state(connections.comm())->annotate(std::move(error));
+}
+
+Error unread_memory(const Connections& connections, const LaneFailure& found) {
+  const int peer = int(found.peer) - 1, os_code = int(found.count);
+  const std::string call = call_text(connections);
+  Error error{Errc::system, {}};
+  if (os_code == EMSGSIZE) {
+    error = {Errc::mismatch,
+             fmt::format("rank {} sends another number of bytes in {} than this rank receives (at "
+                         "step {}); give the same counts and type on both",
+                         peer, call, found.step)};
+  } else if (os_code == ESRCH || os_code == ECANCELED) {
+    error = {Errc::peer_lost,
+             fmt::format("memory that rank {} sends in {} is gone ({}); see its own error", peer,
+                         call, os_code == ESRCH ? "its process has ended" : "its call has failed")};
+  } else {
+    error.what = fmt::format(
+        "memory that rank {} sends in {} cannot be read ({}); CCL_CMA_ENABLE=0 does without", peer,
+        call, std::strerror(os_code));
+    error.os_code = os_code;
+  }
+  error.peer = peer;
+  error.transport = ShmTransport::name;
   return Access::state(connections.comm())->annotate(std::move(error));
 }
 

@@ -281,6 +281,8 @@ Result<void> Launch::end_lanes() {
   calls.helper.reset();
   if (found.peer != 0 && found.why == LaneFailure::no_wire) {
     state.rendezvous.fail_all(no_wire(connections(), int(found.peer) - 1, found.sends != 0));
+  } else if (found.peer != 0 && found.why == LaneFailure::unread) {
+    state.rendezvous.fail_all(unread_memory(connections(), found));
   } else if (found.peer != 0 && is_of_check(found.why)) {
     state.rendezvous.fail_all(state.annotate(error_of_check(found, connections().comm().rank())));
   } else if (found.peer != 0) {

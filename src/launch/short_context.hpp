@@ -30,8 +30,17 @@ class ShortPrims {
         spin_{spin},
         ins_{ins},
         outs_{outs} {}
+  ShortPrims(const ShortPrims&) = delete;
+  ShortPrims& operator=(const ShortPrims&) = delete;
+  /// Waits until the peers have read what was lent to them.
+  ~ShortPrims() {
+    if (!lent_) return;
+    for (int o = 0; o < Out; ++o) {
+      if (lent_to_[o]) wires_.await_lent(outs_.rank[o], spin_);
+    }
+  }
 
-  void lend() {}
+  void lend() { lends_ = true; }
   void lend_on() {}
   void own_is_output() { input_ = output_; }
   void only_sends() { only_sends_ = true; }
@@ -76,10 +85,13 @@ class ShortPrims {
         }
       }
     }
-    move<Step>(part);
+    bool lent[Out] = {};
+    move<Step>(part, lent);
+    if (spin_.failed()) return;
     if constexpr (Step.send) {
-      for (const int peer : outs_.rank) {
-        if (Out == 1 || peer >= 0) wires_.post(peer, part.count * size);
+      for (int o = 0; o < Out; ++o) {
+        const int peer = outs_.rank[o];
+        if (!lent[o] && (Out == 1 || peer >= 0)) wires_.post(peer, part.count * size);
       }
     }
     if constexpr (Step.recv) {
@@ -89,25 +101,58 @@ class ShortPrims {
     }
   }
   template <StepParts Step>
-  void move(const Part& part) const {
+  void move(const Part& part, bool* lent) {
     const void* from[In] = {};
     void* slots[Out] = {};
     int sources = 0, filled = 0;
+    const char* const own = Step.own ? input_ + part.in * size : nullptr;
+    char* const out = Step.out ? output_ + part.out * size : nullptr;
+    const Index bytes = part.count * size;
     if constexpr (Step.recv) {
+      constexpr bool only_stores = In == 1 && Step.out && !Step.own;
       for (const int peer : ins_.rank) {
-        if (In == 1 || peer >= 0) from[sources++] = wires_.arrived(peer);
+        if (In > 1 && peer < 0) continue;
+        from[sources++] = wires_.arrived(peer, only_stores ? out : nullptr, bytes, spin_);
       }
-    }
-    if constexpr (Step.send) {
-      for (const int peer : outs_.rank) {
-        if (Out == 1 || peer >= 0) slots[filled++] = wires_.next_slot(peer, part.count * size);
-      }
+      if (spin_.failed()) return;
     }
     bool past_caches = false;
-    if constexpr (!reduces<R>) past_caches = only_sends_ && goes_past_caches(part.count * size);
-    move_elements<R, Step.post_op, Step.recv ? In : 0>(
-        reduction_, Step.out ? output_ + part.out * size : nullptr, slots, filled,
-        Step.own ? input_ + part.in * size : nullptr, from, sources, part.count, past_caches);
+    if constexpr (!reduces<R>) past_caches = only_sends_ && goes_past_caches(bytes);
+    // The user's memory holds what is sent: before the step, or only after it.
+    const bool from_own = Step.own && !Step.recv && !changes_own(reduction_);
+    const bool lends = Step.send && lends_ && (from_own || Step.out);
+    LendingChoice* way = nullptr;  // of the last wire whose slice takes the slot
+    const Word began_ns = lends && bytes >= ZeroCopy::min_bytes ? HostMemory::now_ns() : 0;
+    if constexpr (Step.send) {
+      for (int o = 0; o < Out; ++o) {
+        const int peer = outs_.rank[o];
+        if (Out > 1 && peer < 0) continue;
+        LendingChoice* choice = lends ? wires_.choice(peer, bytes) : nullptr;
+        if (past_caches && choice != nullptr && choice->by_time()) choice = nullptr;
+        lent[o] = choice != nullptr && choice->lends(began_ns);
+        if (lent[o] && reduces<R> && Out == 1 && only_sends_ && choice->by_time()) {
+          lent[o] = false;  // the receiver has enough to do
+          past_caches = goes_past_caches(bytes);
+        }
+        if (lent[o] && from_own) wires_.lend(peer, own, bytes);
+        if (lent[o]) continue;
+        way = past_caches ? nullptr : choice;
+        slots[filled++] = wires_.next_slot(peer, bytes);
+      }
+    }
+    if (filled > 0 || (out != nullptr && (own != nullptr || out != from[0]))) {
+      move_elements<R, Step.post_op, Step.recv ? In : 0>(reduction_, out, slots, filled, own, from,
+                                                         sources, part.count, past_caches);
+    }
+    if (way != nullptr && filled == 1) {
+      way->note_copy(bytes, sources + int(out != nullptr && own != nullptr), began_ns,
+                     HostMemory::now_ns());
+    }
+    for (int o = 0; o < Out; ++o) {
+      if (!lent[o]) continue;
+      if (!from_own) wires_.lend(outs_.rank[o], out, bytes);
+      lent_ = lent_to_[o] = true;
+    }
   }
 
   const ShortWires& wires_;
@@ -115,7 +160,8 @@ class ShortPrims {
   const char* input_;
   char* const output_;
   SpinWait<HostMemory>& spin_;
-  bool only_sends_ = false;
+  bool only_sends_ = false, lends_ = false, lent_ = false;
+  bool lent_to_[Out] = {};
   const Peers<In> ins_;
   const Peers<Out> outs_;
 };

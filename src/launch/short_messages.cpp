@@ -46,11 +46,15 @@ class ShortMoves {
       copy_here(in.data, out.data, std::size_t(min_of(out.bytes, in.bytes)));
     }
   }
-  bool send(int peer, Word& step, bool only_sends) const {
-    return wires_.send(peer, *messages<true>(peer).message, step, only_sends);
+  bool send(int peer, Word& step, bool only_sends, bool& lent) const {
+    return wires_.send(peer, *messages<true>(peer).message, step, only_sends, lent);
   }
-  bool recv(int peer, Word& step) const {
-    return wires_.recv(peer, *messages<false>(peer).message, step);
+  bool recv(int peer, Word& step, SpinWait<HostMemory>& spin) const {
+    return wires_.recv(peer, *messages<false>(peer).message, step, spin);
+  }
+  /// Waits until the peers of these bits have read what was lent to them.
+  void await_lent(std::uint64_t peers, SpinWait<HostMemory>& spin) const {
+    for (; peers != 0; peers &= peers - 1) wires_.await_lent(std::countr_zero(peers), spin);
   }
 
  private:
@@ -98,18 +102,25 @@ bool move_short_messages(Connections& connections, MessageTable& table) {
   int waiting = -1;
   Word step = 0;
   const bool only_sends = left.recvs == 0;
+  std::uint64_t lent_to = 0;
   const auto send = [&](int peer) {
-    return moves.send(peer, step, only_sends) || (waiting = peer, false);
+    bool lent = false;
+    if (!moves.send(peer, step, only_sends, lent)) return waiting = peer, false;
+    lent_to |= std::uint64_t{lent} << peer;
+    return true;
   };
-  const auto recv = [&](int peer) { return moves.recv(peer, step) || (waiting = peer, false); };
+  const auto recv = [&](int peer) {
+    return moves.recv(peer, step, spin) || (waiting = peer, false);
+  };
   bool moved = left.sends != 0 && visit(left.sends, send);
   moves.copy_own(me);
   while (true) {
     if (left.recvs != 0 && visit(left.recvs, recv)) moved = true;
-    if ((left.sends | left.recvs) == 0) return true;
-    if (!moved && spin.ends(waiting, step)) return true;
+    if ((left.sends | left.recvs) == 0 || (!moved && spin.ends(waiting, step))) break;
     moved = left.sends != 0 && visit(left.sends, send);
   }
+  if (lent_to != 0) moves.await_lent(lent_to, spin);
+  return true;
 }
 
 }  // namespace ccl::detail

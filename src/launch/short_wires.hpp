@@ -3,11 +3,16 @@
 #include <ccl/detail/base/copies.hpp>
 #include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/runtime/connections.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/detail/wire/solo_move.hpp>
 #include <ccl/detail/wire/work.hpp>
 
+#include <cerrno>
 #include <cstddef>
+
+#include <sys/uio.h>
 
 namespace ccl::detail {
 
@@ -41,7 +46,7 @@ class ShortWires {
   template <bool Sends>
   bool is_shared(int peer) const {
     const Wire& on = wire<Sends>(peer);
-    return on.slots != nullptr && !on.proxied && on.zero_copy == nullptr;
+    return on.slots != nullptr && !on.proxied && (on.zero_copy == nullptr || on.zero_copy->pulls());
   }
 
   /// True if there is room for the next slice to `peer`, of `bytes` bytes. Sets `step` to the steps
@@ -75,6 +80,32 @@ class ShortWires {
     HostMemory::store_relaxed(to.sent, next);
     fetch_ahead<true>(to.slot(next), bytes);  // for the next message
   }
+  /// Returns what decides whether a slice of `bytes` bytes is lent to `peer`; null if it cannot be.
+  LendingChoice* choice(int peer, Index bytes) const {
+    const Wire& to = wire<true>(peer);
+    const bool can = steps_ == 1 && bytes >= ZeroCopy::min_bytes && to.zero_copy != nullptr &&
+                     to.zero_copy->can_lend();
+    return can ? &to.zero_copy->choice() : nullptr;
+  }
+  /// Lends the next slice to `peer`, which can read it, and publishes it. The caller waits
+  /// (`await_lent`) before the memory may change.
+  void lend(int peer, const void* at, Index bytes) const {
+    const Wire& to = wire<true>(peer);
+    const Word step = *to.sent;
+    to.zero_copy->lend_to_peer(step);
+    to.short_slot(step)->lend<HostMemory>(step, at, bytes);
+    HostMemory::store_release(to.posted, step + 1);
+    HostMemory::store_relaxed(to.sent, step + 1);
+  }
+  /// Waits until `peer` has returned all that was lent to it. After a failure, takes it back.
+  void await_lent(int peer, SpinWait<HostMemory>& spin) const {
+    const Wire& to = wire<true>(peer);
+    const Word lent = to.zero_copy->lent();
+    while (!spin.failed() && HostMemory::load_credit(to.drained) < lent) {
+      (void)spin.ends(peer, lent);
+    }
+    if (spin.failed()) to.zero_copy->revoke();
+  }
   /// True if the next slice of `peer` is there. Sets `step` to the steps done before.
   bool has_slice(int peer, Word& step) const {
     const Wire& from = wire<false>(peer);
@@ -85,12 +116,24 @@ class ShortWires {
     kept = {Cursor::seen, Index(HostMemory::load_acquire(from.posted))};
     return kept.done - Index(step) >= steps_;
   }
-  /// Returns the place of the next slice of `peer`.
-  const void* arrived(int peer) const {
+  /// Returns the place of the next slice of `peer`, of `bytes` bytes. One that lies in memory of
+  /// the peer is copied to `out`, or into its slot if that is null. `spin` fails if that is
+  /// impossible.
+  const void* arrived(int peer, void* out, Index bytes, SpinWait<HostMemory>& spin) const {
     const Wire& from = wire<false>(peer);
     const Word step = *from.received;
     if (is_in_short_slot(from, step)) return from.short_slot(step)->data;
-    return from.slot(step);
+    if (bytes < ZeroCopy::min_bytes || from.zero_copy == nullptr ||
+        !from.short_slot(step)->is_lent<HostMemory>(step)) {
+      return from.slot(step);
+    }
+    const ShortSlot::Lent lent = from.short_slot(step)->lent();
+    const iovec to{out != nullptr ? out : from.slot(step), std::size_t(bytes)};
+    const int failed = lent.bytes == Word(bytes)
+                           ? from.zero_copy->pull(reinterpret_cast<const void*>(lent.at), &to, 1)
+                           : EMSGSIZE;
+    if (failed != 0) spin.give_up_unread(peer, step, failed);
+    return to.iov_base;
   }
   /// Gives the slots of a slice of `peer` back, which are read: `bytes` bytes.
   void give_back(int peer, Index bytes) const {
@@ -103,18 +146,28 @@ class ShortWires {
   }
 
   /// Sends a slice to `peer` if there is room for it. Sets `step` to the steps done before.
-  /// `only_sends`: this rank receives nothing in the call.
-  bool send(int peer, const Message& message, Word& step, bool only_sends) const {
+  /// `only_sends`: this rank receives nothing in the call. Sets `lent` if the message was lent.
+  bool send(int peer, const Message& message, Word& step, bool only_sends, bool& lent) const {
     if (!has_room(peer, message.bytes, step)) return false;
-    const auto copy = only_sends && goes_past_caches(message.bytes) ? copy_past_caches : copy_away;
+    const bool past_caches = only_sends && goes_past_caches(message.bytes);
+    LendingChoice* way = choice(peer, message.bytes);
+    // Without lending the call need not wait for the peer, which may send before it receives.
+    if (only_sends && way != nullptr && way->by_time()) way = nullptr;
+    const Word began_ns = way != nullptr ? HostMemory::now_ns() : 0;
+    lent = way != nullptr && way->lends(began_ns);
+    if (lent) return lend(peer, message.data, message.bytes), true;
+    const auto copy = past_caches ? copy_past_caches : copy_away;
     copy(next_slot(peer, message.bytes), message.data, std::size_t(message.bytes));
+    if (way != nullptr) way->note_copy(message.bytes, 0, began_ns, HostMemory::now_ns());
     post(peer, message.bytes);
     return true;
   }
-  /// Receives a slice of `peer` if it is there.
-  bool recv(int peer, const Message& message, Word& step) const {
+  /// Receives a slice of `peer` if it is there. Returns false, too, if that fails.
+  bool recv(int peer, const Message& message, Word& step, SpinWait<HostMemory>& spin) const {
     if (!has_slice(peer, step)) return false;
-    copy_here(message.data, arrived(peer), std::size_t(message.bytes));
+    const void* const at = arrived(peer, message.data, message.bytes, spin);
+    if (spin.failed()) return false;
+    if (at != message.data) copy_here(message.data, at, std::size_t(message.bytes));
     give_back(peer, message.bytes);
     return true;
   }

@@ -36,6 +36,11 @@ constexpr std::array table{
         "1: compare operation, count, type and root between ranks before each collective, and the "
         "lengths of messages at their two ends; on GPUs, that buffers are memory that kernels can "
         "use"},
+    Setting{"CMA_ENABLE", integer, "1", false,
+            "1: a CPU rank copies long parts of a message from the memory of the sender's process "
+            "(process_vm_readv) where shared memory is slower, because the cores of both share no "
+            "cache; 2: always; 0: never",
+            0, 2},
     Setting{"COLLNET_ENABLE", flag, "0", nccl,
             "1: a network that reduces between hosts is allowed, by a plug-in of CCL_NET_PLUGIN"},
     Setting{"COLLNET_NODE_THRESHOLD", integer, "2", nccl,

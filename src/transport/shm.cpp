@@ -1,10 +1,13 @@
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
 #include <ccl/transport/shm.hpp>
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <string_view>
 
@@ -20,6 +23,7 @@
 #include "transport/fd_server.hpp"
 #include "transport/handshake_fields.hpp"
 #include "transport/wire_layout.hpp"
+#include <unistd.h>
 
 namespace ccl {
 namespace detail {
@@ -32,6 +36,10 @@ struct ShmEnd {
   FdOffer offer;
   Mapping mapping;
   HostPin pin;  // on a GPU rank
+  LendingChoice::Rule rule = LendingChoice::Rule::by_time;
+  bool lends = false;                // lanes may copy from the sender's memory
+  Word word = 0;                     // the sender's; the receiver reads it by its address
+  std::deque<ZeroCopy> zero_copies;  // of each channel
 
   auto refuse(Errc code, std::string what, int os_code = 0) const {
     return fail(edge_error(edge, ShmTransport::name, code, std::move(what), os_code));
@@ -67,6 +75,34 @@ struct ShmEnd {
     }
     CCL_TRY(mapping, Mapping::of(memory, layout.bytes()));
     return {};
+  }
+
+  /// Sender: fills the word by which the receiver knows its process.
+  Result<void> begin_lending() {
+    CCL_TRY(const Index given, setting_integer("CMA_ENABLE"));
+    if (given == 2) rule = LendingChoice::Rule::always;
+    lends = given != 0 && edge.self.device < 0 && edge.peer.device < 0;
+    return lends ? fill_random(&word, sizeof word) : Result<void>{};
+  }
+  /// Permits the sender to lend, if this process can read the sender's. `word` and `process` are
+  /// the sender's.
+  void lend(std::vector<Wire>& wires, const PeerProcess& process) {
+    if (!lends) return;
+    const bool receives = edge.side == EdgeSide::receiver;
+    if (receives) {
+      Word found = 0;
+      const iovec place{&found, sizeof found};
+      lends = process.value != 0 && process.read(process.word, &place, 1) == 0;
+      log_info(LogPart::shm, "edge {}: rank {} {} memory of rank {}", edge.id, edge.self.rank,
+               lends ? "copies from" : "cannot read", edge.peer.rank);
+      if (!lends) return;
+    }
+    for (std::size_t channel = 0; channel < wires.size(); ++channel) {
+      const auto words = layout.lending(mapping.base(), int(channel));
+      wires[channel].zero_copy =
+          &zero_copies.emplace_back(!receives, process, words.may_lend, words.taken_back, rule);
+      if (receives) std::atomic_ref<Word>{*words.may_lend}.store(1);
+    }
   }
 
   /// Pins the memory for a GPU, whose lanes access it over PCIe.
@@ -105,6 +141,7 @@ Result<ShmTransport::End> ShmTransport::setup(TransportContext& context, const E
   end.end_->edge = edge;
   CCL_TRY(end.end_->layout, detail::WireLayout::of(edge.shape));
   if (edge.side == EdgeSide::receiver) CCL_CHECK(end.end_->make());
+  CCL_CHECK(end.end_->begin_lending());
   return end;
 }
 
@@ -113,6 +150,9 @@ Handshake ShmTransport::End::handshake() const {
   detail::HandshakeCursor cursor;
   cursor.put(mine, end_->nonce);
   cursor.put(mine, end_->offer.name());
+  cursor.put(mine, Word(::getpid()));
+  cursor.put(mine, reinterpret_cast<Word>(&end_->word));
+  cursor.put(mine, end_->word);
   return mine;
 }
 
@@ -126,6 +166,12 @@ Result<Connection> ShmTransport::End::connect(const Handshake& theirs) {
     base = end_->pin.on_device();
   }
   connection.wires = end_->layout.wires(base, end_->edge.side, false);
+  detail::HandshakeCursor cursor;
+  (void)cursor.get<detail::Nonce>(theirs);
+  (void)cursor.get<detail::UnixName>(theirs);
+  const auto process = cursor.get<Word>(theirs), word = cursor.get<Word>(theirs);
+  end_->lend(connection.wires,
+             {int(process), reinterpret_cast<const void*>(word), cursor.get<Word>(theirs)});
   connection.owner = end_;
   connection.transport = name;
   log_info(LogPart::shm, "edge {}: rank {} {} rank {} by shared memory of {} bytes", end_->edge.id,

@@ -61,6 +61,12 @@ Result<WireLayout> WireLayout::of(const WireShape& shape, std::byte* slots) {
   return layout;
 }
 
+WireLayout::Lending WireLayout::lending(std::byte* base, int channel) const {
+  std::byte* const at = base + std::size_t(channel) * channel_bytes_ + line_bytes / 2;
+  return {reinterpret_cast<Word*>(at + 3 * line_bytes),
+          reinterpret_cast<Word*>(at + 2 * line_bytes)};
+}
+
 std::vector<Wire> WireLayout::wires(std::byte* base, EdgeSide side, bool proxied) const {
   std::vector<Wire> wires;
   wires.reserve(std::size_t(shape_.channels));

@@ -19,6 +19,12 @@ class WireLayout {
   static Result<WireLayout> of(const WireShape& shape, std::byte* slots = nullptr);
   std::size_t bytes() const { return std::size_t(shape_.channels) * channel_bytes_; }
   std::vector<Wire> wires(std::byte* base, EdgeSide side, bool proxied) const;
+  /// Words of a channel for `ZeroCopy::Memory::peers`, on the lines of `sent` and `received`.
+  struct Lending {
+    Word* may_lend = nullptr;    // written by the receiver
+    Word* taken_back = nullptr;  // written by the sender
+  };
+  Lending lending(std::byte* base, int channel) const;
 
  private:
   WireShape shape_;

@@ -56,6 +56,39 @@ TEST_CASE("ranks in threads of one process may use shm too") {
   check_two_threads([](int rank, int fd) { return rank_main(rank, fd, {1, 4, 512}, 200); });
 }
 
+TEST_CASE("a sender lends only memory that the receiver has read") {
+  TransportContext context;
+  detail::Status status;
+  context.status = &status;
+  const PeerInfo a = info_of(0), b = info_of(1);
+  const WireShape shape{1, 2, 128};
+  // Of the handshake, the process and its word follow the nonce and the address.
+  constexpr std::size_t process = 16 + 112 + sizeof(socklen_t), word = process + 2 * sizeof(Word);
+  const auto lends = [&](std::size_t changed) {
+    auto receiver =
+        ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, shape, 1)).value();
+    auto sender = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, shape, 1)).value();
+    Handshake said = sender.handshake();
+    if (changed != 0) said[changed] ^= std::byte{1};
+    const auto out = sender.connect(receiver.handshake());
+    const auto in = receiver.connect(said);
+    REQUIRE(out.has_value());
+    REQUIRE(in.has_value());
+    const bool reads = in->wires[0].zero_copy != nullptr;
+    CHECK(out->wires[0].zero_copy->can_lend() == reads);
+    return reads;
+  };
+  CHECK(lends(0));
+  CHECK(!lends(word));         // another value: it is another process
+  CHECK(!lends(process + 1));  // a process that is not there, or is another one
+  ::setenv("CCL_CMA_ENABLE", "0", 1);
+  auto receiver = ShmTransport::setup(context, edge_of(a, b, EdgeSide::receiver, shape, 1)).value();
+  auto sender = ShmTransport::setup(context, edge_of(a, b, EdgeSide::sender, shape, 1)).value();
+  ::unsetenv("CCL_CMA_ENABLE");
+  CHECK(sender.connect(receiver.handshake()).value().wires[0].zero_copy == nullptr);
+  CHECK(receiver.connect(sender.handshake()).value().wires[0].zero_copy == nullptr);
+}
+
 TEST_CASE("after kill -9 of the sender nothing is left, and the receiver's slots stay readable") {
   const auto segments = own_segments();
   const WireShape shape{1, 4, 1024};

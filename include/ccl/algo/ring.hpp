@@ -125,6 +125,7 @@ struct Ring {
       if (hops == 0) {
         prims.recv_reduce_copy(chunks.all());
       } else if (hops == 1) {
+        prims.only_sends();
         prims.send(chunks.all());
       } else {
         prims.recv_reduce_send(chunks.all());

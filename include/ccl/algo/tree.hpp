@@ -132,6 +132,7 @@ struct Tree {
     auto chunks = context.chunks(1);
     auto prims = context.template prims<3, 1>({at.down[0], at.down[1], at.down[2]}, {at.up});
     prims.lend();
+    if (at.is_leaf()) prims.only_sends();
     while (chunks.next()) {
       if (at.is_root()) {
         prims.recv_reduce_copy(chunks.all());

@@ -26,6 +26,30 @@ struct alignas(128) ShortSlot {
   CCL_HD void publish(Word step) {
     Memory::store_release(&filled, step + 1);
   }
+
+  /// Slice that lies in the sender's memory. The receiver copies it from there (`ZeroCopy::pull`).
+  struct Lent {
+    Word at, bytes;
+  };
+  static constexpr Word lent_mark = Word{1} << 63;  ///< in `filled`
+  /// Names the place of the slice of `step`, in a wire's memory. `Wire::posted` publishes it, as it
+  /// does a slice in a slot. CPU lanes.
+  template <class Memory>
+  void lend(Word step, const void* at, Index bytes) {
+    const Lent lent{reinterpret_cast<Word>(at), Word(bytes)};
+    __builtin_memcpy(data, &lent, sizeof lent);
+    Memory::store_relaxed(&filled, (step + 1) | lent_mark);
+  }
+  /// True if the slice of `step`, which is posted, lies in the sender's memory.
+  template <class Memory>
+  bool is_lent(Word step) const {
+    return Memory::load_relaxed(&filled) == ((step + 1) | lent_mark);
+  }
+  Lent lent() const {
+    Lent lent;
+    __builtin_memcpy(&lent, data, sizeof lent);
+    return lent;
+  }
 };
 }  // namespace detail
 

@@ -14,6 +14,7 @@ struct LaneFailure {
     too_many,  // more rows for or from `peer` than there is room for: see `count` and `stride`
     refused,   // `peer` has too many rows for some rank and sent nothing
     no_wire,   // the wire from `peer`, or to it if `sends`, is not connected
+    unread,    // memory of `peer` could not be read: `count` is the errno
     // Found by `Checked`:
     not_a_number,  // element `step` of the input of `peer`, this rank, is the first NaN
     other_call,    // `peer` makes another call: its `CallWord` is `step`
@@ -121,6 +122,16 @@ class SpinWait {
     if (Memory::load_relaxed(&watch_.lane_failure->peer) != 0) return;
     Memory::store_relaxed(&watch_.lane_failure->sends, Word{sends});
     Memory::store_relaxed(&watch_.lane_failure->why, Word{LaneFailure::no_wire});
+    Memory::store_release(&watch_.lane_failure->peer, Word(peer + 1));
+  }
+  /// Fails because the memory of `peer` could not be read. One CPU lane.
+  void give_up_unread(int peer, Word step, int os_code) {
+    failed_ = true;
+    since_ = never;
+    if (Memory::load_relaxed(&watch_.lane_failure->peer) != 0) return;
+    Memory::store_relaxed(&watch_.lane_failure->step, step);
+    Memory::store_relaxed(&watch_.lane_failure->count, Word(os_code));
+    Memory::store_relaxed(&watch_.lane_failure->why, Word{LaneFailure::unread});
     Memory::store_release(&watch_.lane_failure->peer, Word(peer + 1));
   }
 

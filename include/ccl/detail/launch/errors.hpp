@@ -9,6 +9,7 @@ namespace ccl::detail {
 
 class Connections;
 struct DryRunResult;
+struct LaneFailure;
 
 // Errors of one composition's calls. Each error names the composition and this rank.
 
@@ -34,6 +35,8 @@ Error no_counts(const Connections& connections);
 Error row_too_long(const Connections& connections, Index row_bytes);
 /// Error: the algorithm's `run` uses a wire that its `peers` does not name.
 Error no_wire(const Connections& connections, int peer, bool sends);
+/// Error: memory that a rank of this host has lent could not be read.
+Error unread_memory(const Connections& connections, const LaneFailure& found);
 /// Error: the algorithm's `peers` names a rank outside the communicator. `way` is "from" or "to".
 Error no_such_peer(const Connections& connections, int peer, const char* way);
 /// Error: the algorithm's `run` names a share that does not exist.

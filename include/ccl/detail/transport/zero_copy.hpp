@@ -1,9 +1,13 @@
 #pragma once
 
+#include <ccl/detail/base/cpu.hpp>
+#include <ccl/detail/transport/lending_choice.hpp>
+#include <ccl/detail/transport/peer_process.hpp>
 #include <ccl/detail/transport/registered_memory.hpp>
 #include <ccl/types/word.hpp>
 
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -27,13 +31,18 @@ namespace ccl::detail {
 /// A NIC accesses only memory of a `RegisteredBuffer`, and is told the place of a step before the
 /// peer sends it. Receiver's lanes therefore call `land` instead of `offer`, before they return the
 /// slot of the step, whose place the proxy then announces to the peer in place of the slot.
+///
+/// Between processes of a host there is no proxy: see `Memory::peers`. Sender's lanes call
+/// `lend_to_peer` before they post the step, and name the place in its `ShortSlot`. Receiver's
+/// lanes call `pull`, and return the step when they need the memory no more.
 class ZeroCopy {
  public:
   static constexpr Word mark = Word{1} << 63;          // in a step's size
   static constexpr Index min_bytes = Index{16} << 10;  // below it a copy costs less than the wait
 
-  /// Memory that a proxy accesses. `registered`: that of registered buffers, by a NIC.
-  enum class Memory { any, registered };
+  /// Memory that a proxy accesses. `registered`: that of registered buffers, by a NIC. `peers`: no
+  /// proxy; lanes of the receiver copy from the sender's process.
+  enum class Memory { any, registered, peers };
   /// Accesses of NICs to memory of the user, beside those of the proxy.
   struct Accesses {
     virtual void end() = 0;
@@ -50,6 +59,42 @@ class ZeroCopy {
 
   explicit ZeroCopy(int slot_count, Memory which = Memory::any)
       : places_(std::size_t(slot_count)), which_{which} {}
+  /// Makes the sender's or the receiver's end of `Memory::peers`. In memory of both ends, the
+  /// receiver sets `may_lend`, and the sender `taken_back`, after which what lay in its memory is
+  /// void.
+  ZeroCopy(bool sends, const PeerProcess& peer, Word* may_lend, Word* taken_back,
+           LendingChoice::Rule rule)
+      : which_{Memory::peers},
+        sends_{sends},
+        peer_{peer},
+        may_lend_{may_lend},
+        taken_back_{taken_back},
+        choice_{rule} {}
+
+  /// True if lanes of the receiver copy what was lent.
+  bool pulls() const { return which_ == Memory::peers; }
+  /// True if the receiver's lanes can read this process. Stays so until `revoke`.
+  bool can_lend() const { return !revoked() && Shared{*may_lend_}.load() != 0; }
+  /// True if the next step is to be lent to the receiver's lanes.
+  bool would_lend() { return can_lend() && choice_.lends(steady_ns()); }
+  LendingChoice& choice() { return choice_; }
+  /// Lends a step to the receiver's lanes, which can read it.
+  void lend_to_peer(Word step) { lent_ = step + 1; }
+  /// Copies slices of the sender's memory, which follow each other there, to `pieces` places.
+  /// Returns 0 or an errno; `ECANCELED` if the sender has taken its memory back. Called by lanes.
+  int pull(const void* from, const iovec* to, int pieces) const {
+    const int failed = peer_.read(from, to, pieces);
+    if (failed != 0) return failed;
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // `revoke` has the opposite order
+    return Shared{*taken_back_}.load(std::memory_order_relaxed) == 0 ? 0 : ECANCELED;
+  }
+  /// Notes that the steps before `end` are copied: where lanes store them, or to their slots.
+  void set_pulled(Word end, bool to_slots) {
+    pulled_ = end;
+    pulled_to_slots_ = to_slots;
+  }
+  Word pulled() const { return pulled_; }
+  bool pulled_to_slots() const { return pulled_to_slots_; }
 
   /// Returns false if the memory is not registered, and must be.
   bool lend(Word step, const void* place, Index bytes) {
@@ -75,7 +120,7 @@ class ZeroCopy {
   Word lent() const { return lent_; }
   /// Offers memory for a step; may be repeated.
   void offer(Word step, void* place, Index bytes) {
-    if (which_ == Memory::registered) return;
+    if (which_ != Memory::any) return;
     if (offered_.load(std::memory_order_relaxed) == step + 1) return;
     places_[index(step)].at = place;
     places_[index(step)].bytes = bytes;
@@ -106,7 +151,7 @@ class ZeroCopy {
   /// Announces that the lanes wait for the steps before `end`. `bytes` is the size of the last of
   /// them, -1 if unknown.
   void want(Word end, Index bytes) {
-    if (wanted_.load(std::memory_order_relaxed) == end) return;
+    if (pulls() || wanted_.load(std::memory_order_relaxed) == end) return;
     wanted_bytes_.store(bytes, std::memory_order_relaxed);
     wanted_.store(end, std::memory_order_release);
   }
@@ -118,9 +163,13 @@ class ZeroCopy {
   /// Sets what `revoke` ends, too. Called before lanes have the wire.
   void set_accesses(Accesses& of_nics) { of_nics_ = &of_nics; }
   /// Ends all use of the user's memory: after its return no proxy, NIC or peer accesses it. Does
-  /// not wait for any peer.
+  /// not wait for any peer. A peer that copies it by itself finds that what it has read is void.
   void revoke() {
     revoked_.store(true);
+    if (pulls() && sends_) {
+      Shared{*taken_back_}.store(1, std::memory_order_relaxed);
+      std::atomic_thread_fence(std::memory_order_seq_cst);  // before the owner changes the memory
+    }
     if (of_nics_ != nullptr) of_nics_->end();
     while (users_.load() != 0) ::sched_yield();
   }
@@ -147,6 +196,7 @@ class ZeroCopy {
   };
 
  private:
+  using Shared = std::atomic_ref<Word>;
   std::size_t index(Word step) const { return std::size_t(step) & (places_.size() - 1); }
   struct Region {
     void* at = nullptr;
@@ -157,8 +207,14 @@ class ZeroCopy {
   };
   std::vector<Region> places_;
   const Memory which_;
+  const bool sends_ = false;
+  const PeerProcess peer_{};
+  Word* const may_lend_ = nullptr;
+  Word* const taken_back_ = nullptr;
+  LendingChoice choice_{LendingChoice::Rule::by_time};
   Accesses* of_nics_ = nullptr;
-  Word lent_ = 0;
+  Word lent_ = 0, pulled_ = 0;
+  bool pulled_to_slots_ = false;
   std::atomic<Word> offered_{0}, wanted_{0};
   std::atomic<Index> wanted_bytes_{-1};
   std::atomic<bool> revoked_{false}, closed_{false};

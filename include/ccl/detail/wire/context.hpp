@@ -106,7 +106,6 @@ class WireContext {
   /// Waits until the proxies have read what primitives lent (`lend_on`). After a failure, revokes
   /// the memory of all wires of the channel. One CPU lane, at the end of the call.
   void await_lent() {
-    if (!work_.proxied) return;
     SpinWait<typename Group::Memory> spin{work_.watch};
     const auto each = [&](const Wire* wires, auto visit) {
       for (int peer = 0; peer < work_.ranks; ++peer) {

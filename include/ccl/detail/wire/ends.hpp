@@ -70,6 +70,14 @@ struct InEnd {
     return at != nullptr && at->contains<Memory>(received);
   }
   CCL_HD const Packet* slot(const SliceShape& shape) const { return shape.slot(slots, received); }
+  /// Returns the short slot of the slice `ahead` slices of one step after the next one, which is
+  /// posted, if it names memory of the sender; else null. CPU lanes.
+  template <class Memory>
+  const ShortSlot* lent(const SliceShape& shape, int ahead = 0) const {
+    const Word step = received + unsigned(ahead);
+    const ShortSlot* const at = shape.short_slot(shorts, step);
+    return at != nullptr && at->is_lent<Memory>(step) ? at : nullptr;
+  }
   /// Returns the place of the next slice, which has arrived, for CPU lanes.
   template <class Memory>
   CCL_HD const void* arrived(const SliceShape& shape) const {

@@ -131,7 +131,7 @@ class Exchange {
       prims.bind(now.data + at.done);
       if constexpr (Format::contiguous) {
         if constexpr (Sends) {
-          prims.lend_on();
+          if (may_lend(wire<Sends>(peer))) prims.lend_on();
           if (only_sends_) prims.only_sends();
         } else {
           prims.expect(count, left);
@@ -146,7 +146,10 @@ class Exchange {
         }
       }
       if (ready) {
-        if constexpr (Sends) {
+        if constexpr (Sends && Format::contiguous) {
+          prims.send({0, 0, count});
+          at.done += send_more(prims, now, at.done + count, slice);
+        } else if constexpr (Sends) {
           prims.send({0, 0, count});
         } else if constexpr (Format::contiguous) {
           prims.recv_expected(count, left);
@@ -168,6 +171,24 @@ class Exchange {
     return at.message < n;
   }
 
+  /// Lends what follows of a message, `done` bytes of which are sent, as far as the wire has room,
+  /// so that the peer copies it at once. Returns the number of bytes.
+  Index send_more(Prims& prims, const Message& message, Index done, Index slice) {
+    Index more = 0;
+    while (done + more < message.bytes && prims.has_lent() && prims.can_send()) {
+      const Index left = message.bytes - done - more, n = left < slice ? left : slice;
+      prims.bind(message.data + done + more);
+      prims.send({0, 0, n});
+      more += n;
+    }
+    return more;
+  }
+  /// A rank that only sends does not wait until another process has read, unless it always lends:
+  /// that one may send to this rank before it receives.
+  bool may_lend(const Wire& wire) const {
+    return !only_sends_ || wire.zero_copy == nullptr || !wire.zero_copy->pulls() ||
+           !wire.zero_copy->choice().by_time();
+  }
   bool receives_from_others() const {
     for (int p = 0; p < ranks(); ++p) {
       if (p != rank() && work_.run(false, p).count > 0) return true;
@@ -182,8 +203,8 @@ class Exchange {
   /// steps done on the wire in `step_`. Such a look is much cheaper than primitives. One CPU lane.
   template <bool Sends>
   bool would_wait(const Wire& wire) {
-    if (wire.slots == nullptr || wire.zero_copy != nullptr || work_.watch.phases != nullptr)
-      return false;
+    const bool by_proxy = wire.zero_copy != nullptr && !wire.zero_copy->pulls();
+    if (wire.slots == nullptr || by_proxy || work_.watch.phases != nullptr) return false;
     const auto steps = unsigned(work_.slice_steps);
     step_ = Sends ? *wire.sent : *wire.received;
     if constexpr (Sends) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/detail/base/min_max.hpp>
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/detail/transport/zero_copy.hpp>
@@ -8,6 +9,10 @@
 #include <ccl/detail/wire/landings.hpp>
 #include <ccl/detail/wire/solo_move.hpp>
 #include <ccl/types/macros.hpp>
+
+#include <cerrno>
+
+#include <sys/uio.h>
 
 CCL_ANY_SPACE_BEGIN
 
@@ -46,6 +51,19 @@ class PlainSlices {
   /// True if the proxy reads the next slice of wire `o` from the user's memory.
   bool is_lent(int o) const { return lent_[o] == ends_.out[o].sent + 1; }
 
+  /// True if the latest slice of the first wire out was lent to lanes of the receiver.
+  bool has_lent() const {
+    const OutEnd& out = ends_.out[0];
+    const ZeroCopy* const past = wire(out_, out.peer).zero_copy;
+    return past != nullptr && past->pulls() && lent_[0] != 0 && lent_[0] == out.sent;
+  }
+
+  /// True if the next slice of wire `i` was returned together with one before.
+  bool is_returned(int i) const {
+    const InEnd& in = ends_.in[i];
+    const ZeroCopy* const past = wire(in_, in.peer).zero_copy;
+    return past != nullptr && in.received < past->pulled() && !past->pulled_to_slots();
+  }
   /// Offers the place of the next n elements to the proxy, in steps that only store what arrives.
   template <class Step>
   void offer(const Data& data, Index out_at, Index n) {
@@ -89,8 +107,12 @@ class PlainSlices {
     }
   }
 
+  /// Announces that `n` elements of the message follow those that are received next.
+  void follow(Index n) { follow_ = n; }
+  /// Moves a slice of n elements; `left` elements of its part follow.
   template <class Step>
-  void move(const R& reduction, const Data& data, Index in_at, Index out_at, Index n) {
+  void move(const R& reduction, const Data& data, Index in_at, Index out_at, Index n, Index left,
+            SpinWait<Memory>& spin) {
     const void* from[MaxIn]{};
     int sources = 0;
     if constexpr (Step::recv) {
@@ -101,6 +123,10 @@ class PlainSlices {
     void* const out = Step::out ? data.out(out_at) : nullptr;
     const void* const own = Step::own ? data.in(in_at) : nullptr;
     if (has_landed<Step>(n)) from[0] = out;
+    if constexpr (Step::recv) {
+      pull<Step>(from, data, out_at, n, max_of(left, follow_), spin);
+      if (spin.failed()) return;
+    }
     void* slots[MaxOut]{};
     int filled = 0;
     if constexpr (Step::send) filled = lend_or_fill<Step>(reduction, own, out, n, slots);
@@ -108,9 +134,16 @@ class PlainSlices {
       return finish_elements(reduction, out, slots, filled, from, n);
     }
     if (filled == 0 && (out == nullptr || (out == from[0] && own == nullptr))) return;
-    const bool past_caches = sends_alone<Step>(n);
+    const bool past_caches = sends_alone<Step>(n) || fills_far_;
+    fills_far_ = false;
+    LendingChoice* const choice = filled == 1 && !past_caches ? choice_of<Step>(n) : nullptr;
+    const Word began_ns = choice != nullptr ? Memory::now_ns() : 0;
     move_elements<R, Step::post_op, Step::recv ? MaxIn : 0>(reduction, out, slots, filled, own,
                                                             from, sources, n, past_caches);
+    if (choice != nullptr) {
+      choice->note_copy(n * size, sources + int(out != nullptr && own != nullptr), began_ns,
+                        Memory::now_ns());
+    }
   }
   /// Says that this rank receives nothing in the call.
   void only_sends() { only_sends_ = true; }
@@ -156,11 +189,85 @@ class PlainSlices {
   bool has_landed(Index n) const {
     if constexpr (only_stores<Step>) {
       const InEnd& in = ends_.in[0];
-      if (zero_copy(in_, in.peer, n) == nullptr) return false;
+      const ZeroCopy* const past = zero_copy(in_, in.peer, n);
+      if (past == nullptr || past->pulls()) return false;
       return wire(in_, in.peer).sizes[int(in.received) & (ends_.shape.slot_count - 1)] >=
              ZeroCopy::mark;
     }
     return false;
+  }
+  /// Returns what decides whether the slice of the only wire out is lent; null if it cannot be.
+  template <class Step>
+  LendingChoice* choice_of(Index n) const {
+    if constexpr (MaxOut == 1 && Step::send && (Step::out || (Step::own && !Step::recv))) {
+      ZeroCopy* const past = lends_ ? zero_copy(out_, ends_.out[0].peer, n) : nullptr;
+      if (past != nullptr && past->pulls() && past->can_lend()) return &past->choice();
+    }
+    return nullptr;
+  }
+  /// Copies the slices that lie in memory of their senders: to the output, where steps only store
+  /// them, else to their slots.
+  template <class Step>
+  void pull(const void** from, const Data& data, Index out_at, Index n, Index left,
+            SpinWait<Memory>& spin) {
+    int source = 0;
+    for (int i = 0; i < MaxIn; ++i) {
+      if (!ends_.uses_in(i)) continue;
+      const InEnd& in = ends_.in[i];
+      const void*& place = from[source++];
+      ZeroCopy* const past = zero_copy(in_, in.peer, n);
+      if (past == nullptr || !past->pulls()) continue;
+      if (in.received < past->pulled()) {  // its short slot may be that of a later step
+        if (!past->pulled_to_slots()) place = data.out(out_at);
+        continue;
+      }
+      const ShortSlot* const lent = in.template lent<Memory>(ends_.shape);
+      if (lent == nullptr) continue;
+      void* const to = only_stores<Step> ? data.out(out_at) : slot_of(in, 0);
+      const int failed = lent->lent().bytes == Word(n * size)
+                             ? pull_run<Step>(*past, in, lent->lent(), to, left)
+                             : EMSGSIZE;
+      if (failed != 0) return spin.give_up_unread(in.peer, in.received, failed);
+      place = to;
+    }
+  }
+  /// Copies the next slice to `to`, and with it those posted ones that follow it in the sender's
+  /// memory and whose places are known: a system call takes as long as a copy of 8 KiB.
+  template <class Step>
+  int pull_run(ZeroCopy& past, const InEnd& in, const ShortSlot::Lent& first, void* to,
+               Index left) {
+    constexpr bool adds = Step::recv && Step::own && Step::out && !Step::send;
+    iovec places[PeerProcess::max_pieces] = {{to, first.bytes}};
+    const int posted = int(unsigned(Memory::load_acquire(in.posted)) - unsigned(in.received));
+    int n = 1;
+    for (Word bytes = first.bytes; n < PeerProcess::max_pieces && n < posted; ++n) {
+      const ShortSlot* const slot = in.template lent<Memory>(ends_.shape, n);
+      if (slot == nullptr) break;
+      const ShortSlot::Lent next = slot->lent();
+      if (next.at != first.at + bytes) break;
+      void* place = nullptr;
+      Index room = 0;
+      if (only_stores<Step>) {
+        room = min_of(left - (n - 1) * ends_.shape.slice, Index{ends_.shape.slice}) * size;
+        place = static_cast<char*>(to) + bytes;
+      } else if (adds) {
+        room = Index(next.bytes);
+        place = slot_of(in, n);
+        if (room > Index{ends_.shape.slice} * size) break;
+      }
+      if (room <= 0 || Word(room) != next.bytes) break;
+      places[n] = {place, next.bytes};
+      bytes += next.bytes;
+    }
+    const int failed = past.pull(reinterpret_cast<const void*>(first.at), places, n);
+    if (failed != 0) return failed;
+    past.set_pulled(in.received + unsigned(n), !only_stores<Step>);
+    // At once, so that the sender lends as many again.
+    if (only_stores<Step>) Memory::store_credit(in.credit, in.received + unsigned(n));
+    return 0;
+  }
+  void* slot_of(const InEnd& in, int ahead) const {
+    return const_cast<Packet*>(ends_.shape.slot(in.slots, in.received + unsigned(ahead)));
   }
   /// Lends the slice to the proxies that may read it from the user's memory. Lists the slots of the
   /// other wires out, and returns their number.
@@ -176,7 +283,9 @@ class PlainSlices {
       if constexpr (only_own || Step::out) {
         const bool lends = lends_ && (unchanged || Step::out);
         ZeroCopy* const past = lends ? zero_copy(out_, end.peer, n) : nullptr;
-        if (past != nullptr && past->lend(end.sent, unchanged ? own : out, n * size)) {
+        const void* const at = unchanged ? own : out;
+        if (past != nullptr && (past->pulls() ? lend_to_peer<Step>(*past, end, at, n)
+                                              : past->lend(end.sent, at, n * size))) {
           lent_[o] = end.sent + 1;
           continue;
         }
@@ -185,6 +294,19 @@ class PlainSlices {
       slots[filled++] = place != nullptr ? static_cast<void*>(place->data) : end.slot(ends_.shape);
     }
     return filled;
+  }
+  /// Lends the slice to the lanes of the receiver, unless both ends together are faster.
+  template <class Step>
+  bool lend_to_peer(ZeroCopy& past, OutEnd& end, const void* at, Index n) {
+    const bool by_time = past.choice().by_time();
+    if ((by_time && sends_alone<Step>(n)) || !past.would_lend()) return false;
+    if (by_time && reduces<R> && only_sends_ && MaxOut == 1) {
+      fills_far_ = goes_past_caches(n * size);  // the receiver has enough to do
+      return false;
+    }
+    past.lend_to_peer(end.sent);
+    ends_.shape.short_slot(end.shorts, end.sent)->template lend<Memory>(end.sent, at, n * size);
+    return true;
   }
   /// Names the place of the slice that is `ahead` slices after the next one. Returns false if there
   /// is none.
@@ -214,6 +336,8 @@ class PlainSlices {
   const int* const column_of_;
   Ends& ends_;
   Landings* const landings_;
+  Index follow_ = 0;        // elements of the message behind those received next
+  bool fills_far_ = false;  // the slice in hand goes past the caches
   bool lends_ = false, lends_after_end_ = false, only_sends_ = false;
   Word lent_[MaxOut] = {};  // by wire out: one more than the last step that was lent
 };

@@ -158,8 +158,11 @@ class WirePrims {
   /// missing.
   void recv_expected(Index n, Index left) {
     if (!lacks_wire()) plain_.land_behind(data_, left);
+    plain_.follow(left - n);
     recv({0, 0, n});
   }
+  /// True if the latest slice was lent to the receiver's lanes.
+  bool has_lent() const { return plain_.has_lent() && !failed(); }
   CCL_HD bool failed() const { return spin_.failed(); }
   /// Number of steps done on the first wire.
   CCL_HD Word step() const { return ends_.steps_done(); }
@@ -224,7 +227,10 @@ class WirePrims {
         if constexpr (Step::recv) {
           if (ready) plain_.land_next(data_);
         }
-        if (ready) plain_.template move<Step>(reduction_, data_, part.in + at, part.out + at, n);
+        if (ready) {
+          plain_.template move<Step>(reduction_, data_, part.in + at, part.out + at, n,
+                                     count - at - n, spin_);
+        }
       } else if (ready || !Proto::carries_flags) {  // without flags, only slots need the credit
         TileMover<Group, Proto, R, Align, MaxIn, MaxOut> mover{group_,     lane_, data_,
                                                                reduction_, ends_, spin_};
@@ -257,7 +263,14 @@ class WirePrims {
     }
     if (step.recv) {
       CCL_UNROLL for (int i = 0; i < MaxIn; ++i) {
-        if (ends_.uses_in(i)) return_slice<Memory>(ends_.in[i], ends_.shape, lead);
+        if (!ends_.uses_in(i)) continue;
+        if constexpr (contiguous) {
+          if (plain_.is_returned(i)) {
+            ends_.in[i].received += unsigned(ends_.shape.steps);
+            continue;
+          }
+        }
+        return_slice<Memory>(ends_.in[i], ends_.shape, lead);
       }
     }
   }
