@@ -85,8 +85,8 @@ class ZeroCopy {
   int pull(const void* from, const iovec* to, int pieces) const {
     const int failed = peer_.read(from, to, pieces);
     if (failed != 0) return failed;
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // `revoke` has the opposite order
-    return Shared{*taken_back_}.load(std::memory_order_relaxed) == 0 ? 0 : ECANCELED;
+    // The read precedes this, which a mere load would not ensure.
+    return Shared{*taken_back_}.fetch_or(0) == 0 ? 0 : ECANCELED;
   }
   /// Notes that the steps before `end` are copied: where lanes store them, or to their slots.
   void set_pulled(Word end, bool to_slots) {
@@ -166,10 +166,8 @@ class ZeroCopy {
   /// not wait for any peer. A peer that copies it by itself finds that what it has read is void.
   void revoke() {
     revoked_.store(true);
-    if (pulls() && sends_) {
-      Shared{*taken_back_}.store(1, std::memory_order_relaxed);
-      std::atomic_thread_fence(std::memory_order_seq_cst);  // before the owner changes the memory
-    }
+    // Precedes what the owner does with the memory.
+    if (pulls() && sends_) Shared{*taken_back_}.exchange(1);
     if (of_nics_ != nullptr) of_nics_->end();
     while (users_.load() != 0) ::sched_yield();
   }
