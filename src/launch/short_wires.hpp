@@ -154,7 +154,8 @@ class ShortWires {
     // Without lending the call need not wait for the peer, which may send before it receives.
     if (only_sends && way != nullptr && way->by_time()) way = nullptr;
     const Word began_ns = way != nullptr ? HostMemory::now_ns() : 0;
-    lent = way != nullptr && way->lends(began_ns);
+    lent = way != nullptr && way->lends(began_ns) &&
+           PeerProcess::others_can_read(message.data, message.bytes);
     if (lent) return lend(peer, message.data, message.bytes), true;
     const auto copy = past_caches ? copy_past_caches : copy_away;
     copy(next_slot(peer, message.bytes), message.data, std::size_t(message.bytes));

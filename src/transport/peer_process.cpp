@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstddef>
 
+#include <unistd.h>
+
 namespace ccl::detail {
 namespace {
 std::atomic<Word> reads_done{0};
@@ -26,6 +28,14 @@ int PeerProcess::read(const void* from, const iovec* to, int pieces) const {
   if (found != value) return ESRCH;
   reads_done.fetch_add(1, std::memory_order_relaxed);
   return 0;
+}
+
+bool PeerProcess::others_can_read(const void* at, Index bytes) {
+  char two[2];
+  const iovec here{two, sizeof two};
+  auto* const first = static_cast<char*>(const_cast<void*>(at));
+  const iovec there[] = {{first, 1}, {first + bytes - 1, 1}};
+  return ::process_vm_readv(::getpid(), &here, 1, there, 2, 0) == ssize_t{sizeof two};
 }
 
 Word PeerProcess::reads() {

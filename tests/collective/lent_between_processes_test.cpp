@@ -29,6 +29,8 @@
 #include "support/environment.hpp"
 #include "support/processes.hpp"
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 using namespace ccl;
 using namespace ccl::test;
@@ -300,8 +302,25 @@ class Sender {
   Communicator comm_;
   Messages messages_;
 };
+/// Memory whose third page cannot be read, which a sender that lends it does not notice.
 void* unreadable(std::size_t bytes) {
-  return ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  constexpr std::size_t page = 4096;
+  void* const at =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(at != MAP_FAILED);
+  REQUIRE(::mprotect(static_cast<char*>(at) + 2 * page, page, PROT_NONE) == 0);
+  return at;
+}
+/// Memory that no other process can read, as that of devices; null if the system has none.
+char* secret(std::size_t bytes) {
+#ifdef SYS_memfd_secret
+  const int fd = int(::syscall(SYS_memfd_secret, 0));
+  if (fd < 0 || ::ftruncate(fd, off_t(bytes)) != 0) return nullptr;
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<char*>(at);
+#else
+  return nullptr;
+#endif
 }
 }  // namespace
 
@@ -347,6 +366,31 @@ TEST_CASE("memory that cannot be read is an error of both ranks that names the s
     CHECK(std::strstr(board->text[0], "memory that rank 0 sends") != nullptr);
     CHECK(board->os_code[1] == EFAULT);
     CHECK(std::strstr(board->text[1], "memory that rank 0 sends") != nullptr);
+  }
+}
+
+TEST_CASE("memory that no other process can read goes through slots") {
+  if (!may_read()) return no_reads();
+  const Environment environment{"CCL_CMA_ENABLE", "2"};
+  for (const std::size_t bytes : {std::size_t{32} << 10, std::size_t{1} << 20}) {
+    Shared<Board> board;
+    CHECK(run(board, 2, [&](const Communicator& comm, Board&) -> Result<void> {
+      CCL_TRY(const auto send, Sender::create(comm));
+      std::vector<char> to(bytes, 'x');
+      char* const from = comm.rank() == 0 ? secret(bytes) : nullptr;
+      if (comm.rank() == 0 && from == nullptr) {
+        WARN("this system has no memory of one process (memfd_secret)");
+        std::fill(to.begin(), to.end(), 's');
+        return send(to.data(), to);
+      }
+      if (from != nullptr) std::fill_n(from, bytes, 's');
+      CCL_CHECK(send(from, to));
+      const bool right = comm.rank() == 0 || to == std::vector<char>(bytes, 's');
+      return right ? Result<void>{} : fail(Errc::internal, "wrong bytes");
+    }));
+    INFO(board->text[0] << board->text[1]);
+    CHECK(board->code[0] == 0);
+    CHECK(board->code[1] == 0);
   }
 }
 

@@ -98,3 +98,17 @@ TEST_CASE("a read has at least one piece, and as many as there is room for") {
   CHECK(self.read(from.data(), places.data(), PeerProcess::max_pieces) == 0);
   CHECK(value == 7);
 }
+
+TEST_CASE("memory that others can read at its ends") {
+  constexpr std::size_t page = 4096;
+  auto* const three = static_cast<char*>(
+      ::mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(three != MAP_FAILED);
+  CHECK(PeerProcess::others_can_read(three, 1));
+  CHECK(PeerProcess::others_can_read(three, 3 * page));
+  REQUIRE(::mprotect(three + 2 * page, page, PROT_NONE) == 0);
+  CHECK(PeerProcess::others_can_read(three, 2 * page));
+  CHECK_FALSE(PeerProcess::others_can_read(three, 2 * page + 1));
+  CHECK_FALSE(PeerProcess::others_can_read(three + 2 * page, page));
+  ::munmap(three, 3 * page);
+}

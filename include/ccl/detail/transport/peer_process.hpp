@@ -18,6 +18,9 @@ struct PeerProcess {
   /// Copies memory of the process, from `from` on, to `pieces` places one after the other. Returns
   /// 0, or an errno: `ESRCH` also if `word` does not hold `value`. Then the places hold anything.
   int read(const void* from, const iovec* to, int pieces) const;
+  /// True if other processes can read the first and the last byte of this process's memory: not
+  /// that of devices, as CUDA's pinned memory is.
+  static bool others_can_read(const void* at, Index bytes);
   /// Returns the number of reads by this process that went well.
   static Word reads();
 };
