@@ -134,7 +134,7 @@ class ShortPrims {
           lent[o] = false;  // the receiver has enough to do
           past_caches = goes_past_caches(bytes);
         }
-        lent[o] = lent[o] && PeerProcess::others_can_read(from_own ? own : out, bytes);
+        lent[o] = lent[o] && wires_.can_be_read(peer, from_own ? own : out, bytes, began_ns);
         if (lent[o] && from_own) wires_.lend(peer, own, bytes);
         if (lent[o]) continue;
         way = past_caches ? nullptr : choice;

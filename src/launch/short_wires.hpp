@@ -87,6 +87,10 @@ class ShortWires {
                      to.zero_copy->can_lend();
     return can ? &to.zero_copy->choice() : nullptr;
   }
+  /// True if `peer` can read memory of this process. There is a choice for it.
+  bool can_be_read(int peer, const void* at, Index bytes, Word now_ns) const {
+    return wire<true>(peer).zero_copy->can_be_read(at, bytes, now_ns);
+  }
   /// Lends the next slice to `peer`, which can read it, and publishes it. The caller waits
   /// (`await_lent`) before the memory may change.
   void lend(int peer, const void* at, Index bytes) const {
@@ -155,7 +159,7 @@ class ShortWires {
     if (only_sends && way != nullptr && way->by_time()) way = nullptr;
     const Word began_ns = way != nullptr ? HostMemory::now_ns() : 0;
     lent = way != nullptr && way->lends(began_ns) &&
-           PeerProcess::others_can_read(message.data, message.bytes);
+           can_be_read(peer, message.data, message.bytes, began_ns);
     if (lent) return lend(peer, message.data, message.bytes), true;
     const auto copy = past_caches ? copy_past_caches : copy_away;
     copy(next_slot(peer, message.bytes), message.data, std::size_t(message.bytes));

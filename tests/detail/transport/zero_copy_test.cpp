@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include <sys/mman.h>
 
 namespace ccl::test {
 
@@ -109,6 +110,28 @@ TEST_CASE("who gives up in the middle has its memory back: no proxy writes it an
   CHECK(created == ranks);
   CHECK(late == 0);
   CHECK(std::count(codes.begin(), codes.end(), Errc::ok) < ranks);
+}
+
+TEST_CASE("that other processes can read memory counts for ten milliseconds") {
+  constexpr Word ms = 1'000'000;
+  constexpr std::size_t page = 4096;
+  auto* const two = static_cast<char*>(
+      ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(two != MAP_FAILED);
+  Word may_lend = 1, taken_back = 0;
+  detail::ZeroCopy lent{true, detail::PeerProcess{}, &may_lend, &taken_back,
+                        detail::LendingChoice::Rule::always};
+  const auto seen = [&](std::size_t at, std::size_t bytes, Word now_ms) {
+    return lent.can_be_read(two + at, Index(bytes), now_ms * ms);
+  };
+  CHECK(seen(0, page, 1000));
+  CHECK(seen(page, page, 1001));
+  REQUIRE(::mprotect(two, 2 * page, PROT_NONE) == 0);
+  CHECK(seen(0, 2 * page, 1009));  // as it was before
+  CHECK(seen(100, page, 1009));
+  CHECK_FALSE(seen(0, 2 * page, 1010));
+  CHECK_FALSE(seen(0, page, 1011));
+  ::munmap(two, 2 * page);
 }
 
 }  // namespace ccl::test

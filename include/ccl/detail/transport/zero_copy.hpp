@@ -78,6 +78,20 @@ class ZeroCopy {
   /// True if the next step is to be lent to the receiver's lanes.
   bool would_lend() { return can_lend() && choice_.lends(steady_ns()); }
   LendingChoice& choice() { return choice_; }
+  /// True if other processes can read memory of this one. A look takes more than 1 us, so what was
+  /// seen counts for some time. Called by lanes of the sender.
+  bool can_be_read(const void* at, Index bytes, Word now_ns) {
+    const char *const begin = static_cast<const char*>(at), *const end = begin + bytes;
+    const bool recent = now_ns - looked_ns_ < looked_for_ns;
+    if (recent && begin >= readable_ && end <= readable_end_) return true;
+    if (!PeerProcess::others_can_read(at, bytes)) return false;
+    if (!recent || begin != readable_end_) {
+      readable_ = begin;
+      looked_ns_ = now_ns;
+    }
+    readable_end_ = end;
+    return true;
+  }
   /// Lends a step to the receiver's lanes, which can read it.
   void lend_to_peer(Word step) { lent_ = step + 1; }
   /// Copies slices of the sender's memory, which follow each other there, to `pieces` places.
@@ -210,6 +224,9 @@ class ZeroCopy {
   Word* const may_lend_ = nullptr;
   Word* const taken_back_ = nullptr;
   LendingChoice choice_{LendingChoice::Rule::by_time};
+  static constexpr Word looked_for_ns = 10'000'000;
+  const char *readable_ = nullptr, *readable_end_ = nullptr;
+  Word looked_ns_ = 0;
   Accesses* of_nics_ = nullptr;
   Word lent_ = 0, pulled_ = 0;
   bool pulled_to_slots_ = false;

@@ -304,7 +304,7 @@ class PlainSlices {
       fills_far_ = goes_past_caches(n * size);  // the receiver has enough to do
       return false;
     }
-    if (!PeerProcess::others_can_read(at, n * size)) return false;
+    if (!past.can_be_read(at, n * size, steady_ns())) return false;
     past.lend_to_peer(end.sent);
     ends_.shape.short_slot(end.shorts, end.sent)->template lend<Memory>(end.sent, at, n * size);
     return true;
