@@ -97,7 +97,7 @@ Result<void> compare(CommState& state, const Asked& mine) {
   return {};
 }
 
-/// What kernels divide by: floor(2^32 / x) in 32 bits.
+/// Returns floor(2^32 / x) in 32 bits, by which kernels multiply in place of a division by x.
 std::uint32_t reciprocal(int x) {
   return std::uint32_t((std::uint64_t{1} << 32) / std::uint64_t(x));
 }
