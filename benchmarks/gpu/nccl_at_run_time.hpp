@@ -34,6 +34,7 @@ class Nccl {
     find(get_version, "ncclGetVersion");
     look(alloc, "ncclMemAlloc");
     look(register_window, "ncclCommWindowRegister");
+    look(deregister_window, "ncclCommWindowDeregister");
     look(put_signal, "ncclPutSignal");
     look(wait_signal, "ncclWaitSignal");
   }
@@ -58,6 +59,7 @@ class Nccl {
   // Null in old versions.
   int (*alloc)(void**, size_t) = nullptr;
   int (*register_window)(Comm, void*, size_t, struct ncclWindow**, int flags) = nullptr;
+  int (*deregister_window)(Comm, struct ncclWindow*) = nullptr;
   int (*put_signal)(const void*, size_t, int type, int peer, struct ncclWindow*, size_t offset,
                     int signal, int context, unsigned flags, Comm, cudaStream_t) = nullptr;
   int (*wait_signal)(int count, WaitFor*, Comm, cudaStream_t) = nullptr;

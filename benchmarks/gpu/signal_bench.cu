@@ -1,6 +1,6 @@
 // Puts with signals between two GPUs of one process, through NCCL's interface: by NVIDIA's library
 // or by ccl's. A thread for each rank; a message goes there and back, eagerly and in graphs. Prints
-// one line of JSON for each size. Results are checked.
+// one line of JSON for each size. Results are checked. Registrations of windows are timed first.
 //   signal_bench LIBNCCL [min bytes] [max bytes]
 #include <ccl/types/word.hpp>
 
@@ -38,19 +38,31 @@ __global__ void compare(const unsigned* got, Index words, unsigned seed, unsigne
 class Rank {
  public:
   Rank(const Nccl& nccl, Nccl::Comm comm, int rank, Index max_bytes)
-      : nccl_{nccl}, comm_{comm}, rank_{rank} {
+      : nccl_{nccl}, comm_{comm}, rank_{rank}, room_{size_t(max_bytes + 4096)} {
     MUST(cudaSetDevice(rank));
     MUST(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    const size_t room = size_t(max_bytes + 4096);
-    MUST_NCCL(nccl.alloc(&from_, room));
-    MUST_NCCL(nccl.alloc(&to_, room));
-    MUST_NCCL(nccl.register_window(comm, to_, room, &window_, Nccl::symmetric));
-    MUST_NCCL(nccl.register_window(comm, from_, room, &source_, Nccl::symmetric));
+    MUST_NCCL(nccl.alloc(&from_, room_));
+    MUST_NCCL(nccl.alloc(&to_, room_));
+    MUST_NCCL(nccl.register_window(comm, to_, room_, &window_, Nccl::symmetric));
     MUST(cudaMalloc(&wrong_, sizeof *wrong_));
     MUST(cudaMemset(wrong_, 0, sizeof *wrong_));
     MUST(cudaDeviceSynchronize());
   }
 
+  void register_source() {
+    MUST_NCCL(nccl_.register_window(comm_, from_, room_, &source_, Nccl::symmetric));
+  }
+  /// Returns the microseconds to register a window of `bytes` and to end it.
+  std::pair<double, double> register_us(Index bytes) {
+    using Clock = std::chrono::steady_clock;
+    using Us = std::chrono::duration<double, std::micro>;
+    const auto begin = Clock::now();
+    struct ncclWindow* window = nullptr;
+    MUST_NCCL(nccl_.register_window(comm_, from_, size_t(bytes), &window, Nccl::symmetric));
+    const auto registered = Clock::now();
+    MUST_NCCL(nccl_.deregister_window(comm_, window));
+    return {Us{registered - begin}.count(), Us{Clock::now() - registered}.count()};
+  }
   /// Fills the message that goes out, and forgets the one that came in.
   void prepare(Index bytes, unsigned seed) {
     write_words<<<256, 512, 0, stream_>>>(static_cast<unsigned*>(from_), bytes / 4,
@@ -89,6 +101,7 @@ class Rank {
   const Nccl& nccl_;
   Nccl::Comm comm_;
   const int rank_;
+  const size_t room_;
   cudaStream_t stream_ = nullptr;
   void *from_ = nullptr, *to_ = nullptr;
   struct ncclWindow *window_ = nullptr, *source_ = nullptr;
@@ -105,6 +118,8 @@ class Bench {
   /// What each rank's thread does.
   void run(int r, Index min_bytes) {
     Rank rank{nccl_, comms_[r], r, max_bytes_};
+    time_registrations(rank, r);
+    rank.register_source();
     for (const bool graph : {false, true}) {
       for (Index bytes = min_bytes; bytes <= max_bytes_; bytes *= 8) {
         if (!measure(rank, r, bytes, graph)) return;
@@ -116,6 +131,22 @@ class Bench {
  private:
   static constexpr int times = 20, rounds = 15;
 
+  void time_registrations(Rank& rank, int r) {
+    std::vector<double> begin, end;
+    for (int round = 0; round < rounds; ++round) {
+      together_.arrive_and_wait();
+      const auto [registered, ended] = rank.register_us(max_bytes_);
+      begin.push_back(registered);
+      end.push_back(ended);
+    }
+    if (r != 0) return;
+    std::sort(begin.begin(), begin.end());
+    std::sort(end.begin(), end.end());
+    std::printf(
+        "{\"bench\":\"window\",\"nccl\":%d,\"bytes\":%lld,\"register_us\":%.1f,"
+        "\"deregister_us\":%.1f}\n",
+        nccl_.version(), static_cast<long long>(max_bytes_), begin[rounds / 2], end[rounds / 2]);
+  }
   bool measure(Rank& rank, int r, Index bytes, bool graph) {
     const unsigned seed = unsigned(bytes) + (graph ? 1 : 0);
     rank.prepare(bytes, seed);

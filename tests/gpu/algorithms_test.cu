@@ -69,6 +69,7 @@ struct Suite : Rank {
       Buffer<float> in{n, 0}, out{n, 0};
       in.fill([&](Index i) { return value(rank, i); }, stream);
       go([&] { return call(in.get(), out.get(), n, Sum{}, root, stream); });
+      MUST_CUDA(cudaStreamSynchronize(stream));  // the next case takes this memory
       if (rank != root) continue;
       check(out.wrong(
                 n, [&](Index i) { return sum(i); }, stream) == 0,

@@ -46,7 +46,7 @@ class HostWait {
 Result<std::shared_ptr<Signals>> Signals::create(const Communicator& comm, int contexts,
                                                  int signals) {
   const Index counters = Index{contexts} * signals * comm.ranks();
-  const Index bytes = std::max(Index{1}, 2 * counters) * Index{sizeof(std::uint64_t)};
+  const Index bytes = (2 * counters + 1) * Index{sizeof(std::uint64_t)};
   const auto loaded = comm.device() >= 0 ? load_signals_on_gpu() : Result<void>{};
   auto memory = SharedMemory::allocate(comm, bytes);
   if (!loaded || !memory) {
@@ -75,6 +75,10 @@ std::uint64_t* Signals::counter(int at, int source, const SignalPlace& place) co
   return window_.of<std::uint64_t>(at).data() + row * std::size_t(comm_.ranks()) + source;
 }
 
+std::uint64_t* Signals::ended() const {
+  return window_.of<std::uint64_t>(comm_.rank()).data() + 2 * count();
+}
+
 template <class Work>
 Result<void> Signals::queue(cudaStream_t stream, Work&& work) {
   CommState& state = *Access::state(comm_);
@@ -101,9 +105,9 @@ Result<void> Signals::put(void* to, const void* from, std::size_t bytes, const S
     if (bytes > 0) std::memmove(to, from, bytes);
     return send(place, stream);
   }
-  return queue(stream, [&]() -> Result<void> {
-    if (bytes > 0) CCL_CHECK(copy_on_gpu(to, from, bytes, stream));
-    return signal_on_gpu(counter(place.peer, comm_.rank(), place), stream);
+  if (bytes == 0) return send(place, stream);
+  return queue(stream, [&] {
+    return put_on_gpu(to, from, bytes, counter(place.peer, comm_.rank(), place), ended(), stream);
   });
 }
 

@@ -55,6 +55,8 @@ class Signals : public std::enable_shared_from_this<Signals> {
   Result<void> queue(cudaStream_t stream, Work&& work);
   std::size_t count() const { return std::size_t(contexts_ * signals_ * comm_.ranks()); }
   std::uint64_t* counter(int at, int source, const SignalPlace& place) const;
+  /// Returns the word of this rank that counts the blocks of a put.
+  std::uint64_t* ended() const;
   Result<void> wait_on_host(const SignalPlace& place, std::uint64_t times) const;
 
   Communicator comm_;
@@ -66,7 +68,11 @@ class Signals : public std::enable_shared_from_this<Signals> {
 // Work on a GPU's stream; declared here, because only a library with device code has it.
 /// Loads the kernels. The first launch of one would load it, and wait for kernels that run.
 Result<void> load_signals_on_gpu();
-Result<void> copy_on_gpu(void* to, const void* from, std::size_t bytes, cudaStream_t stream);
+/// Copies, then adds 1 to `counter`. A message of up to 2 MiB that is in the GPU's memory takes one
+/// launch, others a copy of the driver before it. `ended`: a word of the GPU, which is 0 between
+/// the puts of a communicator.
+Result<void> put_on_gpu(void* to, const void* from, std::size_t bytes, std::uint64_t* counter,
+                        std::uint64_t* ended, cudaStream_t stream);
 Result<void> signal_on_gpu(std::uint64_t* counter, cudaStream_t stream);
 /// The stream waits until `counter` is `times` more than `taken`, or until `stop` is not 0.
 Result<void> wait_on_gpu(const std::uint64_t* counter, std::uint64_t* taken, std::uint64_t times,

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "nccl/device/devices.hpp"
 #include "nccl/device/signals.hpp"
 
@@ -14,23 +16,87 @@ __global__ void add_signal(Counter* counter) {
   atomicAdd_system(counter, Counter{1});
 }
 
+// Messages up to here are copied by a kernel, which also signals: the driver's copy takes several
+// us more before the signal can follow, and few us of 32 multiprocessors are no loss to others.
+constexpr std::size_t most_bytes_of_a_kernel = 2 << 20;
+constexpr std::size_t bytes_of_a_block = 16 << 10;
+constexpr std::size_t most_blocks = 32;
+constexpr unsigned copying_threads = 512;
+
+constexpr std::size_t most_bytes_by_one = 64 << 10;  // of a message at an odd address
+
+template <class Unit>
+__device__ void copy_units(void* to, const void* from, unsigned bytes) {
+  constexpr unsigned together = 4;  // loads of a thread that are under way at once
+  Unit* const out = static_cast<Unit*>(to);
+  const Unit* const in = static_cast<const Unit*>(from);
+  const unsigned units = bytes / unsigned{sizeof(Unit)}, step = gridDim.x * blockDim.x;
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  for (; i + (together - 1) * step < units; i += together * step) {
+    Unit loaded[together];
+    for (unsigned k = 0; k < together; ++k) loaded[k] = in[i + k * step];
+    for (unsigned k = 0; k < together; ++k) out[i + k * step] = loaded[k];
+  }
+  for (; i < units; i += step) out[i] = in[i];
+}
+__host__ __device__ std::uintptr_t alignment_bits(const void* to, const void* from,
+                                                  std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes;
+}
+
+/// The last block to end adds the signal. `ended` is 0 before and after.
+__global__ void copy_and_add_signal(void* to, const void* from, unsigned bytes, Counter* counter,
+                                    unsigned* ended) {
+  const std::uintptr_t bits = alignment_bits(to, from, bytes);
+  if (bits % sizeof(uint4) == 0) {
+    copy_units<uint4>(to, from, bytes);
+  } else if (bits % sizeof(unsigned) == 0) {
+    copy_units<unsigned>(to, from, bytes);
+  } else {
+    copy_units<char>(to, from, bytes);
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence_system();
+  if (gridDim.x > 1) {
+    if (atomicInc(ended, gridDim.x - 1) != gridDim.x - 1) return;
+    __threadfence_system();
+  }
+  atomicAdd_system(counter, Counter{1});
+}
+
 __global__ void wait_for_signals(const volatile Counter* counter, Counter* taken, Counter times,
                                  const volatile Counter* stop) {
+  constexpr unsigned looks = 64;  // `stop` is in the host's memory, a microsecond away
   const Counter until = *taken + times;
-  while (*counter < until && *stop == 0) __nanosleep(100);
+  for (unsigned look = 1; *counter < until; ++look) {
+    if (look % looks == 0 && *stop != 0) break;
+  }
   __threadfence_system();
   *taken = until;
 }
 
-/// Launches one thread. Its own error is that of the call, and an earlier one of this thread is
-/// not.
+/// Launches a kernel. Its own error is that of the call, and an earlier one of this thread is not.
 template <class... Params, class... Args>
-Result<void> launch(const char* what, void (*kernel)(Params...), cudaStream_t stream,
-                    Args... args) {
+Result<void> launch(const char* what, void (*kernel)(Params...), unsigned blocks, unsigned threads,
+                    cudaStream_t stream, Args... args) {
   cudaLaunchConfig_t config{};
-  config.gridDim = config.blockDim = dim3{1};
+  config.gridDim = dim3{blocks};
+  config.blockDim = dim3{threads};
   config.stream = stream;
   return check_cuda(cudaLaunchKernelEx(&config, kernel, Params(args)...), what);
+}
+
+/// True if `at` is in memory of the current GPU. Kernels may be unable to load from other memory,
+/// which the driver can copy.
+bool is_on_this_gpu(const void* at) {
+  cudaPointerAttributes of{};
+  int device = 0;
+  if (cudaPointerGetAttributes(&of, at) == cudaSuccess && cudaGetDevice(&device) == cudaSuccess) {
+    return of.type == cudaMemoryTypeDevice && of.device == device;
+  }
+  (void)cudaGetLastError();
+  return false;
 }
 
 }  // namespace
@@ -38,18 +104,30 @@ Result<void> launch(const char* what, void (*kernel)(Params...), cudaStream_t st
 Result<void> load_signals_on_gpu() {
   cudaFuncAttributes attributes{};
   CCL_CHECK(check_cuda(cudaFuncGetAttributes(&attributes, add_signal), "loading a kernel"));
+  CCL_CHECK(
+      check_cuda(cudaFuncGetAttributes(&attributes, copy_and_add_signal), "loading a kernel"));
   return check_cuda(cudaFuncGetAttributes(&attributes, wait_for_signals), "loading a kernel");
 }
-Result<void> copy_on_gpu(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
-  return check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
-                    "cudaMemcpyAsync to a peer's window");
+Result<void> put_on_gpu(void* to, const void* from, std::size_t bytes, std::uint64_t* counter,
+                        std::uint64_t* ended, cudaStream_t stream) {
+  const bool by_words = alignment_bits(to, from, bytes) % sizeof(unsigned) == 0;
+  if (bytes <= (by_words ? most_bytes_of_a_kernel : most_bytes_by_one) && is_on_this_gpu(from)) {
+    const std::size_t blocks = std::clamp(bytes / bytes_of_a_block, std::size_t{1}, most_blocks);
+    return launch("the launch of a put", copy_and_add_signal, unsigned(blocks), copying_threads,
+                  stream, to, from, unsigned(bytes), reinterpret_cast<Counter*>(counter),
+                  reinterpret_cast<unsigned*>(ended));
+  }
+  CCL_CHECK(check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
+                       "cudaMemcpyAsync to a peer's window"));
+  return signal_on_gpu(counter, stream);
 }
 Result<void> signal_on_gpu(std::uint64_t* counter, cudaStream_t stream) {
-  return launch("the launch of a signal", add_signal, stream, reinterpret_cast<Counter*>(counter));
+  return launch("the launch of a signal", add_signal, 1, 1, stream,
+                reinterpret_cast<Counter*>(counter));
 }
 Result<void> wait_on_gpu(const std::uint64_t* counter, std::uint64_t* taken, std::uint64_t times,
                          const std::uint64_t* stop, cudaStream_t stream) {
-  return launch("the launch of a wait for signals", wait_for_signals, stream,
+  return launch("the launch of a wait for signals", wait_for_signals, 1, 1, stream,
                 reinterpret_cast<const Counter*>(counter), reinterpret_cast<Counter*>(taken),
                 Counter{times}, reinterpret_cast<const Counter*>(stop));
 }

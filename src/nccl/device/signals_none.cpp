@@ -10,7 +10,8 @@ Result<void> no_gpu() {
 Result<void> load_signals_on_gpu() {
   return no_gpu();
 }
-Result<void> copy_on_gpu(void*, const void*, std::size_t, cudaStream_t) {
+Result<void> put_on_gpu(void*, const void*, std::size_t, std::uint64_t*, std::uint64_t*,
+                        cudaStream_t) {
   return no_gpu();
 }
 Result<void> signal_on_gpu(std::uint64_t*, cudaStream_t) {

@@ -165,6 +165,53 @@ void run_one_sided(Position& s) {
   MUST_NCCL(ncclMemFree(memory));
 }
 
+/// Puts bytes of the GPU and of the host, pinned or not, at places of every alignment.
+void run_puts_of_bytes(Position& s) {
+  constexpr size_t most = (size_t{2} << 20) + 16, all = most + 64;
+  const int next = (s.rank + 1) % s.ranks, last = (s.rank + s.ranks - 1) % s.ranks;
+  const auto byte = [](int rank, size_t i) { return char(i * 7 + i / 251 + size_t(rank) * 31); };
+  std::vector<char> plain(all), got(all);
+  for (size_t i = 0; i < all; ++i) plain[i] = byte(s.rank, i);
+  char *on_gpu = nullptr, *pinned = nullptr;
+  void* memory = nullptr;
+  ncclWindow_t window = nullptr;
+  MUST_CUDA(cudaMalloc(&on_gpu, all));
+  MUST_CUDA(cudaMallocHost(&pinned, all));
+  std::copy(plain.begin(), plain.end(), pinned);
+  MUST_CUDA(cudaMemcpy(on_gpu, pinned, all, cudaMemcpyHostToDevice));
+  MUST_NCCL(ncclMemAlloc(&memory, all));
+  MUST_NCCL(ncclCommWindowRegister(s.comm, memory, all, &window, NCCL_WIN_COLL_SYMMETRIC));
+  const auto round = [&](const char* from, size_t bytes, size_t at) {
+    MUST_NCCL(ncclPutSignal(from, bytes, ncclInt8, next, window, at, 0, 0, 0, s.comm, s.stream));
+    ncclWaitSignalDesc_t signal{1, last, 0, 0};
+    MUST_NCCL(ncclWaitSignal(1, &signal, s.comm, s.stream));
+    MUST_CUDA(cudaMemcpyAsync(got.data(), static_cast<char*>(memory) + at, bytes,
+                              cudaMemcpyDeviceToHost, s.stream));
+    MUST_NCCL(ncclSignal(last, 0, 0, 0, s.comm, s.stream));
+    signal.peer = next;
+    MUST_NCCL(ncclWaitSignal(1, &signal, s.comm, s.stream));
+    MUST_CUDA(cudaStreamSynchronize(s.stream));
+  };
+  for (const size_t bytes : {size_t{1}, size_t{3}, size_t{16}, size_t{4100}, size_t{65536},
+                             size_t{300000}, most - 16, most}) {
+    for (const size_t from : {0, 1, 4, 17}) {
+      for (const size_t at : {0, 4, 7, 32}) {
+        for (const char* const memory_of : {on_gpu, pinned, plain.data()}) {
+          round(memory_of + from, bytes, at);
+          size_t wrong = 0;
+          for (size_t i = 0; i < bytes; ++i) wrong += got[i] != byte(last, from + i);
+          check(wrong == 0, "a put of %zu bytes from %zu to %zu, rank %d: %zu bytes", bytes, from,
+                at, s.rank, wrong);
+        }
+      }
+    }
+  }
+  MUST_NCCL(ncclCommWindowDeregister(s.comm, window));
+  MUST_NCCL(ncclMemFree(memory));
+  MUST_CUDA(cudaFreeHost(pinned));
+  MUST_CUDA(cudaFree(on_gpu));
+}
+
 /// With ccl's option of a call, parts have the bits of the whole.
 void run_one_order(Position& s) {
   ncclConfigExt_t option{nullptr, {0x63636c, 1}, {1}};
@@ -238,6 +285,7 @@ void rank_of_its_own(int rank, int ranks, int gpus, const ncclUniqueId& id) {
     run_in_place(*positions.front());
     run_one_order(*positions.front());
     run_one_sided(*positions.front());
+    if (count == 1) run_puts_of_bytes(*positions.front());
   }
   MUST_NCCL(ncclCommDestroy(comm));
 }
