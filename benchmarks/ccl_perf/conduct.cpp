@@ -8,6 +8,7 @@
 
 #include "cases.hpp"
 #include "group.hpp"
+#include "median.hpp"
 #include "report.hpp"
 #include "tune.hpp"
 
@@ -197,13 +198,30 @@ class Conductor {
         times[i].failure = restart(teams_[i], finished.error());
       }
     }
+    const bool explained = !options_.explain || !times[0].takes_part || explain(teams_[0], row);
     row.own = std::move(times[0]);
     row.iterations = amounts[0].calls * amounts[0].samples;
     times.erase(times.begin());
     row.rivals = std::move(times);
     row.finish_choice();
     report_.add(row);
-    return row.own.takes_part && row.wrong <= 0;
+    return row.own.takes_part && row.wrong <= 0 && explained;
+  }
+
+  /// Times the phases of the prepared case. Returns false if its ranks failed; a composition
+  /// without phases is no failure.
+  bool explain(Team& team, Row& row) {
+    const auto explained = team.group->explain();
+    if (explained) {
+      row.explained = *explained;
+      row.explained->plain_launches = options_.graph != 0;
+      return true;
+    }
+    const Errc code = explained.error().code;
+    const bool refused = code == Errc::not_supported || code == Errc::over_budget;
+    if (refused) report_.finding(explained.error().what);
+    if (!refused) restart(team, explained.error());
+    return refused;
   }
 
   Result<Amount> prepare(Team& team, const Task& one, Row& row, Times& times) {

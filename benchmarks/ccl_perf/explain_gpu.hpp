@@ -1,0 +1,39 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "compositions.hpp"
+#include "noted_calls.hpp"
+#include "side.hpp"
+
+namespace ccl::perf {
+
+/// Times the phases of calls of one rank on its GPU, by the kernels of the traced forms of its
+/// compositions. It keeps references: all must outlive it.
+class GpuExplainer {
+ public:
+  GpuExplainer(const Communicator& comm, const Options& options, Compositions& compositions)
+      : comm_{comm}, options_{options}, compositions_{compositions} {}
+
+  /// Returns the medians of calls like `call` of `choice`, each begun by all ranks together, and
+  /// the times of messages from each rank to the next. `bytes` is the size of the message. Fails
+  /// with `Errc::not_supported` if this program has no traced form of `choice`, or the flight
+  /// recorder is too small. Collective.
+  Result<RankPhases> explain(Stage& stage, const Choice& choice, const Call& call, Index bytes);
+
+ private:
+  Result<std::vector<NotedCall>> noted(Stage& stage, const Runner& runner, const Choice& choice,
+                                       const Call& call, FlightRecord& record);
+  Result<double> message_us(Stage& stage, const Choice& choice, Index bytes, int in_a_row);
+  Result<const Runner*> message_runner(const Choice& choice);
+  Result<double> link_gbs(Stage& stage, const Choice& choice);
+
+  const Communicator& comm_;
+  const Options& options_;
+  Compositions& compositions_;
+  std::byte *out_ = nullptr, *in_ = nullptr;  // of messages; they stay, since peers may map them
+  std::map<std::string, double> link_gbs_;    // by composition
+};
+
+}  // namespace ccl::perf
