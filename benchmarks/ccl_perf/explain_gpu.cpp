@@ -15,8 +15,7 @@ namespace {
 constexpr int calls = 15, warm_calls = 2;
 constexpr int samples = 5;  // of messages, of which the fastest counts
 constexpr int small_in_a_row = 5, large_in_a_row = 2;
-constexpr Index large_bytes = Index{64} << 20;  // of the message that shows a link's bandwidth
-constexpr Index least_bytes = 128;              // of a message that shows a link's latency
+constexpr Index least_bytes = 128;  // of a message that shows a link's latency
 
 /// Channels of a call. The log leaves out those that are more than it holds.
 int channels_of(const NotedCall& call, const Plan& plan) {
@@ -75,8 +74,8 @@ Result<double> GpuExplainer::message_us(Stage& stage, const Choice& choice, Inde
   CCL_TRY(const Runner* const runner, message_runner(choice));
   if (runner == nullptr) return 0;
   if (out_ == nullptr) {
-    CCL_TRY(out_, gpu::allocate(large_bytes));
-    CCL_TRY(in_, gpu::allocate(large_bytes));
+    CCL_TRY(out_, gpu::allocate(large_bytes_));
+    CCL_TRY(in_, gpu::allocate(large_bytes_));
   }
   Call call;
   call.send = out_;
@@ -107,9 +106,9 @@ Result<double> GpuExplainer::link_gbs(Stage& stage, const Choice& choice) {
     return found->second;
   }
   CCL_TRY(const double small_us, message_us(stage, choice, least_bytes, small_in_a_row));
-  CCL_TRY(const double large_us, message_us(stage, choice, large_bytes, large_in_a_row));
+  CCL_TRY(const double large_us, message_us(stage, choice, large_bytes_, large_in_a_row));
   const double us = large_us - small_us;
-  return link_gbs_[choice.name()] = us > 0 ? double(large_bytes - least_bytes) / us / 1e3 : 0;
+  return link_gbs_[choice.name()] = us > 0 ? double(large_bytes_ - least_bytes) / us / 1e3 : 0;
 }
 
 Result<RankPhases> GpuExplainer::explain(Stage& stage, const Choice& choice, const Call& call,
@@ -130,7 +129,7 @@ Result<RankPhases> GpuExplainer::explain(Stage& stage, const Choice& choice, con
   if (over_wires) of.steady_bytes = came - std::min(came, double(first));
   if (!over_wires) of.data_bytes = came;
   CCL_TRY(of.link_first_us,
-          message_us(stage, choice, std::min(first, large_bytes), small_in_a_row));
+          message_us(stage, choice, std::min(first, large_bytes_), small_in_a_row));
   CCL_TRY(of.link_gbs, link_gbs(stage, choice));
   return of;
 }

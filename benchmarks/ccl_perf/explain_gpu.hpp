@@ -13,8 +13,10 @@ namespace ccl::perf {
 /// compositions. It keeps references: all must outlive it.
 class GpuExplainer {
  public:
-  GpuExplainer(const Communicator& comm, const Options& options, Compositions& compositions)
-      : comm_{comm}, options_{options}, compositions_{compositions} {}
+  /// `large_bytes` are those of the message that shows the bandwidth of a link, at least 256.
+  GpuExplainer(const Communicator& comm, const Options& options, Compositions& compositions,
+               Index large_bytes = Index{64} << 20)
+      : comm_{comm}, options_{options}, compositions_{compositions}, large_bytes_{large_bytes} {}
 
   /// Returns the medians of calls like `call` of `choice`, each begun by all ranks together, and
   /// the times of messages from each rank to the next. `bytes` is the size of the message. Fails
@@ -32,6 +34,7 @@ class GpuExplainer {
   const Communicator& comm_;
   const Options& options_;
   Compositions& compositions_;
+  const Index large_bytes_;
   std::byte *out_ = nullptr, *in_ = nullptr;  // of messages; they stay, since peers may map them
   std::map<std::string, double> link_gbs_;    // by composition
 };
