@@ -56,7 +56,7 @@ Result<std::byte*> gpu::allocate(Index bytes) {
 
 namespace {
 constexpr int multiprocessors = 2, late_rank = 1, slots = 4;
-constexpr Index count = 100'000, slot_bytes = 32 << 10, large_bytes = 1 << 18;
+constexpr Index count = 100'000, slot_bytes = 32 << 10, large_bytes = 1 << 20;
 constexpr auto late = std::chrono::milliseconds{40};
 constexpr long long clock_late_ns = 5'000'000'000;
 
