@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "median.hpp"
-#include "noted_calls.hpp"
 #include "report.hpp"
+#include "traced_calls.hpp"
 
 namespace ccl::perf {
 namespace {
 
-constexpr int calls = 15;
 constexpr Index large_bytes = Index{4} << 20;  // of the message that shows a link's bandwidth
 
 /// Time of a message from each rank to the next, on wires of the protocol. 0: this program does not
@@ -33,7 +32,7 @@ Result<double> message_us(const Communicator& comm, const Sideband& sideband,
   call.next = (comm.rank() + 1) % comm.ranks();
   call.prev = (comm.rank() + comm.ranks() - 1) % comm.ranks();
   std::vector<double> times;
-  for (int n = 0; n < calls; ++n) {
+  for (int n = 0; n < explained_calls; ++n) {
     CCL_CHECK(sideband.meet());
     const double begin = now_s();
     CCL_CHECK((*runner)->run(call));
@@ -50,12 +49,12 @@ Result<Explained> explain(const Communicator& comm, const Options& options,
   CCL_TRY(const Runner* const runner, compositions.get(choice));
   const std::string name = fmt::format("{}/{}/{}", options.op, choice.algo, choice.proto);
   std::array<std::vector<double>, part_count> times;
-  for (int n = 0; n < calls; ++n) {
+  for (int n = 0; n < explained_calls; ++n) {
     CCL_CHECK(sideband.meet());
     CCL_CHECK(runner->run(call));
     const FlightRecord record = comm.flight_record();
-    const std::vector<NotedCall> noted = noted_calls(record, name);
-    const bool has_phases = !noted.empty() && noted.back().phases.ended_ns != 0;
+    const std::vector<TracedCall> traced = traced_calls(record, name);
+    const bool has_phases = !traced.empty() && traced.back().phases.ended_ns != 0;
     CCL_TRY(const double missing, sideband.most(has_phases ? 0 : 1));
     if (missing > 0) {
       return fail(Errc::not_supported,
@@ -63,7 +62,7 @@ Result<Explained> explain(const Communicator& comm, const Options& options,
                               "another --algo",
                               choice.name()));
     }
-    const PartTimes us = parts_of(noted.back());
+    const PartTimes us = parts_of(traced.back());
     for (std::size_t p = 0; p < us.size(); ++p) times[p].push_back(us[p]);
   }
   Explained all;

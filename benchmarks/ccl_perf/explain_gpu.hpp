@@ -4,8 +4,8 @@
 #include <string>
 
 #include "compositions.hpp"
-#include "noted_calls.hpp"
 #include "side.hpp"
+#include "traced_calls.hpp"
 
 namespace ccl::perf {
 
@@ -25,8 +25,9 @@ class GpuExplainer {
   Result<RankPhases> explain(Stage& stage, const Choice& choice, const Call& call, Index bytes);
 
  private:
-  Result<std::vector<NotedCall>> noted(Stage& stage, const Runner& runner, const Choice& choice,
-                                       const Call& call, FlightRecord& record);
+  Result<std::vector<TracedCall>> make_calls(Stage& stage, const Runner& runner,
+                                             const Choice& choice, const Call& call,
+                                             FlightRecord& record);
   Result<double> message_us(Stage& stage, const Choice& choice, Index bytes, int in_a_row);
   Result<const Runner*> message_runner(const Choice& choice);
   Result<double> link_gbs(Stage& stage, const Choice& choice);

@@ -6,6 +6,7 @@
 
 namespace ccl::perf {
 
+constexpr int explained_calls = 15;  // of each case, whose median counts
 constexpr int part_count = 5;
 /// Parts of a call's time in us: launch, until the wires are open, first hop, steady state, tail.
 using PartTimes = std::array<double, part_count>;

@@ -197,9 +197,9 @@ TEST_CASE("a composition without a traced form is refused by its name") {
   played::on_each(comms, [](const played::Rank& rank) -> std::string {
     const auto of = explain(rank, {"Ring", "LL"}, false);
     if (of || of.error().code != Errc::not_supported) return "not refused";
-    const bool says =
+    const bool named =
         of.error().what.find("all_reduce/Ring/LL (it has those of Ring)") != std::string::npos;
-    return says ? "" : of.error().what;
+    return named ? "" : of.error().what;
   });
 }
 

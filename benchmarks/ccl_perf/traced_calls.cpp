@@ -1,4 +1,4 @@
-#include "noted_calls.hpp"
+#include "traced_calls.hpp"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ void earliest(Word& at, Word other) {
 }
 
 /// Adds the phases of a channel.
-void add(NotedCall& to, const LanePhases& of) {
+void add(TracedCall& to, const LanePhases& of) {
   earliest(to.phases.begun_ns, of.begun_ns);
   earliest(to.phases.ready_ns, of.ready_ns);
   earliest(to.phases.first_data_ns, of.first_data_ns);
@@ -21,11 +21,11 @@ void add(NotedCall& to, const LanePhases& of) {
 
 }  // namespace
 
-std::vector<NotedCall> noted_calls(const FlightRecord& record, std::string_view name) {
-  std::vector<NotedCall> calls;
+std::vector<TracedCall> traced_calls(const FlightRecord& record, std::string_view name) {
+  std::vector<TracedCall> calls;
   for (const Operation& op : record.status.operations) {
     if (!std::string_view{op.what}.starts_with(name)) continue;
-    NotedCall& call = calls.emplace_back(NotedCall{op, {}, 0});
+    TracedCall& call = calls.emplace_back(TracedCall{op, {}, 0});
     for (const LanePhases& of : record.phases) {
       if (of.composition == op.composition && of.call == op.call) add(call, of);
     }
@@ -33,7 +33,7 @@ std::vector<NotedCall> noted_calls(const FlightRecord& record, std::string_view 
   return calls;
 }
 
-PartTimes parts_of(const NotedCall& of, long long late_ns) {
+PartTimes parts_of(const TracedCall& of, long long late_ns) {
   const Word ends[part_count] = {of.phases.begun_ns, of.phases.ready_ns, of.phases.first_data_ns,
                                  of.phases.last_data_ns, of.phases.ended_ns};
   PartTimes us{};

@@ -10,17 +10,17 @@
 namespace ccl::perf {
 
 /// Call of a composition, and the phases of all its channels together.
-struct NotedCall {
+struct TracedCall {
   Operation op;
   LanePhases phases;  // earliest begins, latest ends; `ended_ns` is 0: the lanes noted none
   int channels = 0;   // that noted phases
 };
 
 /// Returns the calls of the compositions whose name begins with `name`, oldest first.
-std::vector<NotedCall> noted_calls(const FlightRecord& record, std::string_view name);
+std::vector<TracedCall> traced_calls(const FlightRecord& record, std::string_view name);
 
 /// Returns the times between the phases. `late_ns` is added to the times of the lanes. A rank that
 /// receives nothing has no time of data.
-PartTimes parts_of(const NotedCall& of, long long late_ns = 0);
+PartTimes parts_of(const TracedCall& of, long long late_ns = 0);
 
 }  // namespace ccl::perf
