@@ -41,6 +41,11 @@ struct Amount {
   int calls = 1, warm = 1, samples = 1;
 };
 
+/// True if all ranks refuse the case, and go on.
+bool refuses(const Error& error) {
+  return error.code == Errc::not_supported || error.code == Errc::over_budget;
+}
+
 class Conductor {
  public:
   Conductor(const Options& options, int ranks, std::string nccl_library, Report& report)
@@ -171,9 +176,7 @@ class Conductor {
         amounts[i] = *amount;
       } else {
         times[i].takes_part = false;
-        const bool refused =
-            amount.error().code == Errc::not_supported || amount.error().code == Errc::over_budget;
-        if (refused && team.group != nullptr) {
+        if (refuses(amount.error()) && team.group != nullptr) {
           times[i].failure = amount.error().what;
         } else {
           times[i].failure = restart(team, amount.error());
@@ -217,11 +220,12 @@ class Conductor {
       row.explained->plain_launches = options_.graph != 0;
       return true;
     }
-    const Errc code = explained.error().code;
-    const bool refused = code == Errc::not_supported || code == Errc::over_budget;
-    if (refused) report_.finding(explained.error().what);
-    if (!refused) restart(team, explained.error());
-    return refused;
+    if (!refuses(explained.error())) {
+      restart(team, explained.error());
+      return false;
+    }
+    report_.finding(explained.error().what);
+    return true;
   }
 
   Result<Amount> prepare(Team& team, const Task& one, Row& row, Times& times) {

@@ -129,7 +129,8 @@ Result<RankPhases> GpuExplainer::explain(Stage& stage, const Choice& choice, con
   const double came = compositions_.volume(choice) * double(bytes);
   // Lanes over peers' memory do not tell how much their first data is.
   const bool over_wires = compositions_.over_wires(choice);
-  const Index part = plan.slot_bytes * plan.chunk_steps * channels_of(traced.back(), plan);
+  const Index part = std::max<Index>(
+      plan.slot_bytes * plan.chunk_steps * channels_of(traced.back(), plan), min_bytes);
   const Index first = std::clamp<Index>(Index(came), 1, over_wires ? part : min_bytes);
   if (over_wires) of.steady_bytes = std::max(came - double(part), 0.);
   if (!over_wires) of.data_bytes = came;
