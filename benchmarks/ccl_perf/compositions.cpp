@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 namespace ccl::perf {
@@ -63,14 +65,42 @@ Result<detail::TuningCase> Compositions::tuning_case() {
 }
 
 double Compositions::volume(const Choice& choice) const {
+  const Entry* const entry = find(choice);
+  const auto terms = entry == nullptr ? nullptr : entry->facts().facts.cost_terms;
+  return terms == nullptr ? 0 : terms(comm_.ranks()).volume;
+}
+
+bool Compositions::over_wires(const Choice& choice) const {
+  const Entry* const entry = find(choice);
+  return entry != nullptr && entry->facts().facts.mover == detail::Mover::wires;
+}
+
+const Entry* Compositions::find(const Choice& choice) const {
   for (const Entry& entry : all_entries()) {
+    if (entry.op == options_.op && entry.algo == choice.algo && entry.proto == choice.proto) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+Result<const Runner*> Compositions::get_traced(const Choice& choice) {
+  const auto key = options_.op + " traced " + choice.name();
+  if (const auto found = made_.find(key); found != made_.end()) return found->second.get();
+  std::set<std::string_view> algos;
+  for (const TracedEntry& entry : traced_entries()) {
+    algos.insert(entry.algo);
     if (entry.op != options_.op || entry.algo != choice.algo || entry.proto != choice.proto) {
       continue;
     }
-    const auto terms = entry.facts().facts.cost_terms;
-    return terms == nullptr ? 0 : terms(comm_.ranks()).volume;
+    CCL_TRY(const Runner* const plain, get(choice));
+    CCL_TRY(auto runner, entry.make(comm_, plain->plan()));
+    return (made_[key] = std::move(runner)).get();
   }
-  return 0;
+  return fail(Errc::not_supported,
+              fmt::format("this ccl_perf has no traced form of {}/{} (it has those of {}); choose "
+                          "another --algo, or configure with -DCCL_PERF_TRACED=all",
+                          options_.op, choice.name(), fmt::join(algos, ", ")));
 }
 
 Result<const Runner*> Compositions::get_of(const std::string& op, const Choice& choice) {

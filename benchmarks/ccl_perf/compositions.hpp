@@ -18,6 +18,11 @@ class Compositions {
   Result<const Runner*> get(const Choice& choice) { return get_of(options_.op, choice); }
   /// Returns a composition of another operation, with the plan of the options.
   Result<const Runner*> get_of(const std::string& op, const Choice& choice);
+  /// Returns the traced form of a composition of the options' operation, with the plan of `get`.
+  /// Fails with `Errc::not_supported` if this program does not contain it. Collective.
+  Result<const Runner*> get_traced(const Choice& choice);
+  /// True if the cost model takes the composition to move its data over wires.
+  bool over_wires(const Choice& choice) const;
   /// Returns how many messages cross the busiest direction of a rank, by the cost model.
   double volume(const Choice& choice) const;
   /// Resolves open parts of the choice as `Collective<Op>` does. Collective at its first call.
@@ -32,6 +37,7 @@ class Compositions {
     detail::Chooser chooser;
   };
   Result<const Chooser*> chooser(const Choice& choice);
+  const Entry* find(const Choice& choice) const;  // null: this program does not contain it
 
   const Communicator& comm_;
   const Options& options_;

@@ -8,6 +8,7 @@
 
 #include "cases.hpp"
 #include "group.hpp"
+#include "median.hpp"
 #include "report.hpp"
 #include "tune.hpp"
 
@@ -39,6 +40,11 @@ struct Team {
 struct Amount {
   int calls = 1, warm = 1, samples = 1;
 };
+
+/// True if all ranks refuse the case, and go on.
+bool refuses(const Error& error) {
+  return error.code == Errc::not_supported || error.code == Errc::over_budget;
+}
 
 class Conductor {
  public:
@@ -170,9 +176,7 @@ class Conductor {
         amounts[i] = *amount;
       } else {
         times[i].takes_part = false;
-        const bool refused =
-            amount.error().code == Errc::not_supported || amount.error().code == Errc::over_budget;
-        if (refused && team.group != nullptr) {
+        if (refuses(amount.error()) && team.group != nullptr) {
           times[i].failure = amount.error().what;
         } else {
           times[i].failure = restart(team, amount.error());
@@ -197,13 +201,31 @@ class Conductor {
         times[i].failure = restart(teams_[i], finished.error());
       }
     }
+    const bool explained = !options_.explain || !times[0].takes_part || explain(teams_[0], row);
     row.own = std::move(times[0]);
     row.iterations = amounts[0].calls * amounts[0].samples;
     times.erase(times.begin());
     row.rivals = std::move(times);
     row.finish_choice();
     report_.add(row);
-    return row.own.takes_part && row.wrong <= 0;
+    return row.own.takes_part && row.wrong <= 0 && explained;
+  }
+
+  /// Times the phases of the prepared case. Returns false if its ranks failed; a composition
+  /// without phases is no failure.
+  bool explain(Team& team, Row& row) {
+    const auto explained = team.group->explain();
+    if (explained) {
+      row.explained = *explained;
+      row.explained->plain_launches = options_.graph != 0;
+      return true;
+    }
+    if (!refuses(explained.error())) {
+      restart(team, explained.error());
+      return false;
+    }
+    report_.finding(explained.error().what);
+    return true;
   }
 
   Result<Amount> prepare(Team& team, const Task& one, Row& row, Times& times) {

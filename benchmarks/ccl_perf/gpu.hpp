@@ -75,6 +75,9 @@ class Queue {
   virtual Result<void> end_clock() = 0;
   /// Returns the microseconds between the two, after both have passed.
   virtual Result<double> clock_us() = 0;
+  /// Returns the nanoseconds that make times of the lanes' clock those of the system clock, to
+  /// about 1 us. Nothing is queued before it.
+  virtual Result<long long> lane_clock_ns() = 0;
 };
 
 Result<void> fill_send(Queue& queue, const Shape& shape, DataType type, RedOp redop,

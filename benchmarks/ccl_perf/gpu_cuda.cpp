@@ -5,12 +5,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gpu.hpp"
 #include "gpu_kernels.hpp"
@@ -55,6 +59,19 @@ std::string driver_version() {
   return text;
 }
 
+/// Words in memory of the host by which it asks a kernel for its clock.
+struct ClockExchange {
+  static constexpr int rounds = 101;
+  std::atomic<unsigned> asked{0};
+  std::atomic<unsigned long long> answers[rounds] = {};  // 0: none yet
+};
+static_assert(sizeof(std::atomic<unsigned long long>) == sizeof(unsigned long long));
+
+long long system_ns() {
+  using namespace std::chrono;
+  return duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
+}
+
 class CudaQueue final : public Queue {
  public:
   CudaQueue(StartGate& gate, double deadline_s) : gate_{gate}, deadline_s_{deadline_s} {}
@@ -68,6 +85,9 @@ class CudaQueue final : public Queue {
     CCL_CHECK(done(cudaMalloc(pointer_to(wrong_), 256), "cudaMalloc"));
     CCL_CHECK(
         done(cudaHostAlloc(pointer_to(wrong_here_), 256, cudaHostAllocPortable), "cudaHostAlloc"));
+    CCL_CHECK(done(cudaHostAlloc(pointer_to(exchange_), sizeof(ClockExchange),
+                                 cudaHostAllocPortable | cudaHostAllocMapped),
+                   "cudaHostAlloc"));
     CCL_CHECK(done(load_kernels(), "loading the benchmark's kernels"));
     // If several ranks share a process, one registers the page for all, and the others wait for it.
     static std::mutex registering;
@@ -174,7 +194,42 @@ class CudaQueue final : public Queue {
     return double(ms) * 1e3;
   }
 
+  Result<long long> lane_clock_ns() override {
+    ::new (exchange_) ClockExchange;
+    ClockExchange* there = nullptr;
+    CCL_CHECK(done(cudaHostGetDevicePointer(pointer_to(there), exchange_, 0),
+                   "cudaHostGetDevicePointer"));
+    CCL_CHECK(done(launch_answer_clock(reinterpret_cast<unsigned*>(&there->asked),
+                                       reinterpret_cast<unsigned long long*>(there->answers),
+                                       ClockExchange::rounds, deadline_s_ / 2, stream_),
+                   "the launch of the clock"));
+    std::vector<long long> offsets;
+    for (int n = 0; n < ClockExchange::rounds; ++n) {
+      CCL_TRY(const long long offset, ask_clock(n));
+      offsets.push_back(offset);
+    }
+    CCL_CHECK(wait());
+    const auto middle = offsets.begin() + ClockExchange::rounds / 2;
+    std::nth_element(offsets.begin(), middle, offsets.end());
+    return *middle;
+  }
+
  private:
+  /// Returns the system clock, half-way between question and answer, less the clock of the GPU.
+  Result<long long> ask_clock(int round) {
+    const long long begin = system_ns();
+    const double until = now_s() + deadline_s_;
+    exchange_->asked.store(unsigned(round) + 1, std::memory_order_release);
+    unsigned long long answer = 0;
+    while ((answer = exchange_->answers[round].load(std::memory_order_acquire)) == 0) {
+      if (now_s() < until) continue;
+      return fail(Errc::timed_out,
+                  fmt::format("the GPU's clock has not answered within {:.0f} s", deadline_s_));
+    }
+    const long long end = system_ns();
+    return begin + (end - begin) / 2 - static_cast<long long>(answer);
+  }
+
   template <class F>
   Result<Index> counted(F&& launch) {
     CCL_CHECK(done(cudaMemsetAsync(wrong_, 0, sizeof *wrong_, stream_), "cudaMemset"));
@@ -189,6 +244,7 @@ class CudaQueue final : public Queue {
   StartGate& gate_;
   double deadline_s_;
   StartGate* gate_there_ = nullptr;
+  ClockExchange* exchange_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   cudaGraphExec_t graph_ = nullptr;

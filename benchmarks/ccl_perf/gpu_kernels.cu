@@ -86,6 +86,19 @@ __global__ void gate(const volatile unsigned* opened, unsigned* missed, unsigned
   }
 }
 
+/// Answers each number that the host writes to `*asked` by the clock, in order.
+__global__ void answer_clock(const volatile unsigned* asked, volatile Count* answers, int rounds,
+                             Word deadline_ns) {
+  const Word begin = clock_ns();
+  for (int n = 1; n <= rounds; ++n) {
+    while (int(*asked) < n) {
+      if (clock_ns() - begin > deadline_ns) return;
+    }
+    answers[n - 1] = clock_ns();
+    __threadfence_system();
+  }
+}
+
 template <class Kernel>
 void load(Kernel kernel, cudaError_t& first) {
   cudaFuncAttributes attributes{};
@@ -137,6 +150,12 @@ cudaError_t launch_gate(const unsigned* opened, unsigned* missed, unsigned numbe
   return cudaGetLastError();
 }
 
+cudaError_t launch_answer_clock(const unsigned* asked, unsigned long long* answers, int rounds,
+                                double deadline_s, cudaStream_t stream) {
+  answer_clock<<<1, 1, 0, stream>>>(asked, answers, rounds, Word(deadline_s * 1e9));
+  return cudaGetLastError();
+}
+
 cudaError_t load_kernels() {
   cudaError_t first = cudaSuccess;
   for (int t = 0; t < data_type_count; ++t) {
@@ -151,6 +170,7 @@ cudaError_t load_kernels() {
   load(fill_moved, first);
   load(count_poison_gone, first);
   load(gate, first);
+  load(answer_clock, first);
   return first;
 }
 

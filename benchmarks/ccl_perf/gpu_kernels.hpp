@@ -22,6 +22,10 @@ cudaError_t launch_count_poison_gone(const std::byte* memory, Index bytes,
 /// case it adds 1 to `*missed`.
 cudaError_t launch_gate(const unsigned* opened, unsigned* missed, unsigned number,
                         double deadline_s, cudaStream_t stream);
+/// Waits until `*asked` has reached 1, 2, ..., `rounds`, for at most `deadline_s` seconds in all.
+/// Writes the GPU clock in nanoseconds to `answers[0]`, `answers[1]`, ... each time.
+cudaError_t launch_answer_clock(const unsigned* asked, unsigned long long* answers, int rounds,
+                                double deadline_s, cudaStream_t stream);
 /// Loads all kernels onto the current GPU, because a first launch can wait for kernels that run.
 cudaError_t load_kernels();
 

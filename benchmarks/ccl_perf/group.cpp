@@ -160,6 +160,15 @@ Result<std::vector<Reply>> Group::join() {
   return ask(order, ranks_);
 }
 
+Result<Explained> Group::explain() {
+  Order order;
+  order.verb = Order::Verb::explain;
+  CCL_TRY(const auto replies, ask(order));
+  std::vector<RankPhases> ranks;
+  for (const Reply& reply : replies) ranks.push_back(reply.phases);
+  return explained_of(ranks);
+}
+
 Result<std::vector<Reply>> Group::ask(const Order& order) {
   return ask(order, ranks_);
 }

@@ -25,6 +25,8 @@ class Group {
   Result<std::vector<Reply>> join();
   /// Sends an order to all ranks. Returns their replies by rank, or the first failure.
   Result<std::vector<Reply>> ask(const Order& order);
+  /// Times the phases of the prepared case on all ranks. The first failure is returned as by `ask`.
+  Result<Explained> explain();
   void kill();
 
  private:

@@ -15,6 +15,7 @@
 #include "compositions.hpp"
 #include "explain.hpp"
 #include "listing.hpp"
+#include "median.hpp"
 #include "report.hpp"
 #include "rival.hpp"
 #include "sideband.hpp"

@@ -301,7 +301,7 @@ Options parse_options(int argc, char** argv) {
   app.add_flag("--deterministic", options.deterministic,
                "choose as Deterministic does: sums have one order");
   app.add_flag("--explain", options.explain,
-               "CPU ranks: where the time of each size goes, beside the limit of the link");
+               "where the time of each size goes, beside the limit of the link");
   app.add_option("--json", options.json, "file for the results");
   app.add_option("--tune", options.tune,
                  "measure all compositions, and write the table that CCL_TUNE_FILE names");
@@ -396,8 +396,10 @@ Options parse_options(int argc, char** argv) {
   refuse_unused(options, threads);
   options.device = resolve_device(options, device, threads);
   if (options.device == Device::cuda) {
-    if (options.explain) {
-      refuse("--explain times CPU ranks; add --device cpu, or compose Traced in a program");
+    if (options.explain && traced_entries().empty()) {
+      refuse(
+          "--explain needs the traced forms of the compositions on GPUs, which this ccl_perf does "
+          "not contain; configure with -DCCL_PERF_TRACED=all, or add --device cpu");
     }
     if (options.launch == Launch::environment) options.launch = Launch::processes;
     if (compare == "mpi") refuse("--compare mpi times CPU ranks; add --device cpu");

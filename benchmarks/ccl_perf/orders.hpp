@@ -15,6 +15,7 @@ struct Order {
     prepare,  // one case: a checked call, and the graph
     time,     // one measurement of the case
     finish,   // check the case again
+    explain,  // times of the phases of the case
     leave
   } verb = Verb::leave;
   Invitation invitation{};
@@ -42,6 +43,7 @@ struct Reply {
   Plan plan;
   char path[16] = {};  // prepare with --tune; see `TuningCase`
   int compute_capability = 0, hosts = 1;
+  RankPhases phases{};               // explain
   double us[max_samples] = {};       // microseconds of one call by the GPU's clock
   double wall_us[max_samples] = {};  // microseconds of one call by the CPU's clock; 0 with a graph
 };

@@ -42,7 +42,7 @@ class Watchdog {
   }
 };
 
-class Player {
+class Player final : public Stage {
  public:
   explicit Player(const Position& position)
       : position_{position},
@@ -65,6 +65,8 @@ class Player {
         return time(order, reply);
       case Order::Verb::finish:
         return finish(reply);
+      case Order::Verb::explain:
+        return explain(reply);
       case Order::Verb::leave:
         break;
     }
@@ -72,6 +74,21 @@ class Player {
     CCL_CHECK(side_->leave());
     reply.seconds = now_s() - begin;
     return {};
+  }
+
+  gpu::Queue& queue() override { return *queue_; }
+  Result<void> meet() override { return position_.rendezvous.meet(options_.timeout_s); }
+  Result<double> clock(const std::function<Result<void>()>& work) override {
+    ++gate_;
+    CCL_CHECK(queue_->hold(gate_));
+    CCL_CHECK(queue_->begin_clock());
+    CCL_CHECK(work());
+    CCL_CHECK(queue_->end_clock());
+    CCL_CHECK(meet());
+    if (position_.rank == 0)
+      position_.rendezvous.gate().opened.store(gate_, std::memory_order_release);
+    CCL_CHECK(queue_->wait());
+    return queue_->clock_us();
   }
 
  private:
@@ -161,7 +178,7 @@ class Player {
     for (int i = -order.warm; i < samples; ++i) {
       double us = 0, wall_us = 0;
       if (options_.graph != 0) {
-        CCL_TRY(us, clock_graph());
+        CCL_TRY(us, clock([&] { return queue_->replay(); }));
       } else {
         CCL_TRY(us, clock_calls(order.calls, wall_us));
       }
@@ -169,26 +186,16 @@ class Player {
       reply.us[i] = us / order.calls;
       reply.wall_us[i] = wall_us / order.calls;
     }
+    return together();
+  }
+  /// Fails if a gate was opened too late, or if the side has failed.
+  Result<void> together() {
     if (position_.rendezvous.gate().missed.load() != 0) {
-      return fail(Errc::timed_out, "the ranks' graphs did not start together (a rank was late)");
+      return fail(Errc::timed_out, "the ranks' GPUs did not start together (a rank was late)");
     }
     return side_->health();
   }
 
-  /// Times a graph. All GPUs begin when the last rank has queued its graph, so CPU time does not
-  /// count.
-  Result<double> clock_graph() {
-    ++gate_;
-    CCL_CHECK(queue_->hold(gate_));
-    CCL_CHECK(queue_->begin_clock());
-    CCL_CHECK(queue_->replay());
-    CCL_CHECK(queue_->end_clock());
-    CCL_CHECK(meet());
-    if (position_.rank == 0)
-      position_.rendezvous.gate().opened.store(gate_, std::memory_order_release);
-    CCL_CHECK(queue_->wait());
-    return queue_->clock_us();
-  }
   Result<double> clock_calls(int calls, double& wall_us) {
     CCL_CHECK(meet());
     const double begin = now_s();
@@ -215,6 +222,12 @@ class Player {
     return queue_->drop_graph();
   }
 
+  /// Times the phases of further calls, whose data are those that the case has left.
+  Result<void> explain(Reply& reply) {
+    CCL_TRY(reply.phases, side_->explain(*this, shape_, call_));
+    return together();
+  }
+
   Result<void> fresh_data() {
     CCL_CHECK(queue_->poison(recv_, touched_bytes_ + margin));
     CCL_CHECK(fill_send(*queue_, shape_, call_.type, call_.redop, into_));
@@ -228,7 +241,6 @@ class Player {
     return inside + beyond;
   }
   Result<void> run() { return side_->run(shape_, call_, queue_->native()); }
-  Result<void> meet() { return position_.rendezvous.meet(options_.timeout_s); }
 
   const Position& position_;
   const Options& options_;

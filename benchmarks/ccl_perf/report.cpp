@@ -14,6 +14,7 @@
 #include <fstream>
 #include <thread>
 
+#include "median.hpp"
 #include "rival.hpp"
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -49,12 +50,6 @@ std::string processor() {
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 double Times::median_us() const {
@@ -309,6 +304,7 @@ bool Report::finish() {
                            {"first_hop_us", of.first_hop_us}, {"steady_us", of.steady_us},
                            {"tail_us", of.tail_us},           {"link_first_us", of.link_first_us},
                            {"link_gbs", of.link_gbs},         {"steady_gbs", of.steady_gbs}};
+      if (of.on_gpus) line["explained"]["data_gbs"] = of.data_gbs;
     }
     if (row.ctas != 0) line["max_ctas"] = row.ctas;
     if (row.time_us > 0) {

@@ -95,8 +95,6 @@ class Report {
   std::vector<std::string> findings_;
 };
 
-double median(std::vector<double> values);
-
 /// Returns the model of this machine's CPU.
 std::string processor();
 

@@ -59,6 +59,14 @@ struct Entry {
 };
 std::span<const Entry> all_entries();
 
+/// Traced form of a composition that this program contains.
+struct TracedEntry {
+  std::string_view op, algo, proto;  // of the composition: "all_reduce", "Ring", "LL128"
+  Result<std::unique_ptr<Runner>> (*make)(const Communicator& comm, std::optional<Plan> plan);
+};
+/// Empty: none. See CCL_PERF_TRACED of CMakeLists.txt.
+std::span<const TracedEntry> traced_entries();
+
 /// True if this program reduces that type with that operation.
 bool carries(DataType type, RedOp redop);
 

@@ -3,9 +3,11 @@
 #include <ccl/detail/choose/tuning.hpp>
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "explained.hpp"
 #include "gpu.hpp"
 #include "listing.hpp"
 #include "options.hpp"
@@ -14,6 +16,18 @@ namespace ccl::perf {
 
 /// Bytes that rank 0 creates and with which all ranks join.
 using Invitation = std::array<std::byte, 128>;
+
+/// Steps of one rank that the ranks of its group take together.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  virtual gpu::Queue& queue() = 0;
+  /// Blocks until all ranks have called it, or fails at the deadline.
+  virtual Result<void> meet() = 0;
+  /// Returns the microseconds of this GPU's clock for what `work` queues. All GPUs begin it when
+  /// the last rank has queued its own, so CPU time does not count.
+  virtual Result<double> clock(const std::function<Result<void>()>& work) = 0;
+};
 
 /// One of the compared libraries, as one rank uses it on its GPU.
 class Contender {
@@ -30,6 +44,12 @@ class Contender {
   virtual Result<void> run(const Shape& shape, const Call& call, void* stream) = 0;
   /// Returns the first failure of queued calls. It must be called after they have run.
   virtual Result<void> health() = 0;
+  /// Times the phases of calls like `call`, of the prepared case. Fails with `Errc::not_supported`
+  /// if its kernels can note none. Collective.
+  virtual Result<RankPhases> explain(Stage& stage, const Shape& shape, const Call& call) {
+    (void)stage, (void)shape, (void)call;
+    return fail(Errc::not_supported, "the kernels of a rival note no phases");
+  }
   virtual Result<void> leave() = 0;
 
   virtual std::string label() const = 0;           // name of the running composition: "Ring/LL128"

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "compositions.hpp"
+#include "explain_gpu.hpp"
 #include "side.hpp"
 
 namespace ccl::perf {
@@ -28,14 +29,16 @@ class CclSide final : public Contender {
     if (!detail::setting_given("TIMEOUT")) config.timeout_s = options_.timeout_s / 2;
     config.device = gpu::communicator_device(device);
     config.name = "ccl_perf";
-    // The default budget is for the few compositions of a program, not for all of them.
-    if ((options_.algo == "all" || options_.proto == "all") &&
+    // The default budget is for the few compositions of a program, not for all of them, and not for
+    // their traced forms.
+    if ((options_.algo == "all" || options_.proto == "all" || options_.explain) &&
         !detail::setting_given("MEMORY_BUDGET")) {
       config.memory_budget_bytes = Index{4} << 30;
     }
     CCL_TRY(auto comm, Communicator::create(id, rank, ranks, config));
     comm_ = std::move(comm);
     compositions_ = std::make_unique<Compositions>(*comm_, options_);
+    explainer_ = std::make_unique<GpuExplainer>(*comm_, options_, *compositions_);
     return {};
   }
   Result<std::byte*> allocate(Index bytes) override {
@@ -49,18 +52,22 @@ class CclSide final : public Contender {
                        RedOp redop) override {
     CCL_TRY(const Choice choice, compositions_->resolve(asked, shape.bytes, type, redop));
     CCL_TRY(runner_, compositions_->get(choice));
-    label_ = choice.name();
+    choice_ = choice;
     return {};
   }
   Result<void> run(const Shape&, const Call& call, void*) override { return runner_->run(call); }
   Result<void> health() override { return comm_->status(); }
+  Result<RankPhases> explain(Stage& stage, const Shape& shape, const Call& call) override {
+    return explainer_->explain(stage, choice_, call, shape.bytes);
+  }
   Result<void> leave() override {
+    explainer_.reset();
     compositions_.reset();
     for (const Window& window : windows_) CCL_CHECK(window.close());
     return comm_->finalize();
   }
   Result<detail::TuningCase> tuning_case() override { return compositions_->tuning_case(); }
-  std::string label() const override { return label_; }
+  std::string label() const override { return runner_ == nullptr ? "" : choice_.name(); }
   Plan plan() const override { return runner_ == nullptr ? Plan{} : runner_->plan(); }
 
  private:
@@ -68,8 +75,9 @@ class CclSide final : public Contender {
   std::optional<Communicator> comm_;
   std::unique_ptr<Compositions> compositions_;
   std::vector<Window> windows_;  // they keep their memory alive
+  std::unique_ptr<GpuExplainer> explainer_;
   const Runner* runner_ = nullptr;
-  std::string label_;
+  Choice choice_;
 };
 
 }  // namespace

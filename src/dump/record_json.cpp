@@ -219,9 +219,12 @@ FlightRecord read(const Json& from, std::string& wrong) {
   reader.take(from, "elsewhere_pid", status.elsewhere.peer_pid);
   reader.take_all(from, "operations", status.operations, read_operation);
   reader.take_all(from, "steps", status.steps, read_steps);
-  // Files of version 0.1.0 have neither.
+  // Files of version 0.1.0 have none of these.
   if (from.is_object() && from.contains("phases")) {
     reader.take_all(from, "phases", record.phases, read_phases);
+  }
+  if (from.is_object() && from.contains("lane_clock_ns")) {
+    reader.take(from, "lane_clock_ns", record.lane_clock_ns);
   }
   if (from.is_object() && from.contains("transfers")) {
     reader.take_all(from, "transfers", record.transfers, read_transfer);
@@ -265,6 +268,7 @@ nlohmann::ordered_json detail::record_json(const FlightRecord& record) {
   for (const WireSteps& of : status.steps) steps.push_back(steps_json(of));
   Json& phases = out["phases"] = Json::array();
   for (const LanePhases& of : record.phases) phases.push_back(phases_json(of));
+  out["lane_clock_ns"] = record.lane_clock_ns;
   Json& transfers = out["transfers"] = Json::array();
   for (const Transfer& of : record.transfers) transfers.push_back(transfer_json(of));
   return out;

@@ -81,7 +81,9 @@ FlightRecord flight_record(CommState& state) {
   record.ranks = state.identity.ranks();
   if (auto well = state.status.result(); !well) record.failure = well.error().message();
   record.status = state.observers.status(Observers::all_operations);
-  record.phases = lane_phases(state);
+  AlignedPhases aligned = lane_phases(state);
+  record.phases = std::move(aligned.phases);
+  record.lane_clock_ns = aligned.clock_ns;
   record.transfers = transfers(state);
   make_ascii(record.name);
   make_ascii(record.failure);

@@ -65,8 +65,9 @@ long long gpu_clock_offset(const std::vector<PhaseClock>& pairs) {
   return pairs.empty() ? 0 : most;
 }
 
-std::vector<LanePhases> lane_phases(CommState& state) {
+AlignedPhases lane_phases(CommState& state) {
   const std::vector<KnownPhases> known = known_phases(state);
+  if (known.empty()) return {};
   long long offset = 0;
   if (state.device.gpu == nullptr) {
     offset = system_clock_offset();
@@ -80,7 +81,7 @@ std::vector<LanePhases> lane_phases(CommState& state) {
   std::ranges::sort(all, [](const LanePhases& a, const LanePhases& b) {
     return std::pair{a.begun_ns, a.channel} < std::pair{b.begun_ns, b.channel};
   });
-  return all;
+  return {std::move(all), offset};
 }
 
 }  // namespace ccl::detail

@@ -131,11 +131,13 @@ TEST_CASE("a call of several launches has the begin of the first and the end of 
       const auto lock = observers.lock_compositions();
       log = observers.compositions().back()->calls().watch.phases;
     }
-    for (const LanePhases& of : rank.comm.flight_record().phases) {
+    const FlightRecord record = rank.comm.flight_record();
+    for (const LanePhases& of : record.phases) {
       if (of.composition != sums->number() || of.channel != 0) continue;
       const auto ticket = Word(of.number) % detail::PhaseLog::launches;
       const auto at = [&](int which) { return log[which].times[ticket][0]; };
       if (at(1).ticket != at(0).ticket) return "there was one launch";
+      if (of.begun_ns != at(0).begun + Word(record.lane_clock_ns)) return "another clock";
       if (of.ended_ns - of.begun_ns != at(1).ended - at(0).begun) return "other times";
       if (of.last_data_ns - of.first_data_ns != at(1).last_data - at(0).first_data) {
         return "other times of data";

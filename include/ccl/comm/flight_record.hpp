@@ -49,6 +49,9 @@ struct FlightRecord {
   RankStatus status;    ///< with all operations of the flight recorder
   /// Oldest first, of the latest 64 launches of each composition whose lanes note times.
   std::vector<LanePhases> phases;
+  /// Nanoseconds added to the clock of the lanes in `phases`; a GPU's is %globaltimer. 0: no
+  /// phases.
+  long long lane_clock_ns = 0;
   /// Oldest first, the latest ones. Empty without CCL_TRACE_TRANSFERS.
   std::vector<Transfer> transfers;
 };

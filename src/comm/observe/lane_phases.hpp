@@ -8,9 +8,13 @@ namespace ccl::detail {
 
 struct CommState;
 
-/// Returns the phases that lanes of this rank have noted, by the clock of its operations. Any
-/// thread; takes short locks only.
-std::vector<LanePhases> lane_phases(CommState& state);
+/// Phases that lanes have noted, by the clock of operations.
+struct AlignedPhases {
+  std::vector<LanePhases> phases;
+  long long clock_ns = 0;  // added to the clock of the lanes; 0: no phases
+};
+/// Returns the phases that lanes of this rank have noted. Any thread; takes short locks only.
+AlignedPhases lane_phases(CommState& state);
 
 /// Returns the nanoseconds by which the system clock, that of operations, is ahead of the steady
 /// clock of CPU lanes and proxies.

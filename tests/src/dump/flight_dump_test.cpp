@@ -62,6 +62,7 @@ FlightRecord record() {
   status.proxy_stuck_s = 1.5;
   status.elsewhere = {"operation 3", "node2", 9};
   out.phases = {{3, 0, 3, 1, 100, 110, 150, 900, 910}, {4, 0, 4, 0, 920, 0, 0, 0, 930}};
+  out.lane_clock_ns = -5;
   out.transfers = {{true, 3, 1, 2, 5, 77, 4096, 100, 110, 150, "mlx5_0:1"}, {}};
   return out;
 }
@@ -93,6 +94,7 @@ TEST_CASE("a record is read as it was written") {
   CHECK((phases.number == 3 && phases.composition == 0 && phases.call == 3 && phases.channel == 1));
   CHECK((phases.begun_ns == 100 && phases.ready_ns == 110 && phases.first_data_ns == 150));
   CHECK((phases.last_data_ns == 900 && phases.ended_ns == 910));
+  CHECK(read->lane_clock_ns == -5);
   REQUIRE(read->transfers.size() == 2);
   const Transfer& sent = read->transfers[0];
   CHECK((sent.sends && sent.peer == 3 && sent.composition == 1 && sent.channel == 2));
@@ -110,6 +112,7 @@ TEST_CASE("what is no record of ccl is refused, with the member that is wrong") 
   };
   Json older = Json::parse(json_of(record()));
   older["ccl"].erase("phases");  // a file of version 0.1.0
+  older["ccl"].erase("lane_clock_ns");
   older["ccl"].erase("transfers");
   REQUIRE(read_flight_record(older.dump()));
   CHECK(read_flight_record(older.dump())->phases.empty());
