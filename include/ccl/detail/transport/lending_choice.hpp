@@ -66,9 +66,9 @@ class LendingChoice {
   }
 
  private:
-  /// True if the rank should not wait for the receiver's copy, because others run on its core: a
-  /// broadcast of four ranks on two cores takes 1.1 to 1.6 times as long otherwise, and less time
-  /// only from 2 MiB on (docs/validation/shared_memory.md).
+  /// True if the rank should not wait for the receiver's copy, because others run on its core:
+  /// broadcasts of 32 and 256 KiB of four ranks on two far cores took 1.0 to 1.6 times as long with
+  /// such slices lent. From 2 MiB on lending gains (docs/validation/shared_memory.md).
   static constexpr bool is_better_kept(const Slice& slice) {
     constexpr Index min_bytes = Index{1} << 20;
     return slice.crowded && slice.relayed && !slice.adds_up && slice.call_bytes < min_bytes;
