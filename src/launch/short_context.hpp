@@ -19,6 +19,7 @@ namespace ccl::detail {
 template <class R, int In, int Out>
 class ShortPrims {
   using Do = StepParts;
+  using Transfer = LendingChoice::Transfer;
 
  public:
   ShortPrims(const ShortWires& wires, const CallArguments<R>& given, SpinWait<HostMemory>& spin,
@@ -27,6 +28,7 @@ class ShortPrims {
         reduction_{given.reduction},
         input_{static_cast<const char*>(given.input)},
         output_{static_cast<char*>(given.output)},
+        call_bytes_{given.layout.count * size},
         spin_{spin},
         ins_{ins},
         outs_{outs} {}
@@ -116,38 +118,42 @@ class ShortPrims {
       }
       if (spin_.failed()) return;
     }
-    bool past_caches = false;
-    if constexpr (!reduces<R>) past_caches = only_sends_ && goes_past_caches(bytes);
+    const LendingChoice::Slice slice{.only_sends = only_sends_,
+                                     .adds_up = reduces<R>,
+                                     .has_one_way = Out == 1,
+                                     .past_caches = goes_past_caches(bytes),
+                                     .relayed = Step.recv,
+                                     .crowded = crowded.load(std::memory_order_relaxed),
+                                     .call_bytes = call_bytes_};
+    Transfer way = LendingChoice::unlent(slice);
     // The user's memory holds what is sent: before the step, or only after it.
     const bool from_own = Step.own && !Step.recv && !changes_own(reduction_);
     const bool lends = Step.send && lends_ && (from_own || Step.out);
-    LendingChoice* way = nullptr;  // of the last wire whose slice takes the slot
+    LendingChoice* timed = nullptr;  // that of the last wire whose slice takes the slot
     const Word began_ns = lends && bytes >= ZeroCopy::min_bytes ? HostMemory::now_ns() : 0;
     if constexpr (Step.send) {
       for (int o = 0; o < Out; ++o) {
         const int peer = outs_.rank[o];
         if (Out > 1 && peer < 0) continue;
-        LendingChoice* choice = lends ? wires_.choice(peer, bytes) : nullptr;
-        if (past_caches && choice != nullptr && choice->by_time()) choice = nullptr;
-        lent[o] = choice != nullptr && choice->lends(began_ns);
-        if (lent[o] && reduces<R> && Out == 1 && only_sends_ && choice->by_time()) {
-          lent[o] = false;  // the receiver has enough to do
-          past_caches = goes_past_caches(bytes);
-        }
-        lent[o] = lent[o] && wires_.can_be_read(peer, from_own ? own : out, bytes, began_ns);
+        LendingChoice* const choice = lends ? wires_.choice(peer, bytes) : nullptr;
+        const Transfer found = choice != nullptr ? choice->transfer_of(slice, began_ns) : way;
+        lent[o] = found == Transfer::lend &&
+                  wires_.can_be_read(peer, from_own ? own : out, bytes, began_ns);
         if (lent[o] && from_own) wires_.lend(peer, own, bytes);
         if (lent[o]) continue;
-        way = past_caches ? nullptr : choice;
+        if (found == Transfer::copy_past_caches) way = found;
+        timed = found == Transfer::timed_copy ? choice : nullptr;
         slots[filled++] = wires_.next_slot(peer, bytes);
       }
     }
     if (filled > 0 || (out != nullptr && (own != nullptr || out != from[0]))) {
       move_elements<R, Step.post_op, Step.recv ? In : 0>(reduction_, out, slots, filled, own, from,
-                                                         sources, part.count, past_caches);
+                                                         sources, part.count,
+                                                         way == Transfer::copy_past_caches);
     }
-    if (way != nullptr && filled == 1) {
-      way->note_copy(bytes, sources + int(out != nullptr && own != nullptr), began_ns,
-                     HostMemory::now_ns());
+    if (timed != nullptr && filled == 1) {
+      timed->note_copy(bytes, sources + int(out != nullptr && own != nullptr), began_ns,
+                       HostMemory::now_ns());
     }
     for (int o = 0; o < Out; ++o) {
       if (!lent[o]) continue;
@@ -160,6 +166,7 @@ class ShortPrims {
   const R& reduction_;
   const char* input_;
   char* const output_;
+  const Index call_bytes_;
   SpinWait<HostMemory>& spin_;
   bool only_sends_ = false, lends_ = false, lent_ = false;
   bool lent_to_[Out] = {};

@@ -153,17 +153,21 @@ class ShortWires {
   /// `only_sends`: this rank receives nothing in the call. Sets `lent` if the message was lent.
   bool send(int peer, const Message& message, Word& step, bool only_sends, bool& lent) const {
     if (!has_room(peer, message.bytes, step)) return false;
-    const bool past_caches = only_sends && goes_past_caches(message.bytes);
-    LendingChoice* way = choice(peer, message.bytes);
-    // Without lending the call need not wait for the peer, which may send before it receives.
-    if (only_sends && way != nullptr && way->by_time()) way = nullptr;
-    const Word began_ns = way != nullptr ? HostMemory::now_ns() : 0;
-    lent = way != nullptr && way->lends(began_ns) &&
-           can_be_read(peer, message.data, message.bytes, began_ns);
+    using Transfer = LendingChoice::Transfer;
+    const LendingChoice::Slice slice{.only_sends = only_sends,
+                                     .is_message = true,
+                                     .past_caches = goes_past_caches(message.bytes)};
+    LendingChoice* const of_wire = choice(peer, message.bytes);
+    const Word began_ns = of_wire != nullptr ? HostMemory::now_ns() : 0;
+    Transfer way = LendingChoice::unlent(slice);
+    if (of_wire != nullptr) way = of_wire->transfer_of(slice, began_ns);
+    lent = way == Transfer::lend && can_be_read(peer, message.data, message.bytes, began_ns);
     if (lent) return lend(peer, message.data, message.bytes), true;
-    const auto copy = past_caches ? copy_past_caches : copy_away;
+    const auto copy = way == Transfer::copy_past_caches ? copy_past_caches : copy_away;
     copy(next_slot(peer, message.bytes), message.data, std::size_t(message.bytes));
-    if (way != nullptr) way->note_copy(message.bytes, 0, began_ns, HostMemory::now_ns());
+    if (way == Transfer::timed_copy) {
+      of_wire->note_copy(message.bytes, 0, began_ns, HostMemory::now_ns());
+    }
     post(peer, message.bytes);
     return true;
   }

@@ -176,7 +176,9 @@ Report Observers::report(double limit_s) {
 }
 
 Error Observers::overdue(Error error) {
-  if (state_.rendezvous.bootstrap() == nullptr || !state_.status.ok()) return error;
+  // Another rank may have found out first, and its error has come meanwhile.
+  if (auto well = state_.status.result(); !well) return std::move(well).error();
+  if (state_.rendezvous.bootstrap() == nullptr) return error;
   const FailureWatch::Pause until_known{state_};
   const Report found = report(report_limit_s);
   if (found.ranks.empty()) {  // the failure that ended the report has been sent to all ranks

@@ -1,16 +1,12 @@
 #include <ccl/detail/transport/peer_process.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 
 #include <unistd.h>
 
 namespace ccl::detail {
-namespace {
-std::atomic<Word> reads_done{0};
-}  // namespace
 
 int PeerProcess::read(const void* from, const iovec* to, int pieces) const {
   if (pieces < 1 || pieces > max_pieces) return EINVAL;
@@ -26,7 +22,6 @@ int PeerProcess::read(const void* from, const iovec* to, int pieces) const {
   if (got < 0) return errno;
   if (std::size_t(got) != bytes + sizeof found) return EFAULT;
   if (found != value) return ESRCH;
-  reads_done.fetch_add(1, std::memory_order_relaxed);
   return 0;
 }
 
@@ -36,10 +31,6 @@ bool PeerProcess::others_can_read(const void* at, Index bytes) {
   auto* const first = static_cast<char*>(const_cast<void*>(at));
   const iovec there[] = {{first, 1}, {first + bytes - 1, 1}};
   return ::process_vm_readv(::getpid(), &here, 1, there, 2, 0) == ssize_t{sizeof two};
-}
-
-Word PeerProcess::reads() {
-  return reads_done.load(std::memory_order_relaxed);
 }
 
 }  // namespace ccl::detail

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -108,14 +109,19 @@ struct OneEdge {
     REQUIRE(wait_until([&] { return !errors().empty(); }));
     return errors().front();
   }
-  /// Posts steps until an end fails or `most` are drained.
+  /// Posts steps until an end fails or `most` are posted. The receiver's lanes return at once what
+  /// has arrived, and no step is posted that has no slot there: this plug-in sends also what nobody
+  /// receives, and so would all steps of a receiver whose thread does not run.
   Word push_steps(Word most) {
-    const Wire& wire = out->wires[0];
+    const Wire &wire = out->wires[0], &there = in->wires[0];
     for (Word n = 0; n < most; ++n) {
       const bool free = wait_until(
           [&] {
-            return !to.status.ok() ||
-                   *wire.sent < detail::HostMemory::load_credit(wire.drained) + 4;
+            const Word arrived = detail::HostMemory::load_acquire(there.posted);
+            detail::HostMemory::store_credit(there.drained, arrived);
+            to.proxy.wake();
+            const Word drained = detail::HostMemory::load_credit(wire.drained);
+            return !to.status.ok() || *wire.sent < std::min(drained, arrived) + 4;
           },
           &from.status);
       if (!free || !from.status.ok() || !to.status.ok()) return n;
@@ -123,10 +129,6 @@ struct OneEdge {
       *wire.sent += 1;
       detail::HostMemory::store_release(wire.posted, *wire.sent);
       from.proxy.wake();
-      const Wire& there = in->wires[0];
-      detail::HostMemory::store_credit(there.drained,
-                                       detail::HostMemory::load_acquire(there.posted));
-      to.proxy.wake();
     }
     return most;
   }

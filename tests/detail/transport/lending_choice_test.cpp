@@ -4,6 +4,7 @@
 
 using namespace ccl;
 using Choice = detail::LendingChoice;
+using Transfer = Choice::Transfer;
 
 namespace {
 constexpr Index bytes = 64 << 10;
@@ -94,5 +95,82 @@ TEST_CASE("a rule may be that every slice is lent") {
   Choice choice{Choice::Rule::always};
   choice.note_copy(bytes, 0, 0, near_ns);
   CHECK(choice.lends(0));
-  CHECK(!choice.by_time());
+  for (const bool is_message : {false, true}) {
+    const Choice::Slice slice{.only_sends = true, .is_message = is_message, .past_caches = true};
+    CHECK(choice.transfer_of(slice, 0) == Transfer::lend);
+  }
+}
+
+namespace {
+/// A choice of a rank whose copies are slow, at the time `now`.
+Choice lending(Word& now) {
+  Choice choice{Choice::Rule::by_time};
+  now = 1'000'000;
+  CHECK(copies_until(choice, true, far_ns, now) == 20);
+  return choice;
+}
+}  // namespace
+
+TEST_CASE("a slice is lent or copied by the time of copies") {
+  Word now = 0;
+  const Choice near{Choice::Rule::by_time}, far = lending(now);
+  for (const bool is_message : {false, true}) {
+    for (const bool adds_up : {false, true}) {
+      const Choice::Slice slice{.adds_up = adds_up, .is_message = is_message, .past_caches = true};
+      CHECK(near.transfer_of(slice, now) == Transfer::timed_copy);
+      CHECK(far.transfer_of(slice, now) == Transfer::lend);
+    }
+  }
+}
+
+TEST_CASE("a rank that only sends to receivers that only store fills slots past its caches") {
+  Word now = 0;
+  const Choice near{Choice::Rule::by_time}, far = lending(now);
+  Choice::Slice slice{.only_sends = true, .past_caches = true};
+  CHECK(near.transfer_of(slice, now) == Transfer::copy_past_caches);
+  CHECK(far.transfer_of(slice, now) == Transfer::copy_past_caches);
+  CHECK(Choice::unlent(slice) == Transfer::copy_past_caches);
+  slice.past_caches = false;
+  CHECK(near.transfer_of(slice, now) == Transfer::timed_copy);
+  CHECK(far.transfer_of(slice, now) == Transfer::lend);
+  CHECK(Choice::unlent(slice) == Transfer::copy);
+}
+
+TEST_CASE("messages of a rank that only sends are never lent") {
+  Word now = 0;
+  const Choice far = lending(now);
+  Choice::Slice slice{.only_sends = true, .is_message = true, .past_caches = true};
+  CHECK(far.transfer_of(slice, now) == Transfer::copy_past_caches);
+  slice.past_caches = false;
+  CHECK(far.transfer_of(slice, now) == Transfer::copy);
+}
+
+TEST_CASE("what a receiver adds up is not lent by a rank that only sends, to it alone") {
+  Word now = 0;
+  const Choice near{Choice::Rule::by_time}, far = lending(now);
+  Choice::Slice slice{.only_sends = true, .adds_up = true, .past_caches = true};
+  CHECK(near.transfer_of(slice, now) == Transfer::timed_copy);
+  CHECK(far.transfer_of(slice, now) == Transfer::copy_past_caches);
+  CHECK(Choice::unlent(slice) == Transfer::copy);
+  slice.past_caches = false;
+  CHECK(far.transfer_of(slice, now) == Transfer::timed_copy);
+  slice.has_one_way = false;
+  CHECK(far.transfer_of(slice, now) == Transfer::lend);
+}
+
+TEST_CASE("where ranks share cores, what a short call passes on is copied") {
+  Word now = 0;
+  const Choice far = lending(now);
+  constexpr Index mib = Index{1} << 20;
+  const Choice::Slice slice{.relayed = true, .crowded = true, .call_bytes = mib - 1};
+  CHECK(far.transfer_of(slice, now) == Transfer::timed_copy);
+  const auto lends = [&](const auto& change) {
+    Choice::Slice other = slice;
+    change(other);
+    return far.transfer_of(other, now) == Transfer::lend;
+  };
+  CHECK(lends([](auto& of) { of.call_bytes = mib; }));
+  CHECK(lends([](auto& of) { of.crowded = false; }));
+  CHECK(lends([](auto& of) { of.relayed = false; }));
+  CHECK(lends([](auto& of) { of.adds_up = true; }));
 }

@@ -11,10 +11,40 @@ namespace ccl::detail {
 class LendingChoice {
  public:
   enum class Rule { by_time, always };
+  /// How a slice goes to its receiver. `timed_copy`: a copy whose time is to be noted.
+  enum class Transfer { copy, timed_copy, copy_past_caches, lend };
+  /// What a call knows of a slice that it sends.
+  struct Slice {
+    bool only_sends = false;   // the rank receives nothing in the call
+    bool adds_up = false;      // the receivers add slices up
+    bool is_message = false;   // of an exchange
+    bool has_one_way = true;   // it goes to one rank only
+    bool past_caches = false;  // a slot may be filled past the caches of this core
+    bool relayed = false;      // received in the same step
+    bool crowded = false;      // the host has more ranks than cores
+    Index call_bytes = 0;      // of the call's message, or of a share of it
+  };
   explicit LendingChoice(Rule rule) : rule_{rule} {}
 
-  bool by_time() const { return rule_ == Rule::by_time; }
-  /// True if the next slice is to be lent.
+  /// Returns how a slice goes that cannot be lent. Of two ends that only move, the sender is the
+  /// slower one, and it is faster past its caches.
+  static constexpr Transfer unlent(const Slice& slice) {
+    const bool alone = slice.only_sends && !slice.adds_up && slice.past_caches;
+    return alone ? Transfer::copy_past_caches : Transfer::copy;
+  }
+  /// Returns how the next slice goes, which the receiver can read where it is.
+  Transfer transfer_of(const Slice& slice, Word now_ns) const {
+    if (rule_ == Rule::always) return Transfer::lend;
+    // Both ends together are faster, and the receiver of a message may have to send before it
+    // receives.
+    const bool copies = slice.is_message || unlent(slice) == Transfer::copy_past_caches;
+    if (slice.only_sends && copies) return unlent(slice);
+    if (!lends(now_ns) || is_better_kept(slice)) return Transfer::timed_copy;
+    // The receiver has enough to do.
+    if (!slice.only_sends || !slice.adds_up || !slice.has_one_way) return Transfer::lend;
+    return slice.past_caches ? Transfer::copy_past_caches : Transfer::timed_copy;
+  }
+  /// True if the time of copies is for lending.
   bool lends(Word now_ns) const { return rule_ == Rule::always || (far_ && now_ns < look_at_ns_); }
   /// Notes that a slice of `bytes` bytes was copied into a slot. `streams`: places in memory that
   /// the copy read and wrote besides the data and the slot.
@@ -36,6 +66,13 @@ class LendingChoice {
   }
 
  private:
+  /// True if the rank should not wait for the receiver's copy, because others run on its core:
+  /// broadcasts of 32 and 256 KiB of four ranks on two far cores took 1.0 to 1.6 times as long with
+  /// such slices lent. From 2 MiB on lending gains (docs/validation/shared_memory.md).
+  static constexpr bool is_better_kept(const Slice& slice) {
+    constexpr Index min_bytes = Index{1} << 20;
+    return slice.crowded && slice.relayed && !slice.adds_up && slice.call_bytes < min_bytes;
+  }
   static constexpr int slow_enough = 2;    // in a row: one may be an interrupt
   static constexpr int fast_enough = 20;   // slots that the peer has not read for long are fast
   static constexpr int first_copies = 20;  // they touch memory for the first time

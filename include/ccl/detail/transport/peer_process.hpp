@@ -21,8 +21,6 @@ struct PeerProcess {
   /// True if other processes can read the first and the last byte of this process's memory: not
   /// that of devices, as CUDA's pinned memory is.
   static bool others_can_read(const void* at, Index bytes);
-  /// Returns the number of reads by this process that went well.
-  static Word reads();
 };
 
 }  // namespace ccl::detail

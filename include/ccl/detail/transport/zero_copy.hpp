@@ -75,8 +75,6 @@ class ZeroCopy {
   bool pulls() const { return which_ == Memory::peers; }
   /// True if the receiver's lanes can read this process. Stays so until `revoke`.
   bool can_lend() const { return !revoked() && Shared{*may_lend_}.load() != 0; }
-  /// True if the next step is to be lent to the receiver's lanes.
-  bool would_lend() { return can_lend() && choice_.lends(steady_ns()); }
   LendingChoice& choice() { return choice_; }
   /// True if other processes can read memory of this one. A look takes more than 1 us, so what was
   /// seen counts for some time. Called by lanes of the sender.

@@ -131,8 +131,8 @@ class Exchange {
       prims.bind(now.data + at.done);
       if constexpr (Format::contiguous) {
         if constexpr (Sends) {
-          if (may_lend(wire<Sends>(peer))) prims.lend_on();
-          if (only_sends_) prims.only_sends();
+          prims.lend_on();
+          if (only_sends_) prims.only_sends(true);
         } else {
           prims.expect(count, left);
         }
@@ -149,6 +149,7 @@ class Exchange {
         if constexpr (Sends && Format::contiguous) {
           prims.send({0, 0, count});
           at.done += send_more(prims, now, at.done + count, slice);
+          has_lent_ = has_lent_ || prims.has_lent_any();
         } else if constexpr (Sends) {
           prims.send({0, 0, count});
         } else if constexpr (Format::contiguous) {
@@ -182,12 +183,6 @@ class Exchange {
       more += n;
     }
     return more;
-  }
-  /// A rank that only sends does not wait until another process has read, unless it always lends:
-  /// that one may send to this rank before it receives.
-  bool may_lend(const Wire& wire) const {
-    return !only_sends_ || wire.zero_copy == nullptr || !wire.zero_copy->pulls() ||
-           !wire.zero_copy->choice().by_time();
   }
   bool receives_from_others() const {
     for (int p = 0; p < ranks(); ++p) {
@@ -226,7 +221,7 @@ class Exchange {
   /// Waits until the proxies have read what was lent. After a failure, revokes all memory. One CPU
   /// lane, at the end.
   void drain() {
-    for (int p = 0; p < ranks(); ++p) {
+    for (int p = 0; p < ranks() && has_lent_; ++p) {
       if (!has_wire<true>(p) || wire<true>(p).zero_copy == nullptr) continue;
       const Word lent = wire<true>(p).zero_copy->lent();
       while (!failed_ && Memory::load_credit(wire<true>(p).drained) < lent) {
@@ -248,6 +243,7 @@ class Exchange {
   bool first_ = true;  // the first round: no cursor is set
   bool moved_ = false, failed_ = false;
   bool only_sends_ = false;  // no message comes from another rank
+  bool has_lent_ = false;    // so that somebody may still read it at the end
   int waiting_ = -1;
   Word step_ = 0;
   SpinWait<Memory> spin_wait_;

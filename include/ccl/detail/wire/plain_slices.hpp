@@ -23,14 +23,21 @@ namespace ccl::detail {
 template <class Memory, class R, int Align, int MaxIn, int MaxOut>
 class PlainSlices {
   using Data = UserBuffer<typename R::Type, Align>;
+  using Transfer = LendingChoice::Transfer;
   using Ends = WireEnds<MaxIn, MaxOut>;
   static constexpr Index size = sizeof(typename R::Type);
 
  public:
-  /// `in` and `out`: the wires of the channel, by peer or by `column_of` the peer.
+  /// `in` and `out`: the wires of the channel, by peer or by `column_of` the peer. `count`:
+  /// elements of the call's message, or of a share of it.
   CCL_HD PlainSlices(const Wire* in, const Wire* out, const int* column_of, Ends& ends,
-                     Landings* landings)
-      : in_{in}, out_{out}, column_of_{column_of}, ends_{ends}, landings_{landings} {}
+                     Landings* landings, Index count)
+      : in_{in},
+        out_{out},
+        column_of_{column_of},
+        ends_{ends},
+        landings_{landings},
+        call_bytes_{count * size} {}
 
   /// Permits the proxies to read what is sent from the user's memory. `after_end`: also after the
   /// primitives end, until the holder of the memory has waited.
@@ -51,6 +58,13 @@ class PlainSlices {
   /// True if the proxy reads the next slice of wire `o` from the user's memory.
   bool is_lent(int o) const { return lent_[o] == ends_.out[o].sent + 1; }
 
+  /// True if any slice was lent.
+  bool has_lent_any() const {
+    for (const Word step : lent_) {
+      if (step != 0) return true;
+    }
+    return false;
+  }
   /// True if the latest slice of the first wire out was lent to lanes of the receiver.
   bool has_lent() const {
     const OutEnd& out = ends_.out[0];
@@ -129,24 +143,27 @@ class PlainSlices {
     }
     void* slots[MaxOut]{};
     int filled = 0;
-    if constexpr (Step::send) filled = lend_or_fill<Step>(reduction, own, out, n, slots);
+    Transfer way = Transfer::copy;
+    if constexpr (Step::send) filled = lend_or_fill<Step>(reduction, own, out, n, slots, way);
     if constexpr (only_finishes<Step>) {
       return finish_elements(reduction, out, slots, filled, from, n);
     }
     if (filled == 0 && (out == nullptr || (out == from[0] && own == nullptr))) return;
-    const bool past_caches = sends_alone<Step>(n) || fills_far_;
-    fills_far_ = false;
-    LendingChoice* const choice = filled == 1 && !past_caches ? choice_of<Step>(n) : nullptr;
+    LendingChoice* const choice =
+        way == Transfer::timed_copy ? &wire(out_, ends_.out[0].peer).zero_copy->choice() : nullptr;
     const Word began_ns = choice != nullptr ? Memory::now_ns() : 0;
-    move_elements<R, Step::post_op, Step::recv ? MaxIn : 0>(reduction, out, slots, filled, own,
-                                                            from, sources, n, past_caches);
+    move_elements<R, Step::post_op, Step::recv ? MaxIn : 0>(
+        reduction, out, slots, filled, own, from, sources, n, way == Transfer::copy_past_caches);
     if (choice != nullptr) {
       choice->note_copy(n * size, sources + int(out != nullptr && own != nullptr), began_ns,
                         Memory::now_ns());
     }
   }
-  /// Says that this rank receives nothing in the call.
-  void only_sends() { only_sends_ = true; }
+  /// Says that this rank receives nothing in the call. `messages`: it is an exchange.
+  void only_sends(bool messages) {
+    only_sends_ = true;
+    sends_messages_ = messages;
+  }
 
   /// Waits until the proxies have read what was lent. After a failure, revokes all memory.
   void drain(SpinWait<Memory>& spin) {
@@ -166,15 +183,21 @@ class PlainSlices {
   template <class Step>
   static constexpr bool only_stores = MaxIn == 1 && Step::recv && Step::out && !Step::own;
 
-  /// True if a long slice goes from a rank that only sends.
+  /// What the call knows of a slice of n elements that it sends.
   template <class Step>
-  bool sends_alone(Index n) const {
-    if constexpr (!Step::send || Step::recv || reduces<R>) return false;
-    if (!only_sends_ || !goes_past_caches(n * size)) return false;
+  LendingChoice::Slice slice_of(Index n) const {
+    bool past_caches = goes_past_caches(n * size);
     for (const OutEnd& out : ends_.out) {
-      if (out.is_open() && out.proxied) return false;  // the proxy reads the slot at once
+      if (out.is_open() && out.proxied) past_caches = false;  // the proxy reads the slot at once
     }
-    return true;
+    return {.only_sends = only_sends_,
+            .adds_up = reduces<R>,
+            .is_message = sends_messages_,
+            .has_one_way = MaxOut == 1,
+            .past_caches = past_caches,
+            .relayed = Step::recv,
+            .crowded = crowded.load(std::memory_order_relaxed),
+            .call_bytes = call_bytes_};
   }
   const Wire& wire(const Wire* wires, int peer) const {
     return wires[column_of_ == nullptr ? peer : column_of_[peer]];
@@ -195,15 +218,6 @@ class PlainSlices {
              ZeroCopy::mark;
     }
     return false;
-  }
-  /// Returns what decides whether the slice of the only wire out is lent; null if it cannot be.
-  template <class Step>
-  LendingChoice* choice_of(Index n) const {
-    if constexpr (MaxOut == 1 && Step::send && (Step::out || (Step::own && !Step::recv))) {
-      ZeroCopy* const past = lends_ ? zero_copy(out_, ends_.out[0].peer, n) : nullptr;
-      if (past != nullptr && past->pulls() && past->can_lend()) return &past->choice();
-    }
-    return nullptr;
   }
   /// Copies the slices that lie in memory of their senders: to the output, where steps only store
   /// them, else to their slots.
@@ -270,12 +284,15 @@ class PlainSlices {
     return const_cast<Packet*>(ends_.shape.slot(in.slots, in.received + unsigned(ahead)));
   }
   /// Lends the slice to the proxies that may read it from the user's memory. Lists the slots of the
-  /// other wires out, and returns their number.
+  /// other wires out, and returns their number. Sets `way` to how they are filled.
   template <class Step>
-  int lend_or_fill(const R& reduction, const void* own, const void* out, Index n, void** slots) {
+  int lend_or_fill(const R& reduction, const void* own, const void* out, Index n, void** slots,
+                   Transfer& way) {
     // True if the user's memory holds the slice unchanged. After a store it does, too.
     constexpr bool only_own = Step::own && !Step::recv;
     const bool unchanged = only_own && !changes_own(reduction);
+    const LendingChoice::Slice slice = slice_of<Step>(n);
+    way = LendingChoice::unlent(slice);
     int filled = 0;
     for (int o = 0; o < MaxOut; ++o) {
       if (!ends_.uses_out(o)) continue;
@@ -284,7 +301,7 @@ class PlainSlices {
         const bool lends = lends_ && (unchanged || Step::out);
         ZeroCopy* const past = lends ? zero_copy(out_, end.peer, n) : nullptr;
         const void* const at = unchanged ? own : out;
-        if (past != nullptr && (past->pulls() ? lend_to_peer<Step>(*past, end, at, n)
+        if (past != nullptr && (past->pulls() ? lend_to_peer(*past, end, at, n, slice, way)
                                               : past->lend(end.sent, at, n * size))) {
           lent_[o] = end.sent + 1;
           continue;
@@ -295,16 +312,18 @@ class PlainSlices {
     }
     return filled;
   }
-  /// Lends the slice to the lanes of the receiver, unless both ends together are faster.
-  template <class Step>
-  bool lend_to_peer(ZeroCopy& past, OutEnd& end, const void* at, Index n) {
-    const bool by_time = past.choice().by_time();
-    if ((by_time && sends_alone<Step>(n)) || !past.would_lend()) return false;
-    if (by_time && reduces<R> && only_sends_ && MaxOut == 1) {
-      fills_far_ = goes_past_caches(n * size);  // the receiver has enough to do
+  /// Lends the slice to the lanes of the receiver, if it goes so. Else returns false and sets
+  /// `way`, whose time tells only of a copy into one slot.
+  bool lend_to_peer(ZeroCopy& past, OutEnd& end, const void* at, Index n,
+                    const LendingChoice::Slice& slice, Transfer& way) {
+    if (!past.can_lend()) return false;
+    const Word now_ns = steady_ns();
+    const Transfer found = past.choice().transfer_of(slice, now_ns);
+    if (found != Transfer::lend) {
+      if (MaxOut == 1) way = found;
       return false;
     }
-    if (!past.can_be_read(at, n * size, steady_ns())) return false;
+    if (!past.can_be_read(at, n * size, now_ns)) return false;
     past.lend_to_peer(end.sent);
     ends_.shape.short_slot(end.shorts, end.sent)->template lend<Memory>(end.sent, at, n * size);
     return true;
@@ -337,17 +356,18 @@ class PlainSlices {
   const int* const column_of_;
   Ends& ends_;
   Landings* const landings_;
-  Index follow_ = 0;        // elements of the message behind those received next
-  bool fills_far_ = false;  // the slice in hand goes past the caches
-  bool lends_ = false, lends_after_end_ = false, only_sends_ = false;
+  const Index call_bytes_;
+  Index follow_ = 0;  // elements of the message behind those received next
+  bool lends_ = false, lends_after_end_ = false;
+  bool only_sends_ = false, sends_messages_ = false;
   Word lent_[MaxOut] = {};  // by wire out: one more than the last step that was lent
 };
 
 /// Replaces `PlainSlices` for groups that move tiles.
 struct NoPlainSlices {
-  CCL_HD NoPlainSlices(const Wire*, const Wire*, const int*, const auto&, const Landings*) {}
+  CCL_HD NoPlainSlices(const Wire*, const Wire*, const int*, const auto&, const Landings*, Index) {}
   CCL_HD void lend(bool) {}
-  CCL_HD void only_sends() {}
+  CCL_HD void only_sends(bool) {}
 };
 
 }  // namespace ccl::detail

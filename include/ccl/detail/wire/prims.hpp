@@ -49,7 +49,7 @@ class WirePrims {
         data_{work.input, work.output},
         reduction_{work.reduction},
         ends_{{work.slice_steps}, {}, {}},
-        plain_{work.in + row_, work.out + row_, work.column_of, ends_, landings},
+        plain_{work.in + row_, work.out + row_, work.column_of, ends_, landings, work.layout.count},
         notes_{PhaseLog::place(work.watch.phases, work.watch.ticket, channel)},
         spin_{work.watch} {
     group_.sync();  // every lane sees the counts that lane 0 left after earlier primitives
@@ -87,8 +87,9 @@ class WirePrims {
   /// answers of the receivers may change it. After `lend_on`, its holder waits (`ZeroCopy::lent`).
   CCL_HD void lend() { plain_.lend(false); }
   CCL_HD void lend_on() { plain_.lend(true); }
-  /// Says that this rank receives nothing in the call, on any wire.
-  CCL_HD void only_sends() { plain_.only_sends(); }
+  /// Says that this rank receives nothing in the call, on any wire. `messages`: what it sends are
+  /// messages, whose receivers may send before they receive.
+  CCL_HD void only_sends(bool messages = false) { plain_.only_sends(messages); }
 
   CCL_HD void send(const Part& part) { step<Do{.own = true, .send = true}>(part); }
   CCL_HD void copy_send(const Part& part) {
@@ -163,6 +164,8 @@ class WirePrims {
   }
   /// True if the latest slice was lent to the receiver's lanes.
   bool has_lent() const { return plain_.has_lent() && !failed(); }
+  /// True if any slice was lent, also to proxies.
+  bool has_lent_any() const { return plain_.has_lent_any(); }
   CCL_HD bool failed() const { return spin_.failed(); }
   /// Number of steps done on the first wire.
   CCL_HD Word step() const { return ends_.steps_done(); }
