@@ -405,5 +405,24 @@ def forked(n, me):
     assert data[0] == n
 
 
+def joined(n, me):
+    """C++ code keeps the work of an all-reduce that Python has dropped: that of DDP's join."""
+    model = torch.nn.Linear(5, 5, bias=False)
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    rows = torch.full((1, 5), 50.0)
+    for by_all in (False, True):
+        with parallel.join(divide_by_initial_world_size=by_all):
+            for step in range(3 + 2 * me):  # of each rank a different number
+                parallel(rows).sum().backward()
+                active = sum(3 + 2 * rank > step for rank in range(n))
+                expected = 50.0 * active / (n if by_all else active)
+                assert torch.allclose(model.weight.grad, torch.full((5, 5), expected)), (step, by_all)
+                parallel.zero_grad()
+    work = dist.all_reduce(torch.ones(2000), async_op=True)
+    work.wait()
+    work._tensors = None  # as if it had been dropped, and kept
+    raises(ccl.InvalidUsageError, work.result, "was dropped")
+
+
 if __name__ == "__main__":
     rank_torch.main(globals())

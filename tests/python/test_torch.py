@@ -109,6 +109,7 @@ class Torch(unittest.TestCase):
 
     def test_gradients_of_training(self):
         run("rank_torch.py", "training")
+        run("rank_torch_life.py", "joined")
 
     def test_a_late_rank_is_named(self):
         for case in ("late", "late_message", "late_barrier", "late_gradients"):
@@ -158,7 +159,7 @@ class Torch(unittest.TestCase):
 
     @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
     def test_played_gpus_graphs_orders_and_ends(self):
-        self.run_played("orders refusals captured", "broken_device", "broken_batch", "played_end",
+        self.run_played("orders refusals captured joined", "broken_device", "broken_batch", "played_end",
                         script="rank_torch_life.py")  # fmt: skip
 
     @unittest.skipUnless(importlib.util.find_spec("torchcomms"), "torchcomms is not installed")

@@ -10,7 +10,7 @@ import torch
 from .._communicator import Communicator
 from .._errors import Error
 from ._checks import blocks, seconds
-from ._work import Line, Work, report_of, timed_out
+from ._work import Line, Work, let_go, report_of, timed_out
 
 
 class CpuEngine:
@@ -54,3 +54,4 @@ class CpuEngine:
             except Error:
                 pass  # a rank that has failed or ended before
         self.line.close(why)
+        let_go(self)

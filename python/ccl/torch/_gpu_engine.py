@@ -20,7 +20,7 @@ from ._checks import blocks, in_order, seconds, write_back
 from ._ending import END_S, bounded
 from ._gpu_work import POLL_S, GpuWork
 from ._tensors import extent
-from ._work import report_of, timed_out
+from ._work import let_go, report_of, timed_out
 
 _LOOK_S = 0.02  # between looks at calls that have not ended; messages wait as long for others
 _THREAD_END_S = 5.0  # limit on the end of an engine's thread, which waits for nothing
@@ -342,6 +342,7 @@ class GpuEngine:
             _quietly(self.comm.abort, why)
         if self._pending:
             self.fail(AbortedError(f"a call has not ended ({why})", rank=self.rank))
+        let_go(self)
 
 
 def _quietly(end: Callable[..., None], *arguments: Any) -> None:

@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._distributed_c10d import Work as _Work
 
 from . import _devices
-from ._work import LIMIT_S
+from ._work import LIMIT_S, HeldWork
 
 if TYPE_CHECKING:
     from ._gpu_engine import GpuEngine
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 POLL_S = 0.0002
 
 
-class GpuWork(_Work):
+class GpuWork(HeldWork):
     """One call on a CUDA stream.
 
     `wait` makes the current stream wait for the call, and returns at once. With a timeout it blocks
@@ -38,6 +37,9 @@ class GpuWork(_Work):
         super().__init__()
         self._name, self._engine, self._tensors = name, engine, tensors
         self._begun = time.monotonic()
+
+    def _owner(self) -> GpuEngine:
+        return self._engine
 
     def _ended(self) -> bool:
         if self._waits:
@@ -91,7 +93,7 @@ class GpuWork(_Work):
 
     def result(self) -> list[torch.Tensor]:
         self.wait()
-        return self._tensors
+        return self._results()
 
     def source_rank(self) -> int:
         return -1
@@ -106,17 +108,17 @@ class GpuWork(_Work):
         if self._error is not None:
             future.set_exception(self._error)
         elif self._mark is None:
-            future.set_result(self._tensors)
+            future.set_result(self._results())
         else:
             with self._engine.on_side():
-                future.set_result(self._tensors)
+                future.set_result(self._results())
         return future
 
 
 def joined_on_gpu(name: str, engine: GpuEngine, works: list[GpuWork]) -> GpuWork:
     """Returns a work that has ended when all `works` have. They run on one stream."""
     engine.send_batch()
-    whole = GpuWork(name, engine, [t for work in works for t in work._tensors])
+    whole = GpuWork(name, engine, [t for work in works for t in work._results()])
     if works:
         last = works[-1]
         whole._mark = last._mark

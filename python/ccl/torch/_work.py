@@ -10,7 +10,7 @@ import torch
 from torch._C._distributed_c10d import Work as _Work
 
 from .._communicator import Communicator
-from .._errors import AbortedError, Error, TimedOutError
+from .._errors import AbortedError, Error, InvalidUsageError, TimedOutError
 from ._callbacks import callers
 from ._checks import writing
 
@@ -18,7 +18,51 @@ LIMIT_S = 1e9  # seconds; a longer limit is cut to it
 _changes = threading.Lock()  # guards the futures of all works; held for some instructions
 
 
-class Work(_Work):
+_HELD_WORKS = 256  # that Python has dropped last
+_HELD_BYTES = 4096  # of the tensors of one of them; larger ones are let go
+
+
+class HeldWork(_Work):
+    """Work that answers C++ code which has kept it after Python has dropped it.
+
+    `DistributedDataParallel.join` does so with the work of its all-reduce. Methods of a work whose
+    Python object is gone are those of the base class, whose `wait` never ends.
+    """
+
+    _name: str
+    _tensors: list[torch.Tensor] | None
+
+    def _owner(self) -> Any:
+        """Returns the engine, whose end ends the work."""
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        if _held is None:  # the interpreter ends
+            return
+        if self._tensors is not None and sum(t.nbytes for t in self._tensors) > _HELD_BYTES:
+            self._tensors = None
+        _held.append(self)
+
+    def _results(self) -> list[torch.Tensor]:
+        if self._tensors is None:
+            raise InvalidUsageError(
+                f"the work of {self._name} was dropped, and its tensors with it; keep the work until "
+                "its result has been read"
+            )
+        return self._tensors
+
+
+_held: deque[HeldWork] = deque(maxlen=_HELD_WORKS)
+
+
+def let_go(engine: Any) -> None:
+    """Forgets the dropped works of an engine that has ended, so that its communicator goes."""
+    others = [work for work in list(_held) if work._owner() is not engine]
+    _held.clear()
+    _held.extend(others)
+
+
+class Work(HeldWork):
     """One call of a collective or a message: pending, done or failed.
 
     `wait` raises the error of the call, and returns True otherwise.
@@ -40,12 +84,15 @@ class Work(_Work):
         self._event: threading.Event | None = None
         self._trigger: torch.futures.Future[None] | None = None
 
+    def _owner(self) -> Any:
+        return getattr(self._expired, "__self__", None)
+
     def _execute(self) -> None:
         error, run = None, self._run
         if run is None:  # its deadline has passed while it was queued
             return
         try:
-            with writing(self._tensors):
+            with writing(self._results()):
                 run()
         except BaseException as raised:  # noqa: BLE001  `wait` raises it
             error = raised
@@ -103,7 +150,7 @@ class Work(_Work):
 
     def result(self) -> list[torch.Tensor]:
         self.wait()
-        return self._tensors
+        return self._results()
 
     def source_rank(self) -> int:
         return self._source
@@ -126,7 +173,7 @@ def joined(
     name: str, works: list[Work], expired: Callable[[str, float, bool], Exception]
 ) -> Work:
     """Returns a work that is done when all `works` are."""
-    whole = Work(name, None, [t for work in works for t in work._tensors], None, expired)
+    whole = Work(name, None, [t for work in works for t in work._results()], None, expired)
 
     def wait_for_all() -> None:
         for work in works:
