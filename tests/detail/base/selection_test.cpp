@@ -94,17 +94,17 @@ TEST_CASE("buffers are of the bytes that the setting of their protocol says") {
     CHECK(plan_of<SumsLL128>().value().slot_bytes == 12416);  // whole lines
     CHECK(plan_of<Sums>({}, Plan{.slot_bytes = 4096}).value().slot_bytes == 4096);
   }
-  const Environment env{"CCL_BUFFSIZE", "1M"};
+  const Environment env{"CCL_BUFFSIZE", "2M"};
   const auto slots = before.slot_count;
-  CHECK(plan_of<Sums>().value() == Plan{.slot_count = slots, .slot_bytes = (1 << 20) / slots});
+  CHECK(plan_of<Sums>().value() == Plan{.slot_count = slots, .slot_bytes = (2 << 20) / slots});
 }
 
 TEST_CASE("slots are larger where a proxy moves them") {
   using Any = AnyOf<LoopbackTransport, SocketTransport>;
-  CHECK(plan_of<Sums>().value().slot_bytes == 64 << 10);
+  CHECK(plan_of<Sums>().value().slot_bytes == 128 << 10);
   CHECK(plan_of<Collective<AllReduce, Tree, Simple, SocketTransport>>().value().slot_bytes ==
         512 << 10);
-  CHECK(plan_of<Collective<AllReduce, Tree, Simple, Any>>().value().slot_bytes == 64 << 10);
+  CHECK(plan_of<Collective<AllReduce, Tree, Simple, Any>>().value().slot_bytes == 128 << 10);
   const Environment env{"CCL_TRANSPORT", "socket"};
   CHECK(plan_of<Collective<AllReduce, Tree, Simple, Any>>().value().slot_bytes == 512 << 10);
 }

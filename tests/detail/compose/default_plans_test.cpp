@@ -15,6 +15,26 @@ struct Neighbors {
 };
 }  // namespace
 
+TEST_CASE("two CPU ranks of a host have longer slots than more of them") {
+  const auto plan_of = [](const detail::Plans& plans, Medium medium) {
+    return plans.by_medium[std::size_t(medium)];
+  };
+  for (const int neighbors : {1, 2, 3, 4, 64}) {
+    INFO(neighbors << " ranks");
+    const bool few = neighbors <= 2;
+    const detail::Plans simple = detail::default_host_plans<Simple>(neighbors);
+    const Plan host = plan_of(simple, Medium::host_memory);
+    CHECK(host.channels == 1);
+    CHECK(host.slot_count == 8);
+    CHECK(host.slot_bytes == Index{few ? 128 : 64} << 10);
+    const Plan network = plan_of(simple, Medium::network);
+    CHECK(network.slot_count == 4);
+    CHECK(network.slot_bytes == Index{few ? 512 : 256} << 10);
+    const detail::Plans flags = detail::default_host_plans<LL128>(neighbors);
+    CHECK(plan_of(flags, Medium::host_memory).slot_bytes == Index{64} << 10);
+  }
+}
+
 TEST_CASE("plans of Simple on a GPU have four groups a block in the same memory") {
   for (const int blocks : {1, 8, 16, 32, 33, 64, 128}) {
     INFO(blocks << " blocks");

@@ -14,7 +14,9 @@
 namespace ccl::detail {
 
 /// Default plan on CPU lanes. Its slots fit the caches, because the lanes overlap only data of one
-/// wire's ring that the caches hold.
+/// wire's ring that the caches hold. Two ranks of a host have one wire in each, and slots twice as
+/// long: calls of 256 KiB to 2 MiB took 0.65 to 1 of the time. Some calls of four ranks took longer
+/// (docs/validation/shared_memory_slots.md). Protocols with flags were not measured.
 ///
 /// A proxy makes system calls for each slot, so it gets large slots: over TCP, 1 MiB took 1.4 times
 /// as long with cache-sized ones. More than two ranks of a host (`neighbors`) fill its caches with
@@ -28,7 +30,8 @@ Plans default_host_plans(int neighbors) {
   };
   Plan network = with_slots(Index{neighbors > 2 ? 256 : 512} << 10);
   network.slot_count = 4;
-  Plans plans = Plans::same(with_slots(Index{64} << 10));
+  const bool is_long = neighbors <= 2 && !Proto::carries_flags;
+  Plans plans = Plans::same(with_slots(Index{is_long ? 128 : 64} << 10));
   plans.by_medium[int(Medium::network)] = network;
   return plans;
 }
