@@ -31,6 +31,12 @@ Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, i
   std::shared_ptr<BufferRegistry> registry{new BufferRegistry{state}};
   registry->rank_ = state.identity.rank();
   registry->peers_ = state.identity.peers();
+  for (int p = 0; p < int(registry->peers_.size()); ++p) {
+    registry->shares_process_ =
+        registry->shares_process_ ||
+        (p != registry->rank_ && registry->peers_[std::size_t(p)].pid_hash ==
+                                     registry->peers_[std::size_t(registry->rank_)].pid_hash);
+  }
   registry->boards_.resize(std::size_t(state.identity.ranks()));
   registry->mapped_.resize(std::size_t(state.identity.ranks()) * RemoteBuffer::slots);
   GpuArena arena{state.device.gpu};
@@ -156,6 +162,9 @@ Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& 
     mapped.holds = std::move(window.holds);
     return at;
   }
+  if (memory.own_process != 0) {
+    return self.pid_hash == theirs.pid_hash && can_address(memory.base) ? memory.base : 0;
+  }
   if (self.pid_hash != theirs.pid_hash) {
     CUdeviceptr at = 0;
     const CUresult code =
@@ -178,6 +187,15 @@ Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& 
     if (code != CUDA_SUCCESS && code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return 0;
   }
   return memory.base >> RemoteBuffer::base_bits == 0 ? memory.base : 0;
+}
+
+bool BufferRegistry::can_address(Word base) const {
+  unsigned long long access = 0;
+  CUmemLocation here{};
+  here.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  here.id = gpu_->device();
+  return gpu_->driver().mem_get_access(&access, &here, CUdeviceptr(base)) == CUDA_SUCCESS &&
+         access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
 void BufferRegistry::unmap(Mapped& mapped) {
@@ -219,9 +237,21 @@ BufferRegistry::Range BufferRegistry::range_around(const char* data, Index bytes
     return {whole.id, whole.begin, whole.bytes, false, true};
   }
   const WindowFacts window = window_around(state_, data, bytes);
-  if (window.number == 0) return {};
+  if (window.number == 0) return mapping_of_this_process(at, at + Word(bytes), whole);
   const Word base = reinterpret_cast<Word>(window.base);
   return {window.number, base, Word(window.bytes), true, base % 256 == 0};
+}
+
+BufferRegistry::Range BufferRegistry::mapping_of_this_process(Word at, Word end,
+                                                              const Allocation& whole) const {
+  const bool may_be = maps_buffers_ && shares_process_ && !whole.legacy && whole.id != 0 &&
+                      whole.kind == CU_MEMORYTYPE_DEVICE && whole.device == gpu_->device();
+  if (!may_be) return {};
+  // An allocation may consist of several mappings, which differ in who has access.
+  const AddressRange mapping = mapping_around(gpu_->driver(), CUdeviceptr(at));
+  const bool fits = mapping.bytes >= smallest && mapping.begin % 256 == 0 && end <= mapping.end() &&
+                    Word(mapping.end()) >> RemoteBuffer::base_bits == 0;
+  return {whole.id, mapping.begin, mapping.bytes, false, fits, true};
 }
 
 bool BufferRegistry::lives(const Range& range) {
@@ -270,9 +300,10 @@ Word BufferRegistry::where(const char* data, Index bytes) {
   memory.base = range.base;
   memory.bytes = range.bytes;
   memory.window = range.is_window ? range.buffer : 0;
+  memory.own_process = range.own_process ? 1 : 0;
   const Gpu::Current current{*gpu_};
-  const bool shared =
-      range.is_window || gpu_->driver().ipc_get_mem_handle(&memory.ipc, range.base) == CUDA_SUCCESS;
+  const bool shared = range.is_window || range.own_process ||
+                      gpu_->driver().ipc_get_mem_handle(&memory.ipc, range.base) == CUDA_SUCCESS;
   memory.id = shared ? fresh_id() : 0;
   if (memory.id != 0) {
     board(rank_).open(memory);

@@ -13,6 +13,7 @@
 #include "base/io/mapping.hpp"
 #include "comm/state.hpp"
 #include "connect/registry_board.hpp"
+#include "gpu/allocation.hpp"
 #include "gpu/memory.hpp"
 
 namespace ccl::detail {
@@ -53,6 +54,7 @@ class BufferRegistry {
     Word buffer = 0;  // unique for the life of the process, or the number of a window
     Word base = 0, bytes = 0;
     bool is_window = false, may_open = false;
+    bool own_process = false;  // as in `RegistryBoard::Memory`
   };
   struct Open {
     Word id = 0;
@@ -60,6 +62,9 @@ class BufferRegistry {
   };
   explicit BufferRegistry(CommState& state) : state_{state}, gpu_{state.device.gpu} {}
   Range range_around(const char* data, Index bytes);
+  /// Returns the mapping of a cuMem handle around `at`, if a rank of this process can address it.
+  Range mapping_of_this_process(Word at, Word end, const Allocation& whole) const;
+  bool can_address(Word base) const;
   bool lives(const Range& range);
   void serve() noexcept;  // body of the thread
   void serve_until_stopped();
@@ -82,6 +87,7 @@ class BufferRegistry {
   std::shared_ptr<Gpu> gpu_;
   int rank_ = 0;
   std::vector<PeerInfo> peers_;
+  bool shares_process_ = false;  // with another rank of the communicator
   std::vector<Mapping> boards_;  // one for each rank
   RegistryBoard& board(int rank) { return *reinterpret_cast<RegistryBoard*>(boards_[rank].base()); }
   GpuBlock table_;

@@ -20,7 +20,8 @@ struct RegistryBoard {
     Word id = 0;    // counted from 1; fits the bits above `RemoteBuffer::id_shift`
     Word base = 0;  // address in the owner's process
     Word bytes = 0;
-    Word window = 0;  // number of the window; 0: `ipc` opens the memory
+    Word window = 0;       // number of the window; 0: `ipc` opens the memory
+    Word own_process = 0;  // 1: of cuMem handles, addressed by ranks of the owner's process alone
     CUipcMemHandle ipc{};
   };
 

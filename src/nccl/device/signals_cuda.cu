@@ -18,12 +18,12 @@ __global__ void add_signal(Counter* counter) {
 
 // Messages up to here are copied by a kernel, which also signals: the driver's copy takes several
 // us more before the signal can follow, and few us of 32 multiprocessors are no loss to others.
-constexpr std::size_t most_bytes_of_a_kernel = 2 << 20;
-constexpr std::size_t bytes_of_a_block = 16 << 10;
-constexpr std::size_t most_blocks = 32;
+constexpr std::size_t max_kernel_bytes = 2 << 20;
+constexpr std::size_t block_bytes = 16 << 10;
+constexpr std::size_t max_blocks = 32;
 constexpr unsigned copying_threads = 512;
 
-constexpr std::size_t most_bytes_by_one = 64 << 10;  // of a message at an odd address
+constexpr std::size_t max_odd_bytes = 64 << 10;  // of a message at an odd address
 
 template <class Unit>
 __device__ void copy_units(void* to, const void* from, unsigned bytes) {
@@ -111,8 +111,8 @@ Result<void> load_signals_on_gpu() {
 Result<void> put_on_gpu(void* to, const void* from, std::size_t bytes, std::uint64_t* counter,
                         std::uint64_t* ended, cudaStream_t stream) {
   const bool by_words = alignment_bits(to, from, bytes) % sizeof(unsigned) == 0;
-  if (bytes <= (by_words ? most_bytes_of_a_kernel : most_bytes_by_one) && is_on_this_gpu(from)) {
-    const std::size_t blocks = std::clamp(bytes / bytes_of_a_block, std::size_t{1}, most_blocks);
+  if (bytes <= (by_words ? max_kernel_bytes : max_odd_bytes) && is_on_this_gpu(from)) {
+    const std::size_t blocks = std::clamp(bytes / block_bytes, std::size_t{1}, max_blocks);
     return launch("the launch of a put", copy_and_add_signal, unsigned(blocks), copying_threads,
                   stream, to, from, unsigned(bytes), reinterpret_cast<Counter*>(counter),
                   reinterpret_cast<unsigned*>(ended));

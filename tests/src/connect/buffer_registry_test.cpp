@@ -31,6 +31,9 @@ const auto* const buffer = reinterpret_cast<const char*>(std::uintptr_t{1} << 40
 /// Further buffers behind it, which live; and how often the driver was asked.
 std::atomic<int> further{0}, asked{0};
 std::atomic<bool> exports{true};  // or else the driver gives no handles
+/// The buffer is of cuMem handles, in two mappings of half of it each.
+std::atomic<bool> has_handles{false};
+std::atomic<int> reached_by{-1};  // the GPU, beside device 0, that may use the mappings
 
 CUresult attributes(unsigned count, CUpointer_attribute* what, void** to, CUdeviceptr at) {
   const auto base = reinterpret_cast<CUdeviceptr>(buffer);
@@ -41,6 +44,12 @@ CUresult attributes(unsigned count, CUpointer_attribute* what, void** to, CUdevi
                              to);
   }
   if (number == 0 || at < base || at >= base + bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (has_handles) {
+    const CUdeviceptr mapping = at - (at - base) % (bytes / 2);
+    return answer_attributes(
+        {base, bytes, CU_MEMORYTYPE_DEVICE, base, 0, false, number, mapping, bytes / 2}, count,
+        what, to);
+  }
   return answer_attributes({base, bytes, CU_MEMORYTYPE_DEVICE, base, 0, true, number}, count, what,
                            to);
 }
@@ -56,6 +65,10 @@ struct TwoRegistries {
     cuda.pointer_get_attributes = attributes;
     cuda.ipc_get_mem_handle = [](CUipcMemHandle*, CUdeviceptr) {
       return exports ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    };
+    cuda.mem_get_access = [](unsigned long long* access, const CUmemLocation* of, CUdeviceptr) {
+      *access = of->id == reached_by ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
+      return CUDA_SUCCESS;
     };
     detail::use_cuda_driver(cuda, 2);
     number = 1;
@@ -78,6 +91,12 @@ struct TwoRegistries {
   }
 };
 
+/// Sets a value until the end of the scope.
+struct Restored {
+  std::atomic<bool>& value;
+  Restored(std::atomic<bool>& of, bool now) : value{of} { value = now; }
+  ~Restored() { value = false; }
+};
 /// True if `done()` is soon.
 template <class F>
 bool soon(F&& done) {
@@ -158,6 +177,32 @@ TEST_CASE("buffers that the driver does not export cost no ids") {
   const Word where = ranks.of[0]->where(buffer, bytes);
   CHECK(where != 0);
   CHECK(where >> RemoteBuffer::id_shift < 2 * RemoteBuffer::slots);  // 600 others have had none
+}
+
+TEST_CASE("memory of cuMem handles is reached by ranks of its process that have access") {
+  const Restored handles{has_handles, true};
+  const Index half = bytes / 2;
+  for (const int reaches : {1, 0}) {
+    reached_by = reaches;
+    TwoRegistries ranks;
+    CHECK(ranks.of[0]->where(buffer, bytes) == 0);  // not in one mapping
+    const Word first = ranks.of[0]->where(buffer, half);
+    const Word second = ranks.of[0]->where(buffer + half + 256, half - 256);
+    REQUIRE(first != 0);
+    REQUIRE(second != 0);
+    CHECK(first >> RemoteBuffer::id_shift != second >> RemoteBuffer::id_shift);
+    if (reaches == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{300});
+      CHECK(ranks.entry(first) == 0);
+      continue;
+    }
+    REQUIRE(soon([&] { return RemoteBuffer::leads(ranks.entry(first), first); }));
+    REQUIRE(soon([&] { return RemoteBuffer::leads(ranks.entry(second), second); }));
+    CHECK(RemoteBuffer::at(ranks.entry(first), first) == buffer);
+    CHECK(RemoteBuffer::at(ranks.entry(second), second) == buffer + half + 256);
+    number = 0;  // freed
+    CHECK(soon([&] { return ranks.entry(first) == 0 && ranks.entry(second) == 0; }));
+  }
 }
 
 TEST_CASE("a setting keeps buffers unmapped") {
