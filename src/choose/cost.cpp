@@ -139,7 +139,7 @@ double predict_us(const Rates& rates, const Rates& near, double far, const CostT
   if (rates.few_gbs > 0 && blocks <= 64) gbs = rates.few_gbs;
   if (rates.block_gbs > 0) gbs = std::min(gbs, rates.block_gbs * std::max(blocks, 1));
   const double hop_us = far * rates.hop_us + (1 - far) * near.hop_us;
-  return rates.base_us + cost_terms.hops * hop_us +
+  return rates.base_us + cost_terms.hops_on(blocks) * hop_us +
          cost_terms.volume_on(blocks) * bytes / (gbs * 1e3);
 }
 

@@ -406,7 +406,9 @@ void Chooser::Creator::add_model() {
       made.far_.back() = cost_terms.hops / (cost_terms.hops + inside);
       cost_terms.hops += inside;
     }
-    if (one.packing != Packing::simple || made.hosts_ > 1) cost_terms.volume_of_few_blocks = 0;
+    if (one.packing != Packing::simple || made.hosts_ > 1 || made.path_ != Path::nvlink) {
+      cost_terms = cost_terms.of_many_blocks();
+    }
     made.cost_terms_.push_back(cost_terms);
   }
 }

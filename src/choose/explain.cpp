@@ -69,7 +69,7 @@ Choice Chooser::explain(Index bytes, int picked, const Plan& plan) const {
     choice.why = fmt::format(
         "{} ranks over {}: {:.1f} us for {:.3g} hops, {:.1f} us for {:.3g} "
         "times the message",
-        ranks_, name(path_), start, cost_terms_[c].hops, choice.us - start,
+        ranks_, name(path_), start, cost_terms_[c].hops_on(blocks_), choice.us - start,
         cost_terms_[c].volume_on(blocks_));
   }
   if (ranks_ > 1 && !choice.measured && host_.gpu_gbs > 0 &&

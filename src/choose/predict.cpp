@@ -61,7 +61,9 @@ double Chooser::predict_levels(const CandidateFacts& one, double bytes) const {
     CostTerms cost_terms = step.cost_terms(ranks);
     // As for the candidates that send directly.
     if (one.relays && step.outer && gpu_) cost_terms.volume = 2.0 * (hosts_ - 1) / hosts_;
-    if (step.outer || step.packing != Packing::simple) cost_terms.volume_of_few_blocks = 0;
+    if (step.outer || step.packing != Packing::simple || inner_path_ != Path::nvlink) {
+      cost_terms = cost_terms.of_many_blocks();
+    }
     int blocks = blocks_;
     if (step.outer && knows_network() && step.blocks_over_network != nullptr) {
       blocks = step.blocks_over_network(Index(each), rail, host_, blocks_);

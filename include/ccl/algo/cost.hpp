@@ -11,14 +11,22 @@ namespace ccl {
 struct CostTerms {
   double hops = 0;    ///< sequential hops on the longest route
   double volume = 0;  ///< messages that cross the busiest direction of the busiest rank
-  /// Volume by Simple in one host on up to 32 blocks of a GPU, whose copies to several peers are
-  /// slower than their wires; 0: `volume`.
+  /// Volume by Simple over the NVLinks of one host on up to 32 blocks, whose copies are slower than
+  /// their wires; 0: `volume`.
   double volume_of_few_blocks = 0;
+  /// Hops in the same case: few blocks have more of a message in each step; 0: `hops`.
+  double hops_of_few_blocks = 0;
 
   /// Volume of a message on `blocks` blocks.
   constexpr double volume_on(int blocks) const {
     return blocks <= 32 && volume_of_few_blocks > 0 ? volume_of_few_blocks : volume;
   }
+  /// Hops of a message on `blocks` blocks.
+  constexpr double hops_on(int blocks) const {
+    return blocks <= 32 && hops_of_few_blocks > 0 ? hops_of_few_blocks : hops;
+  }
+  /// The terms where blocks are no bottleneck.
+  constexpr CostTerms of_many_blocks() const { return {hops, volume}; }
 };
 
 /// Order in which an algorithm combines the ranks' values of one element. Two algorithms of the

@@ -37,11 +37,11 @@ struct Direct {
 
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
-    // Loads are slower than stores: 256 MiB on 2 H200 take 403 us by loads of half of it, and 782
+    // Loads are slower than stores: 256 MiB on 2 H200 take 410 us by loads of half of it, and 801
     // us if the sums go to both. The hops are fitted to the order of candidates. More than 4 ranks
     // were not measured.
     if (is_one_of<Op, AllReduce>) {
-      return {2.2, (ranks > 4 ? 1.25 : ranks > 2 ? 1.15 : 1.1) * 2 * (ranks - 1) / ranks};
+      return {2.2, (ranks > 4 ? 1.25 : ranks > 2 ? 1.15 : 1.08) * 2 * (ranks - 1) / ranks};
     }
     // On 4 H200, 16 MiB to a root take 72 us, and 1 GiB 3364. Other numbers were not measured.
     if (is_one_of<Op, Reduce>) return {ranks > 2 ? 6.8 : 1, ranks > 2 ? 1.14 : 1.07};
