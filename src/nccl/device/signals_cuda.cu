@@ -70,7 +70,9 @@ __global__ void wait_for_signals(const volatile Counter* counter, Counter* taken
   constexpr unsigned looks = 64;  // `stop` is in the host's memory, a microsecond away
   const Counter until = *taken + times;
   for (unsigned look = 1; *counter < until; ++look) {
-    if (look % looks == 0 && *stop != 0) break;
+    if (look % looks != 0) continue;
+    if (*stop != 0) break;
+    __nanosleep(100);
   }
   __threadfence_system();
   *taken = until;
