@@ -30,7 +30,7 @@ class HeldWork(_Work):
     """
 
     _name: str
-    _tensors: list[torch.Tensor] | None
+    _tensors: list[torch.Tensor] | None = None
 
     def _owner(self) -> Any:
         """Returns the engine, whose end ends the work."""
