@@ -1,7 +1,7 @@
 // An all-reduce of each size by `Nvls` whose multicast is emulated by loads and stores to peers,
 // beside `OneShot` and `TwoShot`: ranks as threads of one process, calls in a graph, bfloat16.
-// Prints one line of JSON for each size, on rank 0: medians over rounds, in us. Results are
-// checked.
+// Prints one line of JSON for each size, on rank 0: medians over rounds, in us (0: not measured).
+// Results are checked.
 //   nvls_bench [min bytes] [max bytes] [ranks]
 // Exits with 1 if a result is wrong.
 #include <ccl/ccl.cuh>
@@ -16,18 +16,14 @@
 #include <thread>
 #include <vector>
 
+#include "machine.cuh"
+
 using namespace ccl;
 
 namespace {
 
 std::atomic<bool> all_good{true};
 
-void must(cudaError_t e, int line) {
-  if (e == cudaSuccess) return;
-  std::fprintf(stderr, "line %d: %s\n", line, cudaGetErrorString(e));
-  std::_Exit(1);
-}
-#define MUST(call) must((call), __LINE__)
 template <class T>
 T must(Result<T> r, int line = __builtin_LINE()) {
   if (!r) {
@@ -81,7 +77,7 @@ class Rank {
  private:
   static constexpr int calls = 20, rounds = 9;
 
-  /// Returns the microseconds of a call, or 0 where the ranks cannot use the composition.
+  /// Returns the median microseconds of a call.
   template <class Algo, class Proto, class Transports>
   double time(Index count) {
     const auto call = must(Collective<AllReduce, Algo, Proto, Transports>::create(comm_));
