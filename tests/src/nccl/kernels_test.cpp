@@ -39,7 +39,8 @@ Result<std::unique_ptr<Operations>> Operations::create(const Communicator&, cons
 Result<void> load_signals_on_gpu() {
   return {};
 }
-Result<void> copy_on_gpu(void*, const void*, std::size_t, cudaStream_t) {
+Result<void> put_on_gpu(void*, const void*, std::size_t, std::uint64_t*, std::uint64_t*,
+                        cudaStream_t) {
   return {};
 }
 Result<void> signal_on_gpu(std::uint64_t*, cudaStream_t) {
