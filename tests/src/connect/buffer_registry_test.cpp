@@ -66,7 +66,9 @@ struct TwoRegistries {
     cuda.ipc_get_mem_handle = [](CUipcMemHandle*, CUdeviceptr) {
       return exports ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     };
-    cuda.mem_get_access = [](unsigned long long* access, const CUmemLocation* of, CUdeviceptr) {
+    cuda.mem_get_access = [](unsigned long long* access, const CUmemLocation* of, CUdeviceptr at) {
+      const auto base = reinterpret_cast<CUdeviceptr>(buffer);
+      if (at < base || at >= base + bytes) return fake::driver().mem_get_access(access, of, at);
       *access = of->id == reached_by ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
       return CUDA_SUCCESS;
     };

@@ -20,7 +20,7 @@ using namespace ccl::detail::nccl;
 
 namespace {
 
-int puts = 0, puts_with_a_word = 0, signals_sent = 0, waits = 0;
+int puts_made = 0, puts_with_word = 0, signals_sent = 0, waits = 0;
 std::function<Result<void>()> signal_result = [] { return Result<void>{}; };
 std::atomic<int> loads{0};          // of the kernels
 std::atomic<int> fails_to_load{0};  // the next times
@@ -81,9 +81,9 @@ Result<void> load_signals_on_gpu() {
 }
 Result<void> put_on_gpu(void*, const void*, std::size_t, std::uint64_t* counter,
                         std::uint64_t* ended, cudaStream_t) {
-  ++puts;
+  ++puts_made;
   // In the memory of this rank, behind its counters of two sources: 0 between puts.
-  if (*ended == 0 && ended != counter) ++puts_with_a_word;
+  if (*ended == 0 && ended != counter) ++puts_with_word;
   return {};
 }
 Result<void> signal_on_gpu(std::uint64_t*, cudaStream_t) {
@@ -118,7 +118,7 @@ TEST_CASE("puts, signals and waits are launches, which the end of the communicat
     CHECK(ranks.busy());
     CHECK(detail::Access::state(*ranks.comms[0])->await_calls("the test"));
   }
-  CHECK((puts == 1 && puts_with_a_word == 1 && signals_sent == 2 && waits == 1));
+  CHECK((puts_made == 1 && puts_with_word == 1 && signals_sent == 2 && waits == 1));
 }
 
 TEST_CASE("kernels are loaded before the first launch, or no rank has signals") {
