@@ -31,12 +31,10 @@ Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, i
   std::shared_ptr<BufferRegistry> registry{new BufferRegistry{state}};
   registry->rank_ = state.identity.rank();
   registry->peers_ = state.identity.peers();
-  for (int p = 0; p < int(registry->peers_.size()); ++p) {
-    registry->shares_process_ =
-        registry->shares_process_ ||
-        (p != registry->rank_ && registry->peers_[std::size_t(p)].pid_hash ==
-                                     registry->peers_[std::size_t(registry->rank_)].pid_hash);
-  }
+  const auto of_this_process = [&](const PeerInfo& peer) {
+    return peer.pid_hash == registry->peers_[std::size_t(registry->rank_)].pid_hash;
+  };
+  registry->shares_process_ = std::ranges::count_if(registry->peers_, of_this_process) > 1;
   registry->boards_.resize(std::size_t(state.identity.ranks()));
   registry->mapped_.resize(std::size_t(state.identity.ranks()) * RemoteBuffer::slots);
   GpuArena arena{state.device.gpu};

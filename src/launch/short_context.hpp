@@ -120,7 +120,7 @@ class ShortPrims {
     }
     const LendingChoice::Slice slice{.only_sends = only_sends_,
                                      .adds_up = reduces<R>,
-                                     .has_one_way = Out == 1,
+                                     .to_one_rank = Out == 1,
                                      .past_caches = goes_past_caches(bytes),
                                      .relayed = Step.recv,
                                      .crowded = crowded.load(std::memory_order_relaxed),

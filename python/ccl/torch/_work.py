@@ -33,11 +33,11 @@ class HeldWork(_Work):
     _tensors: list[torch.Tensor] | None = None
 
     def _owner(self) -> Any:
-        """Returns the engine, whose end ends the work."""
+        """Returns the engine, whose end ends the work. None: a message, which C++ code does not keep."""
         raise NotImplementedError
 
     def __del__(self) -> None:
-        if _held is None:  # the interpreter ends
+        if _held is None or self._owner() is None:  # `_held`: the interpreter ends
             return
         if self._tensors is not None and sum(t.nbytes for t in self._tensors) > _HELD_BYTES:
             self._tensors = None

@@ -92,6 +92,7 @@ Result<void> Signals::queue(cudaStream_t stream, Work&& work) {
     order.give_up();
     return done;
   }
+  // The blocks of a put wait for nobody, so one counts for all.
   if (LaunchShare* const share = order.share(); done && share != nullptr) share->take_alone(1);
   Result<void> marked = order.after(stream);  // some of it may run after a failure, too
   if (done) done = std::move(marked);

@@ -154,7 +154,7 @@ TEST_CASE("what a receiver adds up is not lent by a rank that only sends, to it 
   CHECK(Choice::unlent(slice) == Transfer::copy);
   slice.past_caches = false;
   CHECK(far.transfer_of(slice, now) == Transfer::timed_copy);
-  slice.has_one_way = false;
+  slice.to_one_rank = false;
   CHECK(far.transfer_of(slice, now) == Transfer::lend);
 }
 

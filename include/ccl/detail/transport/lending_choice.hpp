@@ -11,14 +11,14 @@ namespace ccl::detail {
 class LendingChoice {
  public:
   enum class Rule { by_time, always };
-  /// How a slice goes to its receiver. `timed_copy`: a copy whose time is to be noted.
+  /// Ways of a slice to its receiver. `timed_copy`: a copy whose time is to be noted.
   enum class Transfer { copy, timed_copy, copy_past_caches, lend };
-  /// What a call knows of a slice that it sends.
+  /// Facts that a call knows about a slice that it sends.
   struct Slice {
     bool only_sends = false;   // the rank receives nothing in the call
     bool adds_up = false;      // the receivers add slices up
     bool is_message = false;   // of an exchange
-    bool has_one_way = true;   // it goes to one rank only
+    bool to_one_rank = true;   // and to no other
     bool past_caches = false;  // a slot may be filled past the caches of this core
     bool relayed = false;      // received in the same step
     bool crowded = false;      // the host has more ranks than cores
@@ -41,7 +41,7 @@ class LendingChoice {
     if (slice.only_sends && copies) return unlent(slice);
     if (!lends(now_ns) || is_better_kept(slice)) return Transfer::timed_copy;
     // The receiver has enough to do.
-    if (!slice.only_sends || !slice.adds_up || !slice.has_one_way) return Transfer::lend;
+    if (!slice.only_sends || !slice.adds_up || !slice.to_one_rank) return Transfer::lend;
     return slice.past_caches ? Transfer::copy_past_caches : Transfer::timed_copy;
   }
   /// True if the time of copies is for lending.

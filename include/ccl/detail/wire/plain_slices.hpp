@@ -183,7 +183,7 @@ class PlainSlices {
   template <class Step>
   static constexpr bool only_stores = MaxIn == 1 && Step::recv && Step::out && !Step::own;
 
-  /// What the call knows of a slice of n elements that it sends.
+  /// Returns the facts of a slice of n elements that this rank sends.
   template <class Step>
   LendingChoice::Slice slice_of(Index n) const {
     bool past_caches = goes_past_caches(n * size);
@@ -193,7 +193,7 @@ class PlainSlices {
     return {.only_sends = only_sends_,
             .adds_up = reduces<R>,
             .is_message = sends_messages_,
-            .has_one_way = MaxOut == 1,
+            .to_one_rank = MaxOut == 1,
             .past_caches = past_caches,
             .relayed = Step::recv,
             .crowded = crowded.load(std::memory_order_relaxed),
