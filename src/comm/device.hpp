@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/order.hpp"
+#include "gpu/order/order.hpp"
 
 namespace ccl::detail {
 

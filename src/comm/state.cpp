@@ -24,7 +24,7 @@
 #include "comm/observe/failure_dump.hpp"
 #include "comm/observe/health.hpp"
 #include "comm/team_errors.hpp"
-#include "gpu/graph_resources.hpp"
+#include "gpu/order/graph_resources.hpp"
 
 namespace ccl::detail {
 

@@ -13,7 +13,7 @@
 #include "connect/agreement.hpp"
 #include "connect/device_state.hpp"
 #include "connect/idle_pairs.hpp"
-#include "gpu/graph_resources.hpp"
+#include "gpu/order/graph_resources.hpp"
 #include <unistd.h>
 
 namespace ccl::detail {

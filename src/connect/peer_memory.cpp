@@ -12,8 +12,8 @@
 #include "comm/edges/edge_handshake.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
-#include "connect/buffer_registry.hpp"
 #include "connect/device_state.hpp"
+#include "connect/registry/buffer_registry.hpp"
 #include "transport/p2p/mapping.hpp"
 
 namespace ccl::detail {

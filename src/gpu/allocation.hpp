@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "gpu/driver.hpp"
 
 namespace ccl::detail {
@@ -28,5 +30,16 @@ struct AddressRange {
 /// Looks up the mapping of one cuMem handle. An allocation is then the reserved range, which may
 /// contain several of them. Empty if the driver knows none.
 AddressRange mapping_around(const CudaDriver& cuda, CUdeviceptr at);
+
+/// Mapping of one cuMem handle.
+struct HandleMapping {
+  AddressRange range;
+  unsigned long long id = 0;  // unique for the life of the process, as that of an `Allocation`
+  unsigned handle_types = 0;  // kinds of handle that other processes can import
+};
+/// Lists the mappings of cuMem handles around the `bytes` bytes from `at` on, in the order of their
+/// addresses. Empty if some byte is in no memory of `device`, or if they are more than `limit`.
+std::vector<HandleMapping> mappings_around(const CudaDriver& cuda, int device, CUdeviceptr at,
+                                           std::size_t bytes, std::size_t limit);
 
 }  // namespace ccl::detail

@@ -15,6 +15,7 @@
 #include "base/io/os_error.hpp"
 #include "gpu/devices.hpp"
 #include "gpu/memory.hpp"
+#include "gpu/shared_handle.hpp"
 #include <fcntl.h>
 
 // Memory of cuMem handles: pages, their mappings and access, and rest.
@@ -152,14 +153,8 @@ Result<void> GpuMemory::unmap() {
 }
 
 Result<void> GpuMemory::import_handle(const Fd& fd) {
-  CUmemFabricHandle fabric;
-  std::memcpy(&fabric, name_.key.data(), sizeof fabric);
-  // The driver takes the descriptor in place of a pointer.
-  void* const what = fd ? reinterpret_cast<void*>(std::uintptr_t(fd.get())) : &fabric;
-  return cuda_check(gpu_->driver().mem_import(
-                        &handle_, what,
-                        fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_FABRIC),
-                    fd ? "import a peer's memory" : "import memory of another host");
+  CCL_TRY(handle_, detail::import_handle(gpu_->driver(), fd, name_.key));
+  return {};
 }
 
 namespace {

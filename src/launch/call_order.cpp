@@ -6,7 +6,7 @@
 
 #include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
-#include "gpu/order.hpp"
+#include "gpu/order/order.hpp"
 #include "launch/failed_launch.hpp"
 
 namespace ccl::detail {

@@ -15,7 +15,7 @@
 #include "base/thread.hpp"
 #include "comm/observe/ticker_list.hpp"
 #include "comm/state.hpp"
-#include "gpu/graph_resources.hpp"
+#include "gpu/order/graph_resources.hpp"
 #include "net/engine.hpp"
 
 namespace ccl::detail {

@@ -81,8 +81,8 @@ constexpr std::array table{
             "1: in libnccl.so.2, reductions have one order of additions, so that the same values "
             "give the same bits in calls of any size, run and rank"},
     Setting{"DIRECT_MAP", flag, "1", false,
-            "0: peers never map buffers of this rank, which Direct does with those of "
-            "cudaMalloc; messages then go through scratch memory, except into windows"},
+            "0: peers never map buffers of this rank, as they do for Direct; messages then go "
+            "through scratch memory, except into windows"},
     Setting{"DMABUF_ENABLE", flag, "1", nccl, "0: RDMA devices do not reach GPU memory by DMA-BUF"},
     Setting{"DUMP_DIR", text, "", false,
             "folder in which each rank writes its flight record when its communicator fails, and "

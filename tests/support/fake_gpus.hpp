@@ -66,9 +66,10 @@ struct FakeGpus {
   struct Region {
     std::size_t bytes = 0;
     int device = -1;
-    std::vector<int> accessible;  // to these
-    int fd = -1;                  // of memory without a handle
-    int pages = -1;               // descriptor of memory with a handle, if a test keeps it
+    std::vector<int> accessible;    // to these
+    int fd = -1;                    // of memory without a handle
+    int pages = -1;                 // descriptor of memory with a handle, if a test keeps it
+    unsigned long long number = 0;  // of the mapping, which is not used again, if a test keeps it
   };
   std::mutex mutex;
   std::map<std::uintptr_t, Region> regions;
@@ -196,6 +197,20 @@ inline CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstre
     std::memmove(target, source, bytes);
     if (path == FakePath::corrupt && peer == there && bytes > 64) target[bytes / 2] ^= 4;
   }
+  return CUDA_SUCCESS;
+}
+
+/// Lets a device use memory of a handle. The caller holds the lock.
+inline CUresult open_region(FakeGpus::Region& region, int device) {
+  if (!gpus().sees(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (device != region.device &&
+      (device == gpus().refuses_to_map || !gpus().link_of(device, region.device).access)) {
+    return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  }
+  if (std::count(region.accessible.begin(), region.accessible.end(), device) != 0) {
+    return CUDA_ERROR_ALREADY_MAPPED;  // like the driver, if two threads map it
+  }
+  region.accessible.push_back(device);
   return CUDA_SUCCESS;
 }
 
@@ -423,29 +438,24 @@ inline CudaDriver driver() {
     ::mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
            -1, 0);
     const std::lock_guard lock{gpus().mutex};
-    if (const auto found = gpus().regions.find(at); found != gpus().regions.end()) {
-      if (found->second.pages >= 0) ::close(found->second.pages);
-      gpus().regions.erase(found);
+    auto& all = gpus().regions;
+    for (auto it = all.lower_bound(at); it != all.end() && it->first < at + bytes;) {
+      if (it->second.pages >= 0) ::close(it->second.pages);
+      it = all.erase(it);
     }
     return CUDA_SUCCESS;
   };
-  cuda.mem_set_access = [](CUdeviceptr at, std::size_t, const CUmemAccessDesc* access,
+  cuda.mem_set_access = [](CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* access,
                            std::size_t count) {
     const std::lock_guard lock{gpus().mutex};
-    FakeGpus::Region& region = gpus().regions.at(at);
-    for (std::size_t n = 0; n < count; ++n) {
-      const int device = access[n].location.id;
-      if (!gpus().sees(device)) return CUDA_ERROR_INVALID_DEVICE;
-      if (device != region.device &&
-          (device == gpus().refuses_to_map || !gpus().link_of(device, region.device).access)) {
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    auto& all = gpus().regions;
+    for (auto it = all.find(at); it != all.end() && it->first < at + bytes; ++it) {
+      for (std::size_t n = 0; n < count; ++n) {
+        const CUresult done = open_region(it->second, access[n].location.id);
+        if (done != CUDA_SUCCESS) return done;
       }
-      if (std::count(region.accessible.begin(), region.accessible.end(), device) != 0) {
-        return CUDA_ERROR_ALREADY_MAPPED;  // like the driver, if two threads map it
-      }
-      region.accessible.push_back(device);
     }
-    return CUDA_SUCCESS;
+    return all.contains(at) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   };
   cuda.mem_get_access = [](unsigned long long* flags, const CUmemLocation* of, CUdeviceptr at) {
     const std::lock_guard lock{gpus().mutex};

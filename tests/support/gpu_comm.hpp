@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/order.hpp"
+#include "gpu/order/order.hpp"
 #include "support/catch.hpp"
 #include "support/gpu_scheduler.hpp"
 

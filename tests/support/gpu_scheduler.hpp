@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/order.hpp"
+#include "gpu/order/order.hpp"
 #include "support/fake_gpus.hpp"
 
 namespace ccl::test {

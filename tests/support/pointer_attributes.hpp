@@ -17,6 +17,7 @@ struct FakeAllocation {
   unsigned long long number = 0;  // identity, which is not used again
   CUdeviceptr mapped = 0;         // where the mapping of a handle begins; 0: as the allocation
   std::size_t mapped_bytes = 0;
+  unsigned handle_types = CU_MEM_HANDLE_TYPE_NONE;  // by which others can import it
 };
 
 /// Answers `cuPointerGetAttributes` for an address in `memory`.
@@ -50,6 +51,9 @@ inline CUresult answer_attributes(const FakeAllocation& memory, unsigned count,
         break;
       case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
         *static_cast<std::size_t*>(to[n]) = memory.mapped != 0 ? memory.mapped_bytes : memory.bytes;
+        break;
+      case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *static_cast<unsigned*>(to[n]) = memory.handle_types;
         break;
       default:
         return CUDA_ERROR_INVALID_VALUE;

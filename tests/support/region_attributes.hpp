@@ -18,9 +18,15 @@ inline CUresult describe_region(unsigned count, CUpointer_attribute* what, void*
   if (next == all.regions.begin()) return CUDA_ERROR_INVALID_VALUE;
   const auto& [base, region] = *std::prev(next);
   if (at >= base + region.bytes) return CUDA_ERROR_INVALID_VALUE;
-  // The address is not used again while it is mapped, so it is the number, too.
-  const FakeAllocation memory{base,           region.bytes, CU_MEMORYTYPE_DEVICE, at, region.device,
-                              region.fd >= 0, base};
+  // The address of other memory is not used again while it is mapped, so it is the number, too.
+  FakeAllocation memory{base,
+                        region.bytes,
+                        CU_MEMORYTYPE_DEVICE,
+                        at,
+                        region.device,
+                        region.fd >= 0,
+                        region.number != 0 ? region.number : base};
+  if (region.pages >= 0) memory.handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return answer_attributes(memory, count, what, to);
 }
 
@@ -34,8 +40,10 @@ inline detail::CudaDriver install_gpus(int devices) {
                     CUmemGenericAllocationHandle handle, unsigned long long flags) {
     const CUresult mapped = map(at, bytes, offset, handle, flags);
     const std::lock_guard lock{fake::gpus().mutex};
+    static unsigned long long mappings = 0;
     if (mapped == CUDA_SUCCESS) {
       fake::gpus().regions[at].pages = ::dup(reinterpret_cast<fake::Handle*>(handle)->fd);
+      fake::gpus().regions[at].number = ++mappings;
     }
     return mapped;
   };

@@ -40,8 +40,8 @@ Edge even_edge(const CommState& state, int composition, int peer) {
   return edge;
 }
 
-Result<void> share_memory(CommState& state, const MemoryExchange& exchange, const Fd& mine,
-                          const Result<void>& so_far) {
+Result<void> share_descriptor(CommState& state, const DescriptorExchange& exchange, const Fd& mine,
+                              const Result<void>& so_far) {
   const TransportContext context = transport_context(state, nullptr);
   std::vector<End> ends(std::size_t(state.identity.ranks()));
   std::vector<EdgeHandshake> rendezvous_points;
@@ -63,18 +63,27 @@ Result<void> share_memory(CommState& state, const MemoryExchange& exchange, cons
     const auto connect = [&, edge, p](const Handshake& theirs) -> Result<void> {
       const auto said = HandshakeCursor{}.get<SharedWords>(theirs);
       const unsigned side = unsigned(edge.side != EdgeSide::sender);
-      CCL_TRY(const Fd fd, fetch_fd(context, edge, exchange.what, said.name,
-                                    proof_of(context, said.nonce, edge.id, side)));
-      if (keeps_size(fd, exchange.bytes)) return exchange.take(p, fd);
-      return fail(
-          edge_error(edge, exchange.what, Errc::mismatch,
-                     fmt::format("rank {} has given rank {} other memory than {} bytes that "
-                                 "keep their size; run the same version of ccl on all ranks",
-                                 p, state.identity.rank(), exchange.bytes)));
+      CCL_TRY(Fd fd, fetch_fd(context, edge, exchange.what, said.name,
+                              proof_of(context, said.nonce, edge.id, side)));
+      return exchange.take(p, std::move(fd));
     };
     rendezvous_points.push_back({p, edge.id, offer, connect});
   }
   return swap_handshakes(state, exchange.name, exchange.what, so_far, rendezvous_points);
+}
+
+Result<void> share_memory(CommState& state, const MemoryExchange& exchange, const Fd& mine,
+                          const Result<void>& so_far) {
+  const auto take = [&](int p, const Fd& theirs) -> Result<void> {
+    if (keeps_size(theirs, exchange.bytes)) return exchange.take(p, theirs);
+    return fail(edge_error(even_edge(state, exchange.composition, p), exchange.what, Errc::mismatch,
+                           fmt::format("rank {} has given rank {} other memory than {} bytes that "
+                                       "keep their size; run the same version of ccl on all ranks",
+                                       p, state.identity.rank(), exchange.bytes)));
+  };
+  return share_descriptor(state,
+                          {exchange.composition, exchange.name, exchange.what, exchange.with, take},
+                          mine, so_far);
 }
 
 }  // namespace ccl::detail

@@ -7,7 +7,7 @@
 
 #include "base/io/mapping.hpp"
 #include "comm/state.hpp"
-#include "connect/buffer_registry.hpp"
+#include "connect/registry/buffer_registry.hpp"
 #include "connect/stream_signals.hpp"
 #include "support/catch.hpp"
 #include "support/driver.hpp"

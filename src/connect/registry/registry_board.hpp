@@ -15,13 +15,20 @@ namespace ccl::detail {
 /// Board on which a rank posts the memories that its peers may map. It lies in memory that all
 /// ranks share. The owner writes entries; peers ring its doorbell and record what they have mapped.
 struct RegistryBoard {
+  /// How peers reach a memory.
+  enum class Kind : Word {
+    legacy,   // `ipc` opens it; ranks of the owner's process use its address
+    handles,  // of cuMem handles: the same, but the owner sends the handles
+    window    // it lies in a window that the peers have mapped
+  };
   /// Memory of the owner.
   struct Memory {
     Word id = 0;    // counted from 1; fits the bits above `RemoteBuffer::id_shift`
     Word base = 0;  // address in the owner's process
     Word bytes = 0;
-    Word window = 0;       // number of the window; 0: `ipc` opens the memory
-    Word own_process = 0;  // 1: of cuMem handles, addressed by ranks of the owner's process alone
+    Kind kind = Kind::legacy;
+    Word window = 0;   // number of the window
+    Word handles = 0;  // number of handles, if other processes can import them
     CUipcMemHandle ipc{};
   };
 

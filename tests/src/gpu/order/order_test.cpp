@@ -1,4 +1,4 @@
-#include "gpu/order.hpp"
+#include "gpu/order/order.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "gpu/graph_resources.hpp"
+#include "gpu/order/graph_resources.hpp"
 
 #include <atomic>
 #include <mutex>

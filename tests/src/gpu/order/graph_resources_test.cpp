@@ -1,5 +1,5 @@
 // Launches of several communicators into captured graphs, and what the graphs own.
-#include "gpu/graph_resources.hpp"
+#include "gpu/order/graph_resources.hpp"
 
 #include <algorithm>
 #include <cstdlib>

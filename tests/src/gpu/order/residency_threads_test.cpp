@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/order.hpp"
-#include "gpu/residency.hpp"
+#include "gpu/order/order.hpp"
+#include "gpu/order/residency.hpp"
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include "support/gpu_comm.hpp"

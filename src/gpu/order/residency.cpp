@@ -1,4 +1,4 @@
-#include "gpu/residency.hpp"
+#include "gpu/order/residency.hpp"
 
 #include <fmt/format.h>
 

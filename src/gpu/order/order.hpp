@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gpu/gpu.hpp"
-#include "gpu/residency.hpp"
+#include "gpu/order/residency.hpp"
 
 namespace ccl::detail {
 

@@ -6,14 +6,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/io/mapping.hpp"
 #include "comm/state.hpp"
-#include "connect/registry_board.hpp"
-#include "gpu/allocation.hpp"
+#include "connect/registry/buffer_range.hpp"
+#include "connect/registry/handle_imports.hpp"
+#include "connect/registry/handle_sockets.hpp"
+#include "connect/registry/registry_board.hpp"
 #include "gpu/memory.hpp"
 
 namespace ccl::detail {
@@ -22,7 +25,8 @@ namespace ccl::detail {
 ///
 /// A rank posts a new buffer on its board. A thread of each peer maps it and enters it into the
 /// table that the peer's kernels read. Kernels go through scratch until then, so no rank waits.
-/// Windows are mapped already.
+/// Windows are mapped already. Memory of cuMem handles is mapped once the owner's thread has sent
+/// these to the peer's.
 ///
 /// The owner's thread looks for freed memory several times a second, and so does a call that
 /// registers a buffer. Peers unmap it then, which gives its pages back to the driver. Ids are never
@@ -45,59 +49,64 @@ class BufferRegistry {
  private:
   struct Mapped {
     Word id = 0;
-    CUdeviceptr ipc = 0;            // address that `unmap` closes; 0: memory of this process
+    CUdeviceptr ipc = 0;            // address that `unmap` closes; 0: none
     Word window = 0;                // that it lies in; 0: none
-    std::shared_ptr<void> holds{};  // mapping of the window, which its handles may drop
-  };
-  /// Memory of this rank that peers may map.
-  struct Range {
-    Word buffer = 0;  // unique for the life of the process, or the number of a window
-    Word base = 0, bytes = 0;
-    bool is_window = false, may_open = false;
-    bool own_process = false;  // as in `RegistryBoard::Memory`
+    std::shared_ptr<void> holds{};  // mapping of the window, which its handles may drop, or import
   };
   struct Open {
     Word id = 0;
-    Range range;
+    BufferRange range;
   };
   explicit BufferRegistry(CommState& state) : state_{state}, gpu_{state.device.gpu} {}
-  Range range_around(const char* data, Index bytes);
-  /// Returns the mapping of a cuMem handle around `at`, if a rank of this process can address it.
-  Range mapping_of_this_process(Word at, Word end, const Allocation& whole) const;
+  Result<void> share_boards(int composition, std::string_view name);
+  bool of_this_process(int peer) const;
   bool can_address(Word base) const;
-  bool lives(const Range& range);
+  bool can_address(const RegistryBoard::Memory& memory) const;
   void serve() noexcept;  // body of the thread
   void serve_until_stopped();
   /// Closes the slots of freed memory and notifies the peers.
   void close_freed();
   void look_at(int peer, int slot);
   void look_at_peers();
+  /// Answers peers that ask for handles, and maps memory whose handles have come.
+  void exchange_handles();
+  void send_handles(const HandleSockets::Request& request);
+  /// Asks for the handles of a peer's memory.
+  void begin_import(int peer, int slot, const RegistryBoard::Memory& memory);
   /// Maps memory of a peer. Returns its address on this rank, or 0 if it cannot be mapped.
   Word map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped);
+  /// Enters a mapped memory into the table. 0: it cannot be mapped.
+  void enter(int peer, int slot, Word id, Word base);
   void unmap(Mapped& mapped);
   void notify_all();
   /// Returns an id whose slot is closed, or 0 if there is none. Takes no id in vain.
   Word fresh_id();
-  /// Closes the slots of freed memory, and that at `base`. Returns true if there was any. The
-  /// caller holds the lock.
-  bool close_freed_and(Word base);
+  /// Returns the open memory that contains a range. The caller holds the lock.
+  const Open* find(const BufferRange& range) const;
+  /// Closes the slots of freed memory. Returns true if there was any. The caller holds the lock.
+  bool close_dead();
+  /// Posts a range on the board. Returns its id, or 0. The caller holds the lock.
+  Word post(BufferRange range);
 
   bool maps_buffers_ = true;  // CCL_DIRECT_MAP; windows are mapped anyway
   CommState& state_;          // owns this registry
   std::shared_ptr<Gpu> gpu_;
   int rank_ = 0;
   std::vector<PeerInfo> peers_;
-  bool shares_process_ = false;  // with another rank of the communicator
+  RangeReaders readers_;
   std::vector<Mapping> boards_;  // one for each rank
   RegistryBoard& board(int rank) { return *reinterpret_cast<RegistryBoard*>(boards_[rank].base()); }
   GpuBlock table_;
   std::mutex mutex_;
-  std::map<Word, Open> open_;                       // memory of this rank, by base address
+  std::multimap<Word, Open> open_;                  // memory of this rank, by base address
   std::array<Word, RemoteBuffer::slots> taken_{};   // ids of each slot so far
   std::chrono::steady_clock::time_point looked_{};  // when a call last looked for freed memory
   bool said_full_ = false;
-  std::vector<Mapped> mapped_;           // used by the thread only; by rank and slot
-  std::vector<CUdevice> peer_contexts_;  // retained primary contexts
+  // Used by the thread only:
+  std::vector<Mapped> mapped_;            // by rank and slot
+  std::vector<CUdevice> peer_contexts_;   // retained primary contexts
+  std::optional<HandleSockets> sockets_;  // if a rank is of another process
+  std::optional<HandleImports> imports_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

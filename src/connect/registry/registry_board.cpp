@@ -1,4 +1,4 @@
-#include "connect/registry_board.hpp"
+#include "connect/registry/registry_board.hpp"
 
 #include <climits>
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "gpu/graph_resources.hpp"
-#include "gpu/order.hpp"
+#include "gpu/order/graph_resources.hpp"
+#include "gpu/order/order.hpp"
 
 namespace ccl::detail {
 

@@ -1,6 +1,6 @@
 // Launches of several communicators on one GPU end, because their blocks fit or they wait for each
 // other in the order of calls.
-#include "gpu/residency.hpp"
+#include "gpu/order/residency.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/order.hpp"
+#include "gpu/order/order.hpp"
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include "support/gpu_comm.hpp"

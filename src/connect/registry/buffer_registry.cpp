@@ -1,10 +1,9 @@
-#include "connect/buffer_registry.hpp"
+#include "connect/registry/buffer_registry.hpp"
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <algorithm>
-#include <iterator>
 #include <new>
 #include <utility>
 
@@ -17,9 +16,6 @@
 
 namespace ccl::detail {
 namespace {
-/// Minimum size of a mapped allocation. A handle names one of the driver's own allocations, which
-/// may hold several smaller ones.
-constexpr Word smallest = Word{2} << 20;
 /// Time after which freed memory is noticed. A look asks the driver about each open memory.
 constexpr std::chrono::milliseconds freed_after{200};
 constexpr Word max_ids = Word{1} << (64 - RemoteBuffer::id_shift);
@@ -31,36 +27,50 @@ Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, i
   std::shared_ptr<BufferRegistry> registry{new BufferRegistry{state}};
   registry->rank_ = state.identity.rank();
   registry->peers_ = state.identity.peers();
-  const auto of_this_process = [&](const PeerInfo& peer) {
-    return peer.pid_hash == registry->peers_[std::size_t(registry->rank_)].pid_hash;
-  };
-  registry->shares_process_ = std::ranges::count_if(registry->peers_, of_this_process) > 1;
+  for (int p = 0; p < state.identity.ranks(); ++p) {
+    if (p == registry->rank_) continue;
+    (registry->of_this_process(p) ? registry->readers_.here : registry->readers_.elsewhere) = true;
+  }
   registry->boards_.resize(std::size_t(state.identity.ranks()));
   registry->mapped_.resize(std::size_t(state.identity.ranks()) * RemoteBuffer::slots);
-  GpuArena arena{state.device.gpu};
-  Fd memory;
-  const auto take = [&registry](int rank, const Fd& fd) -> Result<void> {
-    CCL_TRY(registry->boards_[std::size_t(rank)], Mapping::of(fd, sizeof(RegistryBoard)));
-    return {};
-  };
-  const auto prepare = [&]() -> Result<void> {
-    CCL_TRY(registry->maps_buffers_, setting_flag("DIRECT_MAP"));
-    CCL_TRY(registry->table_, arena.allocate(registry->mapped_.size() * sizeof(Word)));
-    CCL_TRY(memory, shareable_memory("ccl-registry", sizeof(RegistryBoard)));
-    CCL_CHECK(take(state.identity.rank(), memory));
-    new (registry->boards_[std::size_t(state.identity.rank())].base()) RegistryBoard;
-    return {};
-  };
-  const auto all = [](int) { return true; };
-  CCL_CHECK(share_memory(state,
-                         {composition, name, "buffer registry", sizeof(RegistryBoard), all, take},
-                         memory, prepare()));
+  CCL_CHECK(registry->share_boards(composition, name));
+  if (std::ranges::any_of(registry->peers_, [&](const PeerInfo& peer) {
+        return peer.pid_hash != registry->peers_.front().pid_hash;
+      })) {
+    CCL_TRY(registry->sockets_, HandleSockets::open(state, composition, name));
+    registry->imports_.emplace(state.device.gpu, *registry->sockets_);
+  }
   const auto start = [&]() -> Result<void> {
     CCL_TRY(registry->thread_, own_thread("buffer registry", [d = registry.get()] { d->serve(); }));
     return {};
   };
   CCL_CHECK(all_agree(state, name, start()));
   return registry;
+}
+
+Result<void> BufferRegistry::share_boards(int composition, std::string_view name) {
+  GpuArena arena{gpu_};
+  Fd memory;
+  const auto take = [this](int rank, const Fd& fd) -> Result<void> {
+    CCL_TRY(boards_[std::size_t(rank)], Mapping::of(fd, sizeof(RegistryBoard)));
+    return {};
+  };
+  const auto prepare = [&]() -> Result<void> {
+    CCL_TRY(maps_buffers_, setting_flag("DIRECT_MAP"));
+    CCL_TRY(table_, arena.allocate(mapped_.size() * sizeof(Word)));
+    CCL_TRY(memory, shareable_memory("ccl-registry", sizeof(RegistryBoard)));
+    CCL_CHECK(take(rank_, memory));
+    new (boards_[std::size_t(rank_)].base()) RegistryBoard;
+    return {};
+  };
+  const auto all = [](int) { return true; };
+  return share_memory(state_,
+                      {composition, name, "buffer registry", sizeof(RegistryBoard), all, take},
+                      memory, prepare());
+}
+
+bool BufferRegistry::of_this_process(int peer) const {
+  return peers_[std::size_t(peer)].pid_hash == peers_[std::size_t(rank_)].pid_hash;
 }
 
 BufferRegistry::~BufferRegistry() {
@@ -70,6 +80,7 @@ BufferRegistry::~BufferRegistry() {
     thread_.join();
   }
   const Gpu::Current current{*gpu_};
+  imports_.reset();
   for (Mapped& mapped : mapped_) unmap(mapped);
   for (const CUdevice device : peer_contexts_) (void)gpu_->driver().primary_ctx_release(device);
 }
@@ -84,6 +95,7 @@ void BufferRegistry::serve_until_stopped() {
   while (!stop_.load(std::memory_order_acquire)) {
     const unsigned notified = mine.notified();
     look_at_peers();
+    exchange_handles();
     if (!stop_.load(std::memory_order_acquire)) {
       mine.await_ring(notified, freed_after);
     }
@@ -106,14 +118,15 @@ void BufferRegistry::close_freed() {
     const std::lock_guard lock{mutex_};
     for (const auto& [base, open] : open_) opened.push_back(open);
   }
-  std::erase_if(opened, [this](const Open& open) { return lives(open.range); });
+  std::erase_if(opened, [this](const Open& open) { return lives(state_, open.range); });
   if (opened.empty()) return;
   const std::lock_guard lock{mutex_};
   for (const Open& freed : opened) {
-    const auto at = open_.find(freed.range.base);
-    if (at == open_.end() || at->second.id != freed.id) continue;
-    board(rank_).close(int(freed.id % RemoteBuffer::slots));
-    open_.erase(at);
+    std::erase_if(open_, [&](const auto& one) {
+      const bool is_freed = one.second.id == freed.id;
+      if (is_freed) board(rank_).close(int(freed.id % RemoteBuffer::slots));
+      return is_freed;
+    });
   }
   notify_all();
 }
@@ -123,36 +136,45 @@ void BufferRegistry::look_at(int peer, int slot) {
   Mapped& mapped = mapped_[std::size_t(peer * RemoteBuffer::slots + slot)];
   if (!memory) return;
   const bool known = memory->id == mapped.id;
-  const bool dropped = mapped.holds && !window_mapping(state_, mapped.window, peer).holds;
+  const bool dropped = mapped.window != 0 && !window_mapping(state_, mapped.window, peer).holds;
   if (known && !dropped) return;
   const Gpu::Current current{*gpu_};
-  std::byte* const entry = table_.at() + (peer * RemoteBuffer::slots + slot) * Index{sizeof(Word)};
-  Word now = 0;
   if (mapped.id != 0) {
     // Its owner has freed it or will not use it, or this rank has dropped its window: kernels no
     // longer get its address.
-    (void)gpu_->put(entry, &now, sizeof now);
+    enter(peer, slot, 0, 0);
+    if (imports_) imports_->drop(peer, slot);
     unmap(mapped);
   }
   mapped.id = memory->id;
   if (memory->id == 0 || known) return;
-  if (memory->window != 0 && !window_mapping(state_, memory->window, peer).holds) {
+  if (memory->kind == RegistryBoard::Kind::window &&
+      !window_mapping(state_, memory->window, peer).holds) {
     mapped.id = 0;  // this rank has not created the window yet; the thread looks for it again
     return;
   }
-  if (const Word base = map(peer, *memory, mapped); base != 0) {
-    now = RemoteBuffer::entry(memory->id, base);
-    (void)gpu_->put(entry, &now, sizeof now);
-    log_info(LogPart::init, "mapped {} bytes of rank {}", memory->bytes, peer);
+  if (memory->kind == RegistryBoard::Kind::handles && !of_this_process(peer)) {
+    return begin_import(peer, slot, *memory);
   }
-  board(peer).seen(rank_, slot, memory->id);
+  const Word base = map(peer, *memory, mapped);
+  if (base != 0) log_info(LogPart::init, "mapped {} bytes of rank {}", memory->bytes, peer);
+  enter(peer, slot, memory->id, base);
+}
+
+void BufferRegistry::enter(int peer, int slot, Word id, Word base) {
+  const Word now = base == 0 ? 0 : RemoteBuffer::entry(id, base);
+  if (base != 0 || id == 0) {
+    const auto at = (Index{peer} * RemoteBuffer::slots + slot) * Index{sizeof(Word)};
+    (void)gpu_->put(table_.at() + at, &now, sizeof now);
+  }
+  if (id != 0) board(peer).seen(rank_, slot, id);
 }
 
 Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped) {
   const CudaDriver& cuda = gpu_->driver();
   const PeerInfo& self = peers_[std::size_t(rank_)];
   const PeerInfo& theirs = peers_[std::size_t(peer)];
-  if (memory.window != 0) {
+  if (memory.kind == RegistryBoard::Kind::window) {
     WindowMapping window = window_mapping(state_, memory.window, peer);
     const Word at = reinterpret_cast<Word>(window.at);
     if (at % 256 != 0 || at >> RemoteBuffer::base_bits != 0) return 0;
@@ -160,9 +182,7 @@ Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& 
     mapped.holds = std::move(window.holds);
     return at;
   }
-  if (memory.own_process != 0) {
-    return self.pid_hash == theirs.pid_hash && can_address(memory.base) ? memory.base : 0;
-  }
+  if (memory.kind == RegistryBoard::Kind::handles) return can_address(memory) ? memory.base : 0;
   if (self.pid_hash != theirs.pid_hash) {
     CUdeviceptr at = 0;
     const CUresult code =
@@ -196,6 +216,18 @@ bool BufferRegistry::can_address(Word base) const {
          access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
+bool BufferRegistry::can_address(const RegistryBoard::Memory& memory) const {
+  const Word end = memory.base + memory.bytes;
+  if (end >> RemoteBuffer::base_bits != 0) return false;
+  // Mappings may differ in who has access.
+  for (Word at = memory.base; at < end;) {
+    const AddressRange mapping = mapping_around(gpu_->driver(), CUdeviceptr(at));
+    if (Word(mapping.end()) <= at || !can_address(at)) return false;
+    at = mapping.end();
+  }
+  return true;
+}
+
 void BufferRegistry::unmap(Mapped& mapped) {
   if (mapped.ipc != 0) (void)gpu_->driver().ipc_close_mem_handle(mapped.ipc);
   // Kernels that run may have read the address.
@@ -226,65 +258,46 @@ Word BufferRegistry::fresh_id() {
   return id;
 }
 
-BufferRegistry::Range BufferRegistry::range_around(const char* data, Index bytes) {
-  const Word at = reinterpret_cast<Word>(data);
-  const Allocation whole = allocation_around(gpu_->driver(), CUdeviceptr(at));
-  const bool may_open = maps_buffers_ && whole.legacy && whole.device == gpu_->device() &&
-                        whole.bytes >= smallest && whole.begin % 256 == 0;
-  if (may_open && at + Word(bytes) <= whole.end()) {
-    return {whole.id, whole.begin, whole.bytes, false, true};
+const BufferRegistry::Open* BufferRegistry::find(const BufferRange& range) const {
+  const auto end = open_.upper_bound(range.base);
+  for (auto it = open_.begin(); it != end; ++it) {
+    if (it->second.range.contains(range)) return &it->second;
   }
-  const WindowFacts window = window_around(state_, data, bytes);
-  if (window.number == 0) return mapping_of_this_process(at, at + Word(bytes), whole);
-  const Word base = reinterpret_cast<Word>(window.base);
-  return {window.number, base, Word(window.bytes), true, base % 256 == 0};
+  return nullptr;
 }
 
-BufferRegistry::Range BufferRegistry::mapping_of_this_process(Word at, Word end,
-                                                              const Allocation& whole) const {
-  const bool may_be = maps_buffers_ && shares_process_ && !whole.legacy && whole.id != 0 &&
-                      whole.kind == CU_MEMORYTYPE_DEVICE && whole.device == gpu_->device();
-  if (!may_be) return {};
-  // An allocation may consist of several mappings, which differ in who has access.
-  const AddressRange mapping = mapping_around(gpu_->driver(), CUdeviceptr(at));
-  const bool fits = mapping.bytes >= smallest && mapping.begin % 256 == 0 && end <= mapping.end() &&
-                    Word(mapping.end()) >> RemoteBuffer::base_bits == 0;
-  return {whole.id, mapping.begin, mapping.bytes, false, fits, true};
-}
-
-bool BufferRegistry::lives(const Range& range) {
-  if (range.is_window) return window_mapping(state_, range.buffer, rank_).holds != nullptr;
-  return allocation_around(gpu_->driver(), range.base).id == range.buffer;
-}
-
-bool BufferRegistry::close_freed_and(Word base) {
-  bool any = false;
-  for (auto it = open_.begin(); it != open_.end();) {
-    const bool stays = it->first != base && lives(it->second.range);
-    if (!stays) board(rank_).close(int(it->second.id % RemoteBuffer::slots));
-    any |= !stays;
-    it = stays ? std::next(it) : open_.erase(it);
-  }
-  return any;
+bool BufferRegistry::close_dead() {
+  return std::erase_if(open_, [this](const auto& one) {
+           const bool dead = !lives(state_, one.second.range);
+           if (dead) board(rank_).close(int(one.second.id % RemoteBuffer::slots));
+           return dead;
+         }) != 0;
 }
 
 Word BufferRegistry::where(const char* data, Index bytes) {
   const Word at = reinterpret_cast<Word>(data);
-  const Range range = range_around(data, bytes);
-  if (!range.may_open) return 0;
+  BufferRange range = range_around(state_, data, bytes, readers_, !maps_buffers_);
+  if (range.bytes == 0) return 0;
   const std::lock_guard lock{mutex_};
-  const auto known = open_.find(range.base);
-  if (known != open_.end() && known->second.range.buffer == range.buffer &&
-      known->second.range.is_window == range.is_window) {
-    return RemoteBuffer::where(known->second.id, at - range.base);
+  if (const Open* const known = find(range)) {
+    return RemoteBuffer::where(known->id, at - known->range.base);
   }
   // Live buffers beyond the slots go through scratch. The driver is not asked about all of them in
   // each call.
   const auto now = std::chrono::steady_clock::now();
-  const bool full = open_.size() >= RemoteBuffer::slots && known == open_.end();
+  const auto [first, last] = open_.equal_range(range.base);
+  const bool replaces = std::any_of(
+      first, last, [&](const auto& one) { return one.second.range.replaced_by(range); });
+  const bool full = open_.size() >= RemoteBuffer::slots && !replaces;
   if (full && now - looked_ < freed_after) return 0;
   looked_ = now;
-  bool rings = close_freed_and(range.base);
+  const bool closed = close_dead();
+  const Word base = range.base, id = post(std::move(range));
+  if (closed || id != 0) notify_all();
+  return id == 0 ? 0 : RemoteBuffer::where(id, at - base);
+}
+
+Word BufferRegistry::post(BufferRange range) {
   if (open_.size() >= RemoteBuffer::slots) {
     if (!std::exchange(said_full_, true)) {
       log_info(LogPart::init,
@@ -297,19 +310,22 @@ Word BufferRegistry::where(const char* data, Index bytes) {
   RegistryBoard::Memory memory;
   memory.base = range.base;
   memory.bytes = range.bytes;
-  memory.window = range.is_window ? range.buffer : 0;
-  memory.own_process = range.own_process ? 1 : 0;
-  const Gpu::Current current{*gpu_};
-  const bool shared = range.is_window || range.own_process ||
-                      gpu_->driver().ipc_get_mem_handle(&memory.ipc, range.base) == CUDA_SUCCESS;
-  memory.id = shared ? fresh_id() : 0;
-  if (memory.id != 0) {
-    board(rank_).open(memory);
-    open_[range.base] = {memory.id, range};
-    rings = true;
+  memory.kind = range.kind;
+  memory.window = range.window;
+  if (range.kind == BufferRange::Kind::handles && range.can_export()) {
+    memory.handles = range.mappings.size();
   }
-  if (rings) notify_all();
-  return memory.id == 0 ? 0 : RemoteBuffer::where(memory.id, at - range.base);
+  if (range.kind == BufferRange::Kind::legacy) {
+    const Gpu::Current current{*gpu_};
+    const CUresult code = gpu_->driver().ipc_get_mem_handle(&memory.ipc, range.base);
+    if (code != CUDA_SUCCESS) return 0;
+  }
+  memory.id = fresh_id();
+  if (memory.id == 0) return 0;
+  board(rank_).open(memory);
+  const Word base = range.base;
+  open_.emplace(base, Open{memory.id, std::move(range)});
+  return memory.id;
 }
 
 }  // namespace ccl::detail

@@ -1,0 +1,72 @@
+#include "connect/registry/handle_imports.hpp"
+
+#include <ccl/comm/log.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ccl::detail {
+namespace {
+/// Time after which a request or its answer is taken for lost. An answer takes some milliseconds.
+constexpr std::chrono::seconds lost_after{1};
+}  // namespace
+
+Result<void> HandleImports::begin(const Memory& memory) {
+  CCL_TRY(auto range, ImportedRange::reserve(gpu_, memory.bytes));
+  Import& import = imports_[{memory.owner, memory.slot}];
+  import = {memory, std::move(range)};
+  ask(import);
+  return {};
+}
+
+void HandleImports::ask(Import& import) {
+  import.asked = Clock::now();
+  (void)sockets_.ask(import.memory.owner, import.memory.id, import.mapped);
+}
+
+void HandleImports::ask_again() {
+  for (auto& [where, import] : imports_) {
+    if (Clock::now() - import.asked > lost_after) ask(import);
+  }
+}
+
+std::optional<HandleImports::Ended> HandleImports::take(const HandleSockets::Reply& reply) {
+  const auto found = std::ranges::find_if(imports_, [&](const auto& one) {
+    const Memory& memory = one.second.memory;
+    return memory.owner == reply.owner && memory.id == reply.id;
+  });
+  // A peer answers twice if it was asked again.
+  if (found == imports_.end() || found->second.mapped != reply.first) return {};
+  Import& import = found->second;
+  const Memory memory = import.memory;
+  auto mapped = append(import, reply);
+  if (mapped && import.mapped < memory.handles) {
+    ask(import);
+    return {};
+  }
+  if (mapped) mapped = import.range->open();
+  Ended ended{memory, mapped ? std::move(import.range) : nullptr};
+  imports_.erase(found);
+  if (!mapped) {
+    log_info(LogPart::init, "rank {}'s memory is not mapped ({})", memory.owner,
+             mapped.error().what);
+  }
+  return ended;
+}
+
+Result<void> HandleImports::append(Import& import, const HandleSockets::Reply& reply) {
+  if (reply.handles.empty()) return fail(Errc::not_supported, "its owner cannot export it");
+  if (reply.handles.size() > std::size_t(import.memory.handles - import.mapped)) {
+    return fail(Errc::mismatch,
+                fmt::format("{} handles came, where {} of {} were left", reply.handles.size(),
+                            import.memory.handles - import.mapped, import.memory.handles));
+  }
+  for (const SharedHandle& handle : reply.handles) {
+    CCL_CHECK(import.range->append(handle));
+    ++import.mapped;
+  }
+  return {};
+}
+
+}  // namespace ccl::detail

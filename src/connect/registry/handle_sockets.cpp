@@ -1,0 +1,168 @@
+#include "connect/registry/handle_sockets.hpp"
+
+#include <ccl/comm/log.hpp>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "base/io/os_error.hpp"
+#include "comm/edges/memory_exchange.hpp"
+#include <sys/socket.h>
+
+namespace ccl::detail {
+
+/// Bytes of a message. Descriptors travel beside it, one for each handle that is not of the fabric.
+struct HandleSockets::Record {
+  struct Handle {
+    Word bytes = 0;
+    Word of_fabric = 0;
+    std::array<std::byte, 64> fabric{};
+  };
+  std::int32_t is_reply = 0;
+  std::int32_t from = 0;
+  Word id = 0;
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+  std::array<Handle, max_handles> handles{};
+};
+
+namespace {
+constexpr std::size_t control_bytes = CMSG_SPACE(sizeof(int) * HandleSockets::max_handles);
+
+/// Takes the descriptors beside a received message.
+std::vector<Fd> descriptors_of(msghdr& message) {
+  std::vector<Fd> all;
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
+       head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t n = 0; n < count; ++n) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(head) + n * sizeof fd, sizeof fd);
+      all.emplace_back(fd);
+    }
+  }
+  return all;
+}
+}  // namespace
+
+Result<HandleSockets> HandleSockets::open(CommState& state, int composition,
+                                          std::string_view name) {
+  HandleSockets sockets;
+  sockets.rank_ = state.identity.rank();
+  const auto& peers = state.identity.peers();
+  sockets.outboxes_.resize(peers.size());
+  Fd end;
+  const auto prepare = [&]() -> Result<void> {
+    int ends[2] = {-1, -1};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+      return fail(os_error(Errc::system, "cannot make sockets for handles of memory", errno));
+    }
+    sockets.inbox_ = Fd{ends[0]};
+    end = Fd{ends[1]};
+    return {};
+  };
+  const auto of_another_process = [&](int p) {
+    return peers[std::size_t(p)].pid_hash != peers[std::size_t(sockets.rank_)].pid_hash;
+  };
+  const auto take = [&](int p, Fd theirs) -> Result<void> {
+    sockets.outboxes_[std::size_t(p)] = std::move(theirs);
+    return {};
+  };
+  CCL_CHECK(share_descriptor(state, {composition, name, "handles", of_another_process, take}, end,
+                             prepare()));
+  return sockets;
+}
+
+bool HandleSockets::ask(int owner, Word id, int first) const {
+  Record record;
+  record.from = rank_;
+  record.id = id;
+  record.first = first;
+  return send(owner, record, {});
+}
+
+bool HandleSockets::reply(int reader, Word id, int first,
+                          const std::vector<SharedHandle>& handles) const {
+  Record record;
+  record.is_reply = 1;
+  record.from = rank_;
+  record.id = id;
+  record.first = first;
+  record.count = std::int32_t(handles.size());
+  for (std::size_t n = 0; n < handles.size(); ++n) {
+    record.handles[n] = {handles[n].bytes, Word(handles[n].fd ? 0 : 1), handles[n].fabric};
+  }
+  return send(reader, record, handles);
+}
+
+bool HandleSockets::send(int rank, const Record& record,
+                         const std::vector<SharedHandle>& handles) const {
+  iovec data{const_cast<Record*>(&record), sizeof record};
+  alignas(cmsghdr) std::array<char, control_bytes> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  std::array<int, max_handles> fds{};
+  std::size_t count = 0;
+  for (const SharedHandle& handle : handles) {
+    if (handle.fd) fds[count++] = handle.fd.get();
+  }
+  if (count > 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int) * count);
+    std::memcpy(CMSG_DATA(head), fds.data(), sizeof(int) * count);
+  }
+  return ::sendmsg(outboxes_[std::size_t(rank)].get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         ssize_t(sizeof record);
+}
+
+std::optional<HandleSockets::Message> HandleSockets::receive() const {
+  while (true) {
+    Record record;
+    iovec data{&record, sizeof record};
+    alignas(cmsghdr) std::array<char, control_bytes> control{};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t bytes = ::recvmsg(inbox_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (bytes <= 0) return {};
+    auto descriptors = descriptors_of(message);
+    const bool whole = bytes == ssize_t(sizeof record) && (message.msg_flags & MSG_TRUNC) == 0;
+    auto read = whole ? this->read(record, std::move(descriptors)) : std::nullopt;
+    if (read) return read;
+    log_info(LogPart::init, "a message about handles of memory is lost ({} bytes from rank {}, {})",
+             bytes, record.from,
+             (message.msg_flags & MSG_CTRUNC) != 0 ? "no descriptor is left" : "it is malformed");
+  }
+}
+
+std::optional<HandleSockets::Message> HandleSockets::read(const Record& record,
+                                                          std::vector<Fd> descriptors) const {
+  const bool from_peer = record.from >= 0 && std::size_t(record.from) < outboxes_.size() &&
+                         outboxes_[std::size_t(record.from)];
+  if (!from_peer || record.first < 0 || record.count < 0 || record.count > max_handles) return {};
+  if (record.is_reply == 0) return Request{record.from, record.id, record.first};
+  Reply reply{record.from, record.id, record.first};
+  std::size_t taken = 0;
+  for (int n = 0; n < record.count; ++n) {
+    const Record::Handle& handle = record.handles[std::size_t(n)];
+    SharedHandle& shared = reply.handles.emplace_back();
+    shared.bytes = handle.bytes;
+    shared.fabric = handle.fabric;
+    if (handle.of_fabric != 0) continue;
+    if (taken == descriptors.size()) return {};
+    shared.fd = std::move(descriptors[taken++]);
+  }
+  return reply;
+}
+
+}  // namespace ccl::detail
