@@ -129,7 +129,7 @@ void play(const Suite& rank) {
   rank.calls(segment.at(half), 4 * piece, "after other handles");
 }
 
-/// A graph outlives the handles of its buffer.
+/// A graph outlives the handles of its buffer. Peers must have unmapped the old before a replay.
 void replay(const Suite& rank) {
   Segment segment{rank.comm.device(), 4};
   segment.map(0, 4);
@@ -157,6 +157,7 @@ void replay(const Suite& rank) {
     if (turn != 2) continue;
     segment.unmap(1);
     segment.map(1, 2);
+    std::this_thread::sleep_for(std::chrono::milliseconds{600});
   }
   MUST_CUDA(cudaGraphExecDestroy(ready));
   MUST_CUDA(cudaGraphDestroy(captured));
