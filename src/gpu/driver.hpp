@@ -30,6 +30,7 @@ namespace ccl::detail {
   X(ctx_pop_current, cuCtxPopCurrent)                                         \
   X(ctx_enable_peer_access, cuCtxEnablePeerAccess)                            \
   X(pointer_get_attributes, cuPointerGetAttributes)                           \
+  X(mem_get_info, cuMemGetInfo)                                               \
   X(mem_alloc, cuMemAlloc)                                                    \
   X(mem_free, cuMemFree)                                                      \
   X(mem_host_alloc, cuMemHostAlloc)                                           \

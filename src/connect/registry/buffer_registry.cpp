@@ -16,8 +16,15 @@
 
 namespace ccl::detail {
 namespace {
-/// Time after which freed memory is noticed. A look asks the driver about each open memory.
-constexpr std::chrono::milliseconds freed_after{200};
+/// Time after which freed memory is noticed. A look asks the driver about each open memory, some
+/// 0.2 us for each mapping (H200).
+constexpr std::chrono::milliseconds freed_after{50};
+/// Time between looks while no memory is open.
+constexpr std::chrono::milliseconds idle_pause{200};
+/// Peers unmap memory where less than the first part of the GPU's is free, until the second is.
+/// PyTorch frees cached buffers when an allocation fails, and then tries once more at once. Pages
+/// that a peer has mapped would not be free yet.
+constexpr std::size_t scarce_part = 20, ample_part = 16;
 constexpr Word max_ids = Word{1} << (64 - RemoteBuffer::id_shift);
 
 }  // namespace
@@ -97,9 +104,14 @@ void BufferRegistry::serve_until_stopped() {
     look_at_peers();
     exchange_handles();
     if (!stop_.load(std::memory_order_acquire)) {
-      mine.await_ring(notified, freed_after);
+      const bool any = [this] {
+        const std::lock_guard lock{mutex_};
+        return !open_.empty();
+      }();
+      mine.await_ring(notified, any ? freed_after : idle_pause);
     }
     close_freed();
+    watch_free_memory();
   }
 }
 
@@ -131,10 +143,30 @@ void BufferRegistry::close_freed() {
   notify_all();
 }
 
+void BufferRegistry::watch_free_memory() {
+  if (!readers_.elsewhere) return;
+  const Gpu::Current current{*gpu_};
+  std::size_t free = 0, all = 0;
+  if (gpu_->driver().mem_get_info(&free, &all) != CUDA_SUCCESS) return;
+  const bool was = board(rank_).is_scarce();
+  const bool is = free < all / (was ? ample_part : scarce_part);
+  if (is == was) return;
+  board(rank_).set_scarce(is);
+  notify_all();
+  log_info(LogPart::init, "{} of {} MiB are free; peers {} buffers of this rank", free >> 20,
+           all >> 20, is ? "unmap" : "map");
+}
+
+bool BufferRegistry::is_withheld(int peer, const RegistryBoard::Memory& memory) const {
+  return memory.kind != RegistryBoard::Kind::window && !of_this_process(peer) &&
+         board(peer).is_scarce();
+}
+
 void BufferRegistry::look_at(int peer, int slot) {
-  const auto memory = board(peer).read(slot);
+  auto memory = board(peer).read(slot);
   Mapped& mapped = mapped_[std::size_t(peer * RemoteBuffer::slots + slot)];
   if (!memory) return;
+  if (is_withheld(peer, *memory)) memory->id = 0;
   const bool known = memory->id == mapped.id;
   const bool dropped = mapped.window != 0 && !window_mapping(state_, mapped.window, peer).holds;
   if (known && !dropped) return;

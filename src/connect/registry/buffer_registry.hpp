@@ -28,9 +28,10 @@ namespace ccl::detail {
 /// Windows are mapped already. Memory of cuMem handles is mapped once the owner's thread has sent
 /// these to the peer's.
 ///
-/// The owner's thread looks for freed memory several times a second, and so does a call that
-/// registers a buffer. Peers unmap it then, which gives its pages back to the driver. Ids are never
-/// used twice.
+/// The owner's thread looks for freed memory many times a second, and so does a call that registers
+/// a buffer. Peers unmap it then, which gives its pages back to the driver. Ids are never used
+/// twice. While the GPU is short of memory, other processes unmap all of it, because a program may
+/// free memory only when it needs it at once.
 class BufferRegistry {
  public:
   /// Creates the registry. Collective. The caller holds the bootstrap, and passes the number and
@@ -66,6 +67,10 @@ class BufferRegistry {
   void serve_until_stopped();
   /// Closes the slots of freed memory and notifies the peers.
   void close_freed();
+  /// Tells the peers when the GPU gets short of memory, and when it is so no more.
+  void watch_free_memory();
+  /// True if a memory of a peer must not be mapped, because its GPU is short of memory.
+  bool is_withheld(int peer, const RegistryBoard::Memory& memory) const;
   void look_at(int peer, int slot);
   void look_at_peers();
   /// Answers peers that ask for handles, and maps memory whose handles have come.
@@ -95,7 +100,9 @@ class BufferRegistry {
   std::vector<PeerInfo> peers_;
   RangeReaders readers_;
   std::vector<Mapping> boards_;  // one for each rank
-  RegistryBoard& board(int rank) { return *reinterpret_cast<RegistryBoard*>(boards_[rank].base()); }
+  RegistryBoard& board(int rank) const {
+    return *reinterpret_cast<RegistryBoard*>(boards_[rank].base());
+  }
   GpuBlock table_;
   std::mutex mutex_;
   std::multimap<Word, Open> open_;                  // memory of this rank, by base address

@@ -64,6 +64,11 @@ struct RegistryBoard {
     return memory;
   }
 
+  /// Tells peers of other processes whether the owner's GPU is short of memory. They unmap what is
+  /// in no window as long as it is. Called by the owner.
+  void set_scarce(bool scarce) { scarce_.store(scarce, std::memory_order_release); }
+  bool is_scarce() const { return scarce_.load(std::memory_order_acquire); }
+
   /// Notifies the owner that a board of a peer has changed. Any rank.
   void ring();
   /// Number of notifications. `await_ring` waits for more. Called by the owner.
@@ -87,6 +92,7 @@ struct RegistryBoard {
     std::array<std::atomic<Word>, sizeof(Memory) / sizeof(Word)> memory{};
   };
   std::atomic<unsigned> doorbell_{0};
+  std::atomic<bool> scarce_{false};
   std::array<Entry, RemoteBuffer::slots> entries_;
   std::array<std::array<std::atomic<Word>, RemoteBuffer::slots>, PeerView::max_ranks> seen_{};
 };

@@ -76,9 +76,22 @@ int mark_at(const char* at) {
   return mark;
 }
 
+/// Free memory of a GPU of 1,000 MiB.
+std::atomic<std::size_t> free_mib{500};
+
+void install() {
+  auto cuda = install_gpus(2);
+  cuda.mem_get_info = [](std::size_t* free, std::size_t* all) {
+    *free = free_mib << 20;
+    *all = std::size_t{1000} << 20;
+    return CUDA_SUCCESS;
+  };
+  detail::use_cuda_driver(cuda, 2);
+}
+
 /// Rank 0, which has the memory.
 std::string own(int fd) {
-  (void)install_gpus(2);
+  install();
   RankEnd end{fd};
   if (auto wrong = end.open(0); !wrong.empty()) return wrong;
   HandleMemory memory{0, pieces + 8, piece};
@@ -99,6 +112,16 @@ std::string own(int fd) {
   }
   end.send_word(more);
   if (end.receive_word() != 1) return "the peer does not see the new part";
+
+  // The GPU gets short of memory.
+  free_mib = 49;
+  if (end.receive_word() != 1) return "the peer keeps the memory of a full GPU";
+  free_mib = 51;  // not enough yet
+  std::this_thread::sleep_for(std::chrono::milliseconds{200});
+  end.send_word(1);
+  if (end.receive_word() != 1) return "the peer maps the memory too early";
+  free_mib = 63;
+  if (end.receive_word() != 1) return "the peer does not map the memory again";
 
   // A handle is taken away, and another one comes to its place.
   memory.unmap(5);
@@ -124,7 +147,7 @@ std::string own(int fd) {
 
 /// Rank 1, which maps it.
 std::string read(int fd) {
-  (void)install_gpus(2);
+  install();
   RankEnd end{fd};
   if (auto wrong = end.open(1); !wrong.empty()) return wrong;
   const Word where = end.receive_word();
@@ -134,10 +157,22 @@ std::string read(int fd) {
     if (mark_at(first + n * piece) != int(n)) return "piece " + std::to_string(n);
   }
   end.send_word(1);
-  const char* const more = end.mapped(end.receive_word());
+  const Word more_where = end.receive_word();
+  const char* const more = end.mapped(more_where);
   if (more == nullptr) return "the grown buffer is not mapped";
   if (mark_at(more) != pieces - 2 || mark_at(more + 9 * piece) != pieces + 7) return "other pieces";
   if (!RemoteBuffer::leads(end.entry(where), where)) return "the first buffer is gone";
+  end.send_word(1);
+  if (!wait_until([&] { return end.entry(where) == 0 && end.entry(more_where) == 0; })) {
+    return "memory of a full GPU stays mapped";
+  }
+  end.send_word(1);
+  (void)end.receive_word();
+  if (end.entry(where) != 0) return "it is mapped again too early";
+  end.send_word(1);
+  const char* const back = end.mapped(where);
+  if (back == nullptr || mark_at(back + 4 * piece) != 4) return "it is not mapped again";
+  if (end.mapped(more_where) == nullptr) return "the second is not mapped again";
   end.send_word(1);
   if (!wait_until([&] { return end.entry(where) == 0; })) return "freed memory stays mapped";
   end.send_word(1);
