@@ -1,238 +1,19 @@
 #include "options.hpp"
 
-#include <ccl/comm/launcher.hpp>
-#include <ccl/detail/choose/tuning.hpp>
-
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <iterator>
 #include <set>
-#include <sstream>
+#include <string>
 
-#include "conduct.hpp"
-#include "rival.hpp"
-#include "side.hpp"
-#include "verify.hpp"
+#include "option_rules.hpp"
+#include "option_values.hpp"
 #include <CLI/CLI.hpp>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace ccl::perf {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  fmt::print(stderr, "ccl_perf: {}\n", what);
-  std::exit(2);
-}
-
-std::string joined(const std::set<std::string>& words) {
-  std::string all;
-  for (const auto& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
-}
-
-std::string lower(std::string text) {
-  for (char& c : text) c = char(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return text;
-}
-
 constexpr int max_ranks = 4096;  // ranks that one ccl_perf starts
 // limit on the calls of one measurement, and on the measurements of a size
 constexpr int max_calls = 1 << 20;
-
-/// Parses a size such as "8", "64K", "4M" or "1G".
-Index parse_bytes(const std::string& text, const char* option) {
-  std::size_t used = 0;
-  double number = -1;
-  try {
-    number = std::stod(text, &used);
-  } catch (const std::exception&) {
-  }
-  std::string unit = lower(text.substr(used));
-  if (unit.size() > 1 && unit.back() == 'b') unit.pop_back();
-  const int shift = unit.empty() || unit == "b" ? 0
-                    : unit == "k"               ? 10
-                    : unit == "m"               ? 20
-                    : unit == "g"               ? 30
-                                                : -1;
-  const double bytes = number * double(Index{1} << std::max(shift, 0));
-  constexpr double most = double(Index{1} << 50);  // more than the memory of any machine
-  if (!(bytes >= 0 && bytes <= most) || shift < 0) {
-    refuse(fmt::format("{} cannot be \"{}\" (it is no size{}); write 8, 64K, 4M or 1G", option,
-                       text, bytes > most ? " that memory holds" : ""));
-  }
-  return Index(bytes);
-}
-
-/// Returns the name in the table that `text` matches, without regard to case, '_' and '-'.
-std::string find_name(const std::set<std::string>& names, const std::string& text,
-                      const char* what) {
-  const auto plain = [](std::string s) {
-    s = lower(std::move(s));
-    std::erase_if(s, [](char c) { return c == '_' || c == '-'; });
-    return s;
-  };
-  for (const auto& name : names) {
-    if (plain(name) == plain(text)) return name;
-  }
-  refuse(fmt::format("there is no {} \"{}\"; there are: {}", what, text, joined(names)));
-}
-
-std::vector<DataType> parse_types(const std::string& text, bool reduces) {
-  std::vector<DataType> types;
-  if (text != "all") {
-    std::string name = text;
-    if (name == "fp16" || name == "fp32" || name == "fp64") name = "float" + name.substr(2);
-    if (name == "bf16") name = "bfloat16";
-    const auto type = parse_data_type(name);
-    if (!type)
-      refuse(fmt::format("-d cannot be {}; it is one of: all, {}", text, data_type_names()));
-    return {*type};
-  }
-  for (int i = 0; i < data_type_count; ++i) {
-    if (!reduces || carries(DataType(i), RedOp::sum)) types.push_back(DataType(i));
-  }
-  return types;
-}
-
-std::vector<RedOp> parse_redops(const std::string& text, DataType type) {
-  std::vector<RedOp> redops;
-  for (int i = 0; i < redop_count; ++i) {
-    if (text == redop_names[i] || (text == "all" && carries(type, RedOp(i)))) {
-      redops.push_back(RedOp(i));
-    }
-  }
-  if (redops.empty()) {
-    refuse(fmt::format("-o cannot be {}; it is one of: all, {}", text,
-                       joined(std::set<std::string>(redop_names, redop_names + redop_count))));
-  }
-  return redops;
-}
-
-std::vector<std::string> parse_modes(const std::string& text) {
-  std::set<std::string> known;
-  for (const Mode& mode : nccl_modes({})) known.insert(mode.name);
-  std::vector<std::string> modes;
-  std::istringstream words{text};
-  for (std::string word; std::getline(words, word, ',');) {
-    if (!word.empty()) modes.push_back(find_name(known, word, "mode of NCCL"));
-  }
-  return modes;
-}
-
-std::vector<int> parse_ctas(const std::string& text) {
-  std::vector<int> ctas;
-  std::istringstream words{text.empty() ? "default" : text};
-  for (std::string word; std::getline(words, word, ',');) {
-    if (word == "default" || word == "all") {
-      ctas.push_back(word == "all" ? Options::all_ctas : 0);
-      continue;
-    }
-    char* end = nullptr;
-    const long number = std::strtol(word.c_str(), &end, 10);
-    if (end == word.c_str() || *end != 0 || number < 1 || number > Options::all_ctas) {
-      refuse(fmt::format(
-          "--ctas cannot be {}; write numbers, \"default\" and \"all\", as 4,8,16,all", text));
-    }
-    ctas.push_back(int(number));
-  }
-  return ctas;
-}
-
-/// Refuses a file that cannot be written, before anything is measured. An existing file is not
-/// changed.
-void check_writable(const std::string& path, const char* option) {
-  if (path.empty()) return;
-  struct stat is {};
-  const bool there = ::stat(path.c_str(), &is) == 0;
-  if (there && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode)) return;  // a reader waits at a pipe
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (file < 0) {
-    refuse(fmt::format("{} cannot be {} ({}); name a file that can be written", option, path,
-                       std::strerror(errno)));
-  }
-  ::close(file);
-  if (!there) ::unlink(path.c_str());
-}
-/// Refuses an existing file that is not a table, because rows are added to it.
-void check_table(const std::string& path) {
-  if (path.empty() || ::access(path.c_str(), F_OK) != 0) return;
-  const auto table = detail::TuningTable::read(path);
-  if (!table) {
-    refuse(fmt::format("--tune cannot be {} ({}); name another file, or remove it", path,
-                       table.error().what));
-  }
-}
-/// Checks files on the first rank only if a launcher started the ranks. Only that rank writes
-/// files, and others can lack the directory.
-void check_files(const Options& options) {
-  const auto launched = detect_launch();
-  if (options.launch == Launch::environment && launched && launched->rank > 0) return;
-  check_writable(options.json, "--json");
-  check_writable(options.tune, "--tune");
-  check_table(options.tune);
-}
-
-/// Refuses options that would have no effect.
-void refuse_unused(const Options& options, bool threads) {
-  const bool nccl = !options.nccl_modes.empty() || !options.nccl_algo.empty() ||
-                    !options.nccl_proto.empty() || options.compare == "nccl";
-  if (nccl && options.compare != "nccl") {
-    refuse("--nccl-modes, --nccl-algo and --nccl-proto need --compare nccl");
-  }
-  if (options.hosts > 0 && threads) {
-    refuse("--hosts needs ranks that are processes (threads of one are on one host)");
-  }
-  if (options.ranks == 0) return;
-  if (options.hosts > options.ranks) {
-    refuse(
-        fmt::format("--hosts {} is more than there are ranks ({})", options.hosts, options.ranks));
-  }
-  if (options.root < 0 || options.root >= options.ranks) {
-    refuse(fmt::format("-r {} is no rank (there are {})", options.root, options.ranks));
-  }
-}
-
-/// Refuses operations without an in-place form.
-void check_in_place(const Options& options, const std::set<std::string>& ops) {
-  const auto contains = [](const std::string& op) {
-    return Shape::of(op, 8, 4, 2, 0, 0).in_place().has_value();
-  };
-  if (!options.in_place || contains(options.op)) return;
-  std::vector<std::string> names;
-  std::copy_if(ops.begin(), ops.end(), std::back_inserter(names), contains);
-  refuse(fmt::format("{} does not run in place; --inplace is for {}", options.op,
-                     fmt::join(names, ", ")));
-}
-
-/// Returns the device. The machine is queried only if no option decides it.
-Device resolve_device(const Options& options, const std::string& given, bool threads) {
-  if (given == "cpu" || options.compare == "mpi") return Device::cpu;
-  const auto launched = detect_launch();
-  const bool by_launcher = options.launch == Launch::environment && !threads &&
-                           (!launched || launched->launcher != "alone" || rival::name() != nullptr);
-  if (given == "auto") {
-    if (!gpu::compiled() || by_launcher) return Device::cpu;
-    return gpus().count > 0 ? Device::cuda : Device::cpu;
-  }
-  if (!gpu::compiled()) {
-    refuse(
-        "--device cuda: this ccl_perf has no device code (it was built without CUDA); configure "
-        "with -DCCL_ENABLE_CUDA=ON, or use --device cpu");
-  }
-  if (by_launcher) {
-    refuse(
-        "--device cuda does not run under a launcher (ccl_perf starts the ranks of one machine "
-        "itself); run it alone");
-  }
-  return Device::cuda;
-}
 
 }  // namespace
 
@@ -367,15 +148,7 @@ Options parse_options(int argc, char** argv) {
   options.types = parse_types(lower(type), reduces);
   options.redops = parse_redops(lower(redop), options.types.front());
   if (reduces) {
-    for (const auto t : options.types) {
-      for (const auto r : options.redops) {
-        if (carries(t, r)) continue;
-        refuse(
-            fmt::format("this ccl_perf does not reduce {} with {}; configure with "
-                        "-DCCL_PERF_TYPES and -DCCL_PERF_REDOPS",
-                        name(t), redop_names[int(r)]));
-      }
-    }
+    check_reductions(options);
   } else {
     options.redops = {RedOp::sum};
   }
@@ -395,23 +168,9 @@ Options parse_options(int argc, char** argv) {
   }
   refuse_unused(options, threads);
   options.device = resolve_device(options, device, threads);
-  if (options.device == Device::cuda) {
-    if (options.explain && traced_entries().empty()) {
-      refuse(
-          "--explain needs the traced forms of the compositions on GPUs, which this ccl_perf does "
-          "not contain; configure with -DCCL_PERF_TRACED=all, or add --device cpu");
-    }
-    if (options.launch == Launch::environment) options.launch = Launch::processes;
-    if (compare == "mpi") refuse("--compare mpi times CPU ranks; add --device cpu");
-    if (options.registered) refuse("--registered is for CPU ranks; add --device cpu");
-  } else {
-    if (compare == "nccl") refuse("--compare nccl needs GPUs (there are none, or --device cpu)");
-    if (options.ctas != std::vector<int>{0}) refuse("--ctas needs GPUs (see CCL_MAX_CTAS)");
-    if (options.windows) refuse("--windows needs GPUs (there are none, or --device cpu)");
-    if (options.graph != 0) refuse("--graph needs GPUs (there are none, or --device cpu)");
-    if ((threads || processes) && options.ranks == 0) {
-      refuse("--threads and --procs need --ranks, the number to start");
-    }
+  check_device(options, threads || processes);
+  if (options.device == Device::cuda && options.launch == Launch::environment) {
+    options.launch = Launch::processes;
   }
   check_files(options);
   for (int i = 0; i < argc; ++i) options.command += (i == 0 ? "" : " ") + std::string{argv[i]};

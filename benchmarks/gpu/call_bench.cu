@@ -11,27 +11,14 @@
 #include <thread>
 #include <vector>
 
+#include "must.cuh"
 #include <sys/wait.h>
 #include <unistd.h>
 
 using namespace ccl;
+using bench::must;
 
 namespace {
-
-void must(cudaError_t e, int line) {
-  if (e == cudaSuccess) return;
-  std::printf("line %d: %s\n", line, cudaGetErrorString(e));
-  std::_Exit(1);
-}
-#define MUST(call) must((call), __LINE__)
-template <class T>
-T must(Result<T> r, int line = __builtin_LINE()) {
-  if (!r) {
-    std::printf("line %d: %s\n", line, r.error().message().c_str());
-    std::_Exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return *std::move(r);
-}
 
 template <class Work>
 __global__ void nothing(const __grid_constant__ Work, int) {}

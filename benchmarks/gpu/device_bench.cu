@@ -19,26 +19,14 @@
 #include <thread>
 #include <vector>
 
+#include "must.cuh"
+
 using namespace ccl;
+using bench::must;
 
 namespace {
 
 std::atomic<bool> all_good{true};
-
-void must(cudaError_t e, int line) {
-  if (e == cudaSuccess) return;
-  std::fprintf(stderr, "line %d: %s\n", line, cudaGetErrorString(e));
-  std::_Exit(1);
-}
-#define MUST(call) must((call), __LINE__)
-template <class T>
-T must(Result<T> r, int line = __builtin_LINE()) {
-  if (!r) {
-    std::fprintf(stderr, "line %d: %s\n", line, r.error().message().c_str());
-    std::_Exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return *std::move(r);
-}
 
 // Bytes of the window: two words of bare stores, and a word of puts.
 constexpr Index window_bytes = 256;

@@ -17,15 +17,6 @@ using namespace ccl::bench;
 namespace {
 using bf16 = bfloat16;
 
-template <class T>
-T must(Result<T> r, int line = __builtin_LINE()) {
-  if (!r) {
-    std::printf("line %d: %s\n", line, r.error().message().c_str());
-    std::exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return *std::move(r);
-}
-
 /// Returns a whole number: sums of 8 ranks and a residual are exact in bf16 in any order.
 __device__ float summand(int rank, Index i, unsigned seed) {
   return float(int(input(rank, i, seed) % 17) - 8);

@@ -18,29 +18,16 @@
 #include <utility>
 #include <vector>
 
+#include "must.cuh"
 #include "nccl_at_run_time.hpp"
 
 using namespace ccl;
+using bench::must;
 
 namespace {
 
 constexpr int calls = 8;
 std::atomic<bool> all_good{true};
-
-void must(cudaError_t e, int line) {
-  if (e == cudaSuccess) return;
-  std::printf("line %d: %s\n", line, cudaGetErrorString(e));
-  std::_Exit(1);
-}
-#define MUST(call) must((call), __LINE__)
-template <class T>
-T must(Result<T> r, int line = __builtin_LINE()) {
-  if (!r) {
-    std::printf("line %d: %s\n", line, r.error().message().c_str());
-    std::_Exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return *std::move(r);
-}
 
 double us_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)

@@ -7,18 +7,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <vector>
 
-namespace ccl::bench {
+#include "must.cuh"
 
-inline void must(cudaError_t e, const char* what, int line) {
-  if (e == cudaSuccess) return;
-  std::printf("line %d: %s: %s\n", line, what, cudaGetErrorString(e));
-  std::exit(1);
-}
-#define MUST(call) ::ccl::bench::must((call), #call, __LINE__)
+namespace ccl::bench {
 
 /// Kind of collective, as far as a check depends on it.
 enum class Shape { all_reduce, all_gather, reduce_scatter };

@@ -19,19 +19,11 @@
 #include "machine.cuh"
 
 using namespace ccl;
+using bench::must;
 
 namespace {
 
 std::atomic<bool> all_good{true};
-
-template <class T>
-T must(Result<T> r, int line = __builtin_LINE()) {
-  if (!r) {
-    std::fprintf(stderr, "line %d: %s\n", line, r.error().message().c_str());
-    std::_Exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return *std::move(r);
-}
 
 __global__ void fill(bfloat16* to, Index count, int rank) {
   for (Index i = blockIdx.x * Index{blockDim.x} + threadIdx.x; i < count;

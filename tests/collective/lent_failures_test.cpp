@@ -72,6 +72,13 @@ char* secret(std::size_t bytes) {
   return nullptr;
 #endif
 }
+/// Has this process killed after `seconds`, whatever it does then.
+void end_after(double seconds) {
+  std::thread{[seconds] {
+    sleep_s(seconds);
+    ::kill(::getpid(), SIGKILL);
+  }}.detach();
+}
 }  // namespace
 
 TEST_CASE("memory that cannot be read is an error of both ranks that names the sender") {
@@ -146,11 +153,7 @@ TEST_CASE("a sender that is killed while it waits for its reader is lost for it"
           CCL_TRY(const auto send, Sender::create(comm));
           std::vector<char> data(bytes, 'x');
           if (comm.rank() == 0) {
-            std::thread killer{[] {
-              sleep_s(0.05);
-              ::kill(::getpid(), SIGKILL);
-            }};
-            killer.detach();
+            end_after(0.05);
             with.at = 1;
           } else {
             sleep_s(0.3);  // the sender has lent, and is gone
@@ -174,13 +177,7 @@ TEST_CASE("a reader that is killed is lost for the sender that waits for it") {
         [&](const Communicator& comm, Board&) -> Result<void> {
           CCL_TRY(const auto send, Sender::create(comm));
           std::vector<char> data(std::size_t{8} << 20, 'x');
-          if (comm.rank() == 1) {
-            std::thread killer{[run_number] {
-              sleep_s(0.002 * (run_number + 1));
-              ::kill(::getpid(), SIGKILL);
-            }};
-            killer.detach();
-          }
+          if (comm.rank() == 1) end_after(0.002 * (run_number + 1));
           while (true) CCL_CHECK(send(data.data(), data));
         },
         1));

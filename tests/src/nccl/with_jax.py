@@ -79,11 +79,12 @@ loss = lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2)
 mesh = jax.sharding.Mesh(np.array(devices), ("x",))
 rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
 same = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-step = jax.jit(lambda w, x: w - 0.1 * jax.grad(loss)(w, x), out_shardings=same)
+train = lambda w, x: w - 0.1 * jax.grad(loss)(w, x)
+step, step_alone = jax.jit(train, out_shardings=same), jax.jit(train)
 split, alone = jax.device_put(weights, same), weights
 for _ in range(50):
     split = step(split, jax.device_put(batch, rows))
-    alone = jax.jit(lambda w, x: w - 0.1 * jax.grad(loss)(w, x))(alone, batch)
+    alone = step_alone(alone, batch)
 cases += 1
 if not np.allclose(np.asarray(split), np.asarray(alone), rtol=1e-2, atol=1e-3):
     wrong += 1

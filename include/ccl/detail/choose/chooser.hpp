@@ -131,7 +131,7 @@ class Chooser {
   Error none_meets(CallConstraints demands) const;
 
  private:
-  struct Creator;  // src/choose/create.cpp
+  struct Creator;  // src/choose/creator.hpp
   struct Curve {   // measured times of one candidate
     std::vector<double> bytes, us;
   };

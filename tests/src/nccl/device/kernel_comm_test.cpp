@@ -1,5 +1,5 @@
-// Communicators and windows of kernels with NVIDIA's headers. The driver's GPUs are plain memory,
-// and threads of this test do what kernels do.
+// Communicators of kernels with NVIDIA's headers. The driver's GPUs are plain memory, and threads
+// of this test do what kernels do.
 #include "nccl/device/kernel_comm.hpp"
 
 #include <atomic>
@@ -12,35 +12,17 @@
 
 #include "comm/edges/memory_rest.hpp"
 #include "comm/state.hpp"
-#include "nccl/device/allocations.hpp"
 #include "nccl/device/kernel_needs.hpp"
 #include "support/environment.hpp"
-#include "support/gpu_ranks.hpp"
+#include "support/kernel_memory.hpp"
 #include "support/kernel_wants.hpp"
 #include "support/processes.hpp"
-#include "support/region_attributes.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 using namespace ccl::detail::nccl;
 
 namespace {
-
-constexpr std::size_t page = 1 << 16;  // of the driver
-
-std::atomic<int> no_range_on{-1};  // device that has no addresses left
-
-void install(int devices) {
-  auto cuda = install_gpus(devices);
-  static const auto reserve = cuda.mem_address_reserve;
-  cuda.mem_address_reserve = [](CUdeviceptr* at, std::size_t bytes, std::size_t alignment,
-                                CUdeviceptr where, unsigned long long flags) {
-    const bool flat = bytes >= FlatRange::stride_unit;
-    if (flat && fake::current() == no_range_on) return CUDA_ERROR_OUT_OF_MEMORY;
-    return reserve(at, bytes, alignment, where, flags);
-  };
-  detail::use_cuda_driver(cuda, devices);
-}
 
 /// One rank, with a table of windows.
 struct Rank {
@@ -60,48 +42,16 @@ struct Rank {
   }
 };
 
-/// Runs `f(rank)` on a thread for each; it returns a problem, or an empty text.
-void on_each(std::vector<Result<Communicator>>& comms, const std::function<std::string(Rank&)>& f) {
-  std::vector<std::string> problems(comms.size());
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < comms.size(); ++r) {
-    REQUIRE(comms[r]);
-    threads.emplace_back([&, r] {
-      Rank rank{*comms[r]};
-      problems[r] = f(rank);
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  for (std::size_t r = 0; r < comms.size(); ++r) {
-    INFO("rank " << r << ": " << problems[r]);
-    CHECK(problems[r].empty());
-  }
-}
-std::vector<Result<Communicator>> create_ranks(int ranks) {
-  install(ranks);
-  std::vector<int> devices;
-  for (int r = 0; r < ranks; ++r) devices.push_back(r);
-  return create(devices);
-}
-
-/// Memory of ncclMemAlloc.
-struct Taken {
-  std::byte* at;
-  Taken(int device, std::size_t bytes)
-      : at{static_cast<std::byte*>(*allocate_shareable(device, bytes))} {}
-  ~Taken() { release_shareable(at); }
-  Taken(const Taken&) = delete;
-  Taken& operator=(const Taken&) = delete;
-};
-
-/// What kernels compute: the address of a rank's memory in a window.
-template <class T>
-T* in_window(const ncclWindow_vidmem& window, int rank, std::size_t offset = 0) {
-  return reinterpret_cast<T*>(
-      window.lsaFlatBase + std::size_t(rank) * window.stride4G * (std::size_t{1} << 32) + offset);
-}
 std::uint32_t* resource(const KernelComm& comm, ncclDevResourceHandle_t handle, int rank) {
   return in_window<std::uint32_t>(*comm.window(), rank, std::size_t{handle} * 128);
+}
+
+/// Runs `f(rank)` on a thread for each; it returns a problem, or an empty text.
+void on_each(std::vector<Result<Communicator>>& comms, const std::function<std::string(Rank&)>& f) {
+  each_comm(comms, [&f](Communicator& comm) {
+    Rank rank{comm};
+    return f(rank);
+  });
 }
 
 /// Barriers as kernels with NVIDIA's headers have them, on one thread.
@@ -166,94 +116,6 @@ std::string failure_of(const Result<std::shared_ptr<KernelComm>>& result, Errc c
 }
 
 }  // namespace
-
-TEST_CASE("ranks write into each other's memory through a window's range of addresses") {
-  auto comms = create_ranks(3);
-  on_each(comms, [](Rank& rank) -> std::string {
-    const Taken memory{rank.comm.device(), 5 * page};
-    const auto window = Window::create(rank.comm, memory.at + page / 2, 2 * page);
-    if (!window) return window.error().message();
-    const auto made = KernelWindow::create(*window, NCCL_WIN_COLL_SYMMETRIC);
-    if (!made) return made.error().message();
-    const ncclWindow_vidmem& seen = *(*made)->handle();  // as kernels do
-    if (std::memcmp(&seen, &(*made)->content(), sizeof seen) != 0) return "other content";
-    if (seen.lsaRank != rank.rank() || seen.worldRank != rank.rank()) return "another rank";
-    if (seen.stride4G != 1 || seen.winHost != nullptr || seen.numSegments != 1) return "members";
-    if (seen.winFlags != NCCL_WIN_COLL_SYMMETRIC) return "flags";
-    for (int p = 0; p < 3; ++p) *in_window<int>(seen, p, 4 * std::size_t(rank.rank())) = 70 + p;
-    *in_window<char>(seen, rank.rank(), 2 * page - 1) = 'e';
-    if (const auto here = rank.comm.barrier(); !here) return here.error().message();
-    const int* const own = reinterpret_cast<int*>(memory.at + page / 2);
-    for (int p = 0; p < 3; ++p) {
-      if (own[p] != 70 + rank.rank()) return fmt::format("{} from rank {}", own[p], p);
-      if (*in_window<char>(seen, p, 2 * page - 1) != 'e') return "another end";
-    }
-    const auto here = rank.comm.barrier();
-    return here ? std::string{} : here.error().message();
-  });
-}
-
-TEST_CASE("the parts of a window may begin at different pages, and not within them") {
-  auto comms = create_ranks(2);
-  on_each(comms, [](Rank& rank) -> std::string {
-    const Taken memory{rank.comm.device(), 5 * page};
-    const std::size_t pages = rank.rank() == 0 ? 0 : 3;
-    const auto window = Window::create(rank.comm, memory.at + pages * page + 64, page);
-    if (!window) return window.error().message();
-    const auto made = KernelWindow::create(*window, 0);
-    if (!made) return made.error().message();
-    *in_window<int>((*made)->content(), 1 - rank.rank(), 8) = 9;
-    if (const auto here = rank.comm.barrier(); !here) return here.error().message();
-    if (*reinterpret_cast<int*>(memory.at + pages * page + 72) != 9) return "another place";
-
-    const std::size_t bytes = rank.rank() == 0 ? 0 : 128;
-    const auto apart = Window::create(rank.comm, memory.at + bytes, page);
-    if (!apart) return apart.error().message();
-    const auto refused = KernelWindow::create(*apart, 0);
-    if (refused) return "it is not refused";
-    if (refused.error().code != Errc::not_supported) return refused.error().message();
-    return mentions(refused.error().what, "ncclMemAlloc") ? "" : refused.error().what;
-  });
-}
-
-TEST_CASE("memory of more than 4 GiB has a larger distance") {
-  auto comms = create_ranks(2);
-  auto cuda = **detail::cuda_driver();
-  cuda.memset_async = [](CUdeviceptr, unsigned char, std::size_t, CUstream) {
-    return CUDA_SUCCESS;  // it is zeroed, and has no pages yet
-  };
-  detail::use_cuda_driver(cuda, 2);
-  on_each(comms, [](Rank& rank) -> std::string {
-    constexpr std::size_t bytes = std::size_t{5} << 30, last = bytes - sizeof(int);
-    const Taken memory{rank.comm.device(), bytes};
-    const auto window = Window::create(rank.comm, memory.at, Index(bytes));
-    if (!window) return window.error().message();
-    const auto made = KernelWindow::create(*window, 0);
-    if (!made) return made.error().message();
-    if ((*made)->content().stride4G != 2) return "another distance";
-    *in_window<int>((*made)->content(), 1 - rank.rank(), last) = 40 + rank.rank();
-    if (const auto here = rank.comm.barrier(); !here) return here.error().message();
-    return *reinterpret_cast<int*>(memory.at + last) == 41 - rank.rank() ? "" : "another place";
-  });
-}
-
-TEST_CASE("memory without a cuMem handle is refused for kernels by name") {
-  auto comms = create_ranks(2);
-  on_each(comms, [](Rank& rank) -> std::string {
-    const detail::CudaDriver& cuda = **detail::cuda_driver();
-    CUdeviceptr legacy = 0;
-    {
-      const detail::Gpu::Current current{*detail::Access::state(rank.comm)->device.gpu};
-      (void)cuda.mem_alloc(&legacy, page);
-    }
-    const auto window = Window::create(rank.comm, reinterpret_cast<void*>(legacy), page);
-    if (!window) return window.error().message();
-    const auto refused = KernelWindow::create(*window, 0);
-    if (refused) return "it is not refused";
-    if (refused.error().code != Errc::not_supported) return refused.error().message();
-    return mentions(refused.error().what, "ncclMemAlloc") ? "" : refused.error().what;
-  });
-}
 
 TEMPLATE_TEST_CASE("the structure has the layout of the program's headers", "", DevComm228,
                    DevComm229, DevComm230, DevComm231) {
@@ -440,7 +302,7 @@ TEST_CASE("kernels reach no memory without cuMem handles, of CPU ranks, or witho
     });
   }
   {
-    install(FakeGpus::usual);
+    install_kernel_gpus(FakeGpus::usual);
     fake::gpus().link(30, 31, {.access = false});  // GPUs of no other case
     auto comms = create({30, 31});
     on_each(comms, [](Rank& rank) -> std::string {
@@ -518,7 +380,7 @@ TEST_CASE("ranks of different processes have each other's memory in one range") 
   const auto id = create_unique_id();
   REQUIRE(id);
   const auto run = [&](int r) {
-    install(2);
+    install_kernel_gpus(2);
     auto comms = create(*id, r, 2, {r});
     if (!comms[0]) return std::printf("%s\n", comms[0].error().message().c_str());
     Rank rank{*comms[0]};
@@ -542,53 +404,4 @@ TEST_CASE("ranks of different processes have each other's memory in one range") 
   int status = -1;
   ::waitpid(other, &status, 0);
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
-}
-
-TEST_CASE("kernels find windows by address in a table that grows") {
-  install(1);
-  const auto made = WindowTable::create(0);
-  REQUIRE(made);
-  WindowTable& table = **made;
-  const auto window = [](std::uintptr_t n) { return reinterpret_cast<ncclWindow_t>(n); };
-  const auto find = [&](std::uintptr_t at) -> ncclWindow_t {  // as kernels do
-    for (const auto* one = table.at(); one != nullptr; one = one->next) {
-      for (const auto& entry : one->entries) {
-        if (entry.window != nullptr && at - entry.base < entry.size) return entry.window;
-      }
-    }
-    return nullptr;
-  };
-  constexpr std::uintptr_t count = 100, bytes = 4096;
-  for (std::uintptr_t n = 1; n <= count; ++n) {
-    REQUIRE(table.add(reinterpret_cast<void*>(n * bytes), bytes, window(n)));
-  }
-  for (std::uintptr_t n = 1; n <= count; ++n) {
-    CHECK(find(n * bytes) == window(n));
-    CHECK(find(n * bytes + bytes - 1) == window(n));
-  }
-  CHECK(find(bytes - 1) == nullptr);
-  REQUIRE(table.remove(window(40)));
-  CHECK(find(40 * bytes) == nullptr);
-  REQUIRE(table.add(reinterpret_cast<void*>(1000 * bytes), 1, window(200)));
-  CHECK(find(1000 * bytes) == window(200));
-  CHECK(find(1000 * bytes + 1) == nullptr);
-  CHECK(find(100 * bytes) == window(100));
-}
-
-TEST_CASE("a slot's address is not used again soon") {
-  install(1);
-  std::set<std::byte*> seen;
-  for (int n = 0; n < 1000; ++n) {
-    const auto slot = KernelSlot::take(0);
-    REQUIRE(slot);
-    CHECK(seen.insert((*slot)->at()).second);
-  }
-  std::vector<std::unique_ptr<KernelSlot>> many;
-  std::set<std::byte*> held;
-  for (int n = 0; n < 5000; ++n) {
-    auto slot = KernelSlot::take(0);
-    REQUIRE(slot);
-    CHECK(held.insert((*slot)->at()).second);
-    many.push_back(*std::move(slot));
-  }
 }

@@ -1,0 +1,64 @@
+# Tests that read the sources or build other projects.
+
+foreach(check IN ITEMS layers results tests format readme tables)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.${check}
+    COMMAND ${CMAKE_COMMAND} -P ${PROJECT_SOURCE_DIR}/cmake/check_${check}.cmake)
+  set_tests_properties(${CCL_TEST_PREFIX}ccl.${check} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIP: ")
+endforeach()
+
+# The oldest toolkit, if its headers are there (cmake/setup.sh --docs).
+set(wheels ${PROJECT_SOURCE_DIR}/.deps/cuda-12.4/nvidia)
+if(EXISTS ${wheels}/cuda_runtime/include/cuda.h)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.toolkit_12_4 COMMAND ${CMAKE_COMMAND}
+    -Dcompiler=${CMAKE_CXX_COMPILER} -Dsource=${PROJECT_SOURCE_DIR} -Dinclude=${PROJECT_BINARY_DIR}/include
+    "-Dheaders=${wheels}/cuda_runtime/include ${wheels}/cuda_nvcc/include ${wheels}/cuda_cccl/include"
+    -Dto=${CMAKE_CURRENT_BINARY_DIR}/toolkit_12_4 -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_toolkit.cmake)
+endif()
+
+# The layer check must report each of these.
+file(GLOB plants RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/layer_violations ${CMAKE_CURRENT_SOURCE_DIR}/layer_violations/*)
+foreach(plant IN LISTS plants)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.layers.sees.${plant} COMMAND ${CMAKE_COMMAND}
+    -Droot=${CMAKE_CURRENT_SOURCE_DIR}/layer_violations/${plant} -P ${PROJECT_SOURCE_DIR}/cmake/check_layers.cmake)
+  set_tests_properties(${CCL_TEST_PREFIX}ccl.layers.sees.${plant} PROPERTIES
+    PASS_REGULAR_EXPRESSION "must not include|is no layer|is paid")
+endforeach()
+
+# clang warns while it optimizes, at any place of a header that is in use.
+find_program(CCL_CLANG NAMES clang++ clang++-14)
+if(CCL_CLANG)
+  get_target_property(elsewhere fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  set(system_dirs ${CUDAToolkit_INCLUDE_DIRS} ${elsewhere})
+  list(REMOVE_ITEM system_dirs /usr/include elsewhere-NOTFOUND)
+  foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
+    list(APPEND system_dirs ${dir}/cccl)
+  endforeach()
+  list(TRANSFORM system_dirs PREPEND -isystem)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.consume.clang COMMAND ${CCL_CLANG} -std=c++20 -O2
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wold-style-cast -Werror
+    -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_BINARY_DIR}/include
+    ${system_dirs}
+    -c ${CMAKE_CURRENT_SOURCE_DIR}/consume/own_functor.cpp -o ${CMAKE_CURRENT_BINARY_DIR}/own_functor.clang.o)
+endif()
+
+include(${PROJECT_SOURCE_DIR}/cmake/ccl_compile_fail.cmake)
+ccl_add_compile_fail_tests(${CMAKE_CURRENT_SOURCE_DIR}/compile_fail)
+
+if(CCL_TEST_LONG AND NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.aarch64
+    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/aarch64/run.sh ${PROJECT_BINARY_DIR}/aarch64)
+  set_tests_properties(${CCL_TEST_PREFIX}ccl.aarch64 PROPERTIES TIMEOUT 3600 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE)
+endif()
+
+set(ways find_package)
+if(CCL_TEST_LONG)  # compiles the runtime again
+  list(APPEND ways add_subdirectory)
+endif()
+foreach(way IN LISTS ways)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.consume.${way} COMMAND ${CMAKE_COMMAND}
+    -Dway=${way} -Dsource=${PROJECT_SOURCE_DIR} -Dbuild=${PROJECT_BINARY_DIR}
+    -Dgenerator=${CMAKE_GENERATOR} -Dcompiler=${CMAKE_CXX_COMPILER} -Dcompiler_id=${CMAKE_CXX_COMPILER_ID}
+    -Dlauncher=${CMAKE_CXX_COMPILER_LAUNCHER} -Dcuda_root=${CUDAToolkit_ROOT}
+    -P ${CMAKE_CURRENT_SOURCE_DIR}/consume/run.cmake)
+  set_tests_properties(${CCL_TEST_PREFIX}ccl.consume.${way} PROPERTIES TIMEOUT 600)
+endforeach()

@@ -1,0 +1,58 @@
+# Tests of the code that nvcc makes.
+
+# These need nvcc, but no GPU. `check` is a script of support/, `name` that of the test and `file`
+# what it compiles.
+function(ccl_add_nvcc_test name check file)
+  if(NOT CCL_ENABLE_CUDA OR NOT "${name}.gpu" MATCHES "${CCL_TEST_FILTER}")
+    return()
+  endif()
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.test.${name}.gpu COMMAND ${CMAKE_COMMAND}
+    -Dnvcc=${CMAKE_CUDA_COMPILER} -Dsource=${PROJECT_SOURCE_DIR} -Dinclude=${PROJECT_BINARY_DIR}/include
+    -Dfile=${file} -Dto=${CMAKE_CURRENT_BINARY_DIR}/${name}.out ${ARGN}
+    -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_${check}.cmake)
+endfunction()
+# Each kernel waits for the previous launch before it ends, even if its body does nothing. Before
+# sm_90 there are no early launches.
+set(kernel_end "-Dpattern=\\.entry|griddepcontrol\\.[a-z_]+|ret")
+set(one_kernel ".entry griddepcontrol.launch_dependents griddepcontrol.wait ret")
+ccl_add_nvcc_test(detail.exec.kernel_end ptx detail/exec/kernel_end.cu -Darchitecture=90
+  ${kernel_end} "-Dexpected=${one_kernel} ${one_kernel} ${one_kernel}")
+ccl_add_nvcc_test(detail.exec.kernel_end_sm_75 ptx detail/exec/kernel_end.cu -Darchitecture=75
+  ${kernel_end} "-Dexpected=.entry ret .entry ret .entry ret")
+# The lanes of a line are together when they store it and when they load it.
+ccl_add_nvcc_test(proto.ll128_lines ptx proto/ll128_lines.cu -Darchitecture=90
+  "-Dpattern=bar\\.warp\\.sync|(st|ld)\\.relaxed"
+  "-Dexpected=bar.warp.sync st.relaxed bar.warp.sync ld.relaxed")
+# Each reduction of switches is the instruction of its elements.
+set(load multimem.ld_reduce.relaxed.sys.global)
+set(instructions ${load}.add.v4.f32 ${load}.add.f64 ${load}.add.f64 ${load}.add.acc::f32.v4.f16x2
+  ${load}.add.acc::f32.v4.bf16x2 ${load}.min.v4.f16x2 ${load}.min.v4.bf16x2 ${load}.max.v4.f16x2
+  ${load}.max.v4.bf16x2)
+foreach(instruction IN ITEMS add.u32 add.u64 add.u64 min.u32 min.s32 min.u64 min.s64 max.u32 max.s32 max.u64 max.s64)
+  list(APPEND instructions ${load}.${instruction} ${load}.${instruction})
+  if(instruction MATCHES "32$")
+    list(APPEND instructions ${load}.${instruction} ${load}.${instruction})
+  endif()
+endforeach()
+list(APPEND instructions multimem.st.relaxed.sys.global.v4.f32 fence.proxy.alias multimem.st.release.sys.global.u64)
+list(JOIN instructions " " instructions)
+ccl_add_nvcc_test(detail.multicast.switch_memory ptx detail/multicast/switch_memory.cu -Darchitecture=90
+  "-Dpattern=multimem[.a-z0-9_:]+|fence.proxy.alias" "-Dexpected=${instructions}")
+# Only <ccl/nvls.cuh> has them. Two kernels: for aligned buffers, and for others.
+ccl_add_nvcc_test(detail.multicast.program ptx detail/multicast/program.cu -Darchitecture=90
+  "-Dpattern=multimem|\\.entry" "-Dexpected=.entry .entry .entry")
+set(kernel ".entry multimem.st.release multimem.ld_reduce multimem.st multimem.st.release")
+ccl_add_nvcc_test(detail.multicast.switch_program ptx detail/multicast/switch_program.cu -Darchitecture=90
+  "-Dpattern=multimem\\.[a-z_]+(\\.release)?|\\.entry" "-Dexpected=.entry .entry .entry ${kernel} ${kernel}")
+ccl_add_nvcc_test(detail.multicast.kernels architectures detail/multicast/kernels.cu
+  "-Darchitectures=90 100" -Dspill_limit=0)
+ccl_add_nvcc_test(hierarchical_moves ptx hierarchical_moves.cu -Darchitecture=90
+  "-Dpattern=\\.version" -Dexpected=.version)
+if(CCL_TEST_LONG)
+  ccl_add_nvcc_test(detail.exec.architectures architectures detail/exec/architectures.cu
+    "-Darchitectures=75 80 86 89 90 100 103 120" -Dspill_limit=100)
+endif()
+# Compiling `Auto` takes about as long as its PTX. The limits are for one all-reduce.
+ccl_add_nvcc_test(detail.choose.kernels kernels detail/choose/kernels.cu -Darchitecture=90 -Dkernels=37 -Dlines=81100)
+ccl_add_nvcc_test(element.architectures architectures element/architectures.cu
+  "-Darchitectures=75 80 90" -Dspill_limit=0)
