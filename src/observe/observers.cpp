@@ -18,6 +18,18 @@ namespace ccl::detail {
 
 namespace {
 
+/// Time after the last sign of a wait, by this host's clock, after which it has ended: a record
+/// stays when its lane goes on, and computes. Lanes of a GPU give a sign every few milliseconds,
+/// those of a CPU at each poll, which is late if other threads have the core.
+constexpr Word wait_over_ns = 2'000'000'000;
+bool is_over(Word seen_ns) {
+  return HostMemory::now_ns() >= seen_ns + wait_over_ns;
+}
+
+WaitsFor read(const WaitRecord& waits) {
+  return {int(HostMemory::load_relaxed(&waits.peer)) - 1, HostMemory::load_relaxed(&waits.step)};
+}
+
 /// Sentence on launches of this process on the GPU that may have no place, or an empty text.
 std::string shortage_text(const CommDevice& device) {
   const auto found = device.order ? device.order->shortage() : std::nullopt;
@@ -71,19 +83,14 @@ RankStatus Observers::status(int ended) {
                          .count());
   if (!recorder_) return mine;
   mine.called = recorder_->called();
-  const auto read = [](const WaitRecord& waits) {
-    return WaitsFor{int(HostMemory::load_relaxed(&waits.peer)) - 1,
-                    HostMemory::load_relaxed(&waits.step)};
-  };
   if (state_.device.gpu) {
     mine.shortage = shortage_text(state_.device);
     const WaitRecord& waits = state_.device.gpu->watched().waits;
     mine.waits = read(waits);
     mine.operations = recorder_->latest_on_device(
         ended, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
-    // The kernel computes since a wait that has ended.
-    const Word seen_ns = HostMemory::load_relaxed(&waits.seen_ns);
-    if (stood_still_ && seen_ns == seen_ns_) mine.waits.peer = -1;
+    const bool stands_still = HostMemory::load_relaxed(&waits.seen_ns) == seen_ns_;
+    if (stands_still && is_over(seen_since_ns_)) mine.waits.peer = -1;
     if (mine.waits.peer < 0) mine.waits = read(state_.device.gpu->watched().program_waits);
   } else {
     mine.operations = recorder_->latest(ended);
@@ -97,7 +104,11 @@ RankStatus Observers::status(int ended) {
   };
   for (const Connections* one : compositions_) {
     if (running == nullptr || one->number() != running->composition) continue;
-    if (one->calls().watch.waits != nullptr) mine.waits = read(*one->calls().watch.waits);
+    const WaitRecord* const waits = one->calls().watch.waits;
+    if (!state_.device.gpu && waits != nullptr) {
+      mine.waits = read(*waits);
+      if (is_over(HostMemory::load_relaxed(&waits->seen_ns))) mine.waits.peer = -1;
+    }
     add_steps(*one);
   }
   // A rank that has done its part runs something else, or nothing, while others wait for its data.
@@ -125,8 +136,11 @@ Observers::Progress Observers::progress_of_lanes(Word& from, Word known) {
   if (!recorder_) return now;
   if (state_.device.gpu) {
     const WaitRecord& waits = state_.device.gpu->watched().waits;
-    const Word seen_ns = HostMemory::load_relaxed(&waits.seen_ns);
-    stood_still_ = seen_ns_.exchange(seen_ns) == seen_ns;
+    // First the time, since `status` reads both in the other order.
+    if (const Word seen_ns = HostMemory::load_relaxed(&waits.seen_ns); seen_ns != seen_ns_) {
+      seen_since_ns_ = HostMemory::now_ns();
+      seen_ns_ = seen_ns;
+    }
     if (HostMemory::load_relaxed(&waits.peer) == 0) return now;
     now.running = recorder_->find(HostMemory::load_relaxed(&waits.ticket));
     // Lanes of several channels write in turns. The highest step shows progress.
