@@ -22,9 +22,6 @@ namespace {
 /// stays when its lane goes on, and computes. Lanes of a GPU give a sign every few milliseconds,
 /// those of a CPU at each poll, which is late if other threads have the core.
 constexpr Word wait_over_ns = 2'000'000'000;
-bool is_over(Word seen_ns) {
-  return HostMemory::now_ns() >= seen_ns + wait_over_ns;
-}
 
 WaitsFor read(const WaitRecord& waits) {
   return {int(HostMemory::load_relaxed(&waits.peer)) - 1, HostMemory::load_relaxed(&waits.step)};
@@ -104,10 +101,10 @@ RankStatus Observers::status(int ended) {
   };
   for (const Connections* one : compositions_) {
     if (running == nullptr || one->number() != running->composition) continue;
-    const WaitRecord* const waits = one->calls().watch.waits;
-    if (!state_.device.gpu && waits != nullptr) {
-      mine.waits = read(*waits);
-      if (is_over(HostMemory::load_relaxed(&waits->seen_ns))) mine.waits.peer = -1;
+    const AbortWatch& watch = one->calls().watch;
+    if (!state_.device.gpu && watch.waits != nullptr) {
+      mine.waits = read(*watch.waits);
+      if (is_over(HostMemory::load_relaxed(&watch.waits->seen_ns))) mine.waits.peer = -1;
     }
     add_steps(*one);
   }
@@ -118,6 +115,12 @@ RankStatus Observers::status(int ended) {
     if (std::ranges::any_of(mine.operations, of_it)) add_steps(*one);
   }
   return mine;
+}
+
+/// True if a wait that lanes have last shown at this time of the host's clock has ended. Those that
+/// have given up at their deadline show it no more, and their record stays.
+bool Observers::is_over(Word seen_ns) const {
+  return !overdue_ && HostMemory::now_ns() >= seen_ns + wait_over_ns;
 }
 
 Observers::Progress Observers::progress(Word& from, Word known) {
@@ -193,6 +196,7 @@ Error Observers::overdue(Error error) {
   // Another rank may have found out first, and its error has come meanwhile.
   if (auto well = state_.status.result(); !well) return std::move(well).error();
   if (state_.rendezvous.bootstrap() == nullptr) return error;
+  overdue_ = true;
   const FailureWatch::Pause until_known{state_};
   const Report found = report(report_limit_s);
   if (found.ranks.empty()) {  // the failure that ended the report has been sent to all ranks
