@@ -18,6 +18,15 @@ namespace ccl::detail {
 
 namespace {
 
+/// Time after the last sign of a wait, by this host's clock, after which it has ended: a record
+/// stays when its lane goes on, and computes. Lanes of a GPU give a sign every few milliseconds,
+/// those of a CPU at each poll, which is late if other threads have the core.
+constexpr Word wait_over_ns = 2'000'000'000;
+
+WaitsFor read(const WaitRecord& waits) {
+  return {int(HostMemory::load_relaxed(&waits.peer)) - 1, HostMemory::load_relaxed(&waits.step)};
+}
+
 /// Sentence on launches of this process on the GPU that may have no place, or an empty text.
 std::string shortage_text(const CommDevice& device) {
   const auto found = device.order ? device.order->shortage() : std::nullopt;
@@ -71,19 +80,14 @@ RankStatus Observers::status(int ended) {
                          .count());
   if (!recorder_) return mine;
   mine.called = recorder_->called();
-  const auto read = [](const WaitRecord& waits) {
-    return WaitsFor{int(HostMemory::load_relaxed(&waits.peer)) - 1,
-                    HostMemory::load_relaxed(&waits.step)};
-  };
   if (state_.device.gpu) {
     mine.shortage = shortage_text(state_.device);
     const WaitRecord& waits = state_.device.gpu->watched().waits;
     mine.waits = read(waits);
     mine.operations = recorder_->latest_on_device(
         ended, mine.waits.peer < 0 ? 0 : HostMemory::load_relaxed(&waits.ticket));
-    // The kernel computes since a wait that has ended.
-    const Word seen_ns = HostMemory::load_relaxed(&waits.seen_ns);
-    if (stood_still_ && seen_ns == seen_ns_) mine.waits.peer = -1;
+    const bool stands_still = HostMemory::load_relaxed(&waits.seen_ns) == seen_ns_;
+    if (stands_still && is_over(seen_since_ns_)) mine.waits.peer = -1;
     if (mine.waits.peer < 0) mine.waits = read(state_.device.gpu->watched().program_waits);
   } else {
     mine.operations = recorder_->latest(ended);
@@ -97,7 +101,11 @@ RankStatus Observers::status(int ended) {
   };
   for (const Connections* one : compositions_) {
     if (running == nullptr || one->number() != running->composition) continue;
-    if (one->calls().watch.waits != nullptr) mine.waits = read(*one->calls().watch.waits);
+    const AbortWatch& watch = one->calls().watch;
+    if (!state_.device.gpu && watch.waits != nullptr) {
+      mine.waits = read(*watch.waits);
+      if (is_over(HostMemory::load_relaxed(&watch.waits->seen_ns))) mine.waits.peer = -1;
+    }
     add_steps(*one);
   }
   // A rank that has done its part runs something else, or nothing, while others wait for its data.
@@ -107,6 +115,12 @@ RankStatus Observers::status(int ended) {
     if (std::ranges::any_of(mine.operations, of_it)) add_steps(*one);
   }
   return mine;
+}
+
+/// True if a wait that lanes have last shown at this time of the host's clock has ended. Those that
+/// have given up at their deadline show it no more, and their record stays.
+bool Observers::is_over(Word seen_ns) const {
+  return !overdue_ && HostMemory::now_ns() >= seen_ns + wait_over_ns;
 }
 
 Observers::Progress Observers::progress(Word& from, Word known) {
@@ -125,8 +139,11 @@ Observers::Progress Observers::progress_of_lanes(Word& from, Word known) {
   if (!recorder_) return now;
   if (state_.device.gpu) {
     const WaitRecord& waits = state_.device.gpu->watched().waits;
-    const Word seen_ns = HostMemory::load_relaxed(&waits.seen_ns);
-    stood_still_ = seen_ns_.exchange(seen_ns) == seen_ns;
+    // First the time, since `status` reads both in the other order.
+    if (const Word seen_ns = HostMemory::load_relaxed(&waits.seen_ns); seen_ns != seen_ns_) {
+      seen_since_ns_ = HostMemory::now_ns();
+      seen_ns_ = seen_ns;
+    }
     if (HostMemory::load_relaxed(&waits.peer) == 0) return now;
     now.running = recorder_->find(HostMemory::load_relaxed(&waits.ticket));
     // Lanes of several channels write in turns. The highest step shows progress.
@@ -179,6 +196,7 @@ Error Observers::overdue(Error error) {
   // Another rank may have found out first, and its error has come meanwhile.
   if (auto well = state_.status.result(); !well) return std::move(well).error();
   if (state_.rendezvous.bootstrap() == nullptr) return error;
+  overdue_ = true;
   const FailureWatch::Pause until_known{state_};
   const Report found = report(report_limit_s);
   if (found.ranks.empty()) {  // the failure that ended the report has been sent to all ranks

@@ -125,6 +125,13 @@ TEST_CASE("faults of programs: a functor that hangs, an abort, a missing call of
               return calls.sums(calls.x.data(), calls.y.data(), count,
                                 Hangs{&calls.board, calls.is_victim()});
             });
+  // The record of the wait stays while the functor runs.
+  play<Shm>("its functor does not return, after a wait",
+            {Cause::working, victim, "waits for nobody", 4}, [](Shm& calls) -> Result<void> {
+              if (!calls.is_victim()) sleep_s(1);
+              return calls.sums(calls.x.data(), calls.y.data(), count,
+                                Hangs{&calls.board, calls.is_victim()});
+            });
 #if defined(CCL_TEST_LONG)
   play<Shm>("does not call split", {Cause::not_called, victim, "has not called split", 4},
             [](Shm& calls) -> Result<void> {

@@ -125,6 +125,13 @@ TEST_CASE("faults of kernels") {
                if (calls.is_victim()) fires(calls.board);
                return calls.ended(calls.sums(calls.x.data(), calls.y.data(), count, Hangs{go}));
              });
+  play<Near>("its functor does not return, after a wait",
+             {Cause::working, victim, "waits for nobody", 4}, [](Near& calls) -> Result<void> {
+               const int* const go = calls.is_victim() ? pinned_word() : nullptr;
+               if (calls.is_victim()) fires(calls.board);
+               if (!calls.is_victim()) sleep_s(1);
+               return calls.ended(calls.sums(calls.x.data(), calls.y.data(), count, Hangs{go}));
+             });
   fails<Near>("has a NaN, with Checked", Errc::not_a_number, [](Near& calls) -> Result<void> {
     CCL_TRY(const auto sums, (Collective<AllReduce, Checked<Ring>, Simple>::create(calls.comm)));
     if (calls.is_victim()) {

@@ -269,6 +269,67 @@ def played_calls(n, me):
     assert sys.getrefcount(kept) == alone, "the tensor of a call that has ended is kept"
 
 
+def own_messages(n, me):
+    """Messages of one rank to itself, before any call that connects the GPUs of the group."""
+    log, group = played_cuda.log, dist.group.WORLD
+    if me == 0:
+        sent, got = torch.arange(5.0), torch.zeros(5)
+        log.clear()
+        works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, 0), dist.P2POp(dist.isend, sent, 0)])
+        assert all(work.wait() and work.is_success() for work in works)
+        same(got, sent, "a message to itself")
+        assert log == [("record", "current")] * 2 + [("wait_event", "side", "current"), ("keep", "side")] * 2 + [
+            ("record", "side")] + [("wait_event", "current", "side")] * 2, log  # fmt: skip
+        check_own_orders()
+        assert group._gpu is None, "the rank has waited for others"
+    dist.barrier()
+    to, source = (me + 1) % n, (me - 1) % n
+    mine, own, other = torch.full((3,), float(me)), torch.zeros(3), torch.zeros(3)
+    batch = [dist.P2POp(dist.isend, mine, me), dist.P2POp(dist.isend, mine, to),
+             dist.P2POp(dist.irecv, other, source), dist.P2POp(dist.irecv, own, me)]  # fmt: skip
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    same(own, mine, "the own message of a batch")
+    same(other, torch.full((3,), float(source)), "a message of a batch")
+    with dist._coalescing_manager(group, torch.device("cpu"), async_ops=True) as manager:
+        dist.isend(mine + 1, me), dist.irecv(own, me)
+    manager.wait()
+    same(own, mine + 1, "an own message of a region")
+    part = dist.new_group()
+    lone = dist.isend(mine, me, group=part)
+    dist.destroy_process_group(part)
+    raises(ccl.AbortedError, lone.wait, "has ended")
+    dist.barrier()
+    group._gpu.fail(ccl.AbortedError("the test ends it"))
+    raises(ccl.AbortedError, lambda: dist.isend(mine, me), "the test")
+
+
+def check_own_orders():
+    """They match in order, whatever the shape and the type; what does not fit fails both ends."""
+    first, second = torch.zeros(2), torch.zeros(2)
+    late = [dist.isend(torch.full((2,), value), 0) for value in (1.0, 2.0)]
+    assert not late[0].is_completed() and not late[0].is_success() and late[0].exception() is None
+    error = raises(ccl.InvalidUsageError, late[0].wait, "other end", "send to rank 0")
+    raises(type(error), late[0].get_future)
+    works = [dist.irecv(first, 0), dist.irecv(second, 0), *late]
+    for work in works:
+        assert work.wait(timedelta(seconds=5)) and work.is_completed()
+    same(first, torch.full((2,), 1.0), "the first")
+    same(second, torch.full((2,), 2.0), "the second")
+    assert works[1].get_future().wait()[0] is second and works[1].result()[0] is second
+    across, columns = torch.arange(6.0).view(2, 3), torch.zeros(3, 2).t()
+    words, empty = torch.zeros(3, dtype=torch.int64), torch.zeros(0)
+    for source, target in ((across, columns), (across, words), (columns, across.view(6)), (empty, empty.view(0, 7))):
+        expected = source.contiguous().view(-1).view(target.dtype).view(target.shape)
+        works = [dist.irecv(target, 0), dist.isend(source, 0)]
+        works[1].wait(), works[0].wait()
+        same(target, expected, "a message of another shape")
+    works = [dist.irecv(torch.zeros(3), 0), dist.isend(torch.zeros(2), 0)]
+    for work in works:
+        assert work.is_completed() and not work.is_success()
+        raises(ccl.MismatchError, work.wait, "8 bytes", "12")
+
+
 def failed_communicator(n, me):
     """A kernel ends, because its communicator fails: the work has the error, as have later calls."""
     dist.all_reduce(torch.ones(1))

@@ -157,6 +157,37 @@ def memory(n, me):
     assert not pending, "calls that have ended are kept"
 
 
+def first_own(n, me):
+    """Rank 0 alone sends itself a message, in the first call of a group; two streams; a graph."""
+    store = dist.PrefixStore("own", dist.distributed_c10d._get_default_store())
+    group = ccl.torch._group.ProcessGroup(store, me, n, timedelta(seconds=60), "own")  # its GPUs are not connected
+    if me == 0:
+        for count in (1, 1 << 22):
+            out, mine = torch.zeros(count, device="cuda"), torch.full((count,), 3.0, device="cuda")
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                side.wait_stream(torch.cuda.current_stream())
+                torch.cuda._sleep(10_000_000)
+                mine.add_(1)  # before the copy
+                send = group.send([mine], 0)
+            receive = group.recv([out], 0)
+            receive.wait()
+            assert (out == 4).all()
+            send.wait()
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            works = [group.recv([out], 0), group.send([mine], 0)]
+            for work in works:
+                work.wait()
+        mine.fill_(7)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (out == 7).all()
+        assert group._gpu is None
+    group.shutdown()
+
+
 def messages(n, me):
     to, source = (me + 1) % n, (me - 1) % n
     for count in (1, 1000, 1 << 22):

@@ -154,7 +154,7 @@ class Torch(unittest.TestCase):
 
     @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
     def test_played_gpus_streams_and_failures(self):
-        self.run_played("played_calls", "failed_communicator", "late", "operators")
+        self.run_played("played_calls", "own_messages", "failed_communicator", "late", "operators")
         self.run_played("played", script="rank_torch_functors.py")
 
     @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")

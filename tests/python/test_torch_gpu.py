@@ -35,7 +35,7 @@ class TwoGpus(unittest.TestCase):
         run("rank_torch_gpu.py", "streams", "memory", "barrier")
 
     def test_messages_groups_and_graphs(self):
-        run("rank_torch_gpu.py", "messages", "coalescing", "groups", "graphs")
+        run("rank_torch_gpu.py", "first_own", "messages", "coalescing", "groups", "graphs")
 
     def test_all_operations(self):
         run("rank_torch.py", "reductions", "movements", "layouts", "works", ON_CUDA="1")

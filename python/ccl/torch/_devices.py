@@ -10,8 +10,8 @@ from .. import _core
 from .._cuda import allow_other_captures
 
 __all__ = [
-    "SideStream", "allow_other_captures", "current", "future", "has_gpu", "is_gpu", "numbered", "on_stream",
-    "streams",
+    "SideStream", "allow_other_captures", "current", "future", "has_gpu", "is_gpu", "keep", "numbered",
+    "on_stream", "streams",
 ]  # fmt: skip
 streams: Any = torch.cuda
 SideStream: Any = _core.SideStream
@@ -60,6 +60,11 @@ def has_gpu(device: Any) -> bool:
 def future(device: torch.device) -> torch.futures.Future[Any]:
     """Returns a future whose value is complete when streams of `device` are."""
     return torch.futures.Future(devices=[device])
+
+
+def keep(tensor: torch.Tensor, stream: torch.cuda.Stream) -> None:
+    """Keeps the tensor's memory until `stream` has done what it has been given so far, also once it is let go."""
+    tensor.record_stream(stream)
 
 
 def numbered(device: Any) -> torch.device:

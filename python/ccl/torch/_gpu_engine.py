@@ -75,7 +75,7 @@ class GpuEngine:
         self, what: str, run: Callable[[], Any], tensors: list[torch.Tensor], options: Any
     ) -> GpuWork:
         """Runs `run`, which makes calls and runs kernels of PyTorch for them."""
-        self._check(what)
+        self.check(what)
         current = _devices.current(self.device)
         work = GpuWork(what, self, tensors)
         with self._queueing, torch.no_grad():
@@ -97,7 +97,7 @@ class GpuEngine:
         tensors: list[torch.Tensor], options: Any,
     ) -> GpuWork:  # fmt: skip
         """Queues one collective of the library on contiguous tensors, which no other kernel follows."""
-        self._check(kind)
+        self.check(kind)
         current = _devices.current(self.device)
         work = GpuWork(kind, self, tensors)
         arguments = (kind, send.data_ptr(), recv.data_ptr(), count, type, op, root, current)
@@ -126,7 +126,7 @@ class GpuEngine:
 
     def on_current(self, what: str, run: Callable[[], Any]) -> None:
         """Runs a call on the current stream."""
-        self._check(what)
+        self.check(what)
         with self._queueing:
             if self._batch:
                 self.send_batch()
@@ -138,7 +138,7 @@ class GpuEngine:
 
         So a send and a receive of two ranks that both send first run at the same time.
         """
-        self._check(what)
+        self.check(what)
         streams = _devices.streams
         work = GpuWork(what, self, [tensor])
         data = in_order(tensor, read=sends)
@@ -209,7 +209,7 @@ class GpuEngine:
             elif work._error is None and work._mark is not None and not work._mark.captured:
                 self._pending.append(work)
 
-    def _check(self, what: str) -> None:
+    def check(self, what: str) -> None:
         if self._failure is not None:
             raise self._failure
         if self._closed is not None:

@@ -41,15 +41,18 @@ class GpuWork(HeldWork):
     def _owner(self) -> GpuEngine:
         return self._engine
 
-    def _ended(self) -> bool:
+    def _settle(self) -> None:
+        """Runs it if it is a message that waits for others of its batch."""
         if self._waits:
             self._engine.send_batch()
+
+    def _ended(self) -> bool:
+        self._settle()
         mark = self._mark
         return mark is None or mark.captured or mark.reached()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        if self._waits:
-            self._engine.send_batch()
+        self._settle()
         if self._error is not None:
             raise self._error
         limit = min(timeout.total_seconds(), LIMIT_S) if timeout else 0.0
@@ -102,8 +105,7 @@ class GpuWork(HeldWork):
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Returns a future that is complete on the call's stream: its value waits as `wait` does."""
-        if self._waits:
-            self._engine.send_batch()
+        self._settle()
         future = _devices.future(self._engine.device)
         if self._error is not None:
             future.set_exception(self._error)

@@ -24,6 +24,7 @@ from ._gpu_engine import GpuEngine
 from ._gpu_work import joined_on_gpu
 from ._messages import Messages
 from ._movements import Movements
+from ._own_messages import OwnMessages
 from ._point_to_point import PointToPoint
 from ._reductions import Reductions
 from ._tensors import dense
@@ -72,6 +73,7 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # t
         self._comm = comm or self._connected("ccl/id", "")
         self._cpu = CpuEngine(self._comm, label)
         self._gpu: GpuEngine | None = None
+        self._to_itself: dict[torch.device, OwnMessages] = {}
         self._creating = threading.Lock()
         self._messages = Messages(self)
         _live.add(self)
@@ -218,6 +220,26 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # t
                 )
             return self._gpu
 
+    def _own(self, tensor: Any) -> OwnMessages:
+        """Returns the messages of this rank to itself, which it may send before the GPUs are connected."""
+        self._collectives += 1
+        if self._gpu is not None:
+            self._gpu_engine(tensor.device).check("a message to itself")
+        device = _devices.numbered(tensor.device)
+        with self._creating:
+            if self._ended is not None:
+                raise _errors.AbortedError(f"a message of rank {self.rank_} to itself ({self._ended})",
+                                           rank=self.rank_)  # fmt: skip
+            if device not in self._to_itself:
+                self._to_itself[device] = OwnMessages(self.rank_, device)
+            return self._to_itself[device]
+
+    def _end_own(self, why: str) -> None:
+        with self._creating:
+            every = list(self._to_itself.values())
+        for own in every:
+            own.close(why)
+
     def eager_connect_single_device(self, device: Any) -> None:
         """Connects the GPUs of all ranks, since the caller has given the device of this rank."""
         self._gpu_engine(device)
@@ -305,6 +327,7 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # t
         if self._ended is not None:
             return
         self._ended = "the group has ended"
+        self._end_own(self._ended)
         ending = Ending(self.store, self.size_, at_exit=at_exit)
         clean = ending.drain(self._gpu.left) if self._gpu is not None else True
         clean = clean and ending.drain(self._cpu.line.left)
@@ -323,6 +346,7 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # t
         if self._ended is None:
             self._ended = why or f"rank {self.rank_} has aborted the group"
         self._comm.abort(self._ended)
+        self._end_own(self._ended)
         if self._gpu is not None:
             self._gpu.close(self._ended, together=False)
         self._messages.abort(self._ended)

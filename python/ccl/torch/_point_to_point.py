@@ -8,7 +8,9 @@ from .. import _errors
 from . import _devices
 from ._checks import one_of
 from ._cpu_engine import CpuEngine
+from ._gpu_engine import GpuEngine
 from ._messages import Messages
+from ._own_messages import OwnMessages
 from ._tensors import dense
 from ._work import Work, timed_out
 
@@ -19,6 +21,8 @@ class PointToPoint:
     rank_: int
     size_: int
     _on: Callable[..., Any]  # engine of the tensors' device
+    _own: Callable[[Any], OwnMessages]
+    _gpu: GpuEngine | None
     _cpu: CpuEngine
     _messages: Messages
     _timeout_s: float
@@ -28,7 +32,7 @@ class PointToPoint:
         tensor = dense(one_of(tensors, "send"), "the tensor of send")
         self._check_peer(to, "send to", tensor)
         if _devices.is_gpu(tensor):
-            return self._on(tensor).message(f"send to rank {to}", True, tensor, to)
+            return self._gpu_message(f"send to rank {to}", True, tensor, to)
         work = self._message(f"send to rank {to} (tag {tag})", tensor, to)
         if self._cpu.bracket is not None:
             self._cpu.bracket.append(work)
@@ -39,8 +43,15 @@ class PointToPoint:
         tensor = dense(one_of(tensors, "recv"), "the tensor of recv")
         self._check_peer(source, "receive from", tensor)
         if _devices.is_gpu(tensor):
-            return self._on(tensor).message(f"recv from rank {source}", False, tensor, source)
+            return self._gpu_message(f"recv from rank {source}", False, tensor, source)
         return self._receive(tensor, source, tag, f"recv from rank {source} (tag {tag})")
+
+    def _gpu_message(self, what: str, sends: bool, tensor: Any, peer: int) -> Any:
+        gpu = self._gpu
+        # A region has an engine, and ends with the stream of the engine.
+        if peer != self.rank_ or (gpu is not None and gpu.bracket is not None):
+            return self._on(tensor).message(what, sends, tensor, peer)
+        return self._own(tensor).message(what, sends, tensor)
 
     def recv_anysource(self, tensors: list[Any], tag: int = 0) -> Work:
         tensor = dense(one_of(tensors, "recv"), "the tensor of recv")

@@ -97,6 +97,7 @@ class Observers {
 
  private:
   Progress progress_of_lanes(Word& from, Word known);
+  bool is_over(Word seen_ns) const;
 
   CommState& state_;
   std::unique_ptr<FlightRecorder> recorder_;
@@ -109,10 +110,10 @@ class Observers {
   std::vector<WindowState*> windows_;
   std::string dump_folder_;
   std::mutex dump_mutex_;
-  // `WaitRecord::seen_ns` of a GPU at the last `progress`, and whether it stood still since the one
-  // before.
-  std::atomic<Word> seen_ns_{0};
-  std::atomic<bool> stood_still_{false};
+  // `WaitRecord::seen_ns` of a GPU at the last `progress`, and the time of the first that read it,
+  // by the host's clock.
+  std::atomic<Word> seen_ns_{0}, seen_since_ns_{0};
+  std::atomic<bool> overdue_{false};  // a wait has passed its deadline
   std::atomic<bool> dumped_{false};
   std::atomic<int> open_windows_{0};
 };

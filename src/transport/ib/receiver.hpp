@@ -89,7 +89,7 @@ class IbReceiver final : public IbTask {
       watch(socket.get());
       line_ = IbControlSocket{std::move(socket)};
       listen_to_line();
-    } else if (std::chrono::steady_clock::now() > link_->deadline) {
+    } else if (link_->sender_is_late()) {
       give_up(Errc::timed_out,
               fmt::format("{} has not connected (its process is stopped or it cannot reach this "
                           "host); start all ranks, or raise CCL_INIT_TIMEOUT",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/base/status.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
 #include <ccl/transport/transport.hpp>
 
@@ -56,11 +57,16 @@ struct ProxiedLink {
   bool polled = false;                   // the lanes are a GPU's: they post and cannot call
   std::atomic<bool> closing{false};      // the owner is gone
   PendingSockets arriving;               // at the receiver
-  std::chrono::steady_clock::time_point deadline{};  // for the sender to connect
-  /// Time at which the proxy's thread looks at that deadline, if no lane has: those of a GPU
-  /// cannot. Much later, because senders may wait one after another for a rank that has stopped,
-  /// and then name that rank.
+  std::chrono::steady_clock::time_point deadline{};  // for the sender to connect, if a lane waits
+  /// Deadline if no lane helps the proxy: those of a GPU cannot. Much later, because senders may
+  /// wait one after another for a rank that has stopped, and then name that rank.
   std::chrono::steady_clock::time_point last_look{};
+  /// True if the sender is late. A round of the proxy's thread may have any reason, such as another
+  /// task, so only one of a waiting lane applies the earlier deadline.
+  bool sender_is_late() const {
+    const bool lane_waits = idle_hook.run != nullptr;
+    return std::chrono::steady_clock::now() > (lane_waits ? deadline : last_look);
+  }
 
   static constexpr std::size_t max_listeners = 4;
   /// Addresses at which the receiver listens; the sender's sockets are distributed among these.

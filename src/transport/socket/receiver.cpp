@@ -86,7 +86,7 @@ class ReceiveStream final : public SocketTask {
     socket_ = link_->arriving.take(line());
     if (socket_) tune(notes_);
     arrived_ = bool(socket_);
-    if (!arrived_ && std::chrono::steady_clock::now() > link_->deadline) {
+    if (!arrived_ && link_->sender_is_late()) {
       failed_ = true;
       link_->fail_with(
           Errc::timed_out,

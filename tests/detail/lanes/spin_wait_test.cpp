@@ -76,3 +76,28 @@ TEST_CASE("a wait after a failure of its launch ends with its first poll") {
   stop = stopped;
   CHECK(first_poll_ends());
 }
+
+TEST_CASE("the record of a waiting CPU lane shows each poll, and stands still after the wait") {
+  detail::LaneFailure failure;
+  detail::WaitRecord waits;
+  detail::AbortWatch watch;
+  const Word stop = 0;
+  watch.stop = &stop;
+  watch.lane_failure = &failure;
+  watch.waits = &waits;
+  {
+    detail::SpinWait<detail::HostMemory> wait{watch};
+    for (unsigned poll = 1; poll < detail::HostMemory::check_every; ++poll) CHECK(!wait.ends(1, 5));
+    CHECK(waits.peer == 0);  // it has not waited for long
+    CHECK(!wait.ends(1, 5));
+    CHECK((waits.peer == 2 && waits.step == 5));
+    Word seen_ns = waits.seen_ns;
+    for (int poll = 0; poll < 3; ++poll) {
+      CHECK(!wait.ends(1, 5));
+      CHECK(waits.seen_ns > seen_ns);
+      seen_ns = waits.seen_ns;
+    }
+    CHECK((waits.peer == 2 && waits.seen_ns == seen_ns));  // the lane goes on, to a functor
+  }
+  CHECK(waits.peer == 0);
+}

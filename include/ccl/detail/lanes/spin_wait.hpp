@@ -43,12 +43,13 @@ struct LaneFailure {
 };
 
 /// Peer that lanes wait for, kept for diagnosis. Lanes write it at times while they wait and clear
-/// it when their part of the launch ends. If several lanes wait, the last write stays.
+/// it when their part of the launch ends. If several lanes wait, the last write stays. It also
+/// stays when a wait ends, and a lane then runs a functor; but `seen_ns` stands still meanwhile.
 struct WaitRecord {
   Word peer = 0;     // rank + 1; 0: no lane has waited for long
   Word step = 0;     // steps done on that wire
   Word ticket = 0;   // of the operation, as in `AbortWatch`
-  Word seen_ns = 0;  // by the lane's clock, when it wrote; stands still while no lane waits
+  Word seen_ns = 0;  // by the lane's clock, at its latest look; of CPU lanes, at the latest poll
 };
 
 struct PhaseLog;
@@ -107,6 +108,11 @@ class SpinWait {
     if (++polls_ % Memory::check_every == 0) {
       since_ = look(watch_, since_, peer, step);
       failed_ = since_ == never;
+    } else if constexpr (requires { Memory::pause_sleeps; }) {
+      // A CPU lane may take seconds from look to look if other threads have its core.
+      if (since_ != 0 && !failed() && watch_.waits != nullptr) {
+        Memory::store_relaxed(&watch_.waits->seen_ns, Memory::now_ns());
+      }
     }
     return failed();
   }
