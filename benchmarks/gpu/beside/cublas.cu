@@ -43,9 +43,8 @@ constexpr int m = 4096, n = 4096;
 
 using Half = __nv_bfloat16;
 using bench::Factors;
-using Alone = bench::Product<4, 1>;
-using Inside = bench::Product<3, 2>;  // its senders are slower, so more squares wait for them
-using Parts = Tiles<WarpLanes, float, TileShape<Inside::side, Inside::side>, LL128>;
+using bench::Product;
+using Parts = Tiles<Product::Group, float, TileShape<Product::side, Product::side>, LL128>;
 
 std::atomic<bool> all_good{true};
 
@@ -79,29 +78,28 @@ __global__ void fill(Half* a, Half* b, int k, int rank) {
   }
 }
 
-__global__ void __launch_bounds__(Alone::lanes, 1)
+__global__ void __launch_bounds__(Product::lanes, 1)
     product(const __grid_constant__ Factors factors, float* c) {
-  const Alone work{factors, 0, 1};
-  if (work.compute()) return;
-  work.for_each_square([&](const Alone::Square& square, const float* sums) {
-    Alone::copy(sums, c + Index{square.row} * n + square.column, n);
+  const Product work{factors, 0, 1};
+  if (Product::group() == Product::groups) return work.load();
+  work.multiply([&](const Product::Square& square, const float* sums) {
+    Product::copy(sums, c + Index{square.row} * n + square.column, n);
   });
 }
 /// `c` has this rank's rows.
-__global__ void __launch_bounds__(Inside::lanes, 1)
+__global__ void __launch_bounds__(Product::lanes, 1)
     product_inside(const __grid_constant__ Team team, const __grid_constant__ Factors factors,
                    float* c) {
   const int me = team.rank(), first_row = m / team.ranks() * me;
-  const Inside work{factors, me, team.ranks()};
-  if (work.compute()) return;
-  // Each sender has a session, as if it were a block.
-  constexpr int senders = Inside::senders;
-  TeamSession session{WarpLanes{}, team, int(blockIdx.x) * senders + work.sender(),
-                      int(gridDim.x) * senders};
+  const Product work{factors, me, team.ranks()};
+  if (Product::group() == Product::groups) return work.load();
+  // Each group of a block has a session, as if it were a block.
+  TeamSession session{Product::Group{}, team, int(blockIdx.x) * Product::groups + Product::group(),
+                      int(gridDim.x) * Product::groups};
   Parts parts{session};
-  work.for_each_square([&](const Inside::Square& square, float* sums) {
+  work.multiply([&](const Product::Square& square, float* sums) {
     if (!parts.reduce(square.owner, square.number, sums) || square.owner != me) return;
-    Inside::copy(sums, c + Index{square.row - first_row} * n + square.column, n);
+    Product::copy(sums, c + Index{square.row - first_row} * n + square.column, n);
   });
 }
 
@@ -124,24 +122,24 @@ class Rank {
 
   void run(const bench::Nccl* nccl, bench::Nccl::Comm with) {
     const int ranks = comm_.ranks();
-    const Factors factors = Alone::factors(a_, b_, m, n, k_);
+    const Factors factors = Product::factors(a_, b_, m, n, k_);
     const auto by_kernel = [&] {
-      product<<<blocks_, Alone::lanes, Alone::shared_bytes(), stream_>>>(factors, c_);
+      product<<<blocks_, Product::lanes, Product::shared_bytes(), stream_>>>(factors, c_);
     };
-    reserve(product, Alone::shared_bytes());
+    reserve(product, Product::shared_bytes());
     measure("product", by_kernel, false);
 
     const auto memory = must(SharedMemory::allocate(comm_, 16));
     const auto window = must(Window::create(comm_, memory));
-    const Index slots = Index{Inside::tiles(m, n) / ranks} * Inside::squares;
+    const Index slots = Index{Product::tiles(m, n) / ranks} * Product::squares;
     const auto device = must(DeviceComm::create(
         comm_, window,
-        {.blocks = blocks_ * Inside::senders, .ll128_bytes = Parts::bytes(slots, ranks)}));
-    reserve(product_inside, Inside::shared_bytes());
-    must(check_launch(device, product_inside, blocks_, Inside::lanes, Inside::shared_bytes()));
+        {.blocks = blocks_ * Product::groups, .ll128_bytes = Parts::bytes(slots, ranks)}));
+    reserve(product_inside, Product::shared_bytes());
+    must(check_launch(device, product_inside, blocks_, Product::lanes, Product::shared_bytes()));
     const auto inside = [&] {
-      product_inside<<<blocks_, Inside::lanes, Inside::shared_bytes(), stream_>>>(device.team(),
-                                                                                  factors, own_);
+      product_inside<<<blocks_, Product::lanes, Product::shared_bytes(), stream_>>>(device.team(),
+                                                                                    factors, own_);
     };
     measure("inside", inside, true);
     must(device.status());
@@ -252,7 +250,7 @@ int main(int argc, char** argv) {
     return argc > at ? std::atoi(argv[at]) : otherwise;
   };
   const int rounds = number(2, 7), k = number(3, 2048), ranks = number(4, gpus);
-  must(Alone::divides(m, n, k, ranks), "the division of the product into tiles", __LINE__);
+  must(Product::divides(m, n, k, ranks), "the division of the product into tiles", __LINE__);
   const int sharing = (ranks + gpus - 1) / gpus;
   auto comms = must(Communicator::create_all(ranks));
   std::vector<bench::Nccl::Comm> with(static_cast<size_t>(ranks));

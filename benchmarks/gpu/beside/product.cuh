@@ -1,15 +1,12 @@
 #pragma once
 
 // Product of matrices of bfloat16 with sums in float, by the tensor cores of sm_90a. A launch has
-// one block on each multiprocessor, whose warps have roles:
+// one block on each multiprocessor:
 // - A loader copies both factors to shared memory, some steps ahead (TMA, 128-byte swizzle).
-// - Two warpgroups multiply them (wgmma). Each has half of the rows of a tile.
-// - Three senders take the sums of a tile from shared memory, a square each.
-// Shared memory has room for at most half of a tile's sums. The next tile begins when the senders
-// have taken the other half.
+// - Two warpgroups compute tiles alternately (wgmma). While one multiplies, the other copies or
+//   sends the sums of its tile.
 #include <ccl/detail/base/ptx_bulk.hpp>
-#include <ccl/types/macros.hpp>
-#include <ccl/types/word.hpp>
+#include <ccl/detail/lanes/device_lanes.cuh>
 
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -19,8 +16,8 @@
 
 namespace ccl::bench {
 
-/// Barrier in shared memory, whose phases have the parities 0, 1, 0, ... A lane that waits at it
-/// must wait for each of its phases.
+/// Barrier in shared memory, whose phases have the parities 0, 1, 0, ... A lane that waits for a
+/// phase must have waited for the phase before, or know that it has ended.
 struct Barrier {
   Word state;
 
@@ -41,48 +38,29 @@ struct Barrier {
                  : "r"(address()), "r"(bytes)
                  : "memory");
   }
-  /// Waits for the end of a phase. Arrivals and copies end it, and what they released is visible.
+  /// Waits for the end of a phase. Its arrivals and copies end the wait, and are then visible.
   CCL_DEVICE void wait(unsigned parity) { ptx::bulk_await_load(&state, parity); }
 };
 
-/// Place in a ring of N buffers, which are filled and emptied alternately.
-template <int N>
-struct Ring {
-  int at = 0;
-  unsigned filled = 0;  // parity of the phase that fills the buffer
-  /// Returns the parity of the phase before, which empties it.
-  CCL_DEVICE unsigned emptied() const { return filled ^ 1; }
-  CCL_DEVICE void advance() {
-    if (++at < N) return;
-    at = 0;
-    filled ^= 1;
-  }
-};
-
-/// Sums of a warpgroup, 64 rows of 256 columns. A lane has two adjacent columns of every eight, in
-/// a row and in the eighth row below it.
+/// Sums of a warpgroup, 128 rows of 128 columns. A lane has two adjacent columns of every eight, in
+/// a row and the eighth row below it, of either half of the rows.
 struct Sums {
-  float of[128];
+  float of[2][64];
 
-  /// Starts to add a product of 64 x 16 by 16 x 256, or to replace the sums by it. `a` and `b` are
-  /// descriptors of the factors.
-  CCL_DEVICE void add(std::uint64_t a, std::uint64_t b, bool replace) {
-#define CCL_SUM(i) "+f"(of[i]), "+f"(of[i + 1]), "+f"(of[i + 2]), "+f"(of[i + 3])
+  /// Starts to add a product of 64 x 16 by 16 x 128 to a half of the rows, or to replace them.
+  CCL_DEVICE void add(int half, std::uint64_t a, std::uint64_t b, bool replace) {
+    float* const to = of[half];
+#define CCL_SUM(i) "+f"(to[i]), "+f"(to[i + 1]), "+f"(to[i + 2]), "+f"(to[i + 3])
 #define CCL_SUMS(i) CCL_SUM(i), CCL_SUM(i + 4), CCL_SUM(i + 8), CCL_SUM(i + 12)
     asm volatile(
-        "{.reg .pred add; setp.eq.u32 add, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
-        "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
-        "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, "
-        "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, "
-        "%70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, "
-        "%87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, "
-        "%103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, "
-        "%117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-        "%128, %129, add, 1, 1, 0, 1;}"  // signs; the second factor has its rows in memory
-        : CCL_SUMS(0), CCL_SUMS(16), CCL_SUMS(32), CCL_SUMS(48), CCL_SUMS(64), CCL_SUMS(80),
-          CCL_SUMS(96), CCL_SUMS(112)
+        "{.reg .pred add; setp.eq.u32 add, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, add, 1, 1, 0, 1;}"  // signs; the second factor has its rows in memory
+        : CCL_SUMS(0), CCL_SUMS(16), CCL_SUMS(32), CCL_SUMS(48)
         : "l"(a), "l"(b), "r"(unsigned(replace)));
 #undef CCL_SUMS
 #undef CCL_SUM
@@ -97,10 +75,12 @@ struct Sums {
   CCL_DEVICE static void await() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(Left) : "memory");
   }
-  /// Waits for all products. The compiler moves no access to the sums before it.
+  /// Waits for all products. No access to the sums moves before it.
   CCL_DEVICE void finish() {
     await<0>();
-    CCL_UNROLL for (float& sum : of) asm volatile("" : "+f"(sum) : : "memory");
+    CCL_UNROLL for (int i = 0; i < 128; ++i) {
+      asm volatile("" : "+f"(of[i / 64][i % 64]) : : "memory");
+    }
   }
 };
 
@@ -141,24 +121,20 @@ struct Factors {
 };
 
 /// Part of one block in a product. Rank r owns the r-th part of the rows.
-///
-/// - `Stages`: steps of the inner dimension that shared memory holds.
-/// - `Buffers`: squares of sums of either half that it holds.
-/// 4 and 1, or 3 and 2, fit a multiprocessor.
-template <int Stages, int Buffers>
 class Product {
-  static constexpr int rows = 128, columns = 256, depth = 64;  // of a tile; of a step
-  static constexpr int halves = 2, half_rows = rows / halves;  // warpgroups, and rows of each
+  static constexpr int rows = 128, columns = 128, depth = 64;  // of a tile; of a step
   static constexpr int run = 64;                               // elements in 128 bytes, swizzled
-  static constexpr int warpgroup = 128, warp = 32, multipliers = halves * warpgroup;
+  static constexpr int warp = 32, warpgroup = 128;
+  static constexpr int stages = 6;  // 32 KiB each
 
  public:
-  static constexpr int senders = 3;  // warps
-  static constexpr int lanes = multipliers + warp * (1 + senders);
-  static constexpr int side = half_rows, square_elements = side * side;
+  static constexpr int groups = 2;  // that multiply
+  using Group = detail::BlockLanes<warpgroup>;
+  static constexpr int lanes = groups * warpgroup + warpgroup;  // and the loader's
+  static constexpr int side = 64, square_elements = side * side;
   static constexpr int squares = rows / side * (columns / side);  // of a tile
 
-  /// Sums of a tile that a sender gets at once.
+  /// Square of sums that a group has at once.
   struct Square {
     int owner, number;  // among the squares of the owner
     int row, column;    // of its first element in the product
@@ -183,56 +159,35 @@ class Product {
     extern __shared__ __align__(1024) char product_memory[];
     shared_ = reinterpret_cast<Shared*>(product_memory);
     if (threadIdx.x == 0) {
-      for (int i = 0; i < Stages; ++i) {
+      for (int i = 0; i < stages; ++i) {
         shared_->loaded[i].open(1);
-        shared_->multiplied[i].open(multipliers / warp);
+        shared_->multiplied[i].open(warpgroup / warp);
       }
-      for (int half = 0; half < halves; ++half) {
-        for (auto& written : shared_->written[half]) written.open(warpgroup / warp);
-        for (auto& sent : shared_->sent[half]) sent.open(1);
-      }
+      for (Barrier& turn : shared_->turn) turn.open(warpgroup / warp);
       ptx::bulk_begin();
     }
     __syncthreads();
   }
 
-  /// Loads or multiplies on the lanes of these roles. Returns false on the others, the senders.
-  [[nodiscard]] CCL_DEVICE bool compute() const {
-    const int lane = int(threadIdx.x);
-    if (lane < multipliers) multiply(lane / warpgroup, lane % warpgroup);
-    if (lane == multipliers) load();
-    return lane < multipliers + warp;
-  }
-  /// Returns the number of this sender.
-  CCL_DEVICE int sender() const { return int(threadIdx.x) / warp - multipliers / warp - 1; }
-  /// Calls `f(square, sums)` for each square of this sender. `sums`, in shared memory, has elements
-  /// in the order of `place`, and `f` may change them. All lanes of the senders call it.
+  /// Returns the number of this lane's group; that after the last one for the loader.
+  CCL_DEVICE static int group() { return int(threadIdx.x) / warpgroup; }
+  /// Loads the factors. The lanes of the loader call it.
+  CCL_DEVICE void load() const;
+  /// Multiplies, and calls `f(square, sums)` for each square of this group. `sums`, in shared
+  /// memory, has elements in the order of `place`, and `f` may change them. All lanes of the groups
+  /// call it.
   template <class F>
-  CCL_DEVICE void for_each_square(F f) const {
-    Ring<Buffers> ring;
-    Ring<senders> turn;
-    int others = sender();  // squares of the other senders before the next one
-    for_each_tile([&](TileOrder::Tile tile, int row, int column) {
-      CCL_ROLL for (int s = 0; s < squares; ++s) {
-        const int half = s % halves, right = s / halves;
-        if (others-- == 0) {
-          others = senders - 1;
-          shared_->written[half][turn.at].wait(turn.filled);
-          f(Square{tile.owner, tile.number * squares + s, row + half * side, column + right * side},
-            shared_->sums[half][ring.at]);
-          shared_->sent[half][ring.at].arrive();
-        }
-        if (half == halves - 1) ring.advance(), turn.advance();
-      }
-    });
-  }
-  /// Copies a square to rows of a matrix that has `width` columns. All lanes of a sender call it.
+  CCL_DEVICE void multiply(F f) const;
+
+  /// Copies a square to rows of a matrix that has `width` columns. All lanes of a group call it.
   CCL_DEVICE static void copy(const float* sums, float* to, int width) {
     constexpr int each = 4, across = side / each;  // elements of a load; loads of a row
-    _Pragma("unroll 8") for (int i = int(threadIdx.x) % warp; i < side * across; i += warp) {
-      const int row = i / across, column = i % across * each;
-      *reinterpret_cast<float4*>(to + Index{row} * width + column) =
-          *reinterpret_cast<const float4*>(sums + place(row, column));
+    constexpr int step = warpgroup / across;       // rows at once
+    const int lane = Group{}.rank(), column = lane % across * each;
+    to += Index{lane / across} * width + column;
+    _Pragma("unroll 4") for (int row = lane / across; row < side; row += step) {
+      *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(sums + place(row, column));
+      to += Index{step} * width;
     }
   }
   /// Returns the place of an element in a square. Rows have different orders of their eighths, so
@@ -242,14 +197,29 @@ class Product {
  private:
   struct Stage {
     __nv_bfloat16 a[rows * depth];     // rows of 64
-    __nv_bfloat16 b[depth * columns];  // rows of 64; four such blocks side by side
+    __nv_bfloat16 b[depth * columns];  // rows of 64; two such blocks side by side
   };
   struct Shared {
-    Stage stage[Stages];
-    float sums[halves][Buffers][square_elements];
-    Barrier loaded[Stages], multiplied[Stages];
-    Barrier written[halves][senders];  // one for each sender: only it waits there, for each phase
-    Barrier sent[halves][Buffers];
+    Stage stage[stages];
+    float sums[groups][square_elements];
+    Barrier loaded[stages], multiplied[stages];
+    Barrier turn[groups];  // of a group: the other one has started its products
+  };
+
+  /// Place in the ring of stages. A stage is filled and emptied by turns.
+  struct Place {
+    int at = 0;
+    unsigned filled = 0;                                        // parity of the phase that fills it
+    CCL_DEVICE unsigned emptied() const { return filled ^ 1; }  // and of the phase before
+    CCL_DEVICE void advance() {
+      if (++at < stages) return;
+      at = 0;
+      filled ^= 1;
+    }
+    CCL_DEVICE void advance(int steps) {
+      filled ^= unsigned((at + steps) / stages % 2);
+      at = (at + steps) % stages;
+    }
   };
 
   static CUtensorMap describe(const __nv_bfloat16* matrix, int height, int width, int box_height,
@@ -266,19 +236,6 @@ class Product {
     if (result != CUDA_SUCCESS) std::abort();
     return map;
   }
-
-  /// Calls `f(tile, row, column)` for the tiles of this block, with the place of their first
-  /// elements. All roles have the same order.
-  template <class F>
-  CCL_DEVICE void for_each_tile(F f) const {
-    const int all = tiles(factors_.m, factors_.n), down = factors_.m / rows / ranks_;
-    const TileOrder order{all, rank_, ranks_, int(gridDim.x)};
-    for (int i = int(blockIdx.x); i < all; i += int(gridDim.x)) {
-      const TileOrder::Tile tile = order.at(i);
-      f(tile, (tile.owner * down + tile.number % down) * rows, tile.number / down * columns);
-    }
-  }
-
   CCL_DEVICE static void copy_box(void* to, const CUtensorMap& from, int row, int column,
                                   const Barrier& bar) {
     asm volatile(
@@ -289,21 +246,6 @@ class Product {
           "r"(bar.address())
         : "memory");
   }
-  CCL_DEVICE void load() const {
-    Ring<Stages> ring;
-    for_each_tile([&](TileOrder::Tile, int row, int column) {
-      for (int at = 0; at < factors_.k; at += depth) {
-        Stage& stage = shared_->stage[ring.at];
-        Barrier& loaded = shared_->loaded[ring.at];
-        shared_->multiplied[ring.at].wait(ring.emptied());
-        loaded.expect(sizeof stage);
-        copy_box(stage.a, factors_.a, row, at, loaded);
-        copy_box(stage.b, factors_.b, at, column, loaded);
-        ring.advance();
-      }
-    });
-  }
-
   /// Returns the descriptor of a swizzled matrix in shared memory. Eight rows of 128 bytes follow
   /// each other, and `block_bytes` is the distance of blocks side by side.
   CCL_DEVICE static std::uint64_t descriptor(const __nv_bfloat16* at, int block_bytes) {
@@ -311,52 +253,107 @@ class Product {
     return swizzle_128 | eight_rows / 16 << 32 | std::uint64_t(block_bytes / 16) << 16 |
            ptx::shared_address(at) / 16;
   }
-  CCL_DEVICE void multiply(int half, int lane) const {
-    constexpr int inner = 16;  // of one instruction
-    Ring<Stages> ring;
-    Ring<Buffers> out;
-    Ring<senders> turn;
-    for_each_tile([&](TileOrder::Tile, int, int) {
-      Sums sums;
-      Barrier* before = nullptr;  // of the last step, whose products may be under way
-      for (int at = 0; at < factors_.k; at += depth) {
-        const Stage& stage = shared_->stage[ring.at];
-        shared_->loaded[ring.at].wait(ring.filled);
-        const std::uint64_t a = descriptor(stage.a + half * half_rows * depth, 0);
-        const std::uint64_t b = descriptor(stage.b, depth * run * int(sizeof *stage.b));
-        Sums::begin();
-        CCL_UNROLL for (int i = 0; i < depth; i += inner) {
-          // The next 16 columns of `a` and rows of `b`. Addresses are in units of 16 bytes.
-          sums.add(a + unsigned(i * 2 / 16), b + unsigned(i * run * 2 / 16), at + i == 0);
-        }
-        Sums::commit();
-        Sums::await<1>();
-        if (before != nullptr) before->arrive();
-        before = &shared_->multiplied[ring.at];
-        ring.advance();
-      }
-      sums.finish();
-      before->arrive();
-      const int row = lane / warp * 16 + lane % warp / 4, column = lane % 4 * 2;
-      CCL_UNROLL for (int s = 0; s < columns / side; ++s) {
-        shared_->sent[half][out.at].wait(out.emptied());
-        float* const square = shared_->sums[half][out.at];
-        CCL_UNROLL for (int i = 0; i < side / 8; ++i) {
-          const float* const of = sums.of + (s * side / 8 + i) * 4;
-          for (int below : {0, 1}) {
-            *reinterpret_cast<float2*>(square + place(row + 8 * below, column + 8 * i)) = {
-                of[2 * below], of[2 * below + 1]};
-          }
-        }
-        shared_->written[half][turn.at].arrive();
-        out.advance(), turn.advance();
-      }
-    });
+
+  /// Calls `f(tile, row, column)` for the tiles of this block, with the place of their first
+  /// elements. The loader and the groups have the same order.
+  template <class F>
+  CCL_DEVICE void for_each_tile(F f) const {
+    const int all = tiles(factors_.m, factors_.n), down = factors_.m / rows / ranks_;
+    const TileOrder order{all, rank_, ranks_, int(gridDim.x)};
+    CCL_ROLL for (int i = int(blockIdx.x); i < all; i += int(gridDim.x)) {
+      const TileOrder::Tile tile = order.at(i);
+      f(tile, (tile.owner * down + tile.number % down) * rows, tile.number / down * columns);
+    }
   }
+  /// Computes the sums of a tile.
+  CCL_DEVICE void multiply(Sums& sums, Place& place, Barrier& next) const;
+  /// Stores a square of the sums.
+  CCL_DEVICE static void store(const Sums& sums, int down, int right, float* to);
 
   const Factors& factors_;
   const int rank_, ranks_;
   Shared* shared_;
 };
+
+CCL_DEVICE void Product::load() const {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+  if (int(threadIdx.x) != groups * warpgroup) return;
+  Place place;
+  for_each_tile([&](TileOrder::Tile, int row, int column) {
+    for (int at = 0; at < factors_.k; at += depth) {
+      Stage& stage = shared_->stage[place.at];
+      Barrier& loaded = shared_->loaded[place.at];
+      shared_->multiplied[place.at].wait(place.emptied());
+      loaded.expect(sizeof stage);
+      copy_box(stage.a, factors_.a, row, at, loaded);
+      copy_box(stage.b, factors_.b, at, column, loaded);
+      place.advance();
+    }
+  });
+}
+
+template <class F>
+CCL_DEVICE void Product::multiply(F f) const {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  const int steps = factors_.k / depth, me = group();
+  float* const square = shared_->sums[me];
+  Place place;
+  unsigned parity = me == 0 ? 1 : 0;  // of this group's turn; the first one is there from the start
+  int others = me;                    // tiles of the other group before this group's next one
+  for_each_tile([&](TileOrder::Tile tile, int row, int column) {
+    if (others-- > 0) return place.advance(steps);
+    others = groups - 1;
+    Sums sums;
+    shared_->turn[me].wait(parity);
+    parity ^= 1;
+    multiply(sums, place, shared_->turn[groups - 1 - me]);
+    CCL_ROLL for (int s = 0; s < squares; ++s) {
+      Group{}.sync();  // the last square has been read
+      CCL_UNROLL for (int i = 0; i < squares; ++i) {
+        if (i == s) store(sums, i / 2, i % 2, square);  // sums are registers, which have no index
+      }
+      Group{}.sync();
+      f(Square{tile.owner, tile.number * squares + s, row + s / 2 * side, column + s % 2 * side},
+        square);
+    }
+  });
+}
+
+CCL_DEVICE void Product::multiply(Sums& sums, Place& place, Barrier& next) const {
+  constexpr int inner = 16;   // of one instruction
+  Barrier* before = nullptr;  // of the step whose products may be under way
+  for (int at = 0; at < factors_.k; at += depth) {
+    const Stage& stage = shared_->stage[place.at];
+    shared_->loaded[place.at].wait(place.filled);
+    const std::uint64_t a = descriptor(stage.a, 0);
+    const std::uint64_t b = descriptor(stage.b, depth * run * int(sizeof *stage.b));
+    Sums::begin();
+    CCL_UNROLL for (int i = 0; i < depth; i += inner) {
+      CCL_UNROLL for (int half = 0; half < 2; ++half) {
+        // 16 columns of half of the rows of `a`, 16 rows of `b`; addresses count 16 bytes
+        sums.add(half, a + unsigned((half * side * run + i) * 2 / 16),
+                 b + unsigned(i * run * 2 / 16), at + i == 0);
+      }
+    }
+    Sums::commit();
+    Sums::await<1>();
+    if (before != nullptr) before->arrive();
+    before = &shared_->multiplied[place.at];
+    place.advance();
+  }
+  next.arrive();
+  sums.finish();
+  before->arrive();
+}
+
+CCL_DEVICE void Product::store(const Sums& sums, int down, int right, float* to) {
+  const int lane = Group{}.rank();
+  const int row = lane / warp * 16 + lane % warp / 4, column = lane % 4 * 2;
+  CCL_UNROLL for (int i = 0; i < side / 8; ++i) {
+    const float* const of = sums.of[down] + (right * side / 8 + i) * 4;
+    *reinterpret_cast<float2*>(to + place(row, column + 8 * i)) = {of[0], of[1]};
+    *reinterpret_cast<float2*>(to + place(row + 8, column + 8 * i)) = {of[2], of[3]};
+  }
+}
 
 }  // namespace ccl::bench
