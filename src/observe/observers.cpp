@@ -117,10 +117,10 @@ RankStatus Observers::status(int ended) {
   return mine;
 }
 
-/// True if a wait that lanes have last shown at this time of the host's clock has ended. Those that
-/// have given up at their deadline show it no more, and their record stays.
+/// True if no lane has polled for long since `seen_ns`, by the host's clock: the wait has ended.
+/// Lanes that gave up at a deadline poll no more, but their record counts.
 bool Observers::is_over(Word seen_ns) const {
-  return !overdue_ && HostMemory::now_ns() >= seen_ns + wait_over_ns;
+  return !lanes_gave_up_ && HostMemory::now_ns() >= seen_ns + wait_over_ns;
 }
 
 Observers::Progress Observers::progress(Word& from, Word known) {
@@ -196,7 +196,7 @@ Error Observers::overdue(Error error) {
   // Another rank may have found out first, and its error has come meanwhile.
   if (auto well = state_.status.result(); !well) return std::move(well).error();
   if (state_.rendezvous.bootstrap() == nullptr) return error;
-  overdue_ = true;
+  lanes_gave_up_ = true;
   const FailureWatch::Pause until_known{state_};
   const Report found = report(report_limit_s);
   if (found.ranks.empty()) {  // the failure that ended the report has been sent to all ranks

@@ -1,4 +1,4 @@
-// expect: ccl: tiles travel as packets that carry flags; the protocol is LL or LL128
+// expect: ccl: tiles travel as packets that carry flags; the protocol is LL, LL128 or LL128Pairs
 #include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/device/tiles.hpp>
 

@@ -148,6 +148,9 @@ TEST_CASE("collectives of tiles are right for blocks of several lanes") {
   all_collectives<Lanes<2>, float, TileShape<8, 8>, LL>(2);
   all_collectives<Lanes<8>, float, TileShape<8, 8>, LL128>(3);
   all_collectives<Lanes<8>, bfloat16, TileShape<7, 9>, LL128>(2);
+  all_collectives<Lanes<8>, float, TileShape<8, 8>, LL128Pairs>(3);
+  all_collectives<Lanes<8>, float, TileShape<9, 31>, LL128Pairs>(2);
+  all_collectives<Lanes<8>, bfloat16, TileShape<7, 9>, LL128Pairs, 17>(9);
 }
 
 TEST_CASE("collectives of tiles of more than 8 ranks receive a batch at a time") {

@@ -44,7 +44,7 @@ constexpr int m = 4096, n = 4096;
 using Half = __nv_bfloat16;
 using bench::Factors;
 using bench::Product;
-using Parts = Tiles<Product::Group, float, TileShape<Product::side, Product::side>, LL128>;
+using Parts = Tiles<Product::Group, float, TileShape<Product::side, Product::side>, LL128Pairs>;
 
 std::atomic<bool> all_good{true};
 

@@ -206,8 +206,8 @@ class Product {
     Barrier turn[groups];  // of a group: the other one has started its products
   };
 
-  /// Place in the ring of stages. A stage is filled and emptied by turns.
-  struct Place {
+  /// StageIndex in the ring of stages. A stage is filled and emptied by turns.
+  struct StageIndex {
     int at = 0;
     unsigned filled = 0;                                        // parity of the phase that fills it
     CCL_DEVICE unsigned emptied() const { return filled ^ 1; }  // and of the phase before
@@ -266,7 +266,7 @@ class Product {
     }
   }
   /// Computes the sums of a tile.
-  CCL_DEVICE void multiply(Sums& sums, Place& place, Barrier& next) const;
+  CCL_DEVICE void multiply(Sums& sums, StageIndex& place, Barrier& next) const;
   /// Stores a square of the sums.
   CCL_DEVICE static void store(const Sums& sums, int down, int right, float* to);
 
@@ -278,7 +278,7 @@ class Product {
 CCL_DEVICE void Product::load() const {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
   if (int(threadIdx.x) != groups * warpgroup) return;
-  Place place;
+  StageIndex place;
   for_each_tile([&](TileOrder::Tile, int row, int column) {
     for (int at = 0; at < factors_.k; at += depth) {
       Stage& stage = shared_->stage[place.at];
@@ -297,7 +297,7 @@ CCL_DEVICE void Product::multiply(F f) const {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   const int steps = factors_.k / depth, me = group();
   float* const square = shared_->sums[me];
-  Place place;
+  StageIndex place;
   unsigned parity = me == 0 ? 1 : 0;  // of this group's turn; the first one is there from the start
   int others = me;                    // tiles of the other group before this group's next one
   for_each_tile([&](TileOrder::Tile tile, int row, int column) {
@@ -319,7 +319,7 @@ CCL_DEVICE void Product::multiply(F f) const {
   });
 }
 
-CCL_DEVICE void Product::multiply(Sums& sums, Place& place, Barrier& next) const {
+CCL_DEVICE void Product::multiply(Sums& sums, StageIndex& place, Barrier& next) const {
   constexpr int inner = 16;   // of one instruction
   Barrier* before = nullptr;  // of the step whose products may be under way
   for (int at = 0; at < factors_.k; at += depth) {

@@ -6,6 +6,7 @@
 #include <ccl/device/session.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
+#include <ccl/proto/ll128_pairs.hpp>
 #include <ccl/types/macros.hpp>
 
 CCL_ANY_SPACE_BEGIN
@@ -25,7 +26,16 @@ concept StatesTileElements = requires {
   { Shape::elements } -> cuda::std::convertible_to<int>;
 };
 template <class Proto>
-concept TilePackets = cuda::std::is_same_v<Proto, LL> || cuda::std::is_same_v<Proto, LL128>;
+concept TilePackets = cuda::std::is_same_v<Proto, LL> || cuda::std::is_same_v<Proto, LL128> ||
+                      cuda::std::is_same_v<Proto, LL128Pairs>;
+/// True if a part of the group can hold pairs of cells of `T`. It can hold any single cells.
+template <class Proto, class Part, class T>
+constexpr bool fits_tiles() {
+  if constexpr (cuda::std::is_same_v<Proto, LL128Pairs>) {
+    return Element<T>::packed && LL128Pairs::fit<Part, Element<T>::words_per_cell>;
+  }
+  return true;
+}
 }  // namespace detail
 
 /// Collectives of tiles that a block has in its shared or global memory. A tile travels as packets
@@ -33,7 +43,8 @@ concept TilePackets = cuda::std::is_same_v<Proto, LL> || cuda::std::is_same_v<Pr
 ///
 /// A tile collective has a slot of the packets, which a launch uses once. The slots of all blocks
 /// are different, and equal on all ranks for the same collective. Two `Tiles` of one protocol in a
-/// launch use different bytes of the packets.
+/// launch use different bytes of the packets. `LL128Pairs` uses those of `LL128`; it is faster for
+/// tiles of several KiB, and takes groups of 8 lanes or more and elements of 1, 2, 4 or 8 bytes.
 ///
 /// A tile is `Shape::elements` elements of `T`, at a multiple of 16 bytes. Results are equal bit by
 /// bit on all ranks, because every rank reduces in the order of ranks.
@@ -52,11 +63,15 @@ class Tiles {
   static_assert(detail::StatesTileElements<Shape>,
                 "ccl: the shape of a tile is a TileShape<Rows, Columns>");
   static_assert(detail::TilePackets<Proto>,
-                "ccl: tiles travel as packets that carry flags; the protocol is LL or LL128");
+                "ccl: tiles travel as packets that carry flags; the protocol is LL, LL128 or "
+                "LL128Pairs");
   static_assert(MaxRanks >= 2 && MaxRanks <= Team::max_ranks,
                 "ccl: Tiles are compiled for at most 2 to 72 ranks");
   using Memory = typename Group::Memory;
   using Part = typename Parts<Group>::Part;
+  static_assert(
+      detail::fits_tiles<Proto, Part, T>(),
+      "ccl: LL128Pairs wants a group of 8 lanes or more, and elements of 1, 2, 4 or 8 bytes");
   using Lane = typename Proto::template Lane<Part, Element<T>::words_per_cell>;
   using Fragment = typename Lane::Fragment;
 

@@ -63,7 +63,7 @@ def future(device: torch.device) -> torch.futures.Future[Any]:
 
 
 def keep(tensor: torch.Tensor, stream: torch.cuda.Stream) -> None:
-    """Keeps the tensor's memory until `stream` has done what it has been given so far, also once it is let go."""
+    """Keeps the tensor's memory, also without the tensor, until `stream` has done what it has so far."""
     tensor.record_stream(stream)
 
 

@@ -75,6 +75,7 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # t
         self._gpu: GpuEngine | None = None
         self._to_itself: dict[torch.device, OwnMessages] = {}
         self._creating = threading.Lock()
+        self._own_lock = threading.Lock()  # for `_to_itself`: `abort` must not wait for other ranks
         self._messages = Messages(self)
         _live.add(self)
 
@@ -226,7 +227,7 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # t
         if self._gpu is not None:
             self._gpu_engine(tensor.device).check("a message to itself")
         device = _devices.numbered(tensor.device)
-        with self._creating:
+        with self._own_lock:
             if self._ended is not None:
                 raise _errors.AbortedError(f"a message of rank {self.rank_} to itself ({self._ended})",
                                            rank=self.rank_)  # fmt: skip
@@ -235,7 +236,7 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # t
             return self._to_itself[device]
 
     def _end_own(self, why: str) -> None:
-        with self._creating:
+        with self._own_lock:
             every = list(self._to_itself.values())
         for own in every:
             own.close(why)

@@ -26,8 +26,8 @@ class OwnWork(GpuWork):
     def _settle(self) -> None:
         if self._waits:
             raise InvalidUsageError(
-                f"{self._name} is waited for, and the same rank has not called its other end; call both "
-                "before one is waited for"
+                f"{self._name} is waited for, and the same rank has not called its other end, which it still "
+                "may; call both before one is waited for"
             )
 
     def _ended(self) -> bool:

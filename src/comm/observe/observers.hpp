@@ -113,7 +113,7 @@ class Observers {
   // `WaitRecord::seen_ns` of a GPU at the last `progress`, and the time of the first that read it,
   // by the host's clock.
   std::atomic<Word> seen_ns_{0}, seen_since_ns_{0};
-  std::atomic<bool> overdue_{false};  // a wait has passed its deadline
+  std::atomic<bool> lanes_gave_up_{false};  // at a deadline; their record then stays
   std::atomic<bool> dumped_{false};
   std::atomic<int> open_windows_{0};
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "comm/state.hpp"
@@ -15,9 +16,10 @@ struct BufferRange {
   /// Maximum handles of a range: each is a descriptor that travels. PyTorch's have 20 MiB.
   static constexpr std::size_t max_mappings = 4096;
   Kind kind = Kind::legacy;
-  Word base = 0, bytes = 0;               // 0 bytes: peers cannot map it
-  Word window = 0;                        // its number, if it is a window
-  std::vector<HandleMapping> mappings{};  // if it is none; of `cudaMalloc`: one, the allocation
+  Word base = 0, bytes = 0;  // 0 bytes: peers cannot map it
+  Word window = 0;           // its number, if it is a window
+  /// Its cuMem handles; of `cudaMalloc` one, the whole allocation; of a window none.
+  std::vector<HandleMapping> mappings{};
 
   Word end() const { return base + bytes; }
   /// True if other processes can import all of its handles.

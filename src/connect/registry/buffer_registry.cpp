@@ -21,10 +21,13 @@ namespace {
 constexpr std::chrono::milliseconds freed_after{50};
 /// Time between looks while no memory is open.
 constexpr std::chrono::milliseconds idle_pause{200};
-/// Peers unmap memory where less than the first part of the GPU's is free, until the second is.
-/// PyTorch frees cached buffers when an allocation fails, and then tries once more at once. Pages
-/// that a peer has mapped would not be free yet.
-constexpr std::size_t scarce_part = 20, ample_part = 16;
+/// Peers unmap memory where less than the first part of the GPU's is free, until the second has
+/// been for a while. PyTorch frees cached buffers when an allocation fails, and then tries once
+/// more at once. Pages that a peer has mapped would not be free yet.
+constexpr std::size_t scarce_part = 32, ample_part = 24;
+constexpr std::chrono::seconds scarce_for{2};
+/// Time after which a buffer that no call uses leaves its slot to another one.
+constexpr std::chrono::seconds unused_after{2};
 constexpr Word max_ids = Word{1} << (64 - RemoteBuffer::id_shift);
 
 }  // namespace
@@ -85,6 +88,8 @@ BufferRegistry::~BufferRegistry() {
     stop_.store(true, std::memory_order_release);
     board(rank_).ring();
     thread_.join();
+    // The program may free its memory, and peers would not learn of it.
+    if (close_if([](const Open&) { return true; })) notify_all();
   }
   const Gpu::Current current{*gpu_};
   imports_.reset();
@@ -103,15 +108,20 @@ void BufferRegistry::serve_until_stopped() {
     const unsigned notified = mine.notified();
     look_at_peers();
     exchange_handles();
+    const bool unmaps = state_.device.order->release_retired();
     if (!stop_.load(std::memory_order_acquire)) {
-      const bool any = [this] {
+      const bool opens = [this] {
         const std::lock_guard lock{mutex_};
         return !open_.empty();
       }();
-      mine.await_ring(notified, any ? freed_after : idle_pause);
+      mine.await_ring(notified, opens || unmaps ? freed_after : idle_pause);
     }
-    close_freed();
-    watch_free_memory();
+    // Peers may ring more often.
+    if (const auto now = Clock::now(); now - watched_ >= freed_after) {
+      watched_ = now;
+      close_freed();
+      watch_free_memory();
+    }
   }
 }
 
@@ -130,17 +140,23 @@ void BufferRegistry::close_freed() {
     const std::lock_guard lock{mutex_};
     for (const auto& [base, open] : open_) opened.push_back(open);
   }
+  const Gpu::Current current{*gpu_};
   std::erase_if(opened, [this](const Open& open) { return lives(state_, open.range); });
   if (opened.empty()) return;
   const std::lock_guard lock{mutex_};
-  for (const Open& freed : opened) {
-    std::erase_if(open_, [&](const auto& one) {
-      const bool is_freed = one.second.id == freed.id;
-      if (is_freed) board(rank_).close(int(freed.id % RemoteBuffer::slots));
-      return is_freed;
-    });
-  }
+  (void)close_if([&](const Open& open) {
+    return std::ranges::any_of(opened, [&](const Open& freed) { return freed.id == open.id; });
+  });
   notify_all();
+}
+
+template <class Ends>
+bool BufferRegistry::close_if(Ends ends) {
+  return std::erase_if(open_, [&](const auto& one) {
+           const bool closes = ends(one.second);
+           if (closes) board(rank_).close(int(one.second.id % RemoteBuffer::slots));
+           return closes;
+         }) != 0;
 }
 
 void BufferRegistry::watch_free_memory() {
@@ -149,7 +165,8 @@ void BufferRegistry::watch_free_memory() {
   std::size_t free = 0, all = 0;
   if (gpu_->driver().mem_get_info(&free, &all) != CUDA_SUCCESS) return;
   const bool was = board(rank_).is_scarce();
-  const bool is = free < all / (was ? ample_part : scarce_part);
+  if (free < all / (was ? ample_part : scarce_part)) scarce_since_ = watched_;
+  const bool is = scarce_since_ == watched_ || (was && watched_ - scarce_since_ < scarce_for);
   if (is == was) return;
   board(rank_).set_scarce(is);
   notify_all();
@@ -157,16 +174,21 @@ void BufferRegistry::watch_free_memory() {
            all >> 20, is ? "unmap" : "map");
 }
 
-bool BufferRegistry::is_withheld(int peer, const RegistryBoard::Memory& memory) const {
-  return memory.kind != RegistryBoard::Kind::window && !of_this_process(peer) &&
-         board(peer).is_scarce();
+bool BufferRegistry::is_withheld(int peer, const RegistryBoard::Memory& memory,
+                                 const Mapped& mapped) const {
+  if (memory.kind == RegistryBoard::Kind::window || of_this_process(peer) ||
+      !board(peer).is_scarce()) {
+    return false;
+  }
+  // A replay, of which the host does not know, may be using the mapping.
+  return mapped.id != memory.id || !state_.device.order->may_replay();
 }
 
 void BufferRegistry::look_at(int peer, int slot) {
   auto memory = board(peer).read(slot);
   Mapped& mapped = mapped_[std::size_t(peer * RemoteBuffer::slots + slot)];
   if (!memory) return;
-  if (is_withheld(peer, *memory)) memory->id = 0;
+  if (is_withheld(peer, *memory, mapped)) memory->id = 0;
   const bool known = memory->id == mapped.id;
   const bool dropped = mapped.window != 0 && !window_mapping(state_, mapped.window, peer).holds;
   if (known && !dropped) return;
@@ -174,7 +196,7 @@ void BufferRegistry::look_at(int peer, int slot) {
   if (mapped.id != 0) {
     // Its owner has freed it or will not use it, or this rank has dropped its window: kernels no
     // longer get its address.
-    enter(peer, slot, 0, 0);
+    if (!put_entry(peer, slot, 0)) return;  // the next look tries again
     if (imports_) imports_->drop(peer, slot);
     unmap(mapped);
   }
@@ -193,13 +215,14 @@ void BufferRegistry::look_at(int peer, int slot) {
   enter(peer, slot, memory->id, base);
 }
 
+Result<void> BufferRegistry::put_entry(int peer, int slot, Word entry) {
+  const auto at = (Index{peer} * RemoteBuffer::slots + slot) * Index{sizeof(Word)};
+  return gpu_->put(table_.at() + at, &entry, sizeof entry);
+}
+
 void BufferRegistry::enter(int peer, int slot, Word id, Word base) {
-  const Word now = base == 0 ? 0 : RemoteBuffer::entry(id, base);
-  if (base != 0 || id == 0) {
-    const auto at = (Index{peer} * RemoteBuffer::slots + slot) * Index{sizeof(Word)};
-    (void)gpu_->put(table_.at() + at, &now, sizeof now);
-  }
-  if (id != 0) board(peer).seen(rank_, slot, id);
+  if (base != 0) (void)put_entry(peer, slot, RemoteBuffer::entry(id, base));
+  board(peer).seen(rank_, slot, id);
 }
 
 Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped) {
@@ -224,15 +247,21 @@ Word BufferRegistry::map(int peer, const RegistryBoard::Memory& memory, Mapped& 
                cuda_error(code, "open it").what);
       return 0;
     }
-    mapped.ipc = at;
-    if (at % 256 == 0 && Word(at) >> RemoteBuffer::base_bits == 0) return Word(at);
-    unmap(mapped);
-    return 0;
+    mapped.holds = std::shared_ptr<void>{
+        reinterpret_cast<void*>(at), [gpu = gpu_](void* there) {
+          const Gpu::Current in_context{*gpu};
+          (void)gpu->driver().ipc_close_mem_handle(reinterpret_cast<CUdeviceptr>(there));
+        }};
+    return at % 256 == 0 && Word(at) >> RemoteBuffer::base_bits == 0 ? Word(at) : 0;
   }
   if (self.device != theirs.device) {
     CUcontext context = nullptr;
     if (cuda.primary_ctx_retain(&context, theirs.device) != CUDA_SUCCESS) return 0;
-    peer_contexts_.push_back(theirs.device);
+    if (std::ranges::find(peer_contexts_, theirs.device) == peer_contexts_.end()) {
+      peer_contexts_.push_back(theirs.device);
+    } else {
+      (void)cuda.primary_ctx_release(theirs.device);
+    }
     const CUresult code = cuda.ctx_enable_peer_access(context, 0);
     if (code != CUDA_SUCCESS && code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return 0;
   }
@@ -261,7 +290,6 @@ bool BufferRegistry::can_address(const RegistryBoard::Memory& memory) const {
 }
 
 void BufferRegistry::unmap(Mapped& mapped) {
-  if (mapped.ipc != 0) (void)gpu_->driver().ipc_close_mem_handle(mapped.ipc);
   // Kernels that run may have read the address.
   if (mapped.holds) state_.device.order->retire(std::move(mapped.holds));
   mapped = {};
@@ -290,7 +318,7 @@ Word BufferRegistry::fresh_id() {
   return id;
 }
 
-const BufferRegistry::Open* BufferRegistry::find(const BufferRange& range) const {
+BufferRegistry::Open* BufferRegistry::find(const BufferRange& range) {
   const auto end = open_.upper_bound(range.base);
   for (auto it = open_.begin(); it != end; ++it) {
     if (it->second.range.contains(range)) return &it->second;
@@ -298,32 +326,42 @@ const BufferRegistry::Open* BufferRegistry::find(const BufferRange& range) const
   return nullptr;
 }
 
-bool BufferRegistry::close_dead() {
-  return std::erase_if(open_, [this](const auto& one) {
-           const bool dead = !lives(state_, one.second.range);
-           if (dead) board(rank_).close(int(one.second.id % RemoteBuffer::slots));
-           return dead;
-         }) != 0;
+bool BufferRegistry::make_room(const BufferRange& range, Clock::time_point now) {
+  const bool full = open_.size() >= RemoteBuffer::slots;
+  bool closed = close_if([&](const Open& open) {
+    const bool apart = open.range.end() <= range.base || range.end() <= open.range.base;
+    return (full || !apart) && !lives(state_, open.range);
+  });
+  if (open_.size() >= RemoteBuffer::slots) {
+    const auto oldest =
+        std::ranges::min_element(open_, {}, [](const auto& one) { return one.second.used; });
+    const Word id = oldest->second.id;
+    const bool unused = now - oldest->second.used > unused_after;
+    closed |= unused && close_if([id](const Open& open) { return open.id == id; });
+  }
+  return closed;
 }
 
 Word BufferRegistry::where(const char* data, Index bytes) {
+  const Gpu::Current current{*gpu_};
   const Word at = reinterpret_cast<Word>(data);
   BufferRange range = range_around(state_, data, bytes, readers_, !maps_buffers_);
   if (range.bytes == 0) return 0;
+  const auto now = Clock::now();
   const std::lock_guard lock{mutex_};
-  if (const Open* const known = find(range)) {
+  if (Open* const known = find(range)) {
+    known->used = now;
     return RemoteBuffer::where(known->id, at - known->range.base);
   }
   // Live buffers beyond the slots go through scratch. The driver is not asked about all of them in
   // each call.
-  const auto now = std::chrono::steady_clock::now();
   const auto [first, last] = open_.equal_range(range.base);
   const bool replaces = std::any_of(
       first, last, [&](const auto& one) { return one.second.range.replaced_by(range); });
   const bool full = open_.size() >= RemoteBuffer::slots && !replaces;
   if (full && now - looked_ < freed_after) return 0;
   looked_ = now;
-  const bool closed = close_dead();
+  const bool closed = make_room(range, now);
   const Word base = range.base, id = post(std::move(range));
   if (closed || id != 0) notify_all();
   return id == 0 ? 0 : RemoteBuffer::where(id, at - base);
@@ -348,7 +386,6 @@ Word BufferRegistry::post(BufferRange range) {
     memory.handles = range.mappings.size();
   }
   if (range.kind == BufferRange::Kind::legacy) {
-    const Gpu::Current current{*gpu_};
     const CUresult code = gpu_->driver().ipc_get_mem_handle(&memory.ipc, range.base);
     if (code != CUDA_SUCCESS) return 0;
   }
@@ -356,7 +393,7 @@ Word BufferRegistry::post(BufferRange range) {
   if (memory.id == 0) return 0;
   board(rank_).open(memory);
   const Word base = range.base;
-  open_.emplace(base, Open{memory.id, std::move(range)});
+  open_.emplace(base, Open{memory.id, std::move(range), Clock::now()});
   return memory.id;
 }
 

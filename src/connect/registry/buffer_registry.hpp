@@ -50,13 +50,14 @@ class BufferRegistry {
  private:
   struct Mapped {
     Word id = 0;
-    CUdeviceptr ipc = 0;            // address that `unmap` closes; 0: none
     Word window = 0;                // that it lies in; 0: none
-    std::shared_ptr<void> holds{};  // mapping of the window, which its handles may drop, or import
+    std::shared_ptr<void> holds{};  // the mapping, if it is not of this process
   };
+  using Clock = std::chrono::steady_clock;
   struct Open {
     Word id = 0;
     BufferRange range;
+    Clock::time_point used{};  // by a call
   };
   explicit BufferRegistry(CommState& state) : state_{state}, gpu_{state.device.gpu} {}
   Result<void> share_boards(int composition, std::string_view name);
@@ -67,10 +68,10 @@ class BufferRegistry {
   void serve_until_stopped();
   /// Closes the slots of freed memory and notifies the peers.
   void close_freed();
-  /// Tells the peers when the GPU gets short of memory, and when it is so no more.
+  /// Posts on the board whether the GPU is short of memory.
   void watch_free_memory();
   /// True if a memory of a peer must not be mapped, because its GPU is short of memory.
-  bool is_withheld(int peer, const RegistryBoard::Memory& memory) const;
+  bool is_withheld(int peer, const RegistryBoard::Memory& memory, const Mapped& mapped) const;
   void look_at(int peer, int slot);
   void look_at_peers();
   /// Answers peers that ask for handles, and maps memory whose handles have come.
@@ -80,16 +81,23 @@ class BufferRegistry {
   void begin_import(int peer, int slot, const RegistryBoard::Memory& memory);
   /// Maps memory of a peer. Returns its address on this rank, or 0 if it cannot be mapped.
   Word map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped);
-  /// Enters a mapped memory into the table. 0: it cannot be mapped.
+  /// Stores an entry of the table; 0: kernels get no address.
+  Result<void> put_entry(int peer, int slot, Word entry);
+  /// Enters a memory into the table; base 0: it cannot be mapped.
   void enter(int peer, int slot, Word id, Word base);
   void unmap(Mapped& mapped);
   void notify_all();
   /// Returns an id whose slot is closed, or 0 if there is none. Takes no id in vain.
   Word fresh_id();
   /// Returns the open memory that contains a range. The caller holds the lock.
-  const Open* find(const BufferRange& range) const;
-  /// Closes the slots of freed memory. Returns true if there was any. The caller holds the lock.
-  bool close_dead();
+  Open* find(const BufferRange& range);
+  /// Closes the slots of memory for which `ends(open)` is true. Returns true if there was any. The
+  /// caller holds the lock.
+  template <class Ends>
+  bool close_if(Ends ends);
+  /// Closes what a range replaces and, if no slot is left, what no call uses. Returns true if it
+  /// has closed a slot. The caller holds the lock.
+  bool make_room(const BufferRange& range, Clock::time_point now);
   /// Posts a range on the board. Returns its id, or 0. The caller holds the lock.
   Word post(BufferRange range);
 
@@ -105,11 +113,13 @@ class BufferRegistry {
   }
   GpuBlock table_;
   std::mutex mutex_;
-  std::multimap<Word, Open> open_;                  // memory of this rank, by base address
-  std::array<Word, RemoteBuffer::slots> taken_{};   // ids of each slot so far
-  std::chrono::steady_clock::time_point looked_{};  // when a call last looked for freed memory
+  std::multimap<Word, Open> open_;                 // memory of this rank, by base address
+  std::array<Word, RemoteBuffer::slots> taken_{};  // ids of each slot so far
+  Clock::time_point looked_{};                     // when a call last looked for freed memory
   bool said_full_ = false;
   // Used by the thread only:
+  Clock::time_point watched_{};           // when it last asked the driver
+  Clock::time_point scarce_since_{};      // when the GPU was last seen to be short of memory
   std::vector<Mapped> mapped_;            // by rank and slot
   std::vector<CUdevice> peer_contexts_;   // retained primary contexts
   std::optional<HandleSockets> sockets_;  // if a rank is of another process

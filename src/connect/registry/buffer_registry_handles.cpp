@@ -20,10 +20,7 @@ void BufferRegistry::begin_import(int peer, int slot, const RegistryBoard::Memor
       fits
           ? imports_->begin({peer, slot, memory.id, std::size_t(memory.bytes), int(memory.handles)})
           : fail(Errc::not_supported, "its handles cannot be exported");
-  if (begun) {
-    board(peer).ring();
-    return;
-  }
+  if (begun) return;
   log_info(LogPart::init, "rank {}'s memory is not mapped ({})", peer, begun.error().what);
   enter(peer, slot, memory.id, 0);
 }
@@ -33,17 +30,17 @@ void BufferRegistry::exchange_handles() {
   const std::lock_guard lock{gpu_->rest().mutex};
   if (gpu_->rest().rests) return;
   const Gpu::Current current{*gpu_};
-  while (const auto message = sockets_->receive()) {
+  constexpr int max_messages = 64;  // of a round; each reply takes some milliseconds
+  for (int n = 0; n < max_messages; ++n) {
+    const auto message = sockets_->receive();
+    if (!message) break;
     if (const auto* const request = std::get_if<HandleSockets::Request>(&*message)) {
       send_handles(*request);
       continue;
     }
     const auto& reply = std::get<HandleSockets::Reply>(*message);
     const auto ended = imports_->take(reply);
-    if (!ended) {
-      board(reply.owner).ring();  // it may have been asked for the next
-      continue;
-    }
+    if (!ended) continue;
     const auto& [memory, range] = *ended;
     const bool fits = range && range->base() >> RemoteBuffer::base_bits == 0;
     if (fits) {
@@ -53,7 +50,7 @@ void BufferRegistry::exchange_handles() {
     }
     enter(memory.owner, memory.slot, memory.id, fits ? range->base() : 0);
   }
-  imports_->ask_again();
+  imports_->ask([this](int owner) { board(owner).ring(); });
 }
 
 void BufferRegistry::send_handles(const HandleSockets::Request& request) {

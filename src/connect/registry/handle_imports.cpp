@@ -5,30 +5,35 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace ccl::detail {
 namespace {
 /// Time after which a request or its answer is taken for lost. An answer takes some milliseconds.
 constexpr std::chrono::seconds lost_after{1};
+/// Maximum memories of an owner whose handles travel at a time: a socket holds few messages.
+constexpr int max_asked = 8;
+/// Refusals after which a memory is left alone. An owner may lack descriptors for a moment.
+constexpr int max_refusals = 3;
 }  // namespace
 
 Result<void> HandleImports::begin(const Memory& memory) {
   CCL_TRY(auto range, ImportedRange::reserve(gpu_, memory.bytes));
-  Import& import = imports_[{memory.owner, memory.slot}];
-  import = {memory, std::move(range)};
-  ask(import);
+  imports_[{memory.owner, memory.slot}] = {memory, std::move(range)};
   return {};
 }
 
-void HandleImports::ask(Import& import) {
-  import.asked = Clock::now();
-  (void)sockets_.ask(import.memory.owner, import.memory.id, import.mapped);
+bool HandleImports::may_ask(const Import& import) const {
+  if (import.asked != Clock::time_point{}) return Clock::now() - import.asked > lost_after;
+  return std::ranges::count_if(imports_, [&](const auto& one) {
+           return one.second.memory.owner == import.memory.owner &&
+                  one.second.asked != Clock::time_point{};
+         }) < max_asked;
 }
 
-void HandleImports::ask_again() {
-  for (auto& [where, import] : imports_) {
-    if (Clock::now() - import.asked > lost_after) ask(import);
-  }
+bool HandleImports::request(Import& import) {
+  import.asked = Clock::now();
+  return sockets_.ask(import.memory.owner, import.memory.id, import.mapped);
 }
 
 std::optional<HandleImports::Ended> HandleImports::take(const HandleSockets::Reply& reply) {
@@ -40,9 +45,10 @@ std::optional<HandleImports::Ended> HandleImports::take(const HandleSockets::Rep
   if (found == imports_.end() || found->second.mapped != reply.first) return {};
   Import& import = found->second;
   const Memory memory = import.memory;
+  if (reply.handles.empty() && ++import.refusals < max_refusals) return {};  // it is asked again
   auto mapped = append(import, reply);
   if (mapped && import.mapped < memory.handles) {
-    ask(import);
+    import.asked = {};
     return {};
   }
   if (mapped) mapped = import.range->open();

@@ -13,8 +13,8 @@
 namespace ccl::detail {
 
 /// Sockets over which the processes of a communicator give each other cuMem handles. Each rank has
-/// one, to which its peers of other processes write. Nothing blocks: a message that does not fit is
-/// lost, and its sender is told so.
+/// one, to which its peers of other processes write. Nothing blocks. A message that does not fit is
+/// lost, and `ask` or `reply` then returns false.
 class HandleSockets {
  public:
   /// Maximum handles of a message. Their descriptors are open in two processes while it travels.

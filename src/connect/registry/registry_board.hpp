@@ -17,8 +17,8 @@ namespace ccl::detail {
 struct RegistryBoard {
   /// How peers reach a memory.
   enum class Kind : Word {
-    legacy,   // `ipc` opens it; ranks of the owner's process use its address
-    handles,  // of cuMem handles: the same, but the owner sends the handles
+    legacy,   // other processes open it by `ipc`; the owner's process has its address
+    handles,  // other processes get its cuMem handles; the owner's process has its address
     window    // it lies in a window that the peers have mapped
   };
   /// Memory of the owner.

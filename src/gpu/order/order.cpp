@@ -306,12 +306,20 @@ void GpuOrder::mark_retired(CUstream stream) {
 }
 
 void GpuOrder::retire(std::shared_ptr<void> used) {
+  {
+    const std::lock_guard lock{retired_mutex_};
+    retired_.push_back({nullptr, std::move(used)});
+    unmarked_.store(true, std::memory_order_relaxed);
+  }
+  (void)release_retired();
+}
+
+bool GpuOrder::release_retired() {
   const CudaDriver& cuda = gpu_->driver();
-  const Gpu::Current current{*gpu_};
   std::vector<std::shared_ptr<void>> gone;  // destroyed without the lock
   const std::lock_guard lock{retired_mutex_};
-  retired_.push_back({nullptr, std::move(used)});
-  unmarked_.store(true, std::memory_order_relaxed);
+  if (retired_.empty()) return false;
+  const Gpu::Current current{*gpu_};
   // A launch that another thread makes may run already, and has recorded no event yet.
   const bool idle = !launching_ && (turn_ == nullptr || cuda.event_query(turn_) == CUDA_SUCCESS);
   std::erase_if(retired_, [&](Retired& r) {
@@ -321,6 +329,7 @@ void GpuOrder::retire(std::shared_ptr<void> used) {
     gone.push_back(std::move(r.used));
     return true;
   });
+  return !retired_.empty();
 }
 
 bool GpuOrder::idle() {

@@ -74,6 +74,12 @@ class GpuOrder {
   /// making. Never blocks, and leaves other streams alone: an event of the whole context would end
   /// a capture. A graph keeps what its replays use.
   void retire(std::shared_ptr<void> used);
+  /// Releases what was retired and whose launches have ended meanwhile. Returns true if some is
+  /// left. Any thread may call.
+  bool release_retired();
+  /// True if a captured graph may exist, whose replays are unknown to the host. Never blocks. Any
+  /// thread may call.
+  bool may_replay();
   /// True if all launches have ended. Any thread may call.
   bool idle();
   /// Waits for this communicator's launches, at most `limit_s` seconds. Returns false if they have

@@ -25,6 +25,11 @@ bool GpuOrder::graphs_are_gone() const {
   return std::ranges::all_of(captures_, [](const auto& c) { return c.second.alive.expired(); });
 }
 
+bool GpuOrder::may_replay() {
+  const std::unique_lock lock{mutex_, std::try_to_lock};  // a launch may hold it for long
+  return !lock || !graphs_are_gone();
+}
+
 Result<cuuint64_t> GpuOrder::note_capture(CUstream stream) {
   const CudaDriver& cuda = gpu_->driver();
   CUstreamCaptureStatus status{};

@@ -22,7 +22,7 @@ namespace ccl::detail {
 ///
 /// A rank that has not mapped the buffers of all peers goes by scratch. The peers then copy their
 /// data into its slots, and it copies the sums into theirs. A rank decides this for each ring by
-/// itself, and tells the peers by the first word that it posts.
+/// itself, and the first word that it posts says so.
 ///
 /// A share is cut into slices, which rings take in turn. All ranks cut alike.
 ///

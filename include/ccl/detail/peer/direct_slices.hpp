@@ -13,7 +13,7 @@ namespace ccl::detail {
 
 /// Slices of the ranks' shares in a reduction by `Direct`, and their reduction: it loads a slice
 /// from the buffers of all ranks, adds up, and stores the sums. No function waits. `DirectReduce`
-/// finds the buffers, and knows when they can be read and written.
+/// finds the buffers, and when they can be read and written.
 ///
 /// `Most`: maximum number of ranks.
 template <class Op, LaneGroup Group, class R, int Most>

@@ -114,13 +114,13 @@ std::string own(int fd) {
   if (end.receive_word() != 1) return "the peer does not see the new part";
 
   // The GPU gets short of memory.
-  free_mib = 49;
+  free_mib = 31;
   if (end.receive_word() != 1) return "the peer keeps the memory of a full GPU";
-  free_mib = 51;  // not enough yet
+  free_mib = 41;  // not enough yet
   std::this_thread::sleep_for(std::chrono::milliseconds{200});
   end.send_word(1);
   if (end.receive_word() != 1) return "the peer maps the memory too early";
-  free_mib = 63;
+  free_mib = 42;  // and for long enough after two seconds
   if (end.receive_word() != 1) return "the peer does not map the memory again";
 
   // A handle is taken away, and another one comes to its place.

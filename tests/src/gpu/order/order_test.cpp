@@ -351,6 +351,32 @@ TEST_CASE("retired resources go when their launches have ended, wherever the thr
   CHECK(kept.expired());
 }
 
+TEST_CASE("retired resources go without another launch or resource") {
+  GpuOrder order{gpu(1)};
+  Stream stream{1, 7, nullptr};
+  events_end = false;
+  (void)call(order, handle(stream));
+  auto used = std::make_shared<int>();
+  const std::weak_ptr<int> kept = used;
+  order.retire(std::move(used));
+  CHECK(order.release_retired());
+  CHECK(!kept.expired());
+  events_end = true;
+  CHECK(!order.release_retired());
+  CHECK(kept.expired());
+}
+
+TEST_CASE("a graph may be replayed as long as it exists") {
+  GpuOrder order{gpu(0)};
+  CHECK(!order.may_replay());
+  Graph graph;
+  Stream capturing{0, 8, reinterpret_cast<CUgraph>(&graph)};
+  (void)call(order, handle(capturing));
+  CHECK(order.may_replay());
+  destroy(graph);
+  CHECK(!order.may_replay());
+}
+
 TEST_CASE("retired resources stay while a launch is being made, which may use them") {
   GpuOrder order{gpu(1)};
   Stream stream{1, 7, nullptr};
