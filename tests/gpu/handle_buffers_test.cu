@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "comm/state.hpp"
+#include "connect/registry/buffer_registry.hpp"
 #include "gpu/driver.hpp"
 #include "late.cuh"
 
@@ -68,6 +70,41 @@ struct Suite : Rank {
   using Sums = Collective<AllReduce, Direct, Simple, DefaultTransport>;
   Gather all_gather = must(Gather::create(comm));
   Sums all_reduce = must(Sums::create(comm));
+  Collective<AllGather, OneShot, LL, DefaultTransport> gather_words =
+      must(Collective<AllGather, OneShot, LL, DefaultTransport>::create(comm));
+
+  /// True if this rank can map memory of a peer: threads have no access to handles of other GPUs.
+  bool can_map(int p) const {
+    const PeerInfo &mine = comm.peer(rank), &theirs = comm.peer(p);
+    return p != rank && (theirs.pid_hash != mine.pid_hash || theirs.bus_id == mine.bus_id);
+  }
+  /// Checks that this rank maps the peers' buffers within some seconds.
+  void check_mapped(const float* out, std::size_t bytes, const char* what) const {
+    using detail::RemoteBuffer;
+    auto& registry =
+        *static_cast<detail::BufferRegistry*>(detail::Access::state(comm)->device.registry.get());
+    const Word mine = registry.where(reinterpret_cast<const char*>(out), Index(bytes));
+    Buffer<Word> one{1, 0}, all{ranks, 0};
+    MUST_CUDA(cudaMemcpy(one.get(), &mine, sizeof mine, cudaMemcpyHostToDevice));
+    must(gather_words(one.get(), all.get(), 1, stream));
+    std::vector<Word> where(std::size_t(ranks)), table(std::size_t(ranks) * RemoteBuffer::slots);
+    MUST_CUDA(cudaStreamSynchronize(stream));
+    MUST_CUDA(
+        cudaMemcpy(where.data(), all.get(), where.size() * sizeof(Word), cudaMemcpyDeviceToHost));
+    const auto leads = [&](int p) {
+      const std::size_t first = std::size_t(p) * RemoteBuffer::slots;
+      const Word wanted = where[std::size_t(p)];
+      return RemoteBuffer::leads(table[first + std::size_t(RemoteBuffer::slot(wanted))], wanted);
+    };
+    bool mapped = false;
+    for (const double begin = now_s(); !mapped && now_s() - begin < 5;) {
+      MUST_CUDA(cudaMemcpy(table.data(), registry.table(), table.size() * sizeof(Word),
+                           cudaMemcpyDeviceToHost));
+      mapped = true;
+      for (int p = 0; p < ranks; ++p) mapped = mapped && (!can_map(p) || leads(p));
+    }
+    check(mapped, "%s: rank %d has not mapped the buffers of its peers", what, rank);
+  }
 
   /// Calls into `out`, which has room for `bytes` bytes.
   void calls(float* out, std::size_t bytes, const char* what) const {
@@ -97,6 +134,7 @@ struct Suite : Rank {
       check(summed == 0, "%s, rank %d turn %d: %ld summed", what, rank, turn, summed);
       std::this_thread::sleep_for(std::chrono::milliseconds{50});  // peers map the buffer
     }
+    check_mapped(out, bytes, what);
     if (graph) return;
     std::vector<double> times;
     for (int turn = 0; turn < 15; ++turn) {
