@@ -87,7 +87,8 @@ struct Suite : Rank {
     Buffer<Word> one{1, 0}, all{ranks, 0};
     MUST_CUDA(cudaMemcpy(one.get(), &mine, sizeof mine, cudaMemcpyHostToDevice));
     must(gather_words(one.get(), all.get(), 1, stream));
-    std::vector<Word> where(std::size_t(ranks)), table(std::size_t(ranks) * RemoteBuffer::slots);
+    auto where = std::vector<Word>(std::size_t(ranks));
+    auto table = std::vector<Word>(where.size() * RemoteBuffer::slots);
     MUST_CUDA(cudaStreamSynchronize(stream));
     MUST_CUDA(
         cudaMemcpy(where.data(), all.get(), where.size() * sizeof(Word), cudaMemcpyDeviceToHost));

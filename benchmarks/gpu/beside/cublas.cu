@@ -44,7 +44,11 @@ constexpr int m = 4096, n = 4096;
 using Half = __nv_bfloat16;
 using bench::Factors;
 using bench::Product;
-using Parts = Tiles<Product::Group, float, TileShape<Product::side, Product::side>, LL128Pairs>;
+template <class Proto, int MaxRanks>
+using Parts =
+    Tiles<Product::Group, float, TileShape<Product::side, Product::side>, Proto, MaxRanks>;
+using PartsOfFew = Parts<LL128Pairs, 4>;
+using PartsOfMany = Parts<LL128, 8>;  // pairs of so many ranks would spill registers
 
 std::atomic<bool> all_good{true};
 
@@ -87,6 +91,7 @@ __global__ void __launch_bounds__(Product::lanes, 1)
   });
 }
 /// `c` has this rank's rows.
+template <class Parts>
 __global__ void __launch_bounds__(Product::lanes, 1)
     product_inside(const __grid_constant__ Team team, const __grid_constant__ Factors factors,
                    float* c) {
@@ -132,14 +137,17 @@ class Rank {
     const auto memory = must(SharedMemory::allocate(comm_, 16));
     const auto window = must(Window::create(comm_, memory));
     const Index slots = Index{Product::tiles(m, n) / ranks} * Product::squares;
+    const bool few = ranks <= 4;
+    const auto kernel = few ? product_inside<PartsOfFew> : product_inside<PartsOfMany>;
+    const Index packet_bytes =
+        few ? PartsOfFew::bytes(slots, ranks) : PartsOfMany::bytes(slots, ranks);
     const auto device = must(DeviceComm::create(
-        comm_, window,
-        {.blocks = blocks_ * Product::groups, .ll128_bytes = Parts::bytes(slots, ranks)}));
-    reserve(product_inside, Product::shared_bytes());
-    must(check_launch(device, product_inside, blocks_, Product::lanes, Product::shared_bytes()));
+        comm_, window, {.blocks = blocks_ * Product::groups, .ll128_bytes = packet_bytes}));
+    reserve(kernel, Product::shared_bytes());
+    must(check_launch(device, kernel, blocks_, Product::lanes, Product::shared_bytes()));
     const auto inside = [&] {
-      product_inside<<<blocks_, Product::lanes, Product::shared_bytes(), stream_>>>(device.team(),
-                                                                                    factors, own_);
+      kernel<<<blocks_, Product::lanes, Product::shared_bytes(), stream_>>>(device.team(), factors,
+                                                                            own_);
     };
     measure("inside", inside, true);
     must(device.status());
