@@ -2,6 +2,7 @@
 
 #include <ccl/detail/lanes/spin_wait.hpp>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -50,6 +51,9 @@ class Gpu {
   struct Rest {
     std::mutex mutex;
     bool rests = false;
+    /// Called with the lock before memory rests, while it can be used; empty: nothing. It gives
+    /// back what is mapped of peers, whose programs may free it meanwhile.
+    std::function<void()> before;
   };
   Rest& rest() { return rest_; }
 

@@ -77,6 +77,7 @@ void set_resting(const std::vector<CommState*>& parts, bool rests) {
     if (!part->device.gpu) continue;
     Gpu::Rest& rest = part->device.gpu->rest();
     const std::lock_guard lock{rest.mutex};
+    if (rests && !rest.rests && rest.before) rest.before();
     rest.rests = rests;
   }
 }

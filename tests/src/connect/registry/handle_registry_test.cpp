@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/edges/memory_rest.hpp"
 #include "connect/registry/buffer_registry.hpp"
 #include "support/catch.hpp"
 #include "support/driver.hpp"
@@ -48,6 +49,10 @@ struct RankEnd {
     if (!made) return made.error().message();
     registry = *std::move(made);
     return "";
+  }
+  std::string change_rest(Result<void> (*step)(detail::CommState&, const char*)) const {
+    const auto done = step(*detail::Access::state(*comm), "the test");
+    return done ? "" : done.error().message();
   }
   void send_word(Word word) const { (void)::send(fd, &word, sizeof word, MSG_NOSIGNAL); }
   Word receive_word() const {
@@ -123,6 +128,12 @@ std::string own(int fd) {
   free_mib = 42;  // and for long enough after two seconds
   if (end.receive_word() != 1) return "the peer does not map the memory again";
 
+  // Memory rests. The program may free its own meanwhile.
+  if (const auto rests = end.change_rest(&detail::rest_memory); !rests.empty()) return rests;
+  if (end.receive_word() != 1) return "the peer keeps the memory of one that rests";
+  if (const auto wakes = end.change_rest(&detail::wake_memory); !wakes.empty()) return wakes;
+  if (end.receive_word() != 1) return "the peer does not map the memory after the rest";
+
   // A handle is taken away, and another one comes to its place.
   memory.unmap(5);
   if (end.registry->where(memory.piece(0), Index{pieces * piece}) != 0) return "a gap is opened";
@@ -173,6 +184,20 @@ std::string read(int fd) {
   const char* const back = end.mapped(where);
   if (back == nullptr || mark_at(back + 4 * piece) != 4) return "it is not mapped again";
   if (end.mapped(more_where) == nullptr) return "the second is not mapped again";
+  end.send_word(1);
+  const auto mapped_at = [](const char* at) {
+    const std::lock_guard lock{fake::gpus().mutex};
+    return fake::gpus().region(at) != nullptr;
+  };
+  const char* const before_rest = end.mapped(where);
+  if (before_rest == nullptr || !mapped_at(before_rest)) return "it is not mapped before the rest";
+  if (const auto rests = end.change_rest(&detail::rest_memory); !rests.empty()) return rests;
+  if (!wait_until([&] { return !mapped_at(before_rest); })) return "it stays mapped at rest";
+  end.send_word(1);
+  if (const auto wakes = end.change_rest(&detail::wake_memory); !wakes.empty()) return wakes;
+  if (end.mapped(where) == nullptr || end.mapped(more_where) == nullptr) {
+    return "it is not mapped after the rest";
+  }
   end.send_word(1);
   if (!wait_until([&] { return end.entry(where) == 0; })) return "freed memory stays mapped";
   end.send_word(1);
