@@ -22,6 +22,7 @@
 #include "gpu/memory.hpp"
 #include "support/driver.hpp"
 #include "support/error_matchers.hpp"
+#include "support/id_between.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
 #include "topo/graph/p2p_path.hpp"
@@ -50,17 +51,6 @@ struct NearIb : IbTransport {
   }
 };
 using Ways = AnyOf<P2pTransport, NearIb, SocketTransport>;
-
-UniqueId id_between(int process, int fd) {
-  UniqueId id;
-  if (process == 0) {
-    id = create_unique_id().value_or(id);
-    (void)::send(fd, &id, sizeof id, MSG_NOSIGNAL);
-  } else {
-    (void)::recv(fd, &id, sizeof id, MSG_WAITALL);
-  }
-  return id;
-}
 
 /// A process with GPU `number` of each host, and no other: what leaves by a NIC does not leave this
 /// process.

@@ -20,6 +20,7 @@
 #include "support/environment.hpp"
 #include "support/fake_gpus.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/id_between.hpp"
 #include "topo/graph/p2p_path.hpp"
 #include "transport/p2p/check.hpp"
 
@@ -35,19 +36,6 @@ struct EdgeHere {
   Result<Connection> sender = fail(Errc::internal, "not made"), receiver = sender;
 };
 constexpr int channels = 2;
-
-/// The id that rank 0 makes; all zeros if there is none. Made after the fork: whose process made an
-/// id has a thread that answers for it.
-UniqueId id_between(int rank, int fd) {
-  UniqueId id;
-  if (rank == 0) {
-    id = create_unique_id().value_or(id);
-    (void)::send(fd, &id, sizeof id, MSG_NOSIGNAL);
-  } else {
-    (void)::recv(fd, &id, sizeof id, MSG_WAITALL);
-  }
-  return id;
-}
 
 /// `reads`: CCL_P2P_READ_ENABLE, at the sender and at the receiver.
 EdgeHere edge_here(const Communicator& from, const Communicator& to, bool polls_slots = true,

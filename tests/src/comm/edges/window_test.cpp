@@ -10,6 +10,7 @@
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/id_between.hpp"
 #include "support/pointer_attributes.hpp"
 
 using namespace ccl;
@@ -98,13 +99,7 @@ std::string read_parts(const Communicator& comm, const Window& window) {
 
 /// One of two processes.
 std::string make_windows(int rank, int fd) {
-  UniqueId id;
-  if (rank == 0) {
-    id = create_unique_id().value_or(id);
-    (void)::send(fd, &id, sizeof id, MSG_NOSIGNAL);
-  } else {
-    (void)::recv(fd, &id, sizeof id, MSG_WAITALL);
-  }
+  const UniqueId id = id_between(rank, fd);
   install(2);
   Config config;
   config.device = rank;

@@ -14,6 +14,7 @@
 #include "support/catch.hpp"
 #include "support/driver.hpp"
 #include "support/handle_memory.hpp"
+#include "support/id_between.hpp"
 #include "support/region_attributes.hpp"
 #include <sys/socket.h>
 
@@ -34,16 +35,9 @@ struct RankEnd {
   std::shared_ptr<BufferRegistry> registry{};
 
   std::string open(int rank) {
-    UniqueId id;
-    if (rank == 0) {
-      id = create_unique_id().value_or(id);
-      (void)::send(fd, &id, sizeof id, MSG_NOSIGNAL);
-    } else {
-      (void)::recv(fd, &id, sizeof id, MSG_WAITALL);
-    }
     Config config;
     config.device = rank;
-    comm = Communicator::create(id, rank, 2, config);
+    comm = Communicator::create(id_between(rank, fd), rank, 2, config);
     if (!comm) return comm.error().message();
     auto made = BufferRegistry::open(*detail::Access::state(*comm), 0, "buffers");
     if (!made) return made.error().message();

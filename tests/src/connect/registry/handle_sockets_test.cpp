@@ -15,6 +15,7 @@
 #include "support/catch.hpp"
 #include "support/driver.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/id_between.hpp"
 #include "support/region_attributes.hpp"
 #include <sys/socket.h>
 
@@ -53,16 +54,9 @@ struct RankEnd {
 
   std::string open(int rank, int fd) {
     (void)install_gpus(2);
-    UniqueId id;
-    if (rank == 0) {
-      id = create_unique_id().value_or(id);
-      (void)::send(fd, &id, sizeof id, MSG_NOSIGNAL);
-    } else {
-      (void)::recv(fd, &id, sizeof id, MSG_WAITALL);
-    }
     Config config;
     config.device = rank;
-    comm = Communicator::create(id, rank, 2, config);
+    comm = Communicator::create(id_between(rank, fd), rank, 2, config);
     if (!comm) return comm.error().message();
     auto made = HandleSockets::open(*detail::Access::state(*comm), 0, "handles");
     if (!made) return made.error().message();
