@@ -282,7 +282,7 @@ TEST_CASE("a replay whose call has left the flight recorder is an operation that
     detail::use_cuda_driver(usual, 2);
     for (int n = 0; n < 40; ++n) REQUIRE(ranks.call(0, 8));
     detail::CommState& state = *detail::Access::state(*ranks.comms[0]);
-    state.device.gpu->watched().waits = {2, 5, 2};  // what lanes of the replay write
+    state.device.gpu->watched().waits = {2, 5, 2, 1};  // what lanes of the replay write
     Word from = 1;
     const auto progress = state.observers.progress(from, 0);
     CHECK((progress.running.ticket == 2 && progress.running.number == 2 && progress.moved == 6));
@@ -290,7 +290,7 @@ TEST_CASE("a replay whose call has left the flight recorder is an operation that
     REQUIRE(status.running() != nullptr);
     CHECK((status.running()->number == 2 && status.running()->count == 32));
     CHECK(status.waits.peer == 1);
-    state.device.gpu->watched().waits = {2, 5, 3};  // a call of many ahead
+    state.device.gpu->watched().waits = {2, 5, 3, 2};  // a call of many ahead
     CHECK(state.observers.progress(from, 0).running.ticket == 3);
     CHECK(state.observers.status().running() != nullptr);
     state.device.gpu->watched().waits = {};
