@@ -33,9 +33,7 @@ Result<std::shared_ptr<BufferRegistry>> BufferRegistry::open(CommState& state, i
   registry->boards_.resize(std::size_t(state.identity.ranks()));
   registry->mapped_.resize(std::size_t(state.identity.ranks()) * RemoteBuffer::slots);
   CCL_CHECK(registry->share_boards(composition, name));
-  if (std::ranges::any_of(registry->peers_, [&](const PeerInfo& peer) {
-        return peer.pid_hash != registry->peers_.front().pid_hash;
-      })) {
+  if (registry->readers_.elsewhere) {  // equal on all ranks
     CCL_TRY(registry->sockets_, HandleSockets::open(state, composition, name));
     registry->imports_.emplace(state.device.gpu, *registry->sockets_);
   }
@@ -133,7 +131,7 @@ void BufferRegistry::leave_peers() {
   const Gpu::Current current{*gpu_};
   for (int p = 0; p < int(peers_.size()); ++p) {
     for (int slot = 0; slot < RemoteBuffer::slots; ++slot) {
-      Mapped& mapped = mapped_[std::size_t(p * RemoteBuffer::slots + slot)];
+      Mapped& mapped = mapped_of(p, slot);
       if (mapped.id == 0 || mapped.window != 0 || !put_entry(p, slot, 0)) continue;
       if (imports_) imports_->drop(p, slot);
       unmap(mapped);
@@ -153,7 +151,7 @@ bool BufferRegistry::is_withheld(int peer, const RegistryBoard::Memory& memory,
 
 void BufferRegistry::look_at(int peer, int slot) {
   auto memory = board(peer).read(slot);
-  Mapped& mapped = mapped_[std::size_t(peer * RemoteBuffer::slots + slot)];
+  Mapped& mapped = mapped_of(peer, slot);
   if (!memory) return;
   if (is_withheld(peer, *memory, mapped)) memory->id = 0;
   const bool known = memory->id == mapped.id;

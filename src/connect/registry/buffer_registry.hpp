@@ -84,7 +84,7 @@ class BufferRegistry {
   /// Answers peers that ask for handles, and maps memory whose handles have come.
   void exchange_handles();
   void send_handles(const HandleSockets::Request& request);
-  /// Asks for the handles of a peer's memory.
+  /// Begins to map a peer's memory by its handles.
   void begin_import(int peer, int slot, const RegistryBoard::Memory& memory);
   /// Maps memory of a peer. Returns its address on this rank, or 0 if it cannot be mapped.
   Word map(int peer, const RegistryBoard::Memory& memory, Mapped& mapped);
@@ -118,6 +118,9 @@ class BufferRegistry {
   std::vector<Mapping> boards_;  // one for each rank
   RegistryBoard& board(int rank) const {
     return *reinterpret_cast<RegistryBoard*>(boards_[rank].base());
+  }
+  Mapped& mapped_of(int peer, int slot) {
+    return mapped_[std::size_t(peer * RemoteBuffer::slots + slot)];
   }
   GpuBlock table_;
   std::mutex mutex_;

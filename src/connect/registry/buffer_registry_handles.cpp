@@ -46,7 +46,7 @@ void BufferRegistry::exchange_handles() {
     if (fits) {
       log_info(LogPart::init, "mapped {} bytes of rank {}, of {} handles", memory.bytes,
                memory.owner, memory.handles);
-      mapped_[std::size_t(memory.owner * RemoteBuffer::slots + memory.slot)].holds = range;
+      mapped_of(memory.owner, memory.slot).holds = range;
     }
     enter(memory.owner, memory.slot, memory.id, fits ? range->base() : 0);
   }

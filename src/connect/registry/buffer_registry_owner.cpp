@@ -8,7 +8,7 @@
 
 #include "connect/registry/buffer_registry.hpp"
 
-// What the owner of buffers does: it posts them, closes them, and watches its GPU's memory.
+// The owner of buffers: it posts and closes them, and watches its GPU's memory.
 namespace ccl::detail {
 namespace {
 /// Peers unmap memory where less than the first part of the GPU's is free, until the second has

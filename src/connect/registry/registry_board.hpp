@@ -15,7 +15,7 @@ namespace ccl::detail {
 /// Board on which a rank posts the memories that its peers may map. It lies in memory that all
 /// ranks share. The owner writes entries; peers ring its doorbell and record what they have mapped.
 struct RegistryBoard {
-  /// How peers reach a memory.
+  /// Access of peers to a memory.
   enum class Kind : Word {
     legacy,   // other processes open it by `ipc`; the owner's process has its address
     handles,  // other processes get its cuMem handles; the owner's process has its address
