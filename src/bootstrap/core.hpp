@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/membership.hpp"
+#include "bootstrap/members/membership.hpp"
+#include "bootstrap/members/peer_sockets.hpp"
 #include "bootstrap/peer_messages.hpp"
-#include "bootstrap/peer_sockets.hpp"
 #include "bootstrap/progress_wait.hpp"
 #include "bootstrap/ring_formation.hpp"
 #include "bootstrap/ring_gather.hpp"

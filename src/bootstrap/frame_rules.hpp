@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "bootstrap/membership.hpp"
-#include "bootstrap/peer_sockets.hpp"
+#include "bootstrap/members/membership.hpp"
+#include "bootstrap/members/peer_sockets.hpp"
 #include "net/conn.hpp"
 #include "net/rendezvous.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "bootstrap/core.hpp"
-#include "bootstrap/host_tree.hpp"
+#include "bootstrap/members/host_tree.hpp"
 #include "net/message_rules.hpp"
 
 namespace ccl::detail {

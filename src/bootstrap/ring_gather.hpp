@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/host_tree.hpp"
+#include "bootstrap/members/host_tree.hpp"
 #include "net/conn.hpp"
 #include "net/rendezvous.hpp"
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/peer_sockets.hpp"
+#include "bootstrap/members/peer_sockets.hpp"
 #include "net/crypto/sha256.hpp"
 
 namespace ccl::detail {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "bootstrap/peer_sockets.hpp"
+#include "bootstrap/members/peer_sockets.hpp"
 
 namespace ccl::detail {
 

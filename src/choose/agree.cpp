@@ -11,8 +11,8 @@
 
 #include "base/field_check.hpp"
 #include "choose/creator.hpp"
-#include "comm/machine_facts.hpp"
 #include "comm/part_rules.hpp"
+#include "comm/rank/machine_facts.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {

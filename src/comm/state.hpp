@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "comm/creation.hpp"
-#include "comm/device.hpp"
-#include "comm/identity.hpp"
 #include "comm/level_cache.hpp"
-#include "comm/limits.hpp"
 #include "comm/observe/connection_counts.hpp"
 #include "comm/observe/failure_watch.hpp"
 #include "comm/observe/observers.hpp"
 #include "comm/observe/watchdog.hpp"
+#include "comm/rank/device.hpp"
+#include "comm/rank/identity.hpp"
+#include "comm/rank/limits.hpp"
 #include "comm/rendezvous.hpp"
 
 namespace ccl::detail {

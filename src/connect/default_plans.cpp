@@ -5,7 +5,7 @@
 #include <map>
 #include <string_view>
 
-#include "comm/machine_facts.hpp"
+#include "comm/rank/machine_facts.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "comm/machine_facts.hpp"
+#include "comm/rank/machine_facts.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "connect/device_state.hpp"

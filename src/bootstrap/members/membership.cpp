@@ -1,4 +1,4 @@
-#include "bootstrap/membership.hpp"
+#include "bootstrap/members/membership.hpp"
 
 #include <ccl/detail/runtime/host_id.hpp>
 

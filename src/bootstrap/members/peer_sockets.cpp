@@ -1,4 +1,4 @@
-#include "bootstrap/peer_sockets.hpp"
+#include "bootstrap/members/peer_sockets.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -9,7 +9,7 @@
 
 #include "comm/state.hpp"
 #include "nccl/api.hpp"
-#include "nccl/creation.hpp"
+#include "nccl/functions/creation.hpp"
 
 namespace ccl::detail::nccl {
 namespace {

@@ -1,8 +1,8 @@
-#include "comm/machine_facts.hpp"
+#include "comm/rank/machine_facts.hpp"
 
 #include <algorithm>
 
-#include "comm/identity.hpp"
+#include "comm/rank/identity.hpp"
 
 namespace ccl::detail {
 

@@ -10,8 +10,8 @@
 #include "nccl/abi/own_abi.hpp"
 #include "nccl/abi/rows.hpp"
 #include "nccl/api.hpp"
-#include "nccl/collectives.hpp"
-#include "nccl/creation.hpp"
+#include "nccl/functions/collectives.hpp"
+#include "nccl/functions/creation.hpp"
 
 namespace ccl::detail::nccl {
 namespace {

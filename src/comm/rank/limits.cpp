@@ -1,4 +1,4 @@
-#include "comm/limits.hpp"
+#include "comm/rank/limits.hpp"
 
 #include <ccl/detail/runtime/settings.hpp>
 
@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "comm/identity.hpp"
+#include "comm/rank/identity.hpp"
 #include "gpu/devices.hpp"
 
 namespace ccl::detail {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "nccl/api.hpp"
-#include "nccl/collectives.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/fallback/rank.hpp"
+#include "nccl/functions/collectives.hpp"
 #include "nccl/windows.hpp"
 
 namespace ccl::detail::nccl {

@@ -15,8 +15,8 @@
 
 #include "comm/state.hpp"
 #include "nccl/api.hpp"
-#include "nccl/creation.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/functions/creation.hpp"
 #include "nccl/plug_in/env.hpp"
 
 namespace ccl::detail::nccl {

@@ -1,4 +1,4 @@
-#include "comm/identity.hpp"
+#include "comm/rank/identity.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "nccl/creation.hpp"
+#include "nccl/functions/creation.hpp"
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/settings.hpp>

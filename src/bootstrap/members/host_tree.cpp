@@ -1,4 +1,4 @@
-#include "bootstrap/host_tree.hpp"
+#include "bootstrap/members/host_tree.hpp"
 
 #include <algorithm>
 #include <cstddef>

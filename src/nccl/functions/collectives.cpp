@@ -1,5 +1,5 @@
 // NCCL's collectives, messages and groups.
-#include "nccl/collectives.hpp"
+#include "nccl/functions/collectives.hpp"
 
 #include <ccl/comm/log.hpp>
 #include <ccl/element/reduce_op.hpp>
