@@ -71,9 +71,11 @@ template <int Left>
 CCL_DEVICE void bulk_await_reads() {
   asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(Left) : "memory");
 }
-/// Waits until this thread sees all of its stores. A release by it publishes them.
+/// Waits until this thread sees all of its stores but the last `Left`. A release by it publishes
+/// them.
+template <int Left = 0>
 CCL_DEVICE void bulk_await_stores() {
-  asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+  asm volatile("cp.async.bulk.wait_group %0;" : : "n"(Left) : "memory");
 }
 
 }  // namespace ccl::ptx

@@ -79,7 +79,10 @@ struct PeerExchangeShape {
   static cudaError_t launch(BasicPeerExchangeWork<Most>& work, const DeviceTarget& target) {
     using Runs = BodyFor<Most>;
     const CudaShape shape = spread<Group, Runs, Runs::max_lanes>(work, target);
-    if (CudaExecutor::has_bulk_copies()) work.shared_bytes = sizeof(BulkCopyMemory);
+    if (CudaExecutor::has_bulk_copies()) {
+      work.shared_bytes = sizeof(BulkCopyMemory);
+      work.streams = DirectDivision<Most>::streams(work);
+    }
     return CudaExecutor::launch<Group, Runs>(work, shape, target.stream);
   }
   template <class Lanes, class Runs, int MaxLanes>
@@ -90,11 +93,13 @@ struct PeerExchangeShape {
       out += Rings::used(work.out[p].bytes, work.rings);
       in += Rings::used(work.in[p].bytes, work.rings);
     }
-    Index rings = out > in ? out : in;
+    // Blocks that empty slots are others than those that fill the peers' buffers.
+    const bool apart = DirectDivision<Runs::Work::max_ranks>::receives_slots(work);
+    Index rings = apart ? out + in : out > in ? out : in;
     Index most = target.max_blocks < work.state.count ? target.max_blocks : work.state.count;
     const Message& own = work.in[work.peers.rank];
     if (own.bytes > 0 && own.data != work.out[work.peers.rank].data) {
-      if (!work.in_turns) most = Rings::best_beside_own(work.peers.ranks, most);
+      if (!work.in_turns && !apart) most = Rings::best_beside_own(work.peers.ranks, most);
       const Index copies = Rings::used(own.bytes, work.rings);
       rings = rings < copies ? copies : rings;
     }

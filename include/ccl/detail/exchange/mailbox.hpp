@@ -107,7 +107,9 @@ struct BasicPeerExchangeWork {
   WordSet<state_words> counts;  // words of the state that this launch increments
   RingLimit rings;              // the same on all ranks
   bool in_turns = false;        // see `Rings::in_turns`
+  bool streams = false;         // the copy engine fills slots: all sends are multiples of 16 bytes
   Index slot_bytes = 0;         // bytes of a slot
+  Index own_step = 0;           // bytes of the message to itself that a group copies at once
   Index box_packets = 0;        // packets of a box in each half
   int channels = 1;             // groups of the launch
   int blocks = 1;               // see `HasBlockEpilogue`
@@ -157,6 +159,7 @@ CCL_HD Mailbox* mailbox(const PeerView& peers, int owner, int writer) {
 struct Rings {
   static constexpr Index worth_bytes = Index{16} << 10;  // bytes of a message per ring
   static constexpr int slot_count = 4;
+  static constexpr Index whole = Index{1} << 62;  // more bytes than any part has
   /// True if each block should have one ring of all long messages, and send a piece of each in
   /// turn. With more blocks than the default limit, and to one peer, each has rings of its own.
   ///

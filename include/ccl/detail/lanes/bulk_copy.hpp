@@ -26,35 +26,59 @@ class BulkCopy {
  public:
   using Shared = BulkCopyShared<Stages, PieceBytes>;
 
-  CCL_DEVICE BulkCopy(Shared& shared, char* to, const char* from, Index bytes)
-      : shared_{shared}, to_{to}, from_{from}, bytes_{bytes} {}
+  CCL_DEVICE BulkCopy(Shared& shared, const char* from, Index bytes)
+      : shared_{shared}, from_{from}, bytes_{bytes} {}
 
-  /// Runs on one thread. Addresses and `bytes` are multiples of 16. Returns when the thread sees
-  /// all stores.
-  CCL_DEVICE void run() {
+  /// Copies to `to`. Runs on one thread, as the functions below. Addresses and bytes are multiples
+  /// of 16. Returns when the thread sees all stores.
+  CCL_DEVICE void run(char* to) {
+    open();
+    fetch();
+    finish(to);
+  }
+  /// Begins a copy whose target is not known yet. `fetch` follows, then `finish` or `drop`, of this
+  /// object or of one with the same arguments.
+  CCL_DEVICE void open() {
     for (Word& bar : shared_.full) ptx::bulk_open(&bar);
     ptx::bulk_begin();
+  }
+  /// Loads the first pieces.
+  CCL_DEVICE void fetch() {
     const Index pieces = div_up<Index>(bytes_, PieceBytes);
     for (Index n = 0; n < ahead && n < pieces; ++n) load(n);
     for (Index n = ahead; n < ahead + Early; ++n) prefetch(n);
+  }
+  /// Copies to `to`. Returns when the thread sees all stores.
+  CCL_DEVICE void finish(char* to) {
+    const Index pieces = div_up<Index>(bytes_, PieceBytes);
     for (Index n = 0; n < pieces; ++n) {
       if constexpr (Early > 0) prefetch(n + ahead + Early);
-      const int stage = int(n % Stages);
-      ptx::bulk_await_load(&shared_.full[stage], unsigned(n / Stages) & 1u);
-      ptx::bulk_store(to_ + n * PieceBytes, shared_.piece[stage], size(n));
+      await(n);
+      ptx::bulk_store(to + n * PieceBytes, shared_.piece[n % Stages], size(n));
       if (n + ahead >= pieces) continue;
       // The next piece goes where piece n - ahead was, which has been read by then.
       ptx::bulk_await_reads<Stages - ahead>();
       load(n + ahead);
     }
     ptx::bulk_await_stores();
-    for (Word& bar : shared_.full) ptx::bulk_close(&bar);
+    close();
+  }
+  /// Copies nothing. Returns when the loads have ended.
+  CCL_DEVICE void drop() {
+    for (Index n = 0; n < ahead && n * PieceBytes < bytes_; ++n) await(n);
+    close();
   }
 
  private:
   CCL_DEVICE unsigned size(Index n) const {
     const Index left = bytes_ - n * PieceBytes;
     return unsigned(left < PieceBytes ? left : PieceBytes);
+  }
+  CCL_DEVICE void await(Index n) {
+    ptx::bulk_await_load(&shared_.full[n % Stages], unsigned(n / Stages) & 1u);
+  }
+  CCL_DEVICE void close() {
+    for (Word& bar : shared_.full) ptx::bulk_close(&bar);
   }
   CCL_DEVICE void load(Index n) {
     const int stage = int(n % Stages);
@@ -66,9 +90,46 @@ class BulkCopy {
   }
 
   Shared& shared_;
-  char* to_;
   const char* from_;
   Index bytes_;
+};
+
+/// The bulk copy engine for a `SlotSender`. One thread.
+template <int Stages, int PieceBytes>
+class BulkStages {
+ public:
+  using Shared = BulkCopyShared<Stages, PieceBytes>;
+  static constexpr int ahead = Stages / 2;
+  static constexpr int on_the_way = 4;  // stores that are not awaited: about 2 us
+  static constexpr Index piece_bytes = PieceBytes;
+
+  CCL_DEVICE explicit BulkStages(Shared& shared) : shared_{shared} {}
+
+  CCL_DEVICE void open() {
+    for (Word& bar : shared_.full) ptx::bulk_open(&bar);
+    ptx::bulk_begin();
+  }
+  CCL_DEVICE void close() {
+    for (Word& bar : shared_.full) ptx::bulk_close(&bar);
+  }
+  /// Piece `n` goes where piece `n - Stages` was, which has been read by then.
+  CCL_DEVICE void load(Index n, const char* from, Index bytes) {
+    ptx::bulk_load(shared_.piece[n % Stages], from, unsigned(bytes), &shared_.full[n % Stages]);
+  }
+  CCL_DEVICE void await_load(Index n) {
+    ptx::bulk_await_load(&shared_.full[n % Stages], unsigned(n / Stages) & 1u);
+  }
+  CCL_DEVICE void store(Index n, char* to, Index bytes) {
+    ptx::bulk_store(to, shared_.piece[n % Stages], unsigned(bytes));
+  }
+  CCL_DEVICE void await_reads() { ptx::bulk_await_reads<Stages - ahead>(); }
+  template <int Left>
+  CCL_DEVICE void await_stores() {
+    ptx::bulk_await_stores<Left>();
+  }
+
+ private:
+  Shared& shared_;
 };
 
 /// Bulk copies of a block whose other lanes copy data of this GPU, and of a block whose other lanes
@@ -79,12 +140,14 @@ class BulkCopy {
 /// that are fetched early take 379 us, six of 8 KiB take 390 us (docs/validation/calls.md).
 using BusyBulkCopy = BulkCopy<6, 128 * 128>;
 using IdleBulkCopy = BulkCopy<4, 93 * 128, 4>;
+using SlotBulkStages = BulkStages<6, 128 * 128>;
 #endif
 /// Shared memory of either. A kernel gets as much only if its launch asks.
 union BulkCopyMemory {
   BulkCopyShared<6, 128 * 128> busy;
   BulkCopyShared<4, 93 * 128> idle;
   BulkCopyShared<4, 128 * 128> turns;
+  BulkCopyShared<6, 128 * 128> slots;
 };
 
 }  // namespace ccl::detail

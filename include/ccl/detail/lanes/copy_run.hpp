@@ -124,9 +124,9 @@ CCL_DEVICE bool copy_run_in_bulk(Group group, char* to, const char* from, Index 
     copy_units<char, 1>(group, to, from, head + whole, bytes);
     if (group.rank() == 0) {
       if (use == BulkUse::busy) {
-        BusyBulkCopy{bulk_copy_memory->busy, to + head, from + head, whole}.run();
+        BusyBulkCopy{bulk_copy_memory->busy, from + head, whole}.run(to + head);
       } else {
-        IdleBulkCopy{bulk_copy_memory->idle, to + head, from + head, whole}.run();
+        IdleBulkCopy{bulk_copy_memory->idle, from + head, whole}.run(to + head);
       }
     } else if (group.rank() >= Group::width / 2) {
       aside(typename Group::Half{});

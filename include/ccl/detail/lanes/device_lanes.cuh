@@ -71,12 +71,23 @@ struct WarpLanes {
 };
 static_assert(ReducingLanes<WarpLanes>);
 
+/// The calling thread alone.
+struct ThreadLane {
+  static constexpr int width = 1;
+  using Memory = DeviceMemory;
+  CCL_DEVICE int rank() const { return 0; }
+  CCL_DEVICE void sync() const {}
+  CCL_DEVICE bool all(bool vote) const { return vote; }
+};
+static_assert(LaneGroup<ThreadLane>);
+
 /// `Width` consecutive threads of a block, a multiple of 32. Up to 15 such groups in one block.
 template <int Width>
 struct BlockLanes {
   static constexpr int width = Width;
   using Memory = DeviceMemory;
   using Half = BlockLanes<Width / 2>;  // either half of the lanes
+  using Alone = ThreadLane;            // one of them
   CCL_DEVICE int rank() const { return int(threadIdx.x % width); }
   // The barriers want whole warps: lanes that polled apart meet first.
   CCL_DEVICE void sync() const {
