@@ -12,16 +12,21 @@ function(ccl_share_cores)
     "ccl\\.(consume\\.[a-z_]+|docs\\.words|format)"
     "ccl\\.test\\.(comm\\.(communicator_faults|lost_process)|detail\\.runtime\\.bootstrap_process)"
     "ccl\\.test\\.(element\\.types_move|src\\.(observe\\.health\\.limits|transport\\.ib\\.faults))")
+  # Processor time below a third of the wall time, in every build (tsan:ib.faults computes).
   set(waiting
-    "comm\\.(communicator_faults|lost_process|watchdog(_quiet)?)"
+    "comm\\.(communicator(_faults)?|late_rank|lost_process|watchdog(_quiet)?)"
     "detail\\.runtime\\.(bootstrap_(failures|process|shrink(\\.(full|integrity))?)|on_demand)"
-    "hosts\\.(attacks|kill|stop|ways)"
+    "hosts\\.(attacks|kill|shrink|stop|ways)"
     "src\\.base\\.io\\.(file|os_error)"
     "src\\.bootstrap\\.shrink_rendezvous"
     "src\\.comm\\.edges\\.paths"
+    "src\\.connect\\.idle_pairs"
     "src\\.launch\\.calls"
-    "src\\.nccl\\.options"
-    "src\\.net\\.(auth(_limits)?|crypto\\.handshake|namespaces)")
+    "src\\.nccl\\.(family|options)"
+    "src\\.net\\.(auth(_limits)?|crypto\\.handshake|namespaces)"
+    "src\\.observe\\.(failure_watch|health\\.limits)"
+    "src\\.transport\\.ib\\.departures"
+    "transport\\.(collnet_(auto|faults)|p2p_edges|plugin_failures|socket(\\.(full|integrity))?)")
   get_property(tests DIRECTORY PROPERTY TESTS)
   foreach(test IN LISTS tests)
     set(cost 1000)
@@ -37,7 +42,9 @@ function(ccl_share_cores)
         set(cores 0)
       endif()
     endforeach()
-    if(test MATCHES "ccl\\.perf\\.tune\\.write$")  # CTest starts it first, for those that need it
+    if(test MATCHES "ccl\\.test\\.src\\.transport\\.ib\\.faults$" AND NOT CCL_SANITIZE MATCHES thread)
+      set(cores 0)
+    elseif(test MATCHES "ccl\\.perf\\.tune\\.write$")  # CTest starts it first, for those that need it
       set(cores 0)
     elseif(test MATCHES "ccl\\.test\\.ib\\.vm$")  # a machine with two cores
       set(cores 2)
