@@ -28,6 +28,9 @@ mkdir -p build-test
 linker=
 if echo 'int main() {}' | c++ -fuse-ld=lld -x c++ - -o build-test/try_lld 2>/dev/null; then linker=-fuse-ld=lld; fi
 cmake --preset test -DCCL_TEST_LONG=$long "-DCCL_TEST_PYTHON_TYPES=$python_types" "-DCMAKE_EXE_LINKER_FLAGS=$linker"
+# A virtual machine with software RDMA, for the tests of IbTransport between hosts: mostly downloads.
+bash tests/ib/rxe-vm.sh -p build-test/vm &
+vm=$!
 cmake --build --preset test -j "$jobs"
 ended "build-test"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
@@ -40,6 +43,7 @@ if [ $long = ON ]; then
   sanitized[asan]+='|^(collective\.collective_simple|element\.types_0|transport\.nvls_types)$'
   sanitized[tsan]+='|^transport\.nvls_types$'
 else
+  notes+=("tsan: tests without precompiled headers, by which an include that one lacks is found (only with --long, and in builds with ccache)")
   notes+=("Python wheel: compiled with reductions of float, int64 and bfloat16 (all types with --long)")
   notes+=("asan and tsan: transport.nvls_types (only with --long; the plain build runs it, and transport.nvls under both takes the same ways of the code)")
   notes+=("tsan: fewer counts, ranks and rounds in algo.pairwise, algo.ring, algo.tree, src.launch.short_context and src.transport.ib.registered_algorithms (all with --long; the plain build takes all)")
@@ -57,8 +61,10 @@ fi
 notes+=("asan: leaks in tests of network plug-ins (their objects are closed by detached threads)")
 notes+=("tsan: src.transport.plug_in.* (g++ 12's does not see timed locks of std::recursive_timed_mutex)")
 for sanitizer in asan tsan; do
+  test_pch=ON
+  if [ $long$sanitizer = ONtsan ]; then test_pch=OFF; fi
   cmake --preset "host-$sanitizer" -DCCL_TEST_LONG=$long "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" -DCCL_RUNTIME_EXCLUDE=/src/sim/ \
-    "-DCCL_TEST_MAIN_FROM=$PWD/build-test" "-DCMAKE_EXE_LINKER_FLAGS=$linker" >/dev/null
+    "-DCCL_TEST_MAIN_FROM=$PWD/build-test" "-DCCL_TEST_PCH=$test_pch" "-DCMAKE_EXE_LINKER_FLAGS=$linker" >/dev/null
   cmake --build --preset "host-$sanitizer" -j "$jobs"
   builds+=("$sanitizer")
   ended "build-$sanitizer"
@@ -92,8 +98,7 @@ else
   notes+=("device code: not compiled (no nvcc)")
 fi
 
-# A virtual machine with software RDMA, for the tests of IbTransport between hosts.
-if ! bash tests/ib/rxe-vm.sh -p build-test/vm; then
+if ! wait $vm; then
   notes+=("InfiniBand between hosts: the virtual machine cannot be made (see build-test/vm/apt.log)")
 fi
 ended "virtual machine for RDMA"
