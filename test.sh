@@ -21,32 +21,39 @@ ended() {
   stage_begun=$SECONDS
 }
 notes=()
-python_types="float;double;std::int64_t;bfloat16"
+python_types="float;std::int64_t;bfloat16"
 if [ $long = ON ]; then python_types=all; fi
 # lld, if it is there, links each of the 300 programs in a quarter of the time.
 mkdir -p build-test
 linker=
 if echo 'int main() {}' | c++ -fuse-ld=lld -x c++ - -o build-test/try_lld 2>/dev/null; then linker=-fuse-ld=lld; fi
 cmake --preset test -DCCL_TEST_LONG=$long "-DCCL_TEST_PYTHON_TYPES=$python_types" "-DCMAKE_EXE_LINKER_FLAGS=$linker"
+# A virtual machine with software RDMA, for the tests of IbTransport between hosts: mostly downloads.
+bash tests/ib/rxe-vm.sh -p build-test/vm &
+vm=$!
 cmake --build --preset test -j "$jobs"
 ended "build-test"
 # Under the sanitizers, what they are best at: memory at the edges, threads everywhere.
 notes+=("ccl_perf: compiled with sum only (no test of it calls max; the tests collective.* and element.* run the others)")
 declare -A sanitized=(
-  [asan]='^(src\.(net|transport)|transport|detail\.transport|topo\.xml$|detail\.runtime\.(bootstrap|bootstrap_failures|bootstrap_process|proxy_engine)$|comm\.communicator$)'
-  [tsan]='^(src\.transport\.([^p]|p[^l])|(detail\.)?transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$|detail\.base\.biased_mutex$|src\.launch\.short_context$)'
+  [asan]='^(src\.(net|transport)|transport\.([^n]|n[^v]|nvls$)|detail\.transport|topo\.xml$|detail\.runtime\.(bootstrap|bootstrap_failures|bootstrap_process|proxy_engine)$|comm\.communicator$)'
+  [tsan]='^(src\.transport\.([^p]|p[^l])|transport\.([^n]|n[^v]|nvls$)|detail\.transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$|detail\.base\.biased_mutex$|src\.launch\.short_context$)'
 )
 if [ $long = ON ]; then
-  sanitized[asan]+='|^(collective\.collective_simple|element\.types_0)$'
+  sanitized[asan]+='|^(collective\.collective_simple|element\.types_0|transport\.nvls_types)$'
+  sanitized[tsan]+='|^transport\.nvls_types$'
 else
-  notes+=("Python wheel: compiled with reductions of float, double, int64 and bfloat16 (all types with --long)")
+  notes+=("tsan: tests without precompiled headers, by which an include that one lacks is found (only with --long, and in builds with ccache)")
+  notes+=("Python wheel: compiled with reductions of float, int64 and bfloat16 (all types with --long)")
+  notes+=("asan and tsan: transport.nvls_types (only with --long; the plain build runs it, and transport.nvls under both takes the same ways of the code)")
+  notes+=("tsan: fewer counts, ranks and rounds in algo.pairwise, algo.ring, algo.tree, src.launch.short_context and src.transport.ib.registered_algorithms (all with --long; the plain build takes all)")
   notes+=("headers in detail/: compiled as parts of the public ones (each alone with --long)")
   notes+=("asan: collective.collective_simple and element.types_0, and checks of alignment (only with --long)")
   notes+=("consume.add_subdirectory: it compiles the runtime again, every source alone and without precompiled headers: includes that one lacks are found there (only with --long)")
   notes+=("played.wide_packets, wide_messages, wide_direct: 16 and 72 ranks of one host (only with --long)")
   notes+=("played.room_simulator: four hosts of the shapes dgx and one-sided, two hosts of all (four hosts of ndv4 and two-nics only with --long)")
   notes+=("aarch64: runtime and a part of the tests by the cross compiler, run by qemu (only with --long)")
-  notes+=("ib.vm: the rarer of its cases (only with --long)")
+  notes+=("ib.vm: the rarer of its cases, and LL128 on 4 hosts (only with --long; LL128 runs on 2 hosts)")
   notes+=("PyTorch backend: tests/python/test_torch.py under Debian's PyTorch (only with --long, which downloads it)")
   notes+=("fuzz targets: a second each (a minute with --long)")
   notes+=("comm.communicator_faults and comm.communicator_limits: a part of the faults and limits (all with --long)")
@@ -54,8 +61,10 @@ fi
 notes+=("asan: leaks in tests of network plug-ins (their objects are closed by detached threads)")
 notes+=("tsan: src.transport.plug_in.* (g++ 12's does not see timed locks of std::recursive_timed_mutex)")
 for sanitizer in asan tsan; do
+  test_pch=ON
+  if [ $long$sanitizer = ONtsan ]; then test_pch=OFF; fi
   cmake --preset "host-$sanitizer" -DCCL_TEST_LONG=$long "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" -DCCL_RUNTIME_EXCLUDE=/src/sim/ \
-    "-DCCL_TEST_MAIN_FROM=$PWD/build-test" >/dev/null
+    "-DCCL_TEST_MAIN_FROM=$PWD/build-test" "-DCCL_TEST_PCH=$test_pch" "-DCMAKE_EXE_LINKER_FLAGS=$linker" >/dev/null
   cmake --build --preset "host-$sanitizer" -j "$jobs"
   builds+=("$sanitizer")
   ended "build-$sanitizer"
@@ -89,8 +98,7 @@ else
   notes+=("device code: not compiled (no nvcc)")
 fi
 
-# A virtual machine with software RDMA, for the tests of IbTransport between hosts.
-if ! bash tests/ib/rxe-vm.sh -p build-test/vm; then
+if ! wait $vm; then
   notes+=("InfiniBand between hosts: the virtual machine cannot be made (see build-test/vm/apt.log)")
 fi
 ended "virtual machine for RDMA"

@@ -55,6 +55,9 @@ target_link_options(ccl_nccl PRIVATE -Wl,--version-script=${folder}/exports.map 
 set_target_properties(ccl_nccl PROPERTIES LINK_DEPENDS ${folder}/exports.map)
 set_target_properties(ccl_nccl PROPERTIES CXX_VISIBILITY_PRESET hidden OUTPUT_NAME nccl SOVERSION 2
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/nccl)
+if(CCL_PCH)
+  target_precompile_headers(ccl_nccl PRIVATE ${ccl_pch})
+endif()
 ccl_nccl_data_path(ccl_nccl_operations operations.cpp)
 ccl_nccl_data_path(ccl_nccl_rows rows.cpp)
 foreach(op IN ITEMS AllReduce ReduceScatter Reduce)

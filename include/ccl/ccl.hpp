@@ -25,13 +25,13 @@
 #include <ccl/auto.hpp>
 #include <ccl/checked.hpp>
 #include <ccl/collective.hpp>
+#include <ccl/collective/fused.hpp>
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/registered_buffer.hpp>
 #include <ccl/epilogue/add_rms_norm.hpp>
 #include <ccl/epilogue/fp8_rows.hpp>
 #include <ccl/epilogue/plain_rows.hpp>
 #include <ccl/epilogue/store_rows.hpp>
-#include <ccl/fused.hpp>
 #include <ccl/group.hpp>
 #include <ccl/hooked.hpp>
 #include <ccl/pipeline.hpp>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "support/brief.hpp"
 #include "support/catch.hpp"
 #include "support/thread_lanes.hpp"
 #include "support/world.hpp"
@@ -44,7 +45,9 @@ TEMPLATE_LIST_TEST_CASE("ring: all-reduce and its halves", "", Cases) {
   World world{R, 2, 4, 1024};
   std::rotate(world.order().begin(), world.order().begin() + 1, world.order().end());
   const detail::Reduction<Sum, T> sum{Sum{}, R};
-  for (const Index count : {1, 0, 7, 64, 121, 1000, 4099}) {
+  const auto counts =
+      brief ? std::vector<Index>{7, 1000} : std::vector<Index>{1, 0, 7, 64, 121, 1000, 4099};
+  for (const Index count : counts) {
     INFO("count " << count);
     std::vector<std::vector<T>> in(R, std::vector<T>(count)), out(R, std::vector<T>(count + 4));
     for (int r = 0; r < R; ++r) {

@@ -91,13 +91,14 @@ no_netem() {
 one_device='CCL_IB_HCA==rxe0,rxe1,rxe2,rxe3,rxe4,rxe5,rxe6,rxe7'
 split='CCL_IB_QPS_PER_CONNECTION=2 CCL_IB_SPLIT_DATA_ON_QPS=1'
 sparse=SPARSE=1
-[ -z "$full" ] || sparse=
+of_4_hosts=LL,Simple  # as names of test cases
+[ -z "$full" ] || { sparse= of_4_hosts=; }
 hosts=$bin/ccl.vm.hosts endure=$bin/ccl.vm.endure
 wanted=("$@")
 
 begin collectives_2_hosts && { job 2 env $one_device $hosts; check_job " 0 0" "calls checked"; }
 begin collectives_2_hosts_split && { job 2 env $sparse $split $hosts; check_job " 0 0" "calls checked"; }
-begin collectives_4_hosts && { job 4 env $sparse $one_device $hosts; check_job " 0 0 0 0" "calls checked"; }
+begin collectives_4_hosts && { job 4 env $sparse $one_device $hosts $of_4_hosts; check_job " 0 0 0 0" "calls checked"; }
 for proto in Simple LL LL128; do
   begin collectives_8_hosts_$proto $([ $proto = Simple ] || echo full) && { job 8 env $sparse $one_device $hosts $proto; check_job " 0 0 0 0 0 0 0 0" "calls checked"; }
 done

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -93,6 +94,25 @@ std::string IbSender<Notes>::paths() const {
   return text;
 }
 
+namespace {
+
+/// True if the pairs are those of the channels' plans, between so many ports of both ends.
+bool fits(const std::vector<IbChannelPlan>& plans, const std::vector<IbPair>& pairs,
+          std::size_t ports, std::size_t peers_ports) {
+  std::size_t total = 0;
+  for (const IbChannelPlan& plan : plans) {
+    total += plan.pairs;
+    if (plan.parts == 0 || plan.pairs == 0 || plan.pairs % plan.parts != 0) return false;
+  }
+  if (total != pairs.size() || total >= (1 << 14) || peers_ports > max_ib_ports) return false;
+  const auto has_ports = [&](const IbPair& pair) {
+    return pair.sender_port < ports && pair.receiver_port < peers_ports;
+  };
+  return std::all_of(pairs.begin(), pairs.end(), has_ports);
+}
+
+}  // namespace
+
 template <class Notes>
 Result<void> IbSender<Notes>::follow(ControlReader& body) {
   if (body.get<std::uint32_t>() != round_ || state_ != State::making) return {};
@@ -100,25 +120,18 @@ Result<void> IbSender<Notes>::follow(ControlReader& body) {
   peers_ports_ = body.get_all<IbPortCard>();
   const auto plans = body.get_all<IbChannelPlan>();
   const auto planned = body.get_all<IbPair>();
-  std::size_t total = 0;
-  bool good = body.good() && plans.size() == channels_.size() && wrong_cards(peers_ports_).empty();
-  for (const IbChannelPlan& plan : plans) {
-    total += plan.pairs;
-    good = good && plan.parts > 0 && plan.pairs > 0 && plan.pairs % plan.parts == 0;
+  if (!body.good() || plans.size() != channels_.size() || !wrong_cards(peers_ports_).empty() ||
+      !fits(plans, planned, ports_.size(), peers_ports_.size())) {
+    return fail(Errc::mismatch, "the receiver's plan is not one of ib");
   }
-  good =
-      good && total == planned.size() && total < (1 << 14) && peers_ports_.size() <= max_ib_ports;
-  for (const IbPair& pair : planned) {
-    good = good && pair.sender_port < ports_.size() && pair.receiver_port < peers_ports_.size();
-  }
-  if (!good) return fail(Errc::mismatch, "the receiver's plan is not one of ib");
   const int slots = link_->edge.shape.slot_count;
   const int receives = IbSlotTable::receives(slots);
   std::set<std::uint32_t> used;
   for (const IbPair& pair : planned) used.insert(pair.sender_port);
-  CCL_CHECK(open_queues(int(total) * (slots + 2) + int(channels_.size()) * receives + 16, used));
+  CCL_CHECK(
+      open_queues(int(planned.size()) * (slots + 2) + int(channels_.size()) * receives + 16, used));
   std::vector<IbPair> mine;
-  chains_.resize(total);
+  chains_.resize(planned.size());
   std::size_t first = 0;
   for (std::size_t c = 0; c < channels_.size(); ++c) {
     Channel& channel = channels_[c];

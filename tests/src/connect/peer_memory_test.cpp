@@ -3,8 +3,8 @@
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/collective/all_gather.hpp>
 #include <ccl/collective/all_reduce.hpp>
+#include <ccl/collective/fused.hpp>
 #include <ccl/epilogue/add_rms_norm.hpp>
-#include <ccl/fused.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
+#include "support/brief.hpp"
 #include "support/catch.hpp"
 #include "support/on_ranks.hpp"
 #include "support/processes.hpp"
@@ -94,7 +95,7 @@ Result<void> play(const Communicator& comm) {
   HostStream stream;
   const int me = comm.rank(), ranks = comm.ranks();
   const Index lengths[] = {1, 2, 0, 15, 16, 30, 31, 60, 61, 120, 121, 200, 1000, 5000, 300'000};
-  for (int round = 0; round < 45; ++round) {
+  for (int round = 0; round < (brief ? 15 : 45); ++round) {
     const Index n = lengths[round % 15];
     const int root = round / 4 % ranks;
     const bool queued = (round * 5 + me) % 7 == 0;

@@ -126,38 +126,18 @@ class Exchange {
     if (at.message < n) {
       Prims prims{group_, work_, channel_, {Sends ? -1 : peer}, {Sends ? peer : -1}};
       const Index slice = Format::slice_capacity(wire<Sends>(peer), work_.slice_steps);
-      const Index left = now.bytes - at.done;
-      const Index count = left < slice ? left : slice;
       prims.bind(now.data + at.done);
       if constexpr (Format::contiguous) {
         if constexpr (Sends) {
           prims.lend_on();
           if (only_sends_) prims.only_sends(true);
         } else {
-          prims.expect(count, left);
+          const Index left = now.bytes - at.done;
+          prims.expect(left < slice ? left : slice, left);
         }
       }
-      bool ready = Sends ? prims.can_send() : prims.can_recv();
-      if constexpr (!Format::contiguous) {
-        // Words in host memory: a new start with this peer takes longer than a few polls.
-        const int more = wire<Sends>(peer).proxied ? looks - 1 : 0;
-        for (int look = 0; look < more && !ready; ++look) {
-          ready = Sends ? prims.can_send() : prims.can_recv();
-        }
-      }
-      if (ready) {
-        if constexpr (Sends && Format::contiguous) {
-          prims.send({0, 0, count});
-          at.done += send_more(prims, now, at.done + count, slice);
-          has_lent_ = has_lent_ || prims.has_lent_any();
-        } else if constexpr (Sends) {
-          prims.send({0, 0, count});
-        } else if constexpr (Format::contiguous) {
-          prims.recv_expected(count, left);
-        } else {
-          prims.recv({0, 0, count});
-        }
-        at.done += count;
+      if (is_ready<Sends>(prims, peer)) {
+        at.done += move<Sends>(prims, now, at.done, slice);
         moved_ = true;
         // Lanes that poll apart may fail apart, and must leave together.
         if (!group_.all(!prims.failed())) failed_ = true;
@@ -170,6 +150,40 @@ class Exchange {
     if (group_.rank() == 0) kept = at;
     group_.sync();
     return at.message < n;
+  }
+
+  /// True if a slice can be moved to or from this peer now.
+  template <bool Sends>
+  CCL_HD bool is_ready(Prims& prims, int peer) {
+    bool ready = Sends ? prims.can_send() : prims.can_recv();
+    if constexpr (!Format::contiguous) {
+      // Words in host memory: a new start with this peer takes longer than a few polls.
+      const int more = wire<Sends>(peer).proxied ? looks - 1 : 0;
+      for (int look = 0; look < more && !ready; ++look) {
+        ready = Sends ? prims.can_send() : prims.can_recv();
+      }
+    }
+    return ready;
+  }
+  /// Moves the next slice of a message, `done` bytes of which are moved. Returns the number of
+  /// bytes.
+  template <bool Sends>
+  CCL_HD Index move(Prims& prims, const Message& message, Index done, Index slice) {
+    const Index left = message.bytes - done;
+    const Index count = left < slice ? left : slice;
+    if constexpr (Sends && Format::contiguous) {
+      prims.send({0, 0, count});
+      const Index more = send_more(prims, message, done + count, slice);
+      has_lent_ = has_lent_ || prims.has_lent_any();
+      return count + more;
+    } else if constexpr (Sends) {
+      prims.send({0, 0, count});
+    } else if constexpr (Format::contiguous) {
+      prims.recv_expected(count, left);
+    } else {
+      prims.recv({0, 0, count});
+    }
+    return count;
   }
 
   /// Lends what follows of a message, `done` bytes of which are sent, as far as the wire has room,
