@@ -180,6 +180,16 @@ def callbacks(n, me):
         time.sleep(0.3)
     wrong = dist.all_reduce(torch.ones(2), async_op=True).get_future().then(lambda _: 1 / 0)
     raises(Exception, wrong.wait, "division by zero")
+    for turn in range(20):  # `wait` of the work completes its future, too
+        if me == turn % n:
+            time.sleep(0.01)
+        work = dist.all_reduce(torch.ones(2), async_op=True)
+        future = work.get_future()
+        callback = future.then(lambda _, work=work: work.wait())
+        work.wait()
+        assert future.done(), turn
+        same(future.value()[0], torch.full((2,), float(n)), "value after wait")
+        assert callback.wait() is True
     dist.barrier()
 
 
