@@ -415,6 +415,24 @@ def forked(n, me):
     assert data[0] == n
 
 
+def detail(n, me):
+    """PyTorch's debug level DETAIL compares the calls of all ranks, as it does for gloo and NCCL."""
+    data = torch.ones(2 + (me == 1))
+    for level in (dist.DebugLevel.INFO, dist.DebugLevel.DETAIL):
+        dist.set_debug_level(level)
+        group = dist.new_group(timeout=timedelta(seconds=20))
+        same(sum_of(torch.ones(3), group), torch.full((3,), float(n)), "sum")
+        if level == dist.DebugLevel.DETAIL:
+            raises(ccl.MismatchError, lambda: dist.all_reduce(data, group=group), "2", "3")
+        dist.destroy_process_group(group)
+        dist.barrier()
+
+
+def sum_of(data, group):
+    dist.all_reduce(data, group=group)
+    return data
+
+
 def joined(n, me):
     """C++ code keeps the work of an all-reduce that Python has dropped: that of DDP's join."""
     model = torch.nn.Linear(5, 5, bias=False)
