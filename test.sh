@@ -49,7 +49,7 @@ else
   notes+=("tsan: fewer counts, ranks and rounds in algo.pairwise, algo.ring, algo.tree, src.launch.short_context and src.transport.ib.registered_algorithms (all with --long; the plain build takes all)")
   notes+=("headers in detail/: compiled as parts of the public ones (each alone with --long)")
   notes+=("asan: collective.collective_simple and element.types_0, and checks of alignment (only with --long)")
-  notes+=("consume.add_subdirectory: it compiles the runtime again, every source alone and without precompiled headers: includes that one lacks are found there (only with --long)")
+  notes+=("consume.add_subdirectory: it compiles the runtime again, every source alone and without precompiled headers: includes of other libraries that one lacks are found there (only with --long)")
   notes+=("played.wide_packets, wide_messages, wide_direct: 16 and 72 ranks of one host (only with --long)")
   notes+=("played.room_simulator: four hosts of the shapes dgx and one-sided, two hosts of all (four hosts of ndv4 and two-nics only with --long)")
   notes+=("aarch64: runtime and a part of the tests by the cross compiler, run by qemu (only with --long)")

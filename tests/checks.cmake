@@ -29,6 +29,19 @@ foreach(plant IN LISTS plants ITEMS ${crowded})
     PASS_REGULAR_EXPRESSION "must not include|is no layer|is paid|more than 30")
 endforeach()
 
+# What each source includes, which builds by folders hide. The check must report each plant.
+find_program(CCL_PYTHON python3)
+if(CCL_PYTHON)
+  set(check ${CCL_PYTHON} ${PROJECT_SOURCE_DIR}/tools/check_includes.py)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.includes COMMAND ${check})
+  file(GLOB plants RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/include_violations ${CMAKE_CURRENT_SOURCE_DIR}/include_violations/*)
+  foreach(plant IN LISTS plants)
+    add_test(NAME ${CCL_TEST_PREFIX}ccl.includes.sees.${plant} COMMAND ${check} ${CMAKE_CURRENT_SOURCE_DIR}/include_violations/${plant})
+    set_tests_properties(${CCL_TEST_PREFIX}ccl.includes.sees.${plant} PROPERTIES
+      PASS_REGULAR_EXPRESSION "root\\..pp uses [A-Za-z_]+ and lacks ")
+  endforeach()
+endif()
+
 # clang warns while it optimizes, at any place of a header that is in use.
 find_program(CCL_CLANG NAMES clang++ clang++-14)
 if(CCL_CLANG)

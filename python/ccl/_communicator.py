@@ -134,6 +134,8 @@ class Communicator(Calls):
     [1. 1. 1.]
     """
 
+    _finalized = False
+
     def __init__(
         self,
         id: UniqueId | Sequence[UniqueId],
@@ -295,6 +297,7 @@ class Communicator(Calls):
 
     def finalize(self) -> None:
         """Ends the communicator: waits for this rank's calls and for all ranks. Collective."""
+        self._finalized = True
         self._core.finalize()
 
     def abort(self, why: str = "abort was called") -> None:
@@ -324,9 +327,10 @@ class Communicator(Calls):
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """Finalizes, or aborts if the block ended with an exception."""
+        """Finalizes, unless the block has; or aborts, if the block ended with an exception."""
         if kind is None:
-            self.finalize()
+            if not self._finalized:
+                self.finalize()
         else:
             self.abort(f"rank {self.rank} left its block with {kind.__name__}: {text_of(error)}")
 

@@ -1,5 +1,7 @@
 #include "bootstrap/decline.hpp"
 
+#include <ccl/detail/runtime/bootstrap.hpp>
+
 #include <fmt/format.h>
 
 #include <utility>

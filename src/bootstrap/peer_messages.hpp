@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "net/conn.hpp"
+#include "net/rendezvous.hpp"
 
 namespace ccl::detail {
 

@@ -92,11 +92,11 @@ Error lost_error(const Member& member, int os_code) {
     e.what = fmt::format("the connection to {} is not what it was ({})", describe(member), why);
     return e;
   }
-  e.what =
-      fmt::format("{} is gone ({}); see its own output", describe(member),
-                  os_code == ETIMEDOUT ? "its host does not answer any more"
-                                       : "its connections closed without a goodbye: it was killed, "
-                                         "crashed, or exited without ending its communicator");
+  const bool silent = os_code == ETIMEDOUT || os_code == EHOSTUNREACH || os_code == ENETUNREACH;
+  e.what = fmt::format("{} is gone ({}); see its own output", describe(member),
+                       silent ? "its host does not answer any more"
+                              : "its connections closed without a goodbye: it was killed, "
+                                "crashed, or exited without ending its communicator");
   return e;
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -138,7 +139,7 @@ Result<Fd> connect_once(const Address& where, const Deadline& deadline, const St
 void tune_connection(int fd) {
   const int on = 1;
   const int idle_s = int(setting_integer("BOOTSTRAP_KEEPALIVE").value_or(20));
-  const int probes = 2;
+  const int probes = std::max(2, idle_s / 2);  // a second apart: a host may be away for a moment
   const int user_timeout_ms = (idle_s + probes) * 1000;  // the same limit for unacknowledged data
   if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) return;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);

@@ -17,8 +17,8 @@ constexpr std::array table{
             "allreduce:list for one collective, lists parted by semicolons. Collectives that only "
             "move messages between pairs of ranks are asked only where a list names them"},
     Setting{"BOOTSTRAP_KEEPALIVE", integer, "20", false,
-            "seconds of silence after which the host of a neighbor is probed; it is lost after "
-            "two probes, a second apart, without an answer",
+            "seconds of silence after which the host of a neighbor is probed, each second; it is "
+            "lost if it does not answer for half as long, and at least for 2 s",
             1, 3600},
     Setting{"BUFFSIZE", bytes, "", nccl,
             "bytes of a wire's buffer in Simple, all its slots together; by default the "

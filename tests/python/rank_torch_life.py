@@ -180,6 +180,16 @@ def callbacks(n, me):
         time.sleep(0.3)
     wrong = dist.all_reduce(torch.ones(2), async_op=True).get_future().then(lambda _: 1 / 0)
     raises(Exception, wrong.wait, "division by zero")
+    for turn in range(20):  # `wait` of the work completes its future, too
+        if me == turn % n:
+            time.sleep(0.01)
+        work = dist.all_reduce(torch.ones(2), async_op=True)
+        future = work.get_future()
+        callback = future.then(lambda _, work=work: work.wait())
+        work.wait()
+        assert future.done(), turn
+        same(future.value()[0], torch.full((2,), float(n)), "value after wait")
+        assert callback.wait() is True
     dist.barrier()
 
 
@@ -403,6 +413,24 @@ def forked(n, me):
     work = pending or dist.all_reduce(data, async_op=True)
     work.wait()
     assert data[0] == n
+
+
+def detail(n, me):
+    """PyTorch's debug level DETAIL compares the calls of all ranks, as it does for gloo and NCCL."""
+    data = torch.ones(2 + (me == 1))
+    for level in (dist.DebugLevel.INFO, dist.DebugLevel.DETAIL):
+        dist.set_debug_level(level)
+        group = dist.new_group(timeout=timedelta(seconds=20))
+        same(sum_of(torch.ones(3), group), torch.full((3,), float(n)), "sum")
+        if level == dist.DebugLevel.DETAIL:
+            raises(ccl.MismatchError, lambda: dist.all_reduce(data, group=group), "2", "3")
+        dist.destroy_process_group(group)
+        dist.barrier()
+
+
+def sum_of(data, group):
+    dist.all_reduce(data, group=group)
+    return data
 
 
 def joined(n, me):

@@ -115,6 +115,14 @@ class Package(unittest.TestCase):
             thread.join(60)
         self.assertEqual(sums[0], bytearray([2]))
 
+    def test_a_block_that_has_finalized(self):
+        with ccl.Communicator.create_all(1)[0] as comm:
+            comm.finalize()
+        with self.assertRaises(ccl.InvalidUsageError):
+            comm.finalize()
+        with self.assertRaises(ccl.AbortedError), ccl.Communicator.create_all(1)[0] as comm:
+            comm.abort("the test ends it")
+
     def test_a_block_that_is_left_with_an_odd_error(self):
         """Its text is no UTF-8, or cannot be made."""
         import threading

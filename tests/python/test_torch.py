@@ -119,6 +119,9 @@ class Torch(unittest.TestCase):
     def test_orders_of_memory_and_refusals(self):
         run("rank_torch_life.py", "orders", "refusals", "lazy_parts", "inference", "lost_store")
 
+    def test_debug_level(self):
+        run("rank_torch_life.py", "detail")
+
     def test_callbacks_that_call_the_group(self):
         run("rank_torch_life.py", "callbacks")
 

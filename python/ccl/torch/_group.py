@@ -112,18 +112,21 @@ class ProcessGroup(Reductions, Movements, PointToPoint, dist.ProcessGroup):  # t
 
     def _connected(self, key: str, what: str, device: int | None = None) -> Communicator:
         """Creates a communicator of the group, whose id rank 0 puts into the store."""
-        comm = self.communicator(self._id(key), self.rank_, self.size_, what, self._timeout_s, device)
+        compares = True if dist.get_debug_level() == dist.DebugLevel.DETAIL else None  # None: by CCL_CHECK
+        comm = self.communicator(
+            self._id(key), self.rank_, self.size_, what, self._timeout_s, device, compares
+        )
         if self.rank_ == 0:
             delete(self.store, key)  # a later group that has the same store must not find it
         return comm
 
     def communicator(
         self, id: UniqueId, rank: int, ranks: int, what: str, timeout_s: float = 0.0,
-        device: int | None = None,
+        device: int | None = None, check: bool | None = None,
     ) -> Communicator:  # fmt: skip
         name = f"torch {self._label} {what}".strip()
         return Communicator(id, rank, ranks, device=device, name=name, timeout=timeout_s,
-                            init_timeout=self._timeout_s)  # fmt: skip
+                            init_timeout=self._timeout_s, check=check)  # fmt: skip
 
     # What torch asks about it.
 

@@ -83,6 +83,7 @@ class Work(HeldWork):
         self._error: BaseException | None = None
         self._event: threading.Event | None = None
         self._trigger: torch.futures.Future[None] | None = None
+        self._told: list[threading.Event] = []  # set when the futures are complete
 
     def _owner(self) -> Any:
         return getattr(self._expired, "__self__", None)
@@ -114,7 +115,7 @@ class Work(HeldWork):
         self._event = threading.Event()
 
     def wait(self, timeout: Any = None) -> bool:
-        """Blocks until the call is done, and raises its error.
+        """Blocks until the call is done, and raises its error. Its futures are complete then.
 
         `timeout` is a timedelta; without it the limit is that of the group. After it, `TimedOutError`
         names the rank that is behind.
@@ -129,6 +130,11 @@ class Work(HeldWork):
                 if own > 0:
                     raise error  # the call continues
                 self._finish(error)
+        for told in self._told:
+            told.wait()
+        return self._outcome()
+
+    def _outcome(self) -> bool:
         if self._error is not None:
             raise self._error
         return True
@@ -166,7 +172,16 @@ class Work(HeldWork):
         if trigger is None:
             trigger = torch.futures.Future()
             trigger.set_result(None)
-        return trigger.then(lambda _: self.result())  # an error of C++, where the call failed
+        future = trigger.then(lambda _: self._value())  # an error of C++, where the call failed
+        if not done:
+            told = threading.Event()
+            future.add_done_callback(lambda _: told.set())  # before those of the program
+            self._told.append(told)
+        return future
+
+    def _value(self) -> list[torch.Tensor]:
+        self._outcome()
+        return self._results()
 
 
 def joined(

@@ -1,0 +1,4 @@
+#pragma once
+constexpr int root_of_rank(int rank, int roots) {
+  return rank % roots;
+}

@@ -1,0 +1,3 @@
+int root(int rank) {
+  return root_of_rank(rank, 2);
+}
