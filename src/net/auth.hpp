@@ -57,6 +57,14 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
   bool paused_ = false;  // without a descriptor or memory for callers, until the next tick
 };
 
+/// Callers that listeners of this process have turned away: strangers, or ranks with another secret.
+struct RefusedCallers {
+  unsigned number = 0;
+  std::string why;  // of the last one, with its address
+};
+/// Returns what the engine's mutex guards, which the caller must hold.
+RefusedCallers& refused_callers();
+
 /// Queue of authenticated connections to a listening socket. The engine's thread serves callers
 /// from its creation on, so two ranks may `auth_connect` to each other before either accepts.
 class AuthListener {
