@@ -53,9 +53,9 @@ bool outside(const char* command) {
   return std::system(fmt::format("nsenter -t 1 -n -- {}", command).c_str()) == 0;
 }
 
-/// Plays a fault of the device of the rank at fault, after a barrier: `harm`, until `mend`.
+/// Plays a fault of the device of the rank at fault, after a barrier: `harm`, until `repair`.
 template <class Play>
-void with_harm(const char* harm, const char* mend, const Play& play) {
+void with_harm(const char* harm, const char* repair, const Play& play) {
   play([=](Rdma& calls) -> Result<void> {
     CCL_CHECK(calls.comm.barrier());
     if (calls.is_victim()) {
@@ -65,7 +65,7 @@ void with_harm(const char* harm, const char* mend, const Play& play) {
     }
     return calls.sum(400'000);
   });
-  CHECK(outside(mend));
+  CHECK(outside(repair));
 }
 
 }  // namespace
