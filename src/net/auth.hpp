@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -57,12 +58,12 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
   bool paused_ = false;  // without a descriptor or memory for callers, until the next tick
 };
 
-/// Callers that listeners of this process have turned away: strangers, or ranks with another secret.
+/// Callers that listeners of this process have turned away: strangers, or ranks with another
+/// secret.
 struct RefusedCallers {
-  unsigned number = 0;
-  std::string why;  // of the last one, with its address
+  std::atomic<unsigned> number{0};
+  std::string why;  // of the last one, with its address; the engine's mutex guards it
 };
-/// Returns what the engine's mutex guards, which the caller must hold.
 RefusedCallers& refused_callers();
 
 /// Queue of authenticated connections to a listening socket. The engine's thread serves callers

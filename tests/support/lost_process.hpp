@@ -7,6 +7,7 @@
 #include <ccl/collective.hpp>
 #include <ccl/comm/unique_id.hpp>
 #include <ccl/proto/simple.hpp>
+#include <ccl/transport/ib.hpp>
 #include <ccl/transport/shm.hpp>
 #include <ccl/transport/socket.hpp>
 
@@ -31,9 +32,13 @@ inline constexpr double hangs_after_s = 60;
 inline constexpr int max_rounds = 400;
 inline constexpr Index count = 2000;
 
+/// What the ranks of a job talk over. RDMA needs a device.
+enum class Over { shm, tcp, rdma };
+inline constexpr const char* names_of_over[] = {"shm", "TCP", "RDMA"};
+
 /// A step of a job, and what happens there.
 struct Step {
-  bool tcp = false;
+  Over over = Over::shm;
   int ranks_each = 1;  // of a process: its threads
   int victim = 0;      // process
   int signal = SIGKILL;
@@ -46,7 +51,7 @@ struct Step {
   std::string text() const {
     const std::string where = place > 0 ? fmt::format("at place {}", place)
                                         : fmt::format("{} us into round {}", delay_us, round);
-    return fmt::format("{}, {} processes of {}, process {} is {} {}", tcp ? "TCP" : "shm",
+    return fmt::format("{}, {} processes of {}, process {} is {} {}", names_of_over[int(over)],
                        processes(), ranks_each, victim, signal == SIGKILL ? "killed" : "stopped",
                        where);
   }
@@ -123,8 +128,15 @@ inline Result<void> run_rank(const Step& step, int port, int rank, int rounds) {
   config.device = Config::cpu;
   config.init_timeout_s = config.timeout_s = limit_s;
   CCL_TRY(const auto comm, Communicator::create(id, rank, ranks, config));
-  return step.tcp ? run_job<SocketTransport>(comm, step.ranks_each, rounds)
-                  : run_job<ShmTransport>(comm, step.ranks_each, rounds);
+  switch (step.over) {
+    case Over::rdma:
+      return run_job<IbTransport>(comm, step.ranks_each, rounds);
+    case Over::tcp:
+      return run_job<SocketTransport>(comm, step.ranks_each, rounds);
+    case Over::shm:
+      break;
+  }
+  return run_job<ShmTransport>(comm, step.ranks_each, rounds);
 }
 
 inline void report_rank(const Step& step, int port, int rank, int rounds) {
