@@ -16,8 +16,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "support/environment.hpp"
@@ -27,8 +30,12 @@
 namespace ccl::test::lost {
 
 inline constexpr int ranks = 4;
-inline constexpr double limit_s = 4;  // of creation and of calls, without progress
-inline constexpr double hangs_after_s = 60;
+/// Limit of creation and of calls, without progress: CAMPAIGN_LIMIT.
+inline const double limit_s = [] {
+  const char* const text = std::getenv("CAMPAIGN_LIMIT");
+  return text == nullptr ? 4. : std::atof(text);
+}();
+inline const double hangs_after_s = 15 * limit_s;
 inline constexpr int max_rounds = 400;
 inline constexpr Index count = 2000;
 
@@ -94,13 +101,17 @@ inline void hit_this_process() {
   ::kill(::getpid(), signal_here);
 }
 
+/// Over RDMA the job has no all-to-all: in an emulated machine its wires take half a minute.
 template <class Transport>
 Result<void> run_job(const Communicator& comm, int ranks_each, int rounds) {
   using Sums = Collective<AllReduce, Tree, Simple, Transport>;
   using Swaps = Collective<AllToAll, Pairwise, Simple, Transport>;
   RankReport& report = board->rank[comm.rank()];
   CCL_TRY(const auto sum, Sums::create(comm));
-  CCL_TRY(const auto swap, Swaps::create(comm));
+  std::optional<Swaps> swap;
+  if (!std::is_same_v<Transport, IbTransport>) {
+    CCL_TRY(swap, Swaps::create(comm));
+  }
   ProcessReport& process = board->process[comm.rank() / ranks_each];
   process.created_at = process.places.passed.load();
   report.created = true;
@@ -111,7 +122,8 @@ Result<void> run_job(const Communicator& comm, int ranks_each, int rounds) {
     for (const int x : out) {
       if (x != 6 + ranks * report.rounds) return fail(Errc::internal, "wrong sum");
     }
-    CCL_CHECK(swap(in.data(), out.data(), count / ranks));
+    if (!swap) continue;
+    CCL_CHECK((*swap)(in.data(), out.data(), count / ranks));
     for (Index i = 0; i < count; ++i) {
       if (out[std::size_t(i)] != int(i / (count / ranks)) + report.rounds) {
         return fail(Errc::internal, "wrong data");
