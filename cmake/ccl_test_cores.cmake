@@ -5,7 +5,7 @@
 # runs alone while other cores have nothing to do.
 function(ccl_share_cores)
   set(longest
-    "ccl\\.test\\.ib\\.vm"
+    "ccl\\.test\\.ib\\.(faults|vm)"
     "ccl\\.python\\.(torch|wheel)"
     "ccl\\.test\\.(hosts\\.attacks|played\\.room(_simulator)?)"
     "ccl\\.(docs\\.code(\\.gpu)?|test\\.(collective\\.collective_ll|comm\\.watchdog(_quiet)?))"
@@ -49,7 +49,7 @@ function(ccl_share_cores)
       set(cores 0)
     elseif(test MATCHES "ccl\\.perf\\.tune\\.write$")  # CTest starts it first, for those that need it
       set(cores 0)
-    elseif(test MATCHES "ccl\\.test\\.ib\\.vm$")  # a machine with two cores
+    elseif(test MATCHES "ccl\\.test\\.ib\\.(faults|vm)$")  # a machine with two cores
       set(cores 2)
     endif()
     if(cores)

@@ -7,6 +7,7 @@
 
 #include "base/exceptions.hpp"
 #include "bootstrap/core.hpp"
+#include "bootstrap/decline.hpp"
 #include "settings/init_limit.hpp"
 
 namespace ccl::detail {
@@ -48,6 +49,12 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const UniqueId> ids
   std::unique_ptr<Bootstrap> out{new Bootstrap(core)};
   const auto formed = without_exceptions([&] { return core->formation().form(roots); });
   if (!formed) {
+    const auto listens = [&] {
+      const Lock lock = Engine::get().lock();
+      return core->sockets().acceptor != nullptr;
+    };
+    // No root knows of a rank that cannot even listen.
+    if (!listens()) decline(ids, rank, ranks, formed.error());
     Error error = core->shutdown().give_up(formed.error());
     core->formation().wait_for_late_ranks();
     return fail(std::move(error));

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/exceptions.hpp"
@@ -19,6 +21,7 @@ using namespace net;
 namespace {
 
 constexpr double connect_s = 2;
+constexpr double stay_s = 2;  // for ranks that come a little later
 
 void tell(const IdContent& id, const Hello& hello, const Error& error) {
   {
@@ -37,6 +40,14 @@ void tell(const IdContent& id, const Hello& hello, const Error& error) {
   (*conn)->drain();
 }
 
+/// The error of the others.
+Error declined(const Member& me, const Error& error) {
+  Error out = error;
+  out.peer = me.rank;
+  out.what = fmt::format("{} does not join: {}", describe(me), error.what);
+  return out;
+}
+
 }  // namespace
 
 void decline(std::span<const UniqueId> ids, int rank, int ranks, const Error& error) noexcept {
@@ -46,10 +57,20 @@ void decline(std::span<const UniqueId> ids, int rank, int ranks, const Error& er
     const auto id = unpack(ids[std::size_t(mine)]);
     if (!id) return;
     const Member me = this_member(rank, id->root);  // an address that nobody connects to
-    Error of_others = error;
-    of_others.peer = rank;
-    of_others.what = fmt::format("{} does not join: {}", describe(me), error.what);
-    tell(*id, {HelloKind::decline, ranks, roots, mine, me}, of_others);
+    tell(*id, {HelloKind::decline, ranks, roots, mine, me}, declined(me, error));
+  });
+}
+
+void decline_as_root(const UniqueId& id, const Error& error) noexcept {
+  (void)completes([&] {
+    const auto content = unpack(id);
+    if (!content || !open_root(Address{content->root}, content->secret, 0)) return;
+    {
+      const Lock lock = Engine::get().lock();
+      fail_local_root(content->secret, declined(this_member(0, content->root), error));
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(stay_s));
+    end_root(id);
   });
 }
 

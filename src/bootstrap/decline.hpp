@@ -7,8 +7,12 @@
 
 namespace ccl::detail {
 
-/// Tells the root of a rank that it will not join, because of `error`: its settings are refused.
-/// The ranks that join then fail at once, and need not wait for it. Blocks at most some 2 s.
+/// Tells the root of a rank that it will not join, because of `error`: its settings are refused, or
+/// it cannot listen. The ranks that join then fail at once, and need not wait for it. Blocks at
+/// most some 2 s.
 void decline(std::span<const UniqueId> ids, int rank, int ranks, const Error& error) noexcept;
+/// The same for rank 0 of a launch, which would open the root: it opens it for two seconds, and who
+/// comes to it gets the error.
+void decline_as_root(const UniqueId& id, const Error& error) noexcept;
 
 }  // namespace ccl::detail

@@ -5,12 +5,22 @@
 #include <algorithm>
 
 #include "bootstrap/core.hpp"
+#include "net/auth.hpp"
 
 namespace ccl::detail {
 
 using namespace net;
 
 namespace {
+
+/// Says that a late rank may be one of the callers that this process has refused.
+std::string say_refused(const Lock&, unsigned before) {
+  const RefusedCallers& of = refused_callers();
+  const unsigned number = of.number - before;
+  if (number == 0) return {};
+  return fmt::format("; {} caller{} refused, the last from {}", number,
+                     number == 1 ? " was" : "s were", of.why);
+}
 
 constexpr double others_find_s = 3;  // for another rank to report a stopped rank
 
@@ -23,6 +33,9 @@ std::string say_late(const std::vector<int>& late, const char* setting) {
 }
 
 }  // namespace
+
+ProgressWait::ProgressWait(Bootstrap::Core& core)
+    : core_(core), refused_before_(refused_callers().number) {}
 
 Deadline ProgressWait::deadline(const Lock& lock, const Wait& wait) const {
   return wait.limit_s ? Deadline::after(wait.max_s) : core_.formation().deadline(lock);
@@ -52,8 +65,9 @@ Result<void> ProgressWait::wait(Lock& lock, const std::function<bool()>& done, c
       Error e;
       e.code = Errc::timed_out;
       e.peer = late.empty() ? -1 : late.front();
-      e.what = fmt::format("no progress for {} s in {} ({})", max_s, what,
-                           say_late(late, limit_s ? setting : "CCL_INIT_TIMEOUT"));
+      e.what = fmt::format("no progress for {} s in {} ({}{})", max_s, what,
+                           say_late(late, limit_s ? setting : "CCL_INIT_TIMEOUT"),
+                           limit_s ? "" : say_refused(lock, refused_before_));
       core_.membership().complete(e);
       return fail(std::move(e));
     }

@@ -17,7 +17,7 @@ namespace ccl::detail {
 /// Waits of a bootstrap's calls. A wait fails if no progress is made within its limit.
 class ProgressWait {
  public:
-  explicit ProgressWait(Bootstrap::Core& core) : core_(core) {}
+  explicit ProgressWait(Bootstrap::Core& core);
 
   /// Counts one event that shows that other ranks make progress.
   void count(const net::Lock&) { ++progress_; }
@@ -53,6 +53,7 @@ class ProgressWait {
   Bootstrap::Core& core_;
   std::condition_variable changed_;
   std::uint64_t progress_ = 0;
+  const unsigned refused_before_;  // callers, by this process
 };
 
 }  // namespace ccl::detail

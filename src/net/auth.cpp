@@ -86,8 +86,9 @@ class Acceptor::PendingCaller : public Handler {
 
   void refuse(std::string_view why) {
     // A port scan must not fill the log.
-    static unsigned refused = 0;  // guarded by the engine's mutex
-    const bool loud = ++refused <= 20 || std::has_single_bit(refused);
+    const unsigned refused = ++refused_callers().number;
+    refused_callers().why = fmt::format("{}: {}", from_.to_string(), why);
+    const bool loud = refused <= 20 || std::has_single_bit(refused);
     log(loud ? LogLevel::warn : LogLevel::info, LogPart::bootstrap,
         "refused a connection from {} ({}); not one of this job's ranks{}", from_.to_string(), why,
         refused < 20 || !loud ? "" : fmt::format(" ({} so far; not all are logged)", refused));
@@ -176,6 +177,11 @@ class Acceptor::PendingCaller : public Handler {
   std::vector<std::byte> in_;
   std::optional<CallerTable::Entry> place_;
 };
+
+RefusedCallers& refused_callers() {
+  static auto& of = *new RefusedCallers;  // never destroyed: the engine outlives static objects
+  return of;
+}
 
 Acceptor::Acceptor(Fd fd, const Secret& secret, const Terms& terms,
                    std::function<void(Accepted)> accept)

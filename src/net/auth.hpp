@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -56,6 +57,14 @@ class Acceptor : public Handler, public std::enable_shared_from_this<Acceptor> {
   bool ticking_ = false;
   bool paused_ = false;  // without a descriptor or memory for callers, until the next tick
 };
+
+/// Callers that listeners of this process have turned away: strangers, or ranks with another
+/// secret.
+struct RefusedCallers {
+  std::atomic<unsigned> number{0};
+  std::string why;  // of the last one, with its address; the engine's mutex guards it
+};
+RefusedCallers& refused_callers();
 
 /// Queue of authenticated connections to a listening socket. The engine's thread serves callers
 /// from its creation on, so two ranks may `auth_connect` to each other before either accepts.

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +22,7 @@
 #include "comm/state.hpp"
 #include "dump/flight_dump.hpp"
 #include "net/engine.hpp"
+#include <unistd.h>
 
 namespace ccl::detail {
 namespace {
@@ -28,6 +32,17 @@ namespace {
 TickerList<CommState*>& observed() {
   static auto& all = *new TickerList<CommState*>;  // never destroyed: states outlive static objects
   return all;
+}
+
+/// Warns once in a process of a folder in which no record can be written: it is missed when a job
+/// has failed.
+void look_at(const std::string& folder) {
+  static std::atomic<bool> warned{false};
+  if (folder.empty() || ::access(folder.c_str(), W_OK | X_OK) == 0) return;
+  const int code = errno;
+  if (warned.exchange(true)) return;
+  log_warn(LogPart::init, "a failure will leave no flight record in CCL_DUMP_DIR={} ({}); make it",
+           folder, std::strerror(code));
 }
 
 /// The disk may be slow, and hooks too, so another thread serves them.
@@ -102,6 +117,7 @@ FlightRecord flight_record(CommState& state) {
 
 Result<void> observe_failure(CommState& state) {
   CCL_TRY(std::string folder, setting_text("DUMP_DIR"));
+  look_at(folder);
   if (!(folder.empty() && state.identity.config().hooks == nullptr)) {
     const std::lock_guard lock{net::Engine::get().mutex()};
     CCL_CHECK(observed().add(&state, look_for_failures, net::Engine::min_period));

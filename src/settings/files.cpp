@@ -15,25 +15,36 @@ bool holds(const std::vector<FileValue>& all, std::string_view variable) {
   return std::ranges::any_of(all, [&](const FileValue& one) { return one.variable == variable; });
 }
 
-void read_file(std::vector<FileValue>& all, const std::string& path) {
-  const auto text = whole_file(path);
-  if (!text) return;  // most machines have none
-  for (FileValue& one : lines_of(*text, path)) {
+struct Files {
+  std::vector<FileValue> values;
+  std::string why_unread;
+};
+
+Result<void> read_file(std::vector<FileValue>& all, const std::string& path) {
+  CCL_TRY(const std::string text, whole_file(path));
+  for (FileValue& one : lines_of(text, path)) {
     if (!holds(all, one.variable)) all.push_back(std::move(one));
   }
+  return {};
 }
 
-std::vector<FileValue> read_files() {
-  std::vector<FileValue> all;
+Files read_files() {
+  Files files;
   const char* const named = std::getenv("NCCL_CONF_FILE");
   const char* const home = std::getenv("HOME");
   if (named != nullptr && *named != 0) {
-    read_file(all, named);
-  } else if (home != nullptr && *home != 0) {
-    read_file(all, std::string{home} + "/.nccl.conf");
+    const auto done = read_file(files.values, named);
+    if (!done) files.why_unread = done.error().what;
+  } else if (home != nullptr && *home != 0) {  // most machines have none of these
+    (void)read_file(files.values, std::string{home} + "/.nccl.conf");
   }
-  read_file(all, "/etc/nccl.conf");
-  return all;
+  (void)read_file(files.values, "/etc/nccl.conf");
+  return files;
+}
+
+const Files& files() {
+  static constinit MadeOnce<Files> all;
+  return all.get([] { return std::make_unique<Files>(read_files()); });
 }
 
 }  // namespace
@@ -56,14 +67,25 @@ std::vector<FileValue> lines_of(std::string_view text, const std::string& path) 
 }
 
 const std::vector<FileValue>& values_of_files() {
-  static constinit MadeOnce<std::vector<FileValue>> all;
-  return all.get([] { return std::make_unique<std::vector<FileValue>>(read_files()); });
+  return files().values;
+}
+
+const std::string& why_unread() {
+  return files().why_unread;
 }
 
 std::optional<std::string> value_of_variable(const std::string& variable) {
   if (auto value = environment_value(variable)) return value;
   for (const FileValue& one : values_of_files()) {
     if (one.variable == variable) return one.value;
+  }
+  return {};
+}
+
+std::string file_of_variable(const std::string& variable) {
+  if (environment_value(variable)) return {};
+  for (const FileValue& one : values_of_files()) {
+    if (one.variable == variable) return one.path;
   }
   return {};
 }

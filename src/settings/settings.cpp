@@ -141,10 +141,17 @@ std::optional<Given> given(const Setting& s) {
   return given_as_nccl(s);
 }
 
+/// Returns " in PATH" for a variable whose value a file gives.
+std::string in_file(const std::string& variable) {
+  const std::string path = file_of_variable(variable);
+  return path.empty() ? path : fmt::format(" in {}", path);
+}
+
 Result<void> check(const Setting& s, const Given& g) {
   if (fits(s, g.value)) return {};
-  return fail(Errc::bad_setting, fmt::format("{}={} does not fit ({}); it takes {}", g.variable,
-                                             g.value, s.meaning, valid_values(s)));
+  return fail(Errc::bad_setting,
+              fmt::format("{}={}{} does not fit ({}); it takes {}", g.variable, g.value,
+                          in_file(g.variable), s.meaning, valid_values(s)));
 }
 
 const Setting* find(std::string_view name) {
@@ -253,18 +260,18 @@ void report_unread() {
 void report_given(const Setting& s) {
   if (const auto theirs = given_as_nccl(s, false); theirs && !fits(s, theirs->value)) {
     const std::string text =
-        fmt::format("{}={} does not fit ({}) and is left out; it takes {}", theirs->variable,
-                    theirs->value, s.meaning, valid_values(s));
+        fmt::format("{}={}{} does not fit ({}) and is left out; it takes {}", theirs->variable,
+                    theirs->value, in_file(theirs->variable), s.meaning, valid_values(s));
     if (is_first(text)) log_warn(LogPart::env, "{}", text);
   }
   const auto set = given(s);
   if (!set) return;
   const bool secret = s.name == "SECRET";
-  const bool by_file = !environment_value(set->variable);
-  const std::string text = fmt::format(
-      "{} set by {} to {}{}", set->variable, by_file ? "a configuration file" : "environment",
-      secret ? "a text that is not shown" : set->value,
-      set->whole.empty() ? "" : fmt::format(", the nearest to {}", set->whole));
+  const std::string file = file_of_variable(set->variable);
+  const std::string text =
+      fmt::format("{} set by {} to {}{}", set->variable, file.empty() ? "environment" : file,
+                  secret ? "a text that is not shown" : set->value,
+                  set->whole.empty() ? "" : fmt::format(", the nearest to {}", set->whole));
   if (is_first(text)) log_info(LogPart::env, "{}", text);
 }
 
@@ -303,6 +310,10 @@ void report_settings(int rank) {
       const std::string text = unknown(name);
       if (is_first(text)) log_warn(LogPart::env, "{}", text);
     });
+  }
+  if (const std::string& why = why_unread(); !why.empty() && is_first(why)) {
+    log(rank == 0 ? LogLevel::warn : LogLevel::info, LogPart::env,
+        "no values of NCCL_CONF_FILE count: {}", why);
   }
   for (const Setting& s : all_settings()) report_given(s);
   report_unread();

@@ -177,7 +177,7 @@ bool is_nic_groups(std::string_view v) {
          });
 }
 
-bool is_rank(std::string_view v) {
+bool is_number(std::string_view v) {
   return !v.empty() && v.find_first_not_of("0123456789") == v.npos;
 }
 // 0000:1b:00.0
@@ -195,8 +195,19 @@ bool is_pair_list(std::string_view v) {
     const auto both = [&](auto is) {
       return is(pair.substr(0, dash)) && is(pair.substr(dash + 1));
     };
-    return both(is_rank) || both(is_bus_id);
+    return both(is_number) || both(is_bus_id);
   });
+}
+
+// An IPv6 address stands in brackets.
+bool is_host_port(std::string_view v) {
+  const size_t colon = v.rfind(':');
+  if (colon == v.npos || colon == 0) return false;
+  const std::string_view host = v.substr(0, colon), digits = v.substr(colon + 1);
+  const bool in_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const auto port = is_number(digits) ? parse_integer(digits) : std::nullopt;
+  return port && *port >= 1 && *port <= 65535 &&
+         (in_brackets || host.find_first_of(":[]") == host.npos);
 }
 
 // Form of a text setting that does not accept any text.
@@ -224,6 +235,8 @@ constexpr std::array forms{
          "pairs parted by commas, each of two ranks, such as 0-1, or of the bus ids of two GPUs, "
          "such as 0000:1b:00.0-0000:43:00.0"},
     Form{"PROTO", is_proto_choice, choice},
+    Form{"RAS_ADDR", is_host_port,
+         "host:port, or [address]:port for IPv6, with a port from 1 to 65535"},
     Form{"TRANSPORT", is_transport_list,
          "a list of names, parted by commas, or ^ and such a list, such as shm,socket"},
 };

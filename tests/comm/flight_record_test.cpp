@@ -170,8 +170,14 @@ TEST_CASE("on a signal, a process writes its record") {
   CHECK(folder.records().size() == 2);
 }
 
-TEST_CASE("a folder that is not there fails no job") {
+TEST_CASE("a folder that is not there is a warning of the first communicator, and fails no job") {
   const Environment dump{"CCL_DUMP_DIR", "/tmp/ccl-no-such-folder"};
+  const std::string warning =
+      "WARN INIT a failure will leave no flight record in CCL_DUMP_DIR=/tmp/ccl-no-such-folder "
+      "(No such file or directory); make it";
+  const std::string before = log_of([] { REQUIRE(Communicator::create_all(2)); });
+  CHECK(before.find(warning) != before.npos);
+  CHECK(before.find(warning) == before.rfind(warning));
   const std::string log = log_of([] {
     auto comms = Communicator::create_all(2);
     REQUIRE(comms);
@@ -181,6 +187,7 @@ TEST_CASE("a folder that is not there fails no job") {
     CHECK(status.error().code == Errc::aborted);
   });
   CHECK(mentions(log, "no flight record (CCL_DUMP_DIR=/tmp/ccl-no-such-folder)"));
+  CHECK_FALSE(mentions(log, warning.c_str()));
 }
 
 TEST_CASE("the record of a failure stays, and the communicator's end writes none") {

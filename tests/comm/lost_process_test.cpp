@@ -2,6 +2,7 @@
 // that is left gets an error that names a lost rank, and nothing is left behind.
 //
 //   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=200 ccl.test.comm.lost_process
+//   CAMPAIGN_RDMA=1 ccl.test.comm.lost_process    over RDMA alone (tests/ib/vm.sh BUILD_DIR lost)
 #include "support/lost_process.hpp"
 
 #include <fmt/format.h>
@@ -220,16 +221,21 @@ void try_steps(const char* what,
   INFO(what << ": CAMPAIGN_SEED=" << seed);
   std::mt19937 random{unsigned(seed)};
   const auto segments = own_segments();
-  Extent extents[2][2];
-  for (int tcp : {0, 1}) {
-    for (int each : {1, 2}) extents[tcp][each - 1] = measure({.tcp = tcp != 0, .ranks_each = each});
+  const std::vector<Over> ways = std::getenv("CAMPAIGN_RDMA") != nullptr
+                                     ? std::vector{Over::rdma}
+                                     : std::vector{Over::shm, Over::tcp};
+  Extent extents[3][2];
+  for (const Over over : ways) {
+    for (int each : {1, 2}) {
+      extents[int(over)][each - 1] = measure({.over = over, .ranks_each = each});
+    }
   }
   std::vector<Step> steps;
   for (int n = 0; n < wanted; ++n) {
-    Step step{.tcp = random() % 2 != 0, .ranks_each = 1 + int(random() % 2)};
+    Step step{.over = ways[random() % ways.size()], .ranks_each = 1 + int(random() % 2)};
     step.victim = int(random() % unsigned(step.processes()));
     step.signal = random() % 2 != 0 ? SIGKILL : SIGSTOP;
-    choose(step, extents[step.tcp][step.ranks_each - 1], random);
+    choose(step, extents[int(step.over)][step.ranks_each - 1], random);
     steps.push_back(step);
   }
   const Tally tally = run_all(steps, max_rounds);

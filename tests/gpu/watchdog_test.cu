@@ -46,7 +46,7 @@ class DeviceElements {
 };
 
 /// Ranks on GPUs. All calls are on the default stream.
-struct GpuRank {
+struct GpuRank : CpuRank {
   template <class T>
   using Array = DeviceElements<T>;
   static Config config(int rank) {

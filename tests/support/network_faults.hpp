@@ -53,7 +53,7 @@ struct Holds final : ProxyTask {
 };
 
 template <class C>
-void faults_of_networks() {
+void faults_of_links() {
   play<C>("a link delivers nothing", {Cause::silent_link, -1, "has sent to rank 2"},
           [](C& calls) -> Result<void> {
             CCL_CHECK(calls.comm.barrier());
@@ -73,6 +73,10 @@ void faults_of_networks() {
             CCL_TRY(const auto late, C::Sums::create(calls.comm));
             return calls.ended(late(calls.x.data(), calls.y.data(), count));
           });
+}
+
+template <class C>
+void faults_of_proxies() {
   play<C>("a proxy does not run", {Cause::stuck_proxy, victim, "has not run for"},
           [](C& calls) -> Result<void> {
             if (calls.is_victim()) {
@@ -82,6 +86,12 @@ void faults_of_networks() {
             }
             return calls.sum();
           });
+}
+
+template <class C>
+void faults_of_networks() {
+  faults_of_links<C>();
+  faults_of_proxies<C>();
 }
 
 }  // namespace ccl::test::faults

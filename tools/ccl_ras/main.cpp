@@ -2,6 +2,7 @@
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -210,23 +211,29 @@ int run(const Options& options) {
   return complain(options, "a process has the port and does not answer (stopped?)");
 }
 
-/// Host and port of the settings.
-void take_defaults(Options& options) {
-  std::string address = ccl::detail::setting_text("RAS_ADDR").value_or("");
-  const auto colon = address.rfind(':');
-  if (colon == std::string::npos) address = "localhost:28028";
-  options.host = address.substr(0, address.rfind(':'));
-  options.port = address.substr(address.rfind(':') + 1);
-  if (options.host.starts_with('[') && options.host.ends_with(']')) {
-    options.host = options.host.substr(1, options.host.size() - 2);
-  }
+/// Takes the host and the port that no option names from CCL_RAS_ADDR. Returns why it cannot.
+std::string take_defaults(Options& options) {
+  if (!options.host.empty() && !options.port.empty()) return {};
+  const auto setting = ccl::detail::setting_text("RAS_ADDR");
+  if (!setting) return setting.error().what;
+  const auto colon = setting->rfind(':');
+  std::string host = setting->substr(0, colon);
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  if (options.host.empty()) options.host = host;
+  if (options.port.empty()) options.port = setting->substr(colon + 1);
+  return {};
+}
+
+bool is_port(std::string_view text) {
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc{} && end == text.data() + text.size() && port > 0 && port < 65536;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  take_defaults(options);
   constexpr int help = 256;
   const option names[] = {
       {"host", required_argument, nullptr, 'h'},   {"port", required_argument, nullptr, 'p'},
@@ -272,6 +279,15 @@ int main(int argc, char** argv) {
   }
   for (int i = optind; i < argc; ++i) {
     options.command = i == optind ? argv[i] : options.command + " " + argv[i];
+  }
+  if (const std::string why = take_defaults(options); !why.empty()) {
+    std::fprintf(stderr, "ccl_ras: %s\n", why.c_str());
+    return 2;
+  }
+  if (!is_port(options.port)) {
+    std::fprintf(stderr, "ccl_ras: -p %s is no port, a number from 1 to 65535\n",
+                 options.port.c_str());
+    return 2;
   }
   return run(options);
 }

@@ -8,8 +8,7 @@
 namespace ccl::detail {
 
 /// Returns the id of a launch whose address is in the environment. It asks no other rank, checks no
-/// settings and opens no root. Nothing for rank 0, which has the root, and where PMIx may have a
-/// part of the id.
+/// settings and opens no root. Nothing where PMIx may have a part of the id.
 std::optional<UniqueId> known_id(const LaunchEnvironment& launch) noexcept;
 
 }  // namespace ccl::detail

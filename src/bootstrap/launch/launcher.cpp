@@ -289,7 +289,7 @@ Result<LaunchEnvironment> launch_of_environment() {
 
 std::optional<UniqueId> known_id(const LaunchEnvironment& launch) noexcept {
   std::optional<UniqueId> found;
-  if (launch.rank == 0 || launch.ranks < 2 || contains("PMIX_RANK")) return found;
+  if (launch.ranks < 2 || contains("PMIX_RANK")) return found;
   (void)completes([&] {
     auto address = setting_text("COMM_ID").value_or("");
     if (address.empty() && contains("MASTER_ADDR") && contains("MASTER_PORT")) {

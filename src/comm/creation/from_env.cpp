@@ -16,7 +16,11 @@ Result<Communicator> Communicator::from_env(Config config) {
       const auto launch = detect_launch();
       if (!launch) return fail(std::move(good).error());
       if (const auto id = detail::known_id(*launch)) {
-        detail::decline({&*id, 1}, launch->rank, launch->ranks, good.error());
+        if (launch->rank == 0) {
+          detail::decline_as_root(*id, good.error());
+        } else {
+          detail::decline({&*id, 1}, launch->rank, launch->ranks, good.error());
+        }
       }
       return fail(detail::of_rank(launch->rank, std::move(good).error()));
     }

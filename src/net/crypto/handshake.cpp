@@ -96,9 +96,9 @@ std::optional<HandshakeKeys> handshake_keys(const Secret& secret, HandshakeSide 
 
 std::string differing_modes(ProofMode mine, ProofMode theirs) {
   return fmt::format(
-      "this end proves the secret by {}, the other by {} (the secret is made of "
-      "public words, and only one end has libsodium); install libsodium23 on all "
-      "hosts, or give all ranks a secret by CCL_SECRET_FILE or CCL_SECRET",
+      "this end proves the secret by {}, the other by {} (only one end has a secret, or, where it "
+      "is made of public words, libsodium); give all ranks the same CCL_SECRET_FILE or CCL_SECRET, "
+      "or install libsodium23 on all hosts",
       name(mine), name(theirs));
 }
 

@@ -73,6 +73,7 @@ Json rank_json(const RankView& of, int rank) {
 
 Json diagnosis_json(const Report& diagnosis) {
   Json json{{"behind", diagnosis.behind}, {"summary", diagnosis.summary}};
+  if (diagnosis.cause != Cause::none) json["cause"] = name(diagnosis.cause);
   if (diagnosis.behind < 0) return json;
   json["waiting"] = diagnosis.waiting;
   json["operation"] = diagnosis.operation.number;

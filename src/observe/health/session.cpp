@@ -120,9 +120,11 @@ void Session::take_line(std::string_view line) {
   std::string_view rest = trimmed(line);
   // A web page in a browser can send commands inside a request of its own: no line of one counts.
   if (rest.ends_with(" HTTP/1.1") || rest.ends_with(" HTTP/1.0")) {
-    http_ = !rest.starts_with("GET ")           ? Http::not_allowed
-            : rest.starts_with("GET /metrics ") ? Http::metrics
-                                                : Http::not_found;
+    const bool get = rest.starts_with("GET ");
+    const std::string_view target = get ? rest.substr(4, rest.rfind(' ') - 4) : rest;
+    http_ = !get                                               ? Http::not_allowed
+            : target.substr(0, target.find('?')) == "/metrics" ? Http::metrics
+                                                               : Http::not_found;
     return;
   }
   const std::string_view whole = rest, word = take_word(rest);

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "net/auth.hpp"
 #include "net/crypto/handshake.hpp"
 #include "net/crypto/sodium.hpp"
 #include "net/rendezvous.hpp"
@@ -81,6 +82,27 @@ TEST_CASE("a missing rank is named when the deadline passes") {
     CHECK(errors[size_t(r)].code == Errc::timed_out);
     CHECK(errors[size_t(r)].peer == 2);
   }
+}
+
+TEST_CASE("a rank with another secret is refused, and the root's error says that one was") {
+  const Interfaces lo;
+  const auto ids = some_ids(1);
+  const auto root = detail::net::unpack(ids[0]).value();
+  const auto errors = on_ranks(2, [&](int rank) -> Result<void> {
+    if (rank == 0) CCL_CHECK(detail::Bootstrap::join(ids, rank, 2, {5, nullptr}));
+    using namespace detail::net;
+    if (rank == 1) {
+      sleep_s(1);  // callers count that come while rank 0 waits
+      const Secret other = random_secret();
+      CCL_CHECK(auth_connect(Address{root.root}, other, {}, Deadline::after(20), nullptr));
+    }
+    return {};
+  });
+  CHECK(errors[1].code == Errc::refused);
+  INFO(errors[0].message());
+  CHECK(errors[0].code == Errc::timed_out);
+  CHECK(mentions(errors[0].what, "nothing from rank 1"));
+  CHECK(mentions(errors[0].what, "it does not know this job's secret"));
 }
 
 TEST_CASE("the last rank to join is not reported as late afterwards") {

@@ -101,6 +101,10 @@ TEST_CASE("a bad value is an error that says what fits") {
   for (const char* pairs : {"garbage", "0", "0-x", "0-0000:1b:00.0", "-1", "0-1,,2-3", ","}) {
     bad("CCL_P2P_EXCLUDE", pairs, "such as 0-1");
   }
+  for (const char* where : {"28028", "localhost", "localhost:0", "localhost:70000", ":28028",
+                            "localhost:28028x", "[::1]", "[::1]28028", "::1:28028"}) {
+    bad("CCL_RAS_ADDR", where, "host:port");
+  }
   const Environment env{"CCL_MAX_CTAS", "4097"};
   CHECK(detail::setting_integer("MAX_CTAS").error().code == Errc::bad_setting);
 }
@@ -129,6 +133,8 @@ TEST_CASE("what NCCL takes in a text is taken") {
   good("NCCL_IB_ADDR_RANGE", "fd00:1::/128");
   good("NCCL_NET_FORCE_MERGE", "mlx5_0,mlx5_1;mlx5_2:1,mlx5_3:1;");
   good("NCCL_NET_FORCE_MERGE", "eth0.100,roce-p0");
+  good("NCCL_RAS_ADDR", "node1.example.com:65535");
+  good("CCL_RAS_ADDR", "[fe80::1%eth0]:28028");
   good("CCL_P2P_EXCLUDE", "0-1, 0000:1b:00.0-0000:43:00.0,");
 }
 

@@ -3,6 +3,8 @@
 
 #include <ccl/comm/communicator.hpp>
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <future>
 #include <string>
@@ -30,10 +32,10 @@ Config config_of(int rank) {
 }
 
 /// True if `error`, of a rank that is well, says that the bad rank does not join, and why.
-bool names_bad(const Error& error, const char* why) {
-  return error.code == Errc::bad_setting && error.peer == bad &&
-         mentions(error.what, "rank 1 on ") && mentions(error.what, "does not join") &&
-         mentions(error.what, why);
+bool names_bad(const Error& error, const char* why, Errc code = Errc::bad_setting, int rank = bad) {
+  return error.code == code && error.peer == rank &&
+         mentions(error.what, fmt::format("rank {} on ", rank).c_str()) &&
+         mentions(error.what, "does not join") && mentions(error.what, why);
 }
 
 }  // namespace
@@ -79,7 +81,8 @@ TEST_CASE("processes: the others fail at once, also if they come later") {
   }
 }
 
-TEST_CASE("a launch: a bad variable of one rank is an error of all") {
+TEST_CASE("a launch: a bad variable of one rank, the root's too, is an error of all") {
+  const int wrong = GENERATE(0, 1);
   const HeldPort port;
   const auto begin = Clock::now();
   std::vector<pid_t> pids;
@@ -91,14 +94,41 @@ TEST_CASE("a launch: a bad variable of one rank is an error of all") {
       put("RANK", std::to_string(rank));
       put("WORLD_SIZE", std::to_string(ranks));
       put("CCL_COMM_ID", "127.0.0.1:" + std::to_string(port.number()));
-      if (rank == bad) put("CCL_CHECK", "perhaps");
+      if (rank == wrong) put("CCL_CHECK", "perhaps");
       Config config;
       config.device = Config::cpu;
       config.init_timeout_s = init_s;
       const auto comm = Communicator::from_env(config);
       if (comm) return 1;
-      if (rank == bad) return comm.error().code == Errc::bad_setting ? 0 : 2;
-      if (names_bad(comm.error(), "CCL_CHECK")) return 0;
+      if (rank == wrong) return comm.error().code == Errc::bad_setting ? 0 : 2;
+      if (names_bad(comm.error(), "CCL_CHECK", Errc::bad_setting, wrong)) return 0;
+      std::fprintf(stderr, "rank %d: %s\n", rank, comm.error().message().c_str());
+      return 3;
+    }));
+  }
+  CHECK(reap(pids, init_s));
+  CHECK(seconds(Clock::now() - begin) < soon_s);
+}
+
+TEST_CASE("a launch: a rank without an interface fails the others at once, the root's rank, too") {
+  const int without = GENERATE(0, 1);
+  const HeldPort port;
+  const auto begin = Clock::now();
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < ranks; ++rank) {
+    pids.push_back(start_process([&] {
+      ::setenv("RANK", std::to_string(rank).c_str(), 1);
+      ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+      ::setenv("CCL_COMM_ID", ("127.0.0.1:" + std::to_string(port.number())).c_str(), 1);
+      if (rank == without) ::setenv("CCL_SOCKET_IFNAME", "nosuch", 1);
+      Config config;
+      config.device = Config::cpu;
+      config.init_timeout_s = init_s;
+      const auto comm = Communicator::from_env(config);
+      if (comm) return 1;
+      const char* const why = "no network interface fits (CCL_SOCKET_IFNAME=\"nosuch\"";
+      if (rank == without) return mentions(comm.error().what, why) ? 0 : 2;
+      if (names_bad(comm.error(), why, Errc::network, without)) return 0;
       std::fprintf(stderr, "rank %d: %s\n", rank, comm.error().message().c_str());
       return 3;
     }));

@@ -12,6 +12,8 @@
 
 #include "support/catch.hpp"
 #include "support/environment.hpp"
+#include "support/error_matchers.hpp"
+#include "support/log_of.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +67,34 @@ TEST_CASE("the file that NCCL_CONF_FILE names counts, behind the environment") {
   CHECK(in_new_process([] {
     return integer_is("IB_TC", 106) && integer_is("IB_SL", 3) && integer_is("IB_PKEY", 4) &&
            detail::setting_given("IB_TC");
+  }));
+}
+
+TEST_CASE("a named file that cannot be read is one warning of rank 0") {
+  const Folder folder;
+  for (const std::string& path : {folder.path + "/none", folder.path}) {
+    const Environment missing{"NCCL_CONF_FILE", path};
+    CHECK(in_new_process([&] {
+      const std::string other = log_of([] { detail::report_settings(1); });
+      const std::string again = log_of([] { detail::report_settings(0); });
+      return mentions(other, "INFO ENV no values of NCCL_CONF_FILE count: cannot read") &&
+             mentions(other, path.c_str()) && !mentions(again, "NCCL_CONF_FILE count");
+    }));
+    CHECK(in_new_process([] {
+      return mentions(log_of([] { detail::report_settings(0); }), "WARN ENV no values of");
+    }));
+  }
+}
+
+TEST_CASE("an error about a value names the file that gives it") {
+  const Folder folder;
+  const std::string named = folder.file("named", "CCL_TIMEOUT=soon\nNCCL_IB_TC=3000\n");
+  const Environment which{"NCCL_CONF_FILE", named};
+  CHECK(in_new_process([&] {
+    const auto checked = detail::check_settings();
+    const std::string log = log_of([] { detail::report_settings(0); });
+    return !checked && mentions(checked.error().what, ("CCL_TIMEOUT=soon in " + named).c_str()) &&
+           mentions(log, ("NCCL_IB_TC=3000 in " + named).c_str());
   }));
 }
 

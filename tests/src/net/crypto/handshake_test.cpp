@@ -297,6 +297,16 @@ TEST_CASE("an end without libsodium is refused by name, and both without it work
   CHECK(impossible.error().code == Errc::not_supported);
 }
 
+TEST_CASE("an end that has a secret refuses public words, and says that the secret may differ") {
+  if (!can_run()) return;
+  auto listener = listen(random_kind(false));
+  const auto refused = auth_connect(listener.address(), random_kind(true), {}, soon(), nullptr);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == Errc::refused);
+  CHECK(refused.error().what.find("only one end has a secret") != std::string::npos);
+  CHECK(refused.error().what.find("the same CCL_SECRET_FILE or CCL_SECRET") != std::string::npos);
+}
+
 TEST_CASE("different CCL_ENCRYPTION is an error that names both") {
   if (!can_run()) return;
   const Secret secret = random_secret();

@@ -154,7 +154,8 @@ TEST_CASE("a stopped rank is missing, and the answer still comes within a second
                                      status["diagnosis"]["behind"].dump(), took);
                 const json as{{"considered_dead", false}, {"unresponsive", true}};
                 return missing.size() == 1 && missing[0]["rank"] == 2 &&
-                       missing[0]["status"] == as && status["diagnosis"]["behind"] == 2 && took < 1;
+                       missing[0]["status"] == as && status["diagnosis"]["behind"] == 2 &&
+                       status["diagnosis"]["cause"] == "no_answer" && took < 1;
               },
               30);
           ::kill(stopped, SIGCONT);
@@ -203,6 +204,7 @@ TEST_CASE("a late rank is named, in JSON, as text and in diagnostics") {
         [&] {
           status = of_size(status_of(at(1), port.number()), 3);
           return status.is_object() && status["diagnosis"]["behind"] == 1 &&
+                 status["diagnosis"]["cause"] == "not_called" &&
                  status["ranks"][0]["progress"].value("waits_for", -1) >= 0;
         },
         60);

@@ -225,6 +225,14 @@ TEST_CASE("a scraper gets the metrics by HTTP, and a web page gets nothing else"
   const std::string text = take(session);
   CHECK(text.starts_with("HTTP/1.1 200 OK\r\n"));
   CHECK(text.ends_with("Content-Length: 5\r\nConnection: close\r\n\r\nup 1\n"));
+  Session query;  // Prometheus sends the `params` of a scrape
+  query.receive("GET /metrics?name=a&b HTTP/1.1\r\n\r\n");
+  REQUIRE(query.request());
+  CHECK(query.request()->kind == Kind::metrics);
+  for (const char* const other : {"/metrics2", "/?/metrics", "/metrics /metrics", "?", ""}) {
+    INFO(other);
+    CHECK(said(fmt::format("GET {} HTTP/1.1\r\n\r\n", other)).starts_with("HTTP/1.1 404 "));
+  }
   CHECK(said("GET / HTTP/1.1\r\nSTATUS\r\n\r\n").starts_with("HTTP/1.1 404 Not Found\r\n"));
   Session post;
   post.receive("POST /metrics HTTP/1.1\r\n\r\nMONITOR\r\n");
