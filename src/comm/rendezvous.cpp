@@ -70,7 +70,12 @@ Result<void> Rendezvous::after_creation(Result<void> result) {
 }
 
 Error Rendezvous::without_answer(Error error) {
-  if (!bootstrap_ || !state_.status.ok()) return error;
+  if (!bootstrap_) return error;
+  if (!state_.status.ok()) {
+    // A task of a proxy may have failed this rank alone. The watch of failures sends that later,
+    // and this rank may have left by then.
+    return bootstrap_->failure() ? error : late_connection(std::move(error));
+  }
   const auto reported = bootstrap_->rank_statuses(report_limit_s);
   if (auto well = state_.status.result(); !well) return std::move(well).error();
   if (name_silent(error, reported)) fail_all(error);

@@ -53,7 +53,7 @@ class Rendezvous {
   Result<void> after_creation(Result<void> result);
   /// Asks all ranks for a status after a deadline. If a rank does not answer, the communicator
   /// fails with an error that names it, the peer of `error` first; else returns `error` unchanged.
-  /// May take 2 s, and needs no lock.
+  /// If this rank alone has failed, sends that to all ranks. May take 2 s, and needs no lock.
   Error without_answer(Error error);
   /// Sends all ranks the error of a connection that has not come. A transport has set it on this
   /// rank alone. Names the rank that does not answer, as `without_answer` does. If all answer and
