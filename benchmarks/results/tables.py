@@ -79,6 +79,17 @@ table(
         {n: f"few_blocks_{n}" for n in ("all_reduce", "all_gather", "reduce_scatter", "broadcast")},
     ),
 )
+table(
+    "engine_h200x2",
+    lambda: by_size("h200x2", {n: f"engine_{n}" for n in ("all_gather", "all_to_all", "send_recv")}),
+)
+for when in ("slots_before", "slots"):
+    table(
+        f"{when}_h200x2",
+        lambda when=when: by_size(
+            "h200x2", {n: f"{when}_{n}" for n in ("all_gather", "all_to_all", "send_recv")}
+        ),
+    )
 table("sweep_h200x2", lambda: sweep("h200x2"))
 for machine in ("h200x2", "h200x4"):
     for limit in ("default", "all"):
