@@ -27,6 +27,7 @@ class ExchangeWorld {
   static constexpr int max_channels = 6;
   bool one_peer = false;  // as where each rank sends to one other
   bool in_turns = false;  // messages to several peers take turns
+  bool mappable = true;   // buffers have places that peers can map
 
   ExchangeWorld(int ranks, Index half_packets) : ranks_{ranks}, half_packets_{half_packets} {
     const std::size_t bytes = std::size_t(2 * half_packets) * sizeof(Packet) +
@@ -69,7 +70,7 @@ class ExchangeWorld {
           work.peers.scratch[p] = reinterpret_cast<Packet*>(scratch_[p].get());
           work.out[p] = {out[r][p].get() + offset, sizes[r][p]};
           work.in[p] = {in[r][p].get() + offset, sizes[p][r]};
-          work.where[p] = detail::RemoteBuffer::where(launches_, Word(offset));
+          if (mappable) work.where[p] = detail::RemoteBuffer::where(launches_, Word(offset));
           if (p != r && mapped(r, p)) {
             const Word where = detail::RemoteBuffer::where(launches_, 0);
             tables_[r][std::size_t(p * detail::RemoteBuffer::slots +

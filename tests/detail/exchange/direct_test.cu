@@ -43,10 +43,11 @@ class Ranks {
     (void)cudaFreeHost(watched_);
   }
 
-  /// One launch on each rank. `bytes(from, to)`: size of a message; `offset`: of all buffers from
-  /// an aligned address.
+  /// One launch on each rank. `bytes(from, to)`: size of a message; `offset`, `in_offset`: of all
+  /// buffers, to send and to receive, from an aligned address.
   template <class Bytes>
-  void run(Tally& tally, Bytes bytes, Index offset, Maps maps, int blocks, bool in_turns) {
+  void run(Tally& tally, Bytes bytes, Index offset, Index in_offset, Maps maps, int blocks,
+           bool in_turns) {
     ++id_;
     std::vector<DeviceArray> out, in;
     for (int r = 0; r < ranks_; ++r) {
@@ -56,7 +57,7 @@ class Ranks {
       MUST(cudaMemset(in.back().data(), marker, in.back().bytes()));
     }
     const auto at = [&](const DeviceArray& array, int peer) {
-      return array.data() + Index(peer) * Index(room(bytes)) + offset;
+      return array.data() + Index(peer) * Index(room(bytes));
     };
     MUST(cudaDeviceSynchronize());
     std::vector<Work> works(static_cast<size_t>(ranks_));
@@ -64,8 +65,8 @@ class Ranks {
       Work& work = works[size_t(r)];
       for (int p = 0; p < ranks_; ++p) {
         work.peers.scratch[p] = scratch_[size_t(p)].as<Packet>();
-        work.out[p] = {at(out[size_t(r)], p), bytes(r, p)};
-        work.in[p] = {at(in[size_t(r)], p), bytes(p, r)};
+        work.out[p] = {at(out[size_t(r)], p) + offset, bytes(r, p)};
+        work.in[p] = {at(in[size_t(r)], p) + in_offset, bytes(p, r)};
         const bool can =
             maps == Maps::all || maps == Maps::late || (maps == Maps::some && r % 2 == 0);
         if (p != r && can) {
@@ -107,12 +108,13 @@ class Ranks {
       std::vector<unsigned char> want(got.size(), marker);
       for (int p = 0; p < ranks_; ++p) {
         const unsigned char* const from = sent(p) + Index(r) * Index(room(bytes)) + offset;
-        std::copy_n(from, bytes(p, r), want.data() + Index(p) * Index(room(bytes)) + offset);
+        std::copy_n(from, bytes(p, r), want.data() + Index(p) * Index(room(bytes)) + in_offset);
       }
       tally.check(
           got == want,
-          "rank %d of %d, %lld bytes from 0 to 1, offset %lld, maps %d, %d blocks, turns %d", r,
-          ranks_, (long long)bytes(0, 1), (long long)offset, int(maps), blocks, int(in_turns));
+          "rank %d of %d, %lld bytes from 0 to 1, offsets %lld, %lld, maps %d, %d blocks, turns %d",
+          r, ranks_, (long long)bytes(0, 1), (long long)offset, (long long)in_offset, int(maps),
+          blocks, int(in_turns));
     }
   }
 
@@ -165,15 +167,17 @@ int main() {
           for (const Index bytes :
                {Index{4096}, Index{300'000}, (Index{1} << 20) + 5, (Index{5} << 20) + 48}) {
             if (ranks > 3 && bytes > Index{2} << 20) continue;
-            world.run(
-                tally, [&](int, int) { return bytes; }, 0, maps, blocks, in_turns);
+            for (const Index in_offset : {0, 4}) {
+              world.run(
+                  tally, [&](int, int) { return bytes; }, 0, in_offset, maps, blocks, in_turns);
+            }
           }
           const Index most = Index{ranks > 3 ? 1 : 6} << 20;
           world.run(
-              tally, [&](int from, int to) { return (from + 2 * to) % 3 * most / 3; }, 16, maps,
+              tally, [&](int from, int to) { return (from + 2 * to) % 3 * most / 3; }, 16, 32, maps,
               blocks, in_turns);
           world.run(
-              tally, [&](int from, int to) { return from == to ? 0 : most - 7 * to; }, 3, maps,
+              tally, [&](int from, int to) { return from == to ? 0 : most - 7 * to; }, 3, 3, maps,
               blocks, in_turns);
         }
       }

@@ -91,7 +91,7 @@ class DirectExchange {
   CCL_HD void run() {
     if (work_.in_turns) send_in_turns(sends_);
     bool left = !wait_.failed();
-    if (left && streams_) return run_by_engine();
+    if (left && streams_ && run_by_engine()) return;
     for (Index round = 0; left && !wait_.failed(); ++round) {
       int t = channel_, n = 0;
       left = run_sends(t, n, round);
@@ -219,8 +219,9 @@ class DirectExchange {
     return left;
   }
   /// Runs the group's sends by the copy engine, which the first lane drives, while half of the
-  /// lanes receive and copy this rank's own message. No wait of one stops the other.
-  CCL_HD void run_by_engine() {
+  /// lanes receive and copy this rank's own message. No wait of one stops the other. Returns false
+  /// in code for older GPUs, which a newer one may run.
+  CCL_HD bool run_by_engine() {
     NV_IF_TARGET(NV_PROVIDES_SM_90, (if constexpr (Group::width >= 512) {
                    if (group_.rank() == 0) {
                      send_by_engine();
@@ -229,7 +230,9 @@ class DirectExchange {
                    }
                    group_.sync();
                    if (first_recv_ < tasks_) notes_.received();
+                   return true;
                  }))
+    return false;
   }
   /// Prepares the engine for the first send, before the launch waits for the one before.
   CCL_HD void open_engine() {
@@ -284,6 +287,8 @@ class DirectExchange {
       }
       char* to = nullptr;
       const bool open = buffers().await(wait, task.peer, flag, may_be_mapped, to);
+      // The engine stores whole packets. Into slots it can, whatever the receiver's address.
+      if (reinterpret_cast<cuda::std::uintptr_t>(to) % sizeof(Packet) != 0) to = nullptr;
       if (may_be_mapped && to == nullptr) with_engine(part, [](auto copy) { copy.drop(); });
       if (!open) return;
       Mailbox* const theirs = detail::mailbox<Most>(work_.peers, task.peer, rank_);
@@ -312,13 +317,13 @@ class DirectExchange {
     return Rings::template slot<Most>(work_.peers, work_.rings.many, work_.slot_bytes, owner,
                                       writer, ring, round);
   }
-  /// Copies the next part of this rank's own message that falls to this group.
+  /// Copies what is left of the next part of this rank's own message that falls to this group.
   template <class Lanes>
   CCL_HD void copy_own(Lanes lanes) const {
     if (own_ring_ >= work_.own_rings) return;
     const Message from = Rings::part(work_.out[rank_], own_ring_, work_.rings);
     const Message to = Rings::part(work_.in[rank_], own_ring_, work_.rings);
-    detail::copy_run(lanes, to.data, from.data, from.bytes);
+    detail::copy_run(lanes, to.data + own_done_, from.data + own_done_, from.bytes - own_done_);
   }
   /// Copies a step of that part. Returns true if something is left.
   template <class Lanes>
@@ -339,7 +344,10 @@ class DirectExchange {
     const BulkUse use = work_.shared_bytes == 0       ? BulkUse::none
                         : own_ring_ < work_.own_rings ? BulkUse::busy
                                                       : BulkUse::idle;
-    if (detail::copy_long_run(group_, to, from, bytes, use, aside)) own_ring_ += work_.channels;
+    if (detail::copy_long_run(group_, to, from, bytes, use, aside)) {
+      own_ring_ += work_.channels;
+      own_done_ = 0;
+    }
   }
   /// Sends one slot, or the whole part if the receiver's memory is mapped. Returns false if nothing
   /// is left to send or the spin wait failed.

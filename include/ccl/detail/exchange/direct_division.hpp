@@ -21,7 +21,8 @@ struct DirectDivision {
   /// memory in small pages (docs/validation/performance_h200x2.md).
   static constexpr Index max_bytes(const PeerView& peers, int max_rings) {
     if (Rings::slot_bytes(peers, max_rings) < 1) return 0;
-    const Index each = peers.ranks > 2 ? (Index{512} << 20) / peers.ranks : Index{1} << 30;
+    const Index each =
+        peers.ranks > 2 ? (Index{512} << 20) / peers.ranks / 128 * 128 : Index{1} << 30;
     const Index by_ring = Index{max_rings} << 22;
     return by_ring > each ? by_ring : each;
   }
