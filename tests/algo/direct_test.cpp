@@ -67,9 +67,9 @@ TEST_CASE("messages over peers move only if the scratch has room for some of eac
       bool large = false;
       for (peers.half_packets = 8; peers.half_packets <= 1 << 16; peers.half_packets *= 2) {
         const Index slot = detail::Rings::slot_bytes(peers, most);
-        const Index most_bytes = detail::DirectExchange<detail::SoloLane>::max_bytes(peers, most);
-        REQUIRE((most_bytes > 0) == (slot > 0));
-        REQUIRE(most_bytes % 128 == 0);
+        const Index max_bytes = detail::DirectExchange<detail::SoloLane>::max_bytes(peers, most);
+        REQUIRE((max_bytes > 0) == (slot > 0));
+        REQUIRE(max_bytes % 128 == 0);
         REQUIRE((peers.half_packets >= 8 * ranks || Packets::max_bytes(peers) == 0));
         large = slot > 0 && Packets::max_bytes(peers) > 0;
       }
