@@ -21,7 +21,7 @@ ended() {
   stage_begun=$SECONDS
 }
 notes=()
-python_types="float;std::int64_t;bfloat16"
+python_types="float;double;std::int64_t;bfloat16"
 if [ $long = ON ]; then python_types=all; fi
 # lld, if it is there, links each of the 300 programs in a quarter of the time.
 mkdir -p build-test
@@ -44,7 +44,7 @@ if [ $long = ON ]; then
   sanitized[tsan]+='|^transport\.nvls_types$'
 else
   notes+=("tsan: tests without precompiled headers, by which an include that one lacks is found (only with --long, and in builds with ccache)")
-  notes+=("Python wheel: compiled with reductions of float, int64 and bfloat16 (all types with --long)")
+  notes+=("Python wheel: compiled with reductions of float, double, int64 and bfloat16 (all types with --long)")
   notes+=("asan and tsan: transport.nvls_types (only with --long; the plain build runs it, and transport.nvls under both takes the same ways of the code)")
   notes+=("tsan: fewer counts, ranks and rounds in algo.pairwise, algo.ring, algo.tree, src.launch.short_context and src.transport.ib.registered_algorithms (all with --long; the plain build takes all)")
   notes+=("headers in detail/: compiled as parts of the public ones (each alone with --long)")
