@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/lanes/bulk_copy.hpp>
 #include <ccl/types/macros.hpp>
 
 CCL_ANY_SPACE_BEGIN
@@ -42,7 +43,7 @@ struct DirectDivision {
       bits |= reinterpret_cast<cuda::std::uintptr_t>(out.data) | Word(out.bytes);
       most = most < out.bytes ? out.bytes : most;
     }
-    return bits % sizeof(Packet) == 0 && most >= work.to.rings * (Index{128} << 10);
+    return bits % sizeof(Packet) == 0 && most >= work.to.rings * worth_bulk_copy;
   }
   /// Completes the arguments, before a launch.
   static void assign(Work& work) {

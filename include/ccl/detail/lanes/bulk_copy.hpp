@@ -6,6 +6,10 @@
 
 namespace ccl::detail {
 
+/// Bytes from which the engine is faster than lanes, as measured on H100 and H200
+/// (docs/validation/calls.md).
+inline constexpr Index worth_bulk_copy = Index{128} << 10;
+
 /// Shared memory of a `BulkCopy`.
 template <int Stages, int PieceBytes>
 struct BulkCopyShared {
@@ -14,93 +18,16 @@ struct BulkCopyShared {
 };
 
 #if defined(__CUDACC__)
-/// Copies memory by the bulk copy engine of a multiprocessor. One thread loads pieces to shared
-/// memory and stores them from there; the registers of the block stay free. `Stages` pieces are in
-/// flight: half of them on the way in, the others on the way out. `Early` more are on the way to
-/// the cache.
-template <int Stages, int PieceBytes, int Early = 0>
-class BulkCopy {
-  static_assert(Stages % 2 == 0 && PieceBytes % 128 == 0);
-  static constexpr int ahead = Stages / 2;
-
- public:
-  using Shared = BulkCopyShared<Stages, PieceBytes>;
-
-  CCL_DEVICE BulkCopy(Shared& shared, const char* from, Index bytes)
-      : shared_{shared}, from_{from}, bytes_{bytes} {}
-
-  /// Copies to `to`. Runs on one thread, as the functions below. Addresses and bytes are multiples
-  /// of 16. Returns when the thread sees all stores.
-  CCL_DEVICE void run(char* to) {
-    open();
-    fetch();
-    finish(to);
-  }
-  /// Begins a copy whose target is not known yet. `fetch` follows, then `finish` or `drop`, of this
-  /// object or of one with the same arguments.
-  CCL_DEVICE void open() {
-    for (Word& bar : shared_.full) ptx::bulk_open(&bar);
-    ptx::bulk_begin();
-  }
-  /// Loads the first pieces.
-  CCL_DEVICE void fetch() {
-    const Index pieces = div_up<Index>(bytes_, PieceBytes);
-    for (Index n = 0; n < ahead && n < pieces; ++n) load(n);
-    for (Index n = ahead; n < ahead + Early; ++n) prefetch(n);
-  }
-  /// Copies to `to`. Returns when the thread sees all stores.
-  CCL_DEVICE void finish(char* to) {
-    const Index pieces = div_up<Index>(bytes_, PieceBytes);
-    for (Index n = 0; n < pieces; ++n) {
-      if constexpr (Early > 0) prefetch(n + ahead + Early);
-      await(n);
-      ptx::bulk_store(to + n * PieceBytes, shared_.piece[n % Stages], size(n));
-      if (n + ahead >= pieces) continue;
-      // The next piece goes where piece n - ahead was, which has been read by then.
-      ptx::bulk_await_reads<Stages - ahead>();
-      load(n + ahead);
-    }
-    ptx::bulk_await_stores();
-    close();
-  }
-  /// Copies nothing. Returns when the loads have ended.
-  CCL_DEVICE void drop() {
-    for (Index n = 0; n < ahead && n * PieceBytes < bytes_; ++n) await(n);
-    close();
-  }
-
- private:
-  CCL_DEVICE unsigned size(Index n) const {
-    const Index left = bytes_ - n * PieceBytes;
-    return unsigned(left < PieceBytes ? left : PieceBytes);
-  }
-  CCL_DEVICE void await(Index n) {
-    ptx::bulk_await_load(&shared_.full[n % Stages], unsigned(n / Stages) & 1u);
-  }
-  CCL_DEVICE void close() {
-    for (Word& bar : shared_.full) ptx::bulk_close(&bar);
-  }
-  CCL_DEVICE void load(Index n) {
-    const int stage = int(n % Stages);
-    ptx::bulk_load(shared_.piece[stage], from_ + n * PieceBytes, size(n), &shared_.full[stage]);
-  }
-
-  CCL_DEVICE void prefetch(Index n) {
-    if (n * PieceBytes < bytes_) ptx::bulk_prefetch(from_ + n * PieceBytes, size(n));
-  }
-
-  Shared& shared_;
-  const char* from_;
-  Index bytes_;
-};
-
-/// The bulk copy engine for a `SlotSender`. One thread.
+/// Stages of the bulk copy engine of a multiprocessor: pieces in shared memory, between their loads
+/// and their stores. One thread.
 template <int Stages, int PieceBytes>
 class BulkStages {
+  static_assert(Stages % 2 == 0 && PieceBytes % 128 == 0);
+
  public:
   using Shared = BulkCopyShared<Stages, PieceBytes>;
   static constexpr int ahead = Stages / 2;
-  static constexpr int on_the_way = 4;  // stores that are not awaited: about 2 us
+  static constexpr int on_the_way = 4;  // stores that a `SlotSender` does not await
   static constexpr Index piece_bytes = PieceBytes;
 
   CCL_DEVICE explicit BulkStages(Shared& shared) : shared_{shared} {}
@@ -112,7 +39,7 @@ class BulkStages {
   CCL_DEVICE void close() {
     for (Word& bar : shared_.full) ptx::bulk_close(&bar);
   }
-  /// Piece `n` goes where piece `n - Stages` was, which has been read by then.
+  /// Piece `n` goes where piece `n - Stages` was. After `await_reads` that has been read.
   CCL_DEVICE void load(Index n, const char* from, Index bytes) {
     ptx::bulk_load(shared_.piece[n % Stages], from, unsigned(bytes), &shared_.full[n % Stages]);
   }
@@ -130,6 +57,71 @@ class BulkStages {
 
  private:
   Shared& shared_;
+};
+
+/// Copies memory by the bulk copy engine of a multiprocessor. One thread loads pieces to shared
+/// memory and stores them from there; the registers of the block stay free. `Stages` pieces are in
+/// flight: half of them on the way in, the others on the way out. `Early` more are on the way to
+/// the cache.
+template <int Stages, int PieceBytes, int Early = 0>
+class BulkCopy {
+  static constexpr int ahead = BulkStages<Stages, PieceBytes>::ahead;
+
+ public:
+  using Shared = BulkCopyShared<Stages, PieceBytes>;
+
+  CCL_DEVICE BulkCopy(Shared& shared, const char* from, Index bytes)
+      : stages_{shared}, from_{from}, bytes_{bytes} {}
+
+  /// Copies to `to`. Runs on one thread, as the functions below. Addresses and bytes are multiples
+  /// of 16. Returns when the thread sees all stores.
+  CCL_DEVICE void run(char* to) {
+    open();
+    fetch();
+    finish(to);
+  }
+  /// Begins a copy whose target is not known yet. `fetch` follows, then `finish` or `drop`, of this
+  /// object or of one with the same arguments.
+  CCL_DEVICE void open() { stages_.open(); }
+  /// Loads the first pieces.
+  CCL_DEVICE void fetch() {
+    const Index pieces = div_up<Index>(bytes_, PieceBytes);
+    for (Index n = 0; n < ahead && n < pieces; ++n) load(n);
+    for (Index n = ahead; n < ahead + Early; ++n) prefetch(n);
+  }
+  /// Copies to `to`. Returns when the thread sees all stores.
+  CCL_DEVICE void finish(char* to) {
+    const Index pieces = div_up<Index>(bytes_, PieceBytes);
+    for (Index n = 0; n < pieces; ++n) {
+      if constexpr (Early > 0) prefetch(n + ahead + Early);
+      stages_.await_load(n);
+      stages_.store(n, to + n * PieceBytes, size(n));
+      if (n + ahead >= pieces) continue;
+      stages_.await_reads();
+      load(n + ahead);
+    }
+    stages_.template await_stores<0>();
+    stages_.close();
+  }
+  /// Copies nothing. Returns when the loads have ended.
+  CCL_DEVICE void drop() {
+    for (Index n = 0; n < ahead && n * PieceBytes < bytes_; ++n) stages_.await_load(n);
+    stages_.close();
+  }
+
+ private:
+  CCL_DEVICE Index size(Index n) const {
+    const Index left = bytes_ - n * PieceBytes;
+    return left < PieceBytes ? left : PieceBytes;
+  }
+  CCL_DEVICE void load(Index n) { stages_.load(n, from_ + n * PieceBytes, size(n)); }
+  CCL_DEVICE void prefetch(Index n) {
+    if (n * PieceBytes < bytes_) ptx::bulk_prefetch(from_ + n * PieceBytes, unsigned(size(n)));
+  }
+
+  BulkStages<Stages, PieceBytes> stages_;
+  const char* from_;
+  Index bytes_;
 };
 
 /// Bulk copies of a block whose other lanes copy data of this GPU, and of a block whose other lanes

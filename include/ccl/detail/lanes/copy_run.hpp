@@ -113,10 +113,11 @@ template <LaneGroup Group, class Aside>
 CCL_DEVICE bool copy_run_in_bulk(Group group, char* to, const char* from, Index bytes, BulkUse use,
                                  Aside aside) {
   if constexpr (Group::width >= 512) {
-    constexpr Index worth = Index{128} << 10, size = sizeof(Packet);
+    constexpr Index size = sizeof(Packet);
     const auto target = reinterpret_cast<cuda::std::uintptr_t>(to);
     const auto source = reinterpret_cast<cuda::std::uintptr_t>(from);
-    if (use == BulkUse::none || bytes < worth || (target - source) % size != 0) return false;
+    if (use == BulkUse::none || bytes < worth_bulk_copy || (target - source) % size != 0)
+      return false;
     extern __shared__ BulkCopyMemory bulk_copy_memory[];
     const Index head = Index((size - target % size) % size);
     const Index whole = (bytes - head) / size * size;
