@@ -11,8 +11,8 @@ namespace ccl::detail {
 /// it cannot listen. The ranks that join then fail at once, and need not wait for it. Blocks at
 /// most some 2 s.
 void decline(std::span<const UniqueId> ids, int rank, int ranks, const Error& error) noexcept;
-/// The same for rank 0 of a launch, which would open the root: it opens it for two seconds, and who
-/// comes to it gets the error.
+/// Tells the ranks of a launch that rank 0 will not join, because of `error`. Rank 0 would open the
+/// root: it is opened for two seconds, and ranks that come to it get the error.
 void decline_as_root(const UniqueId& id, const Error& error) noexcept;
 
 }  // namespace ccl::detail

@@ -56,7 +56,7 @@ class DirectExchange {
   /// Waits for the launch before, and posts references to the receive buffers. Must run first. One
   /// lane of the launch posts each message.
   CCL_HD void open_registry() {
-    // Divisions and first loads of arguments take about 1 us, so they precede the wait.
+    // Divisions and first loads of arguments take long, so they precede the wait.
     int p = channel_ == 0 ? group_.rank() : ranks_;
     Word* buffer = buffer_word(p);
     Word where = buffer != nullptr ? work_.where[p] : 0;
@@ -85,13 +85,13 @@ class DirectExchange {
   /// A group therefore waits only for an earlier round or for a send of this round. The copy of
   /// this rank's own message runs beside or after the sends of the first round.
   ///
-  /// Where the copy engine makes the sends, the first lane drives it through all rounds, while
-  /// other lanes receive and copy this rank's own message. On 2 H200, an all-gather of 16 MiB takes
-  /// 30 us so, and 32 in rounds.
+  /// The first lane drives the copy engine through all rounds, if the engine makes the sends. Other
+  /// lanes receive meanwhile, and copy this rank's own message. On 2 H200, an all-gather of 16 MiB
+  /// takes 30.8 us so, and 32.0 in rounds (docs/validation/performance_h200x2.md).
   CCL_HD void run() {
     if (work_.in_turns) send_in_turns(sends_);
     bool left = !wait_.failed();
-    if (left && streams_ && run_by_engine()) return;
+    if (left && by_engine_ && run_by_engine()) return;
     for (Index round = 0; left && !wait_.failed(); ++round) {
       int t = channel_, n = 0;
       left = run_sends(t, n, round);
@@ -120,7 +120,7 @@ class DirectExchange {
       send_.part = message_part(send_.task.peer, send_.task.ring);
     }
     for (first_recv_ = channel_; first_recv_ < sends_; ++own_sends_) first_recv_ += work_.channels;
-    streams_ = work_.streams && own_sends_ <= TurnRuns::most;
+    by_engine_ = work_.by_engine && own_sends_ <= TurnRuns::most;
     if (first_recv_ >= tasks_) return;
     recv_.task = task_of(work_.from, first_recv_ - sends_);
     recv_.part = Rings::part(work_.in[recv_.task.peer], recv_.task.ring, work_.rings);
@@ -242,7 +242,7 @@ class DirectExchange {
   }
 #if defined(__CUDACC__)
   CCL_DEVICE bool opens_early() const {
-    return streams_ && !work_.in_turns && work_.table != nullptr && send_.part.bytes > 0;
+    return by_engine_ && !work_.in_turns && work_.table != nullptr && send_.part.bytes > 0;
   }
   /// Calls `visit` with a copy of a part by the engine.
   template <class Visit>
@@ -431,7 +431,7 @@ class DirectExchange {
   int own_ring_ = 0;                    // next part of this rank's own message
   Index own_done_ = 0;                  // bytes of that part that are copied
   int own_sends_ = 0;                   // of this group
-  bool streams_ = false;                // see `run_by_engine`
+  bool by_engine_ = false;              // see `run_by_engine`
   Word over_[tracked_tasks / 64] = {};  // bit n: task n of this group has no work left
   MailboxWait<Group> wait_;
 };

@@ -34,8 +34,8 @@ struct DirectDivision {
     }
     return false;
   }
-  /// Returns true if the copy engine can fill slots with the messages of a launch, which are long.
-  static bool streams(const Work& work) {
+  /// Returns true if the copy engine can send the messages of a launch, and they are long.
+  static bool suits_engine(const Work& work) {
     Word bits = 0;
     Index most = 0;
     for (int i = 0; i < work.to.count; ++i) {

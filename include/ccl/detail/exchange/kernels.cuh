@@ -81,7 +81,7 @@ struct PeerExchangeShape {
     const CudaShape shape = spread<Group, Runs, Runs::max_lanes>(work, target);
     if (CudaExecutor::has_bulk_copies()) {
       work.shared_bytes = sizeof(BulkCopyMemory);
-      work.streams = DirectDivision<Most>::streams(work);
+      work.by_engine = DirectDivision<Most>::suits_engine(work);
     }
     return CudaExecutor::launch<Group, Runs>(work, shape, target.stream);
   }

@@ -107,7 +107,7 @@ struct BasicPeerExchangeWork {
   WordSet<state_words> counts;  // words of the state that this launch increments
   RingLimit rings;              // the same on all ranks
   bool in_turns = false;        // see `Rings::in_turns`
-  bool streams = false;         // the copy engine fills slots: all sends are multiples of 16 bytes
+  bool by_engine = false;       // the copy engine sends: long messages of multiples of 16 bytes
   Index slot_bytes = 0;         // bytes of a slot
   Index own_step = 0;           // bytes of the message to itself that a group copies at once
   Index box_packets = 0;        // packets of a box in each half

@@ -89,7 +89,8 @@ class MailboxWait {
     return true;
   }
   /// Counts a failed poll. Returns true if the wait has failed, which the first lane decides: every
-  /// look at its limits reads memory of the host, and 32 blocks of 256 lanes took 0.2 ms for one.
+  /// look at its limits reads memory of the host. A send_recv of 1 GiB between 2 H200 took 3212 us
+  /// when all lanes looked, and takes 2910.
   CCL_HD bool fails(int peer, Word want) {
     const bool first = group_.rank() == 0;
     if (group_.all(!first || spin_wait_.ends(peer, (want >> 32) - 1))) failed_ = true;
