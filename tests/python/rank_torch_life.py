@@ -186,8 +186,9 @@ def callbacks(n, me):
         work = dist.all_reduce(torch.ones(2), async_op=True)
         future = work.get_future()
         callback = future.then(lambda _, work=work: work.wait())
+        second = work.get_future()  # completed after that callback, by the same thread
         work.wait()
-        assert future.done(), turn
+        assert future.done() and second.done(), turn
         same(future.value()[0], torch.full((2,), float(n)), "value after wait")
         assert callback.wait() is True
     dist.barrier()

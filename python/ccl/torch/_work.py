@@ -15,6 +15,7 @@ from ._callbacks import callers
 from ._checks import writing
 
 LIMIT_S = 1e9  # seconds; a longer limit is cut to it
+_COMPLETION_S = 5.0  # limit on the wait for the futures of a call that is done
 _changes = threading.Lock()  # guards the futures of all works; held for some instructions
 
 
@@ -84,6 +85,7 @@ class Work(HeldWork):
         self._event: threading.Event | None = None
         self._trigger: torch.futures.Future[None] | None = None
         self._told: list[threading.Event] = []  # set when the futures are complete
+        self._completer: int | None = None  # thread that completes them
 
     def _owner(self) -> Any:
         return getattr(self._expired, "__self__", None)
@@ -109,7 +111,11 @@ class Work(HeldWork):
         if self._event is not None:
             self._event.set()
         if trigger is not None:  # its callbacks may wait for calls that this thread has to run
-            callers.run(lambda: trigger.set_result(None))
+            callers.run(lambda: self._complete(trigger))
+
+    def _complete(self, trigger: torch.futures.Future[None]) -> None:
+        self._completer = threading.get_ident()
+        trigger.set_result(None)
 
     def _queued(self) -> None:
         self._event = threading.Event()
@@ -130,8 +136,9 @@ class Work(HeldWork):
                 if own > 0:
                     raise error  # the call continues
                 self._finish(error)
-        for told in self._told:
-            told.wait()
+        if threading.get_ident() != self._completer:  # a callback of one future may wait, too
+            for told in self._told:
+                told.wait(_COMPLETION_S)
         return self._outcome()
 
     def _outcome(self) -> bool:
