@@ -5,6 +5,7 @@
 #include "base/field_check.hpp"
 #include "net/message_rules.hpp"
 #include "transport/ib/verbs/presence.hpp"
+#include "transport/plug_in/presence.hpp"
 
 namespace ccl::detail {
 
@@ -22,6 +23,9 @@ std::string wrong_peer_info(const PeerInfo& peer, int rank) {
       .in_range("pid", peer.pid, 0, INT_MAX)
       .in_range("kinds of RDMA ports", peer.ib_kinds, 0, 3)
       .in_range("reason for no RDMA port", peer.ib_absence, 0, int(IbAbsence::disabled))
+      .flag("sole use of a network plug-in", peer.net_plug_in_only)
+      .in_range("reason for no network plug-in", peer.net_absence, 0,
+                int(NetPlugInAbsence::not_found))
       .text("host", peer.host)
       .why();
 }

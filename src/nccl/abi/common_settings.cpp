@@ -10,23 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
+#include "nccl/abi/part_rules.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
 
-/// Settings of one rank, as all ranks exchange them.
-struct Part {
-  std::int16_t one_order = 0;  // 2: the setting cannot be
-  std::int16_t fallback = 0;
-  std::int16_t zero_blocks = 0;
-};
-
 /// Returns the first rank whose value differs from that of rank 0; -1: there is none.
-int first_other(const std::vector<Part>& all, std::int16_t Part::*value) {
-  const auto other =
-      std::ranges::find_if(all, [&](const Part& one) { return one.*value != all[0].*value; });
+int first_other(const std::vector<SettingsPart>& all, std::int16_t SettingsPart::*value) {
+  const auto other = std::ranges::find_if(
+      all, [&](const SettingsPart& one) { return one.*value != all[0].*value; });
   return other == all.end() ? -1 : int(other - all.begin());
 }
 
@@ -40,13 +35,15 @@ Result<CommonSettings> common_settings(const Communicator& comm, const CommonSet
   }
   constexpr std::int16_t bad = 2;  // a setting that cannot be must not leave the others waiting
   CommState& state = *Access::state(comm);
-  std::vector<Part> all(std::size_t(comm.ranks()));
+  std::vector<SettingsPart> all(std::size_t(comm.ranks()));
   all[std::size_t(comm.rank())] = {wanted ? std::int16_t(*wanted) : bad, std::int16_t(own.fallback),
                                    std::int16_t(own.zero_blocks)};
   const auto lock = state.rendezvous.lock();
   CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
-      all.data(), Index{sizeof(Part)}, {}, {"CCL_DETERMINISTIC"})));
-  if (const int rank = first_other(all, &Part::one_order); rank >= 0) {
+      all.data(), Index{sizeof(SettingsPart)}, {}, {"CCL_DETERMINISTIC"})));
+  CCL_CHECK(check_gathered(state, all,
+                           [](const SettingsPart& of, int) { return wrong_settings_part(of); }));
+  if (const int rank = first_other(all, &SettingsPart::one_order); rank >= 0) {
     Error error{Errc::mismatch,
                 fmt::format("CCL_DETERMINISTIC is {} on rank 0 and {} on rank {}; set it alike on "
                             "all ranks",
@@ -59,7 +56,7 @@ Result<CommonSettings> common_settings(const Communicator& comm, const CommonSet
   }
   CommonSettings common = own;
   CCL_TRY(common.one_order, wanted);
-  if (const int rank = first_other(all, &Part::zero_blocks); rank >= 0) {
+  if (const int rank = first_other(all, &SettingsPart::zero_blocks); rank >= 0) {
     common.zero_blocks = false;
     if (comm.rank() == 0) {
       log_warn(LogPart::init,
@@ -68,7 +65,7 @@ Result<CommonSettings> common_settings(const Communicator& comm, const CommonSet
                own.zero_blocks ? 0 : rank, own.zero_blocks ? rank : 0);
     }
   }
-  if (const int rank = first_other(all, &Part::fallback); rank >= 0) {
+  if (const int rank = first_other(all, &SettingsPart::fallback); rank >= 0) {
     common.fallback = false;
     if (comm.rank() == 0) {
       log_warn(LogPart::init,

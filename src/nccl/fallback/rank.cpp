@@ -15,20 +15,16 @@
 
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
+#include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
+#include "nccl/abi/part_rules.hpp"
 #include "nccl/device/devices.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
 
-/// Message of a rank to the others before the creation.
-struct RealPart {
-  int version = 0;
-  ncclUniqueId id{};  // of rank 0
-};
-
-Result<void> check_versions(const std::vector<RealPart>& all) {
+Result<void> check_versions(const std::vector<FallbackPart>& all) {
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].version == all[0].version) continue;
     return fail(Errc::mismatch,
@@ -54,8 +50,8 @@ Result<std::shared_ptr<RealRank>> RealRank::create(const Communicator& comm,
                                                    const MemberConfig& config) {
   CommState& state = *Access::state(comm);
   std::shared_ptr<RealRank> made{new RealRank{library, comm}};
-  std::vector<RealPart> all(std::size_t(comm.ranks()));
-  RealPart& mine = all[std::size_t(comm.rank())];
+  std::vector<FallbackPart> all(std::size_t(comm.ranks()));
+  FallbackPart& mine = all[std::size_t(comm.rank())];
   mine.version = library.version;
   Result<void> done;
   if (comm.rank() == 0) {
@@ -69,7 +65,9 @@ Result<std::shared_ptr<RealRank>> RealRank::create(const Communicator& comm,
   if (comm.ranks() > 1) {
     const auto lock = state.rendezvous.lock();
     CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
-        all.data(), Index{sizeof(RealPart)}, {}, {"CCL_NCCL_FALLBACK"})));
+        all.data(), Index{sizeof(FallbackPart)}, {}, {"CCL_NCCL_FALLBACK"})));
+    CCL_CHECK(check_gathered(state, all,
+                             [](const FallbackPart& of, int) { return wrong_fallback_part(of); }));
   }
   if (done) done = check_versions(all);
   done = agree("the id of NCCL's communicator");

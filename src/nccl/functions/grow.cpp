@@ -5,60 +5,13 @@
 
 #include <cstring>
 #include <utility>
-#include <vector>
 
-#include "comm/state.hpp"
 #include "nccl/api.hpp"
 #include "nccl/functions/creation.hpp"
+#include "nccl/functions/grow_id.hpp"
 
 namespace ccl::detail::nccl {
 namespace {
-
-/// Part that each rank of the parent sends to the others: what it knows of the call.
-struct GrowPart {
-  int ranks = 0;
-  int has_id = 0;
-  UniqueId id;
-};
-
-Error differs(int mine, int rank, int theirs, int peer) {
-  Error error{Errc::mismatch,
-              fmt::format("rank {} grows the communicator to {} ranks, and rank {} to {}; pass the "
-                          "same number on all ranks",
-                          rank, mine, peer, theirs)};
-  error.peer = peer;
-  return error;
-}
-
-/// Returns the id that one of the ranks has. All ranks return the same, or fail alike.
-Result<UniqueId> common_id(const Communicator& from, int ranks,
-                           const std::optional<UniqueId>& own) {
-  CommState& state = *Access::state(from);
-  std::vector<GrowPart> all(std::size_t(from.ranks()));
-  GrowPart& mine = all[std::size_t(from.rank())];
-  mine = {ranks, own ? 1 : 0, own.value_or(UniqueId{})};
-  if (from.ranks() > 1) {
-    const auto lock = state.rendezvous.lock();
-    CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
-        all.data(), Index{sizeof(GrowPart)}, {}, {"ncclCommGrow"})));
-  }
-  const GrowPart* with_id = nullptr;
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].ranks != all[0].ranks) {
-      return fail(differs(all[0].ranks, 0, all[r].ranks, int(r)));
-    }
-    if (all[r].has_id == 0) continue;
-    if (with_id != nullptr) {
-      return fail(Errc::invalid_usage,
-                  "two ranks have called ncclCommGetUniqueId; call it on one of them");
-    }
-    with_id = &all[r];
-  }
-  if (with_id != nullptr) return with_id->id;
-  return fail(
-      Errc::invalid_usage,
-      "no rank has an id for the new ranks; call ncclCommGetUniqueId on one of them before");
-}
 
 Result<void> grow_existing(ncclComm_t comm, int ranks, int rank, ncclComm_t* made,
                            const ncclConfig_t* config) {
@@ -81,7 +34,7 @@ Result<void> grow_existing(ncclComm_t comm, int ranks, int rank, ncclComm_t* mad
   std::string family = parent->next_family("grow");
   return derive(parent, wanted, std::move(family), made,
                 [&whole, from, ranks, wanted](Member& whose) -> Result<void> {
-                  auto id = common_id(from, ranks, whole.take_grow_id());
+                  auto id = grow_id(from, ranks, whole.take_grow_id());
                   if (!id) {
                     whose.give_up(id.error());
                     return fail(std::move(id).error());

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -17,8 +16,10 @@
 #include <vector>
 
 #include "choose/only_selected.hpp"
+#include "comm/part_rules.hpp"
 #include "comm/peer_waits.hpp"
 #include "comm/state.hpp"
+#include "nccl/abi/part_rules.hpp"
 #include "nccl/plug_in/abi.hpp"
 #include "plug_in/library.hpp"
 
@@ -40,13 +41,15 @@ const TunerPlugIn* plug_in() {
   return found;
 }
 
-/// Gathers an element of each rank. Collective.
-Result<void> gather(const Communicator& comm, std::vector<std::int32_t>& all) {
+/// Gathers an element of each rank, and checks it by `wrong`. Collective.
+Result<void> gather(const Communicator& comm, std::vector<TunerPart>& all,
+                    std::string (*wrong)(TunerPart)) {
   CommState& state = *Access::state(comm);
   if (!state.rendezvous.bootstrap()) return {};
   const auto lock = state.rendezvous.lock();
-  return state.rendezvous.after_creation(
-      state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(std::int32_t)}));
+  CCL_CHECK(state.rendezvous.after_creation(
+      state.rendezvous.bootstrap()->all_gather(all.data(), Index{sizeof(TunerPart)})));
+  return check_gathered(state, all, [wrong](TunerPart part, int) { return wrong(part); });
 }
 
 std::optional<TunedFunction> function_of(Kind kind) {
@@ -68,7 +71,7 @@ std::optional<TunedFunction> function_of(Kind kind) {
 
 /// What a plug-in has chosen, as a number that ranks exchange: the place of an entry of the table,
 /// or `own` if ccl is to choose.
-using Answer = std::int32_t;
+using Answer = TunerPart;
 constexpr Answer own = -1;
 
 /// Name of an answer's entry, which is a whole one: see `OnlySelected`.
@@ -170,8 +173,8 @@ class Tuned final : public Operations {
       fill(table, call);
       all[0] = tuner_->ask(function, bytes_of(call), table);
     }
-    CCL_CHECK(gather(comm_, all));
-    return all[0] < answers ? all[0] : own;
+    CCL_CHECK(gather(comm_, all, [](Answer of) { return wrong_tuner_answer(of, answers); }));
+    return all[0];
   }
 
   Result<Call> with_choice(const Call& call) {
@@ -232,7 +235,7 @@ Result<std::unique_ptr<Operations>> tuned(std::unique_ptr<Operations> operations
   auto tuner = begin(comm);
   std::vector<Answer> present(static_cast<std::size_t>(comm.ranks()), 0);
   if (tuner != nullptr) present[0] = 1;
-  CCL_CHECK(gather(comm, present));
+  CCL_CHECK(gather(comm, present, wrong_tuner_presence));
   if (present[0] == 0) return operations;
   return std::make_unique<Tuned>(std::move(operations), std::move(tuner), comm);
 }

@@ -155,6 +155,10 @@ TEST_CASE("a description that does not fit fails all ranks with an error that na
   with([](PeerInfo& p) { p.pid = smallest; }, "pid is -2147483648");
   with([](PeerInfo& p) { p.ib_kinds = 4; }, "kinds of RDMA ports is 4");
   with([](PeerInfo& p) { p.ib_absence = 99; }, "reason for no RDMA port is 99");
+  with([](PeerInfo& p) { p.net_plug_in_only = 2; }, "sole use of a network plug-in is 2, not from");
+  with([](PeerInfo& p) { p.net_plug_in_only = smallest; }, "plug-in is -2147483648");
+  with([](PeerInfo& p) { p.net_absence = -1; }, "reason for no network plug-in is -1, not from 0");
+  with([](PeerInfo& p) { p.net_absence = 4; }, "reason for no network plug-in is 4");
   with([](PeerInfo& p) { std::memset(p.host, 'x', sizeof p.host); }, "host has no end");
 }
 
