@@ -18,6 +18,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
+#include "base/io/received_descriptors.hpp"
 #include "base/thread.hpp"
 #include "settings/report.hpp"
 #include "transport/edge_error.hpp"
@@ -65,9 +66,9 @@ bool send_reply(int socket, const Reply& reply, int fd) {
   return ::sendmsg(socket, &message, MSG_NOSIGNAL) == ssize_t(sizeof reply);
 }
 
-/// Returns the bytes received; `fd` gets the descriptor, if the message carries one. Returns -1
-/// with EMFILE if this process is out of descriptors.
-ssize_t receive_reply(int socket, Reply& reply, Fd& fd) {
+/// Returns the bytes received; `fds` gets the descriptors that the message carries. Returns -1 with
+/// EMFILE if this process is out of descriptors.
+ssize_t receive_reply(int socket, Reply& reply, std::vector<Fd>& fds) {
   iovec data{&reply, sizeof reply};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
@@ -76,14 +77,8 @@ ssize_t receive_reply(int socket, Reply& reply, Fd& fd) {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   const ssize_t bytes = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  for (cmsghdr* head = CMSG_FIRSTHDR(&message); bytes >= 0 && head != nullptr;
-       head = CMSG_NXTHDR(&message, head)) {
-    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-    int got = -1;
-    std::memcpy(&got, CMSG_DATA(head), sizeof got);
-    fd = Fd{got};
-  }
-  if (bytes >= 0 && !fd && (message.msg_flags & MSG_CTRUNC) != 0) {
+  if (bytes >= 0) fds = received_descriptors(message);
+  if (bytes >= 0 && fds.empty() && (message.msg_flags & MSG_CTRUNC) != 0) {
     errno = EMFILE;
     return -1;
   }
@@ -304,15 +299,18 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
   pollfd answer{socket.get(), POLLIN, 0};
   while (::poll(&answer, 1, 20) <= 0) CCL_CHECK(may_wait());
   Reply reply{};
-  Fd fd;
+  std::vector<Fd> fds;
   errno = 0;
-  if (receive_reply(socket.get(), reply, fd) != ssize_t(sizeof reply)) {
+  if (receive_reply(socket.get(), reply, fds) != ssize_t(sizeof reply)) {
     if (errno == EMFILE) {
       return refuse_errno(Errc::system, "cannot take the memory of the other end", errno);
     }
     return refuse(Errc::peer_lost, "the other end hung up before it gave its memory away");
   }
-  if (reply.found == 0 || !fd) {
+  if (fds.size() > 1) {
+    return refuse(Errc::refused, "the other end gave more than one descriptor");
+  }
+  if (reply.found == 0 || fds.empty()) {
     return refuse(Errc::refused,
                   "the other end does not know this one (another secret, another edge, or it was "
                   "destroyed)");
@@ -320,7 +318,7 @@ Result<Fd> fetch_fd(const TransportContext& context, const Edge& edge, const cha
   if (reply.shape != edge.shape) {
     return refuse(Errc::mismatch, differing_shapes(edge, reply.shape));
   }
-  return fd;
+  return std::move(fds[0]);
 }
 
 }  // namespace ccl::detail

@@ -1,12 +1,15 @@
-// Passing of descriptors: a request to this process's server, and the reply of another server.
-#include <atomic>
+// Passing of descriptors: a request to this process's server, and the reply of another server. No
+// input may leave a descriptor open.
+#include <chrono>
 #include <mutex>
 #include <thread>
 
 #include "base/io/mapping.hpp"
+#include "base/random.hpp"
 #include "fuzz/fuzz.hpp"
 #include "support/lent.hpp"
 #include "transport/fd_server.hpp"
+#include <dirent.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -18,6 +21,7 @@ namespace {
 
 /// A server that answers each caller with the latest reply.
 struct PlayedServer {
+  static constexpr int most = 5;
   PlayedServer() {
     listener = Fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     name.address.sun_family = AF_UNIX;
@@ -40,7 +44,7 @@ struct PlayedServer {
   void answer(int caller) {
     const std::lock_guard lock{mutex};
     iovec data{const_cast<char*>(reply.data()), reply.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(most * sizeof(int))] = {};
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
@@ -51,8 +55,10 @@ struct PlayedServer {
       head->cmsg_level = SOL_SOCKET;
       head->cmsg_type = SCM_RIGHTS;
       head->cmsg_len = CMSG_LEN(std::size_t(descriptors) * sizeof(int));
-      const int fds[] = {memory.get(), memory.get()};
-      std::memcpy(CMSG_DATA(head), fds, std::size_t(descriptors) * sizeof(int));
+      const int fd = memory.get();
+      for (int n = 0; n < descriptors; ++n) {
+        std::memcpy(CMSG_DATA(head) + std::size_t(n) * sizeof fd, &fd, sizeof fd);
+      }
     }
     (void)::sendmsg(caller, &message, MSG_NOSIGNAL);
   }
@@ -60,7 +66,7 @@ struct PlayedServer {
   UnixName name;
   std::mutex mutex;  // guards the rest: a caller has its reply before `answer` ends
   std::string reply;
-  int descriptors = 0;  // 0 to 2
+  int descriptors = 0;  // 0 to `most`
 };
 PlayedServer& server() {
   static PlayedServer* const one = new PlayedServer;
@@ -74,19 +80,21 @@ void ask_server(Source& source) {
   edge.shape = {1, 2, 128};
   {
     const std::lock_guard lock{server().mutex};
-    server().descriptors = source.take<std::uint8_t>() % 3;
+    server().descriptors = source.take<std::uint8_t>() % (PlayedServer::most + 1);
     server().reply = text_of(source.take_bytes(64));
   }
   const auto fd = fetch_fd(lent.context, edge, "shm", server().name, Proof{});
   if (fd) demand(keeps_size(*fd, 4096), "other memory than was passed");
 }
 
-/// Another process's request, in its own bytes, while one offer is open.
+FdOffer offer_of(const Proof& proof) {
+  return FdOffer::make(proof, {}, shareable_memory("fuzz", 4096).value()).value();
+}
+/// Another process's request, in its own bytes, while an offer is open that it can ask for.
 void request(Source& source) {
-  static FdOffer* const offer = new FdOffer{
-      FdOffer::make(Proof{std::byte{1}}, {}, shareable_memory("fuzz", 4096).value()).value()};
+  const FdOffer offer = offer_of(Proof{std::byte{1}});
   const Fd socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  const UnixName& at = offer->name();
+  const UnixName& at = offer.name();
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at.address), at.bytes) != 0)
     return;
   const Input bytes = source.take_bytes(64);
@@ -96,14 +104,40 @@ void request(Source& source) {
   demand(::poll(&answer, 1, 20'000) == 1, "the server does not answer");
 }
 
+int open_descriptors() {
+  DIR* const all = ::opendir("/proc/self/fd");
+  demand(all != nullptr, "/proc/self/fd");
+  int count = 0;
+  while (::readdir(all) != nullptr) ++count;
+  ::closedir(all);
+  return count;
+}
+/// Servers close the sockets of their callers a moment after they have answered.
+bool comes_back_to(int wanted) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+  while (open_descriptors() != wanted) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+int at_first = 0;  // descriptors before the first input
+
 }  // namespace
 
 void prepare() {
   (void)server();
+  Proof secret;
+  demand(fill_random(secret.data(), secret.size()).has_value(), "random bytes");
+  static FdOffer* const keeps_server = new FdOffer{offer_of(secret)};
+  (void)keeps_server;
+  at_first = open_descriptors();
 }
 void read(Input input) {
   Source source{input};
   source.take<std::uint8_t>() % 2 == 0 ? ask_server(source) : request(source);
+  demand(comes_back_to(at_first), "a descriptor stays open");
 }
 std::vector<std::string> seeds() {
   const std::string ask{'\0'}, requests{'\1'};
@@ -112,9 +146,15 @@ std::vector<std::string> seeds() {
     int found = 1;
     WireShape shape;
   } const reply{1, shape};
-  return {ask + '\1' + bytes_of(reply), ask + '\0' + bytes_of(reply),
-          ask + '\2' + bytes_of(reply), ask + '\1' + bytes_of(Reply{0, shape}),
-          requests + bytes_of(Proof{}), requests + "short"};
+  return {ask + '\1' + bytes_of(reply),
+          ask + '\0' + bytes_of(reply),
+          ask + '\2' + bytes_of(reply),
+          ask + '\3' + bytes_of(reply),
+          ask + '\5' + bytes_of(reply),
+          ask + '\1' + bytes_of(Reply{0, shape}),
+          requests + bytes_of(Proof{}),
+          requests + bytes_of(Proof{std::byte{1}}),
+          requests + "short"};
 }
 
 }  // namespace ccl::fuzz

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/io/os_error.hpp"
+#include "base/io/received_descriptors.hpp"
 #include "comm/edges/memory_exchange.hpp"
 #include <sys/socket.h>
 
@@ -30,22 +31,6 @@ struct HandleSockets::Record {
 
 namespace {
 constexpr std::size_t control_bytes = CMSG_SPACE(sizeof(int) * HandleSockets::max_handles);
-
-/// Takes the descriptors beside a received message.
-std::vector<Fd> descriptors_of(msghdr& message) {
-  std::vector<Fd> all;
-  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
-       head = CMSG_NXTHDR(&message, head)) {
-    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t n = 0; n < count; ++n) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(head) + n * sizeof fd, sizeof fd);
-      all.emplace_back(fd);
-    }
-  }
-  return all;
-}
 }  // namespace
 
 Result<HandleSockets> HandleSockets::open(CommState& state, int composition,
@@ -135,7 +120,7 @@ std::optional<HandleSockets::Message> HandleSockets::receive() const {
     message.msg_controllen = control.size();
     const ssize_t bytes = ::recvmsg(inbox_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (bytes <= 0) return {};
-    auto descriptors = descriptors_of(message);
+    auto descriptors = received_descriptors(message);
     const bool whole = bytes == ssize_t(sizeof record) && (message.msg_flags & MSG_TRUNC) == 0;
     auto read = whole ? this->read(record, std::move(descriptors)) : std::nullopt;
     if (read) return read;
