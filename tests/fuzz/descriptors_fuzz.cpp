@@ -1,15 +1,14 @@
 // Passing of descriptors: a request to this process's server, and the reply of another server. No
 // input may leave a descriptor open.
-#include <chrono>
 #include <mutex>
 #include <thread>
 
 #include "base/io/mapping.hpp"
 #include "base/random.hpp"
 #include "fuzz/fuzz.hpp"
+#include "fuzz/open_descriptors.hpp"
 #include "support/lent.hpp"
 #include "transport/fd_server.hpp"
-#include <dirent.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -102,24 +101,6 @@ void request(Source& source) {
   ::shutdown(socket.get(), SHUT_WR);
   pollfd answer{socket.get(), POLLIN, 0};
   demand(::poll(&answer, 1, 20'000) == 1, "the server does not answer");
-}
-
-int open_descriptors() {
-  DIR* const all = ::opendir("/proc/self/fd");
-  demand(all != nullptr, "/proc/self/fd");
-  int count = 0;
-  while (::readdir(all) != nullptr) ++count;
-  ::closedir(all);
-  return count;
-}
-/// Servers close the sockets of their callers a moment after they have answered.
-bool comes_back_to(int wanted) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{10};
-  while (open_descriptors() != wanted) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 int at_first = 0;  // descriptors before the first input

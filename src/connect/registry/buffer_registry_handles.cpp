@@ -78,7 +78,7 @@ void BufferRegistry::send_handles(const HandleSockets::Request& request) {
     handles.push_back(*std::move(exported));
   }
   // A lost answer is asked for again.
-  if (sockets_->reply(request.reader, request.id, request.first, handles)) {
+  if (sockets_->reply(request, handles)) {
     board(request.reader).ring();
   }
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -105,14 +107,14 @@ std::string answer(int fd) {
   }
   Handles full;
   for (int n = 0; n < HandleSockets::max_handles; ++n) full.push_back(numbered(n));
-  if (!end.sockets->reply(1, 77, 16, full)) return "the handles are lost";
+  if (!end.sockets->reply(*request, full)) return "the handles are lost";
   Handles mixed;
   mixed.push_back(numbered(1));
   mixed.emplace_back().bytes = 1;
   mixed.back().fabric[3] = std::byte{42};
   mixed.push_back(numbered(2));
-  if (!end.sockets->reply(1, 78, 0, mixed)) return "the mixed handles are lost";
-  if (!end.sockets->reply(1, 79, 0, {})) return "the refusal is lost";
+  if (!end.sockets->reply(*request, mixed)) return "the mixed handles are lost";
+  if (!end.sockets->reply(*request, {})) return "the refusal is lost";
   char full_now = 0;
   (void)::recv(fd, &full_now, 1, MSG_WAITALL);
   int after = 0;
@@ -134,6 +136,7 @@ struct Head {
   std::int32_t is_reply = 0, from = 1;
   Word id = 5;
   std::int32_t first = 0, count = 0;
+  detail::Nonce nonce{};
 };
 constexpr std::size_t whole = sizeof(Head) + std::size_t{16} * 80;
 
@@ -182,6 +185,88 @@ std::string receive_nonsense(int fd) {
 TEST_CASE("what is no message of a peer is dropped") {
   CHECK(alone_with_child([](int fd) { return send_nonsense(fd); },
                          [](int fd, pid_t) { return receive_nonsense(fd); }) == "");
+}
+
+namespace {
+/// Sockets of three ranks, connected as `open` does.
+struct ThreeRanks {
+  std::vector<HandleSockets> ranks;
+  std::vector<detail::Fd> ends;  // by rank that reads
+
+  ThreeRanks() {
+    for (int rank = 0; rank < 3; ++rank) {
+      int both[2];
+      REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, both) == 0);
+      ends.emplace_back(both[1]);
+      ranks.push_back(HandleSockets::of(rank, 3, detail::Fd{both[0]}).value());
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      for (int peer = 0; peer < 3; ++peer) {
+        if (peer != rank) connect(ranks[std::size_t(rank)], peer);
+      }
+    }
+  }
+  void connect(HandleSockets& from, int peer) const {
+    from.connect(peer, detail::Fd{::dup(ends[std::size_t(peer)].get())});
+  }
+};
+std::optional<HandleSockets::Request> request_of(const HandleSockets& sockets) {
+  const auto message = sockets.receive();
+  const auto* const found = message ? std::get_if<HandleSockets::Request>(&*message) : nullptr;
+  return found == nullptr ? std::nullopt : std::optional{*found};
+}
+}  // namespace
+
+TEST_CASE("no rank can answer in the name of another one") {
+  const ThreeRanks three;
+  const auto& ranks = three.ranks;
+  REQUIRE(ranks[0].ask(1, 5, 0));
+  REQUIRE(ranks[0].ask(2, 6, 0));
+  const auto to_owner = request_of(ranks[1]), to_other = request_of(ranks[2]);
+  REQUIRE((to_owner && to_other));
+  // Rank 2 claims to be rank 1, with all that it has received itself.
+  HandleSockets liar = HandleSockets::of(1, 3, detail::Fd{}).value();
+  three.connect(liar, 0);
+  HandleSockets::Request forged = *to_other;
+  forged.id = 5;
+  Handles handles;
+  handles.push_back(numbered(9));
+  REQUIRE(liar.reply(forged, handles));
+  forged.nonce = {};
+  REQUIRE(liar.reply(forged, handles));
+  CHECK_FALSE(ranks[0].receive());
+  REQUIRE(ranks[1].reply(*to_owner, handles));
+  const auto reply = next<HandleSockets::Reply>(ranks[0]);
+  REQUIRE(reply);
+  CHECK((reply->owner == 1 && reply->id == 5 && number_of(reply->handles[0]) == 9));
+}
+
+TEST_CASE("no message leaves a descriptor open") {
+  const ThreeRanks three;
+  const auto open_descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator{"/proc/self/fd"}, {});
+  };
+  const auto before = open_descriptors();
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, whole}) {
+    CAPTURE(bytes);
+    std::vector<std::byte> content(bytes);
+    iovec data{content.data(), content.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = three.ends[1].get();
+    std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    REQUIRE(::sendmsg(three.ends[0].get(), &message, MSG_NOSIGNAL) == ssize_t(bytes));
+    CHECK_FALSE(three.ranks[0].receive());
+    CHECK(open_descriptors() == before);
+  }
 }
 
 TEST_CASE("ranks of one process exchange no descriptors") {
