@@ -1,7 +1,8 @@
-// Values and lists of settings.
+// Values and lists of settings, and files of settings (NCCL_CONF_FILE).
 #include <ccl/detail/runtime/settings.hpp>
 
 #include "fuzz/fuzz.hpp"
+#include "settings/files.hpp"
 #include "settings/values.hpp"
 #include "transport/p2p/path_table.hpp"
 
@@ -9,11 +10,27 @@ namespace ccl::fuzz {
 
 using namespace detail;
 
+namespace {
+constexpr std::uint8_t whole_file = 0xff;
+
+void read_file(std::string_view text) {
+  for (const FileValue& one : lines_of(text, "a file")) {
+    demand(one.variable.starts_with("NCCL_") || one.variable.starts_with("CCL_"), "its name");
+    demand(one.variable.find('=') == one.variable.npos, "a name with a value");
+    demand(one.value.find('\n') == one.value.npos, "a value of two lines");
+    demand(text.find(one.value) != text.npos, "a value that is not in the file");
+    (void)parse_integer(one.value);
+  }
+}
+}  // namespace
+
 void prepare() {}
 void read(Input input) {
   Source source{input};
   const auto all = all_settings();
-  const Setting& setting = all[source.take<std::uint8_t>() % all.size()];
+  const auto number = source.take<std::uint8_t>();
+  if (number == whole_file) return read_file(text_of(source.rest()));
+  const Setting& setting = all[number % all.size()];
   const std::string value{text_of(source.rest())};
   (void)parse_integer(value);
   (void)parse_bytes(value);
@@ -45,6 +62,7 @@ std::vector<std::string> seeds() {
   for (const char* value : {"0-1,0000:17:00.0-2", "=mlx5_0:1,^mlx5_1", "4M", "1.5", "ring,tree"}) {
     out.push_back(std::string(1, char(all.size() / 2)) + value);
   }
+  out.push_back("\377NCCL_DEBUG=WARN\n# a comment\nCCL_ALGO=Ring\r\nNCCL_DEBUG=INFO\n=\nNCCL_X=");
   return out;
 }
 

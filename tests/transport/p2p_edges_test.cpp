@@ -6,7 +6,9 @@
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
 
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -109,7 +111,48 @@ std::string move_to_process(const Communicator& comm, int fd, bool reads) {
   return swap_bytes(fd, &here, &there, 1) ? wrong : "no end";
 }
 
+/// The error of a sender whose receiver's handshake has `value` at `at`.
+Error error_with(std::size_t at, Word value) {
+  const auto gpu_of = [](int device) { return *detail::Gpu::open(device); };
+  detail::GpuArena sends{gpu_of(0)}, receives{gpu_of(1)};
+  TransportContext at_sender, at_receiver;
+  at_sender.arena = &sends;
+  at_receiver.arena = &receives;
+  PeerInfo from, to;
+  from.rank = from.device = 0;
+  to.rank = to.device = 1;
+  const auto set_up = [&](TransportContext& context, EdgeSide side) {
+    return P2pTransport::setup(context, edge_of(from, to, side, {channels, 4, 1024}, 1));
+  };
+  auto out = set_up(at_sender, EdgeSide::sender), in = set_up(at_receiver, EdgeSide::receiver);
+  REQUIRE(out);
+  REQUIRE(in);
+  Handshake theirs = in->handshake();
+  std::memcpy(theirs.data() + at, &value, sizeof value);
+  const auto made = out->connect(theirs);
+  return made ? Error{} : made.error();
+}
+
 }  // namespace
+
+TEST_CASE("the fields of a handshake are checked before its memory is used") {
+  (void)gpus();
+  constexpr std::size_t memory = 136, handles = memory + 24, borrowed = memory + 96,
+                        offset = memory + 104, reads = offset + 8;
+  const auto refused = [](std::size_t at, Word value, const char* why) {
+    const Error error = error_with(at, value);
+    INFO(error.message() << "\nexpected: " << why);
+    CHECK(error.code == Errc::mismatch);
+    CHECK(error.peer == 1);
+    CHECK(mentions(error.what, why));
+  };
+  CHECK(error_with(offset, 0).code == Error{}.code);
+  refused(reads, 2, "mode is 2, not from 0 to 1");
+  refused(handles, 3, "kind of handle is 3, not from 0 to 2");
+  refused(borrowed, 2, "owner is 2, not from 0 to 1");
+  refused(offset, 1, "offset is 1, no multiple of 128");
+  refused(offset, Word(-128), "do not match");
+}
 
 TEST_CASE("two GPUs without NVLink go through one that has it to both, and steps arrive") {
   FakeGpus& all = gpus();

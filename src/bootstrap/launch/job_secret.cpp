@@ -133,7 +133,10 @@ void warn_of_public_words() {
 Result<net::Secret> secret_of_job(const std::string& words, std::string_view address,
                                   const std::optional<std::string>& from_launcher) {
   CCL_TRY(auto text, given_secret());
-  if (!text) text = from_launcher;
+  if (!text && from_launcher) {
+    CCL_CHECK(check_length("the launcher's secret", *from_launcher));
+    text = from_launcher;
+  }
   if (text) {
     // Jobs that share a secret have different words.
     const std::string all = fmt::format("{} {}", words, *text);

@@ -85,7 +85,7 @@ Result<std::string> master_address() {
 }
 
 Result<LaunchEnvironment> checked(LaunchEnvironment launch) {
-  if (launch.ranks >= 1 && launch.rank < launch.ranks) return launch;
+  if (launch.ranks >= 1 && launch.rank >= 0 && launch.rank < launch.ranks) return launch;
   return fail(Errc::bad_setting,
               fmt::format("{} says that this is rank {} of {} (ranks are 0 to size - 1, and there "
                           "is at least one); correct its variables",

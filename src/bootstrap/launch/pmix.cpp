@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -14,8 +15,10 @@
 #include <utility>
 
 #include "base/detached_call.hpp"
+#include "base/field_check.hpp"
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
+#include "net/message_rules.hpp"
 #include "settings/init_limit.hpp"
 #include <dlfcn.h>
 #include <unistd.h>
@@ -39,7 +42,35 @@ Result<void> check(int code, const char* call) {
   return fail(Errc::network, fmt::format("{} failed with {}", call, code));
 }
 
+struct ValueEnd {
+  void operator()(pmix::Value* value) const {
+    if (value->type == pmix::type_string) std::free(value->text);
+    std::free(value);
+  }
+};
+using OwnedValue = std::unique_ptr<pmix::Value, ValueEnd>;
+
 }  // namespace
+
+Result<int> job_size_of(int code, pmix::Value* value) {
+  const OwnedValue size{value};
+  if (code != pmix::success || !size || size->type != pmix::type_uint32) {
+    return fail(Errc::not_supported, fmt::format("PMIx does not give the job's size ({})", code));
+  }
+  FieldCheck check;
+  check.in_range("the job's size of PMIx", size->number, 1, net::max_ranks);
+  if (!check.good()) return fail(Errc::bad_setting, check.why());
+  return int(size->number);
+}
+
+Result<std::string> text_of(int code, pmix::Value* value) {
+  const OwnedValue text{value};
+  CCL_CHECK(check(code, "PMIx_Get"));
+  if (!text || text->type != pmix::type_string || text->text == nullptr) {
+    return fail(Errc::network, "PMIx_Get gave something else than rank 0 put");
+  }
+  return std::string{text->text};
+}
 
 Pmix::Pmix() : process_{::getpid()} {}
 
@@ -133,14 +164,7 @@ Result<Pmix::Answer> Pmix::get(std::uint32_t rank, const std::string& key) {
 
 Result<int> Pmix::ranks() {
   CCL_TRY(const Answer size, get(pmix::rank_wildcard, pmix::job_size));
-  if (size.code != pmix::success || size.value == nullptr ||
-      size.value->type != pmix::type_uint32) {
-    return fail(Errc::not_supported,
-                fmt::format("PMIx does not give the job's size ({})", size.code));
-  }
-  const int n = int(size.value->number);
-  std::free(size.value);
-  return n;
+  return job_size_of(size.code, size.value);
 }
 
 Result<void> Pmix::put(const std::string& key, const std::string& text) {
@@ -169,14 +193,7 @@ Result<std::string> Pmix::from_first(const std::string& key, const std::string& 
   CCL_CHECK(fence());
   if (me_.rank == 0) return text;
   CCL_TRY(const Answer got, get(0, key));
-  CCL_CHECK(check(got.code, "PMIx_Get"));
-  if (got.value == nullptr || got.value->type != pmix::type_string || got.value->text == nullptr) {
-    return fail(Errc::network, "PMIx_Get gave something else than rank 0 put");
-  }
-  std::string out = got.value->text;
-  std::free(got.value->text);
-  std::free(got.value);
-  return out;
+  return text_of(got.code, got.value);
 }
 
 }  // namespace ccl::detail

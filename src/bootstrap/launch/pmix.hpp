@@ -12,6 +12,14 @@
 
 namespace ccl::detail {
 
+// Values that a server of PMIx gives, checked before they are used. Both functions free `value`,
+// which may be null.
+
+/// Returns the number of ranks of the job. `code` is that of PMIx_Get.
+Result<int> job_size_of(int code, net::pmix::Value* value);
+/// Returns the text that rank 0 put.
+Result<std::string> text_of(int code, net::pmix::Value* value);
+
 /// Client of the PMIx library.
 ///
 /// The library waits for a server, which may never answer. Each of its functions therefore runs on

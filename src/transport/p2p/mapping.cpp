@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/field_check.hpp"
 #include "base/random.hpp"
 #include "transport/edge_error.hpp"
 #include "transport/handshake_fields.hpp"
@@ -83,16 +84,28 @@ Result<void> P2pMapping::connect(const Handshake& theirs) {
   return annotate(scope(HandshakeCursor{}.get<OpenReply>(theirs)), edge_);
 }
 
+std::string P2pMapping::wrong(const OpenReply& said) const {
+  constexpr Word line = 128;  // to which blocks with probed words are aligned
+  FieldCheck check;
+  check.in_range("mode", said.reads, 0, 1)
+      .in_range("kind of handle", said.memory.handles, 0, 2)
+      .in_range("owner", said.memory.borrowed, 0, 1);
+  if (probed_words_ > 0) {
+    check.require(said.offset % line == 0,
+                  fmt::format("offset is {}, no multiple of {}", said.offset, line));
+  }
+  return check.why();
+}
+
 Result<void> P2pMapping::scope(const OpenReply& said) {
   const auto refuse = [&](Errc code, std::string what) {
     return fail(edge_error(edge_, P2pTransport::name, code, std::move(what)));
   };
-  if (said.reads > 1) {
-    return refuse(
-        Errc::mismatch,
-        fmt::format("rank {} has sent rank {} a handshake that is not one of p2p (mode is "
-                    "{}, not from 0 to 1); run the same version of ccl on all ranks",
-                    edge_.peer.rank, edge_.self.rank, said.reads));
+  if (const std::string why = wrong(said); !why.empty()) {
+    return refuse(Errc::mismatch,
+                  fmt::format("rank {} has sent rank {} a handshake that is not one of p2p ({}); "
+                              "run the same version of ccl on all ranks",
+                              edge_.peer.rank, edge_.self.rank, why));
   }
   if (said.reads != Word(reads_)) {
     return refuse(Errc::mismatch,

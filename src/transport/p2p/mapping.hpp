@@ -2,6 +2,9 @@
 
 #include <ccl/transport/transport.hpp>
 
+#include <cstddef>
+#include <string>
+
 #include "gpu/memory.hpp"
 #include "transport/fd_server.hpp"
 
@@ -35,6 +38,8 @@ class P2pMapping {
 
  private:
   struct OpenReply;
+  /// Returns what does not fit, or an empty text.
+  std::string wrong(const OpenReply& said) const;
   Result<void> scope(const OpenReply& said);
   Result<void> probe(const Gpu& gpu) const;
 

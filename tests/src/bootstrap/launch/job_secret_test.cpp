@@ -79,6 +79,16 @@ TEST_CASE("CCL_SECRET replaces the words, and jobs that share it differ") {
   CHECK_FALSE(unique_id_at("127.0.0.1:4711", "job"));
 }
 
+TEST_CASE("a short secret of a launcher is refused, as one of the user is") {
+  for (const char* text : {"", "0123456789abcde"}) {
+    const auto made = id_with_secret("127.0.0.1:4711", "job", text, 1);
+    REQUIRE_FALSE(made);
+    CHECK(made.error().code == Errc::bad_setting);
+    CHECK(test::mentions(made.error().what, "the launcher's secret has"));
+  }
+  CHECK(id_with_secret("127.0.0.1:4711", "job", "0123456789abcdef", 1));
+}
+
 TEST_CASE("CCL_SECRET_FILE counts if nobody else can use it") {
   Variables variables;
   variables.set("CCL_SECRET", long_text);

@@ -1,12 +1,16 @@
 // A server of PMIx that does not answer: each of the library's functions ends at its limit, and so
 // does the process.
+#include "bootstrap/launch/pmix.hpp"
+
 #include <ccl/comm/launcher.hpp>
 
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -110,6 +114,48 @@ TEST_CASE("a function of PMIx that does not return is an error that names it and
     CHECK(test::mentions(ended.said[1],
                          (function + " has not returned since an earlier call").c_str()));
   }
+}
+
+TEST_CASE("a rank that PMIx does not have is refused") {
+  const Ended ended = rank(-2, "nothing");
+  REQUIRE(ended.said.size() == 2);
+  INFO(ended.said[0]);
+  CHECK(ended.said[0].starts_with(fmt::format("{} ", int(Errc::bad_setting))));
+  CHECK(test::mentions(ended.said[0], "rank -2 of 2"));
+}
+
+namespace {
+namespace abi = detail::net::pmix;
+abi::Value* value_of(std::uint16_t type) {
+  auto* const value = static_cast<abi::Value*>(std::calloc(1, sizeof(abi::Value)));
+  value->type = type;
+  return value;
+}
+Result<int> size_of(std::uint32_t number) {
+  abi::Value* const value = value_of(abi::type_uint32);
+  value->number = number;
+  return detail::job_size_of(0, value);
+}
+}  // namespace
+
+TEST_CASE("values of PMIx are checked, and those of another type are errors") {
+  CHECK(size_of(1).value() == 1);
+  CHECK(size_of(1 << 20).value() == 1 << 20);
+  for (const std::uint32_t bad : {0u, (1u << 20) + 1, 0x80000000u, 0xffffffffu}) {
+    const auto size = size_of(bad);
+    REQUIRE_FALSE(size);
+    CHECK(size.error().code == Errc::bad_setting);
+    CHECK(test::mentions(size.error().what, fmt::format("size of PMIx is {}, not", bad).c_str()));
+  }
+  abi::Value* const text = value_of(abi::type_string);
+  text->text = ::strdup("a secret");
+  CHECK(detail::text_of(0, text).value() == "a secret");
+  CHECK_FALSE(detail::text_of(0, value_of(abi::type_string)));
+  CHECK_FALSE(detail::text_of(0, value_of(abi::type_uint32)));
+  CHECK_FALSE(detail::text_of(0, nullptr));
+  CHECK_FALSE(detail::text_of(-1, value_of(abi::type_string)));
+  CHECK_FALSE(detail::job_size_of(0, nullptr));
+  CHECK_FALSE(detail::job_size_of(0, value_of(abi::type_string)));
 }
 
 TEST_CASE("a process ends although PMIx_Finalize does not return") {
