@@ -1,10 +1,15 @@
-// Control messages of the RDMA transport, to a receiver and to a sender on an emulated device.
+// Control messages of the RDMA transport, to a receiver and to a sender on an emulated device, and
+// immediates of writes to a receiver that is connected.
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/transport/zero_copy.hpp>
+
 #include "fuzz/fuzz.hpp"
 #include "support/catch.hpp"
 #include "support/fake_verbs.hpp"
 #include "support/lent.hpp"
 #include "transport/ib/task.hpp"
 #include "transport/wire_layout.hpp"
+#include <arpa/inet.h>
 #include <sys/socket.h>
 
 namespace ccl::fuzz {
@@ -30,6 +35,52 @@ std::shared_ptr<IbLink> make_link(const TransportContext& context, EdgeSide side
   return link;
 }
 
+test::FakeVerbs& fabric() {
+  static test::FakeVerbs* const one = new test::FakeVerbs{1};
+  return *one;
+}
+
+/// The receiver's lanes drain at once what has arrived, which must be a step of at most a slot.
+void drain(const Wire& wire) {
+  const Word posted = HostMemory::load_acquire(wire.posted);
+  for (Word n = HostMemory::load_credit(wire.drained); n < posted; ++n) {
+    const Word bytes = wire.sizes[n % Word(wire.slot_count)];
+    demand(bytes <= Word(shape.slot_bytes), "a step of more bytes than a slot has");
+  }
+  HostMemory::store_credit(wire.drained, posted);
+}
+
+/// Lets a sender connect to a receiver, which then gets immediates that the sender has not written.
+void read_immediates(Source& source) {
+  test::Lent from, to;
+  from.context.status = to.context.status = nullptr;
+  const auto sends = make_link(from.context, EdgeSide::sender);
+  const auto receives = make_link(to.context, EdgeSide::receiver);
+  int both[2];
+  demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0, "pair");
+  net::SecureSocket near{Fd{both[0]}}, far{Fd{both[1]}};
+  demand(receives->arriving.put(0, near), "line");
+  const auto receiver = make_ib_receiver(receives), sender = make_ib_sender(sends, std::move(far));
+  ProxyCounters counters;
+  const auto turn = [&] {
+    (void)receiver->progress(counters);
+    (void)sender->progress(counters);
+    for (const Wire& wire : receives->wires) drain(wire);
+  };
+  for (int n = 0; n < 1000 && sends->state() != IbLink::State::works; ++n) turn();
+  demand(sends->state() == IbLink::State::works, "the ends do not connect");
+  for (int n = 0; n < 4; ++n) turn();  // the receiver reports its slots
+  for (int n = 0; n < 64 && !source.empty(); ++n) {
+    const auto what = source.take<std::uint8_t>();
+    const auto value = source.take<std::uint32_t>();
+    const auto opcode = what % 8 == 7 ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
+    if (!fabric().announce(what % 2 == 0 ? htonl(value) : value, opcode)) break;
+    turn();
+  }
+  sends->closing = receives->closing = true;
+  for (int n = 0; n < 4; ++n) turn();
+}
+
 struct Head {
   std::uint32_t say, bytes;
 };
@@ -48,13 +99,14 @@ IbPortCard card() {
 }  // namespace
 
 void prepare() {
-  static test::FakeVerbs* const fabric = new test::FakeVerbs{1};
-  (void)fabric;
+  (void)fabric();
 }
 
 void read(Input input) {
   Source source{input};
-  const bool sends = source.take<std::uint8_t>() % 2 != 0;
+  const auto what = source.take<std::uint8_t>() % 3;
+  if (what == 2) return read_immediates(source);
+  const bool sends = what != 0;
   const std::size_t piece = 1 + 16 * source.take<std::uint8_t>();
   test::Lent lent;
   lent.context.status = nullptr;  // an end that loses the other one waits for no cause
@@ -93,7 +145,12 @@ std::vector<std::string> seeds() {
   const IbChannelPlan plan{1, 1, 0};
   const std::string offer =
       message(IbControlType::offer, round, table, qps, whole, one, card(), two, none, none, none);
+  const auto step = [](std::uint32_t bytes) { return '\0' + bytes_of(bytes); };
+  const std::string immediates{'\2'};
   return {
+      immediates + step(8) + step(4096) + step(0),
+      immediates + step(4097) + step(~0u),
+      immediates + step(8) + '\7' + bytes_of(std::uint32_t{8}),
       receiver + offer + message(IbControlType::ready, round, two, pair, pair) +
           message(IbControlType::close_notify),
       receiver + message(IbControlType::refused, qps, whole, one, 'x'),

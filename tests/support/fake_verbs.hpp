@@ -57,6 +57,18 @@ class FakeVerbs final : public FakeDevices {
     return int(std::count_if(pairs_.begin(), pairs_.end(),
                              [](const auto& each) { return each.second->state == IBV_QPS_ERR; }));
   }
+  /// Completes the oldest receive of a queue pair, as a write of a peer that says anything in its
+  /// immediate. Returns false if no queue pair has a receive.
+  bool announce(std::uint32_t immediate, ibv_wc_opcode opcode = IBV_WC_RECV_RDMA_WITH_IMM) {
+    const std::lock_guard lock{mutex};
+    for (auto& [number, pair] : pairs_) {
+      if (pair->receives.empty() || pair->state != IBV_QPS_RTS) continue;
+      complete(*pair, pair->receives.front(), IBV_WC_SUCCESS, opcode, immediate);
+      pair->receives.pop_front();
+      return true;
+    }
+    return false;
+  }
   /// Puts a connected queue pair into the error state, as a device may: the oldest but `older`.
   bool break_one(int older = 0) {
     const std::lock_guard lock{mutex};
