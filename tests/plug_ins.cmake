@@ -39,7 +39,7 @@ endforeach()
 # With the plug-in that reduces in software, and with plug-ins that fail or are older.
 foreach(name IN ITEMS transport.collnet transport.collnet_auto transport.collnet_faults
     transport.collnet_gather
-    played.collnet hosts.collnet)
+    played.collnet hosts.collnet src.transport.unprotected)
   if(NOT TARGET ccl.test.${name})
     continue()
   endif()

@@ -23,6 +23,7 @@
 #include "support/job.hpp"
 #include "support/lan.hpp"
 #include "support/processes.hpp"
+#include <grp.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@ inline double now_s() {
 }
 
 struct RankEnd {
+  std::atomic<pid_t> pid{0};
   int code = -1, peer = -1;                            // 0: success
   int calls = 0;                                       // from `begun_at` on
   double created_at = 0, begun_at = 0, called_at = 0;  // begun: the second half of the calls
@@ -53,6 +55,7 @@ struct Board {
   std::atomic<int> created{0};
   std::atomic<long> tries{0}, successes{0};  // of the attacker
   std::atomic<int> last_call{-1};            // of all ranks; rank 0 sets it
+  char success[80] = {};                     // what the attacker has got
   double go_at = 0;
   RankEnd rank[max_ranks_here];
   Ports listening[hosts];  // of the ranks
@@ -131,6 +134,7 @@ inline Result<void> run_job(Board& board, const Attack& attack, int rank, int ra
 }
 
 inline int run_rank(Board& board, const Lan& lan, const Attack& attack, int rank, int ranks) {
+  board.rank[rank].pid = ::getpid();
   lan.enter(rank % hosts);
   const Environment log{"CCL_DEBUG", "NONE"};
   const Environment encryption{"CCL_ENCRYPTION", attack.encryption};
@@ -187,7 +191,7 @@ inline void judge(const Board& board, const Attack& attack, int ranks, Outcome& 
   if (all_created) outcome.start_s = created_at - board.go_at - (attack.late_root_rank ? 1 : 0);
   outcome.tries = board.tries;
   outcome.successes = board.successes;
-  INFO(attack.name << ", " << ranks << " ranks");
+  INFO(attack.name << ", " << ranks << " ranks: " << board.success);
   CHECK(board.successes == 0);
 }
 
@@ -203,12 +207,12 @@ inline Outcome play(const Lan& lan, const Attack& attack, int ranks) {
   if (attack.run) {
     enemy = start_process([&] {
       lan.enter(attack.host);
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       const Environment log{"CCL_DEBUG", "NONE"};
-      if (attack.user != 0 &&
-          (::setgid(gid_t(attack.user)) != 0 || ::setuid(uid_t(attack.user)) != 0)) {
+      if (attack.user != 0 && (::setgroups(0, nullptr) != 0 || ::setgid(gid_t(attack.user)) != 0 ||
+                               ::setuid(uid_t(attack.user)) != 0)) {
         return 92;
       }
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // another user has to set it again
       if (attack.when_created) {
         (void)wait_until([&] { return board->created == real; }, 120);
       }

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,9 +22,12 @@
 #include "support/attacked_job.hpp"
 #include "support/bad_messages.hpp"
 #include "support/played_rank.hpp"
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 
 namespace ccl::test::hostile {
@@ -230,11 +236,14 @@ inline void flood(Board& board, bool claims) {
   for (unsigned n = 0; n < 4; ++n) threads.emplace_back(one, n);
 }
 
-/// Another user of a host: tries its Unix sockets, its ports and its processes.
-inline void other_user(Board& board, int) {
-  board.in_place = true;
-  for (;;) {
-    std::ifstream table{"/proc/self/net/unix"};
+/// Tries of another user of a host. Each counts one try, and a success if it gets anything.
+class OtherUser {
+ public:
+  OtherUser(Board& board, int ranks) : board_{board}, ranks_{ranks} {}
+
+  /// Asks each Unix socket for a descriptor.
+  void ask_unix_sockets() {
+    std::ifstream table{"/proc/thread-self/net/unix"};
     for (std::string line; std::getline(table, line);) {
       const auto name = line.find('@');
       if (name == line.npos) continue;
@@ -245,7 +254,6 @@ inline void other_user(Board& board, int) {
       const Fd line_to{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
       const auto bytes = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + text.size());
       if (::connect(line_to.get(), reinterpret_cast<const sockaddr*>(&to), bytes) != 0) continue;
-      ++board.tries;
       const std::array<char, 256> request{};
       (void)::send(line_to.get(), request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       pollfd wait{line_to.get(), POLLIN, 0};
@@ -258,13 +266,86 @@ inline void other_user(Board& board, int) {
       message.msg_control = control;
       message.msg_controllen = sizeof control;
       const auto n = ::recvmsg(line_to.get(), &message, MSG_DONTWAIT);
-      board.successes += n > 0 && CMSG_FIRSTHDR(&message) != nullptr;
+      count(n > 0 && CMSG_FIRSTHDR(&message) != nullptr, "a descriptor");
     }
-    for (const auto& pid : list_dir("/proc")) {
-      if (pid.find_first_not_of("0123456789") != pid.npos || std::stoi(pid) == ::getpid()) continue;
-      ++board.tries;
-      board.successes += !list_dir("/proc/" + pid + "/map_files").empty();
+  }
+  /// Calls the ports of the root and of all ranks, with another secret and with garbage.
+  void call_ports() {
+    auto to = listeners_of(board_);
+    to.push_back(root_of(board_));
+    for (const Address& where : to) {
+      const Hello hello{HelloKind::join, ranks_, 1, 0,
+                        this_member(ranks_ - 1, at(attacker, 5000).wire())};
+      const auto in = auth_connect(where, random_secret(), bytes_of(hello), Deadline::after(0.3),
+                                   nullptr, Listener::has_started);
+      count(in.has_value(), "a connection");
+      const Fd line = connect_to(where);
+      if (!line) continue;
+      const std::array<char, 4096> garbage{};
+      (void)send_all(line.get(), garbage.data(), Index(garbage.size()), Deadline::after(0.2),
+                     nullptr);
+      // The greeting comes; more would be an answer.
+      std::byte answer[sizeof(Greeting) + 1];
+      count(recv_all(line.get(), answer, Index(sizeof answer), Deadline::after(0.2), nullptr)
+                .has_value(),
+            "an answer");
     }
+  }
+  /// Looks into each rank's process, and tries to end it.
+  void look_at_processes() {
+    for (int r = 0; r < ranks_; ++r) {
+      const pid_t pid = board_.rank[r].pid;
+      if (pid == 0) continue;
+      const std::string at = fmt::format("/proc/{}/", pid);
+      for (const char* file : {"environ", "mem", "maps", "syscall", "stack"}) {
+        const Fd opened{::open((at + file).c_str(), O_RDONLY | O_CLOEXEC)};
+        char byte = 0;
+        count(opened && ::read(opened.get(), &byte, 1) == 1, "a file of /proc");
+      }
+      const Fd memory{::open((at + "mem").c_str(), O_RDWR | O_CLOEXEC)};
+      count(bool(memory), "memory");
+      for (const char* folder : {"fd", "map_files"}) {
+        count(!list_dir(at + folder).empty(), "a folder of /proc");
+      }
+      for (int fd = 0; fd < 64; ++fd) {
+        const Fd taken{::open(fmt::format("{}fd/{}", at, fd).c_str(), O_RDONLY | O_NONBLOCK)};
+        count(bool(taken), "a descriptor of /proc");
+      }
+      char copy[8];
+      iovec to{copy, sizeof copy}, from{&board_, sizeof copy};
+      count(::process_vm_readv(pid, &to, 1, &from, 1, 0) > 0, "a copy of memory");
+      count(::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0, "a traced process");
+      count(::kill(pid, SIGTERM) == 0, "an ended process");
+    }
+  }
+  /// Opens the segments that have names.
+  void open_segments() {
+    for (const std::string& name : own_segments()) {
+      const Fd segment{::open(("/dev/shm/" + name).c_str(), O_RDONLY | O_CLOEXEC)};
+      count(bool(segment), "a segment");
+    }
+  }
+
+ private:
+  void count(bool success, const char* what) {
+    ++board_.tries;
+    if (success && board_.successes++ == 0) {
+      std::snprintf(board_.success, sizeof board_.success, "%s", what);
+    }
+  }
+  Board& board_;
+  const int ranks_;
+};
+
+/// Another user of a host: tries its Unix sockets, its ports, its processes and its segments.
+inline void other_user(Board& board, int ranks) {
+  OtherUser user{board, ranks};
+  board.in_place = true;
+  for (;;) {
+    user.ask_unix_sockets();
+    user.call_ports();
+    user.look_at_processes();
+    user.open_segments();
   }
 }
 

@@ -11,6 +11,7 @@
 #include "base/numa.hpp"
 #include "gpu/memory.hpp"
 #include "transport/proxied/cause.hpp"
+#include "transport/unprotected.hpp"
 #include "transport/wire_layout.hpp"
 
 namespace ccl::detail::collnet {
@@ -110,6 +111,7 @@ Result<Rails> Rails::listen(const Request& request, std::span<const int> channel
   Rails made;
   made.limit_s_ = request.context.deadline_s;
   if (channels.empty()) return made;  // a rank that is no head has no device
+  warn_if_unprotected("the CollNet plug-in " + request.network->plug_in().text());
   const int most = request.network->devices()[std::size_t(request.device)].max_groups;
   if (most > 0 && int(channels.size()) > most) {
     return fail(

@@ -25,6 +25,7 @@
 #include "transport/ib/link.hpp"
 #include "transport/ib/link_ports.hpp"
 #include "transport/registered_memory.hpp"
+#include "transport/unprotected.hpp"
 
 namespace ccl {
 namespace detail {
@@ -65,6 +66,7 @@ class GpuMemoryProofs {
 }  // namespace
 
 Result<void> IbLink::prepare() {
+  warn_if_unprotected("RDMA");
   const WireShape& shape = edge.shape;
   if (shape.slot_bytes > max_slot_bytes) {
     return fail(Errc::invalid_argument, fmt::format("slots of {} bytes are too large for ib (at "

@@ -17,6 +17,7 @@
 #include "transport/net_choice.hpp"
 #include "transport/plug_in/link.hpp"
 #include "transport/plug_in/presence.hpp"
+#include "transport/unprotected.hpp"
 
 namespace ccl {
 namespace detail {
@@ -126,6 +127,7 @@ Result<void> PlugInLink::place_on_gpu(const NetContext& net) {
 
 Result<void> PlugInLink::prepare() {
   CCL_TRY(auto net, NetContext::of(context));
+  warn_if_unprotected("the " + net->plug_in().text());
   channels = std::make_shared<NetChannels>(net, edge);
   CCL_CHECK(choose_devices(*net));
   CCL_CHECK(place_on_gpu(*net));
