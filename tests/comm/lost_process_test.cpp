@@ -240,7 +240,9 @@ void try_steps(const char* what,
   }
   const Tally tally = run_all(steps, max_rounds);
   CHECK(own_segments() == segments);
-  CHECK(tally.hit >= wanted / 4);  // most of them, by chance
+  // A place may come after the end of a run that has fewer of them than the measured one: of 288
+  // steps 4 came so.
+  CHECK(tally.unhit <= wanted / 16 + 3);
   std::printf(
       "%s, seed %d: %d killed, slowest error after %.2f s; %d stopped, slowest after %.2f s; %d "
       "ended unhit\n",

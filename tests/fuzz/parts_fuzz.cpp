@@ -1,10 +1,12 @@
 // Parts that ranks gather: descriptions, results, calls, GPUs and shares of machines, and offers.
-// Messages about idle connections and about GPU memory on loan, too.
+// Messages about idle connections and about GPU memory on loan, too, and the parts of NCCL's
+// communicators.
 #include "comm/edges/edge_handshake.hpp"
 #include "comm/edges/loan_message.hpp"
 #include "comm/part_rules.hpp"
 #include "connect/idle_message.hpp"
 #include "fuzz/fuzz.hpp"
+#include "nccl/abi/part_rules.hpp"
 #include "topo/search/place_ranks.hpp"
 
 namespace ccl::fuzz {
@@ -31,12 +33,42 @@ void read_shares(Source& source) {
   }
   for (const int rank : made->ring(0)) demand(rank >= 0 && rank < ranks, "no rank in a ring");
 }
+
+void read_nccl_parts(Source& source) {
+  constexpr int entries = 6;
+  switch (source.take<std::uint8_t>() % 5) {
+    case 0: {
+      const auto answer = source.take<nccl::TunerPart>();
+      const bool fits = answer >= -1 && answer < entries;
+      demand(nccl::wrong_tuner_answer(answer, entries).empty() == fits, "an answer");
+      break;
+    }
+    case 1: {
+      const auto present = source.take<nccl::TunerPart>();
+      demand(nccl::wrong_tuner_presence(present).empty() == (present == 0 || present == 1),
+             "a presence");
+      break;
+    }
+    case 2: {
+      const auto part = source.take<nccl::GrowPart>();
+      if (!nccl::wrong_grow_part(part, ranks).empty()) break;
+      demand(part.ranks > ranks, "fewer ranks");
+      (void)part.id.to_string();
+      break;
+    }
+    case 3:
+      (void)nccl::wrong_settings_part(source.take<nccl::SettingsPart>());
+      break;
+    default:
+      (void)nccl::wrong_fallback_part(source.take<nccl::FallbackPart>());
+  }
+}
 }  // namespace
 
 void prepare() {}
 void read(Input input) {
   Source source{input};
-  switch (source.take<std::uint8_t>() % 9) {
+  switch (source.take<std::uint8_t>() % 10) {
     case 0: {
       std::byte bytes[sizeof(PeerInfo)];
       const auto copy = source.take_bytes(sizeof bytes);
@@ -79,6 +111,9 @@ void read(Input input) {
       if (answer && answer->result.code == 0) demand(answer->bytes >= 4096, "too few bytes");
       break;
     }
+    case 8:
+      read_nccl_parts(source);
+      break;
     default: {
       Offer offer;
       if (read_offer(offer, source.rest()).empty()) {
@@ -90,7 +125,7 @@ void read(Input input) {
 
 std::vector<std::string> seeds() {
   const std::string info{'\0'}, result{'\1'}, call{'\2'}, report{'\3'}, shares{'\4'}, idle{'\5'},
-      request{'\6'}, answer{'\7'}, offer{'\10'};
+      request{'\6'}, answer{'\7'}, of_nccl{'\10'}, offer{'\11'};
   PeerInfo peer;
   peer.rank = 2;
   const topo::Arrangement order = topo::Arrangement::in_order(ranks);
@@ -111,6 +146,11 @@ std::vector<std::string> seeds() {
           idle + bytes_of(IdleMessage{IdleMessage::Kind::closed, 3, 1, IdleMessage::up, 0, 0}),
           request + bytes_of(LoanRequest{1, 4096}),
           answer + bytes_of(LoanAnswer{}),
+          of_nccl + '\0' + bytes_of(nccl::TunerPart{5}),
+          of_nccl + '\1' + bytes_of(nccl::TunerPart{1}),
+          of_nccl + '\2' + bytes_of(nccl::GrowPart{ranks + 1, 1, {}}),
+          of_nccl + '\3' + bytes_of(nccl::SettingsPart{2, 1, 1}),
+          of_nccl + '\4' + bytes_of(nccl::FallbackPart{22903, {}}),
           offer + bytes_of(Offer{{}, "shm"})};
 }
 
