@@ -3,6 +3,7 @@
 // communicators.
 #include "comm/edges/edge_handshake.hpp"
 #include "comm/edges/loan_message.hpp"
+#include "comm/edges/woken_memory.hpp"
 #include "comm/part_rules.hpp"
 #include "connect/idle_message.hpp"
 #include "fuzz/fuzz.hpp"
@@ -68,7 +69,7 @@ void read_nccl_parts(Source& source) {
 void prepare() {}
 void read(Input input) {
   Source source{input};
-  switch (source.take<std::uint8_t>() % 10) {
+  switch (source.take<std::uint8_t>() % 11) {
     case 0: {
       std::byte bytes[sizeof(PeerInfo)];
       const auto copy = source.take_bytes(sizeof bytes);
@@ -111,6 +112,13 @@ void read(Input input) {
       if (answer && answer->result.code == 0) demand(answer->bytes >= 4096, "too few bytes");
       break;
     }
+    case 9: {
+      std::string why;
+      const auto all = read_array<WokenMemory>(source.rest(), why);
+      demand(all.has_value() == why.empty(), "a reason for each refusal");
+      for (std::size_t n = 0; all && n < all->size(); ++n) (void)wrong_woken_memory((*all)[n]);
+      break;
+    }
     case 8:
       read_nccl_parts(source);
       break;
@@ -125,7 +133,7 @@ void read(Input input) {
 
 std::vector<std::string> seeds() {
   const std::string info{'\0'}, result{'\1'}, call{'\2'}, report{'\3'}, shares{'\4'}, idle{'\5'},
-      request{'\6'}, answer{'\7'}, of_nccl{'\10'}, offer{'\11'};
+      request{'\6'}, answer{'\7'}, of_nccl{'\10'}, woken{'\11'}, offer{'\12'};
   PeerInfo peer;
   peer.rank = 2;
   const topo::Arrangement order = topo::Arrangement::in_order(ranks);
@@ -151,6 +159,7 @@ std::vector<std::string> seeds() {
           of_nccl + '\2' + bytes_of(nccl::GrowPart{ranks + 1, 1, {}}),
           of_nccl + '\3' + bytes_of(nccl::SettingsPart{2, 1, 1}),
           of_nccl + '\4' + bytes_of(nccl::FallbackPart{22903, {}}),
+          woken + bytes_of(WokenMemory{}, WokenMemory{}),
           offer + bytes_of(Offer{{}, "shm"})};
 }
 

@@ -18,6 +18,7 @@
 #include "base/random.hpp"
 #include "comm/edges/edge_handshake.hpp"
 #include "comm/edges/memory_exchange.hpp"
+#include "comm/edges/woken_memory.hpp"
 #include "comm/rank_results.hpp"
 #include "gpu/memory.hpp"
 #include "topo/graph/p2p_path.hpp"
@@ -28,13 +29,6 @@ namespace {
 
 using Memories = std::vector<std::shared_ptr<GpuMemory>>;
 using MemoryId = std::array<Word, 2>;
-
-/// Memory as its owner describes it to a rank that has mapped it.
-struct Woken {
-  GpuMemoryName name;
-  Nonce nonce{};
-  UnixName at;  // where its descriptor is; empty for another host
-};
 
 /// The communicator and its levels, each with memory and ranks of its own.
 std::vector<CommState*> parts_of(CommState& state) {
@@ -132,15 +126,10 @@ class Remap {
   Result<std::vector<T>> receive(int p) {
     CCL_TRY(const auto bytes, state_.rendezvous.bootstrap()->recv(
                                   p, tag_, state_.limits.init_timeout_s, "CCL_INIT_TIMEOUT"));
-    if (bytes.size() % sizeof(T) != 0) {
-      const auto broken = state_.rendezvous.break_off(
-          p, fmt::format("length of a description of memory is {}, no multiple of {}", bytes.size(),
-                         sizeof(T)));
-      return fail(broken.error());
-    }
-    std::vector<T> all(bytes.size() / sizeof(T));
-    if (!all.empty()) std::memcpy(all.data(), bytes.data(), bytes.size());
-    return all;
+    std::string why;
+    auto all = read_array<T>(bytes, why);
+    if (!all) return fail(state_.rendezvous.break_off(p, why).error());
+    return *std::move(all);
   }
   Edge edge_to(int p) const { return even_edge(state_, edge_number, p); }
 
@@ -152,17 +141,17 @@ class Remap {
 
   Result<void> answer(int p) {
     CCL_TRY(const auto wanted, receive<MemoryId>(p));
-    std::vector<Woken> all;
+    std::vector<WokenMemory> all;
     Result<void> done;
     for (const MemoryId& id : wanted) {
-      Woken& said = all.emplace_back();
+      WokenMemory& said = all.emplace_back();
       auto offered = offer(p, id, said);
       if (done && !offered) done = std::move(offered);
     }
     CCL_CHECK(send(p, all));  // it knows memory without a name as one that is not there
     return done;
   }
-  Result<void> offer(int p, const MemoryId& id, Woken& said) {
+  Result<void> offer(int p, const MemoryId& id, WokenMemory& said) {
     for (const auto& one : memories_of(state_)) {
       if (!one->is_own() || one->name().id != id) continue;
       const Edge edge = edge_to(p);
@@ -185,7 +174,7 @@ class Remap {
   }
 
   Result<void> map(int p) {
-    CCL_TRY(const auto all, receive<Woken>(p));
+    CCL_TRY(const auto all, receive<WokenMemory>(p));
     const auto& mapped = mapped_[std::size_t(p)];
     if (all.size() != mapped.size()) {
       return state_.rendezvous.break_off(
@@ -194,11 +183,14 @@ class Remap {
     }
     const Edge edge = edge_to(p);
     for (std::size_t n = 0; n < all.size(); ++n) {
-      const Woken& said = all[n];
+      const WokenMemory& said = all[n];
       if (said.name.id != mapped[n]->name().id || said.name.bytes != mapped[n]->name().bytes) {
         Error error{Errc::peer_lost, fmt::format("rank {} has not got its memory back", p)};
         error.peer = p;
         return fail(std::move(error));
+      }
+      if (const std::string why = wrong_woken_memory(said); !why.empty()) {
+        return state_.rendezvous.break_off(p, why);
       }
       Fd fd;
       if (edge.self.host_hash == edge.peer.host_hash) {
