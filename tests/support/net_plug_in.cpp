@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "transport/plug_in/net_abi.hpp"
@@ -245,13 +246,21 @@ Result listen_at(int, void* handle, void** listener) {
   *listener = made.release();
   return success;
 }
+/// Connections that have begun. A handle names one of them, unless it came so from a peer.
+std::mutex connecting_mutex;
+std::set<Comm*> connecting;
+
 Result connect_to(int, void* handle, void** comm) {
   const int due = enter("connect");
   if (due == no_end) return success;
   if (due != success) return Result(due);
   Handle theirs;
   std::memcpy(&theirs, handle, sizeof theirs);
-  std::unique_ptr<Comm> made{theirs.connecting};
+  std::unique_ptr<Comm> made;
+  {
+    const std::lock_guard lock{connecting_mutex};
+    if (connecting.erase(theirs.connecting) != 0) made.reset(theirs.connecting);
+  }
   if (made == nullptr) {
     made = std::make_unique<Comm>();
     made->sends = true;
@@ -262,6 +271,8 @@ Result connect_to(int, void* handle, void** comm) {
   if (::connect(made->fd, address, sizeof theirs.address) != 0 && errno != EISCONN) {
     if (!later() && errno != EALREADY) return remote_error;
     theirs.connecting = made.release();
+    const std::lock_guard lock{connecting_mutex};
+    connecting.insert(theirs.connecting);
   } else {
     theirs.connecting = nullptr;
     *comm = made.release();

@@ -1,0 +1,119 @@
+// Control messages of the other end of a connection over a network plug-in, to a receiver and to a
+// sender. All runs in a network namespace with loopback alone, so that no handle leads elsewhere.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/io/fd.hpp"
+#include "base/io/mapping.hpp"
+#include "fuzz/fuzz.hpp"
+#include "support/lent.hpp"
+#include "transport/plug_in/task.hpp"
+#include "transport/wire_layout.hpp"
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+namespace ccl::fuzz {
+
+using namespace detail;
+
+namespace {
+constexpr WireShape shape{2, 4, 4096};
+
+/// What the library of the plug-in keeps is found by the proxy and the secret of a communicator.
+test::Lent& lent() {
+  static test::Lent* const one = new test::Lent;
+  return *one;
+}
+
+std::shared_ptr<PlugInLink> make_link(EdgeSide side) {
+  auto link = std::make_shared<PlugInLink>();
+  link->edge.side = side;
+  link->edge.shape = shape;
+  link->edge.self.rank = side == EdgeSide::receiver ? 1 : 0;
+  link->edge.peer.rank = 1 - link->edge.self.rank;
+  link->context = lent().context;
+  link->context.status = nullptr;  // an end that loses the other one waits for no cause
+  link->deadline = net::Deadline::after(20).at();
+  demand(link->prepare().has_value(), "prepare");
+  const auto layout = WireLayout::of(shape).value();
+  link->memory = Mapping::anonymous(layout.bytes()).value();
+  link->wires = layout.wires(link->memory.base(), side, true);
+  link->arriving.resize(1);
+  return link;
+}
+
+struct Head {
+  std::uint32_t say, bytes;
+};
+template <class... T>
+std::string message(PlugInControl say, const T&... values) {
+  const std::string body = bytes_of(values...);
+  return bytes_of(Head{std::uint32_t(say), std::uint32_t(body.size())}) + body;
+}
+}  // namespace
+
+void prepare() {
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+    std::fprintf(stderr, "SKIP: no network namespace of its own\n");
+    std::exit(77);
+  }
+  const Fd any{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_flags = IFF_UP;
+  demand(::ioctl(any.get(), SIOCSIFFLAGS, &loopback) == 0, "loopback");
+  ::setenv("CCL_NET_PLUGIN", CCL_FUZZ_NET_PLUG_IN, 1);
+}
+
+void read(Input input) {
+  Source source{input};
+  const bool sends = source.take<std::uint8_t>() % 2 != 0;
+  const std::size_t piece = 1 + 16 * source.take<std::uint8_t>();
+  const auto link = make_link(sends ? EdgeSide::sender : EdgeSide::receiver);
+  int both[2];
+  demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0, "pair");
+  const Fd far{both[1]};
+  net::SecureSocket near{Fd{both[0]}};
+  std::shared_ptr<ProxyTask> task;
+  if (sends) {
+    task = make_plug_in_sender(link, std::move(near));
+  } else {
+    demand(link->arriving.put(0, near), "line");
+    task = make_plug_in_receiver(link);
+  }
+  ProxyCounters counters;
+  while (!source.empty()) {
+    const Input bytes = source.take_bytes(piece);
+    if (::send(far.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) break;
+    for (int turn = 0; turn < 2; ++turn) (void)task->progress(counters);
+    char answer[4096];
+    while (::recv(far.get(), answer, sizeof answer, 0) > 0) {
+    }
+  }
+  link->closing = true;
+  for (int turn = 0; turn < 100 && task->progress(counters) != ProxyTask::Progress::ended; ++turn) {
+  }
+}
+
+std::vector<std::string> seeds() {
+  const std::string receiver{"\0\377", 2}, sender{"\1\377", 2};
+  const std::uint32_t two = 2, one = 1, none = 0;
+  const std::int32_t code = 1, whole = 0;
+  const Word steps = 3;
+  return {sender + message(PlugInControl::listens, two, NetHandle{}, NetHandle{}),
+          sender + message(PlugInControl::ending, two, steps, steps),
+          receiver + message(PlugInControl::ending, two, steps, steps),
+          receiver + message(PlugInControl::ending, one, steps),
+          receiver + message(PlugInControl::refused, code, whole, one, 'x'),
+          sender + message(PlugInControl::refused, code, whole, none),
+          sender + message(PlugInControl::close_notify),
+          receiver + message(PlugInControl::close_notify)};
+}
+
+}  // namespace ccl::fuzz
