@@ -28,6 +28,7 @@ struct IbPortCard {
   std::uint16_t lid;
   std::uint8_t mtu, infiniband;
   std::int32_t nic;
+  std::int32_t distance;  // of the NIC from the slots, as in `EdgeNics`
   std::uint32_t key;  // of memory that the other end writes: the sender's table, the receiver's
                       // slots
   char where[44];     // "mlx5_0 port 1", for messages
