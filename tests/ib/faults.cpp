@@ -59,6 +59,8 @@ void with_harm(const char* harm, const char* repair, const Play& play) {
   play([=](Rdma& calls) -> Result<void> {
     CCL_CHECK(calls.comm.barrier());
     if (calls.is_victim()) {
+      // The neighbors before it in rings wait for it, and it for them.
+      calls.board.may_be_behind = senders_to_victim(calls.comm) | 1U << victim;
       if (outside(harm)) fires(calls.board);
     } else {
       (void)wait_until([&] { return calls.board.fired > 0; }, give_up_s);
