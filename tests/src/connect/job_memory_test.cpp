@@ -100,10 +100,11 @@ TEST_CASE("memory of a rank in jobs of 1,024 and 16,384 ranks is as the referenc
   check(fmt::format("| communicator: what it keeps of all ranks | {:.1f} MiB | {:.1f} MiB |",
                     of_communicator(1024), of_communicator(16384)));
   CHECK(of_communicator(16384) < 12);
-  CHECK(stated.find(fmt::format(
-            "\nA composition takes at most {:.0f} MiB, or half of `CCL_MEMORY_BUDGET` if it is set. "
-            "All compositions of\na communicator take at most 1 GiB by default.",
-            double(part_of_budget(default_budget, false)) / mib)) != std::string::npos);
+  CHECK(
+      stated.find(fmt::format(
+          "\nA composition takes at most {:.0f} MiB, or half of `CCL_MEMORY_BUDGET` if it is set. "
+          "All compositions of\na communicator take at most 1 GiB by default.",
+          double(part_of_budget(default_budget, false)) / mib)) != std::string::npos);
   CHECK(part_of_budget(Index{1} << 20, true) == Index{1} << 19);
   const auto look = [&](const char* name, auto of, double max_slots, double max_tables = 0.5) {
     const OfComposition smaller = of(1024), larger = of(16384);
