@@ -102,13 +102,18 @@ IbLinkPorts ports_of_link(std::vector<IbPort> found, const EdgeNics& nics, int w
                                    [&](const IbPort& port) { return port.nic == nic; });
     if (!there && nic >= 0) nic = nic_in_turn;
   }
-  const std::vector<int>& of_wire = chosen.nic_of_wire;
-  const bool in_turn = std::any_of(of_wire.begin(), of_wire.end(), [](int nic) { return nic < 0; });
-  while (chosen.used < chosen.ports.size() &&
-         (in_turn || std::find(of_wire.begin(), of_wire.end(), chosen.ports[chosen.used].nic) !=
-                         of_wire.end())) {
-    ++chosen.used;
-  }
+  const auto has = [&chosen](int nic) {
+    return std::find(chosen.nic_of_wire.begin(), chosen.nic_of_wire.end(), nic) !=
+           chosen.nic_of_wire.end();
+  };
+  const auto nearest =
+      std::min_element(chosen.ports.begin(), chosen.ports.end(),
+                       [](const IbPort& a, const IbPort& b) { return a.distance < b.distance; });
+  const auto serves = [&](const IbPort& port) {
+    return has(nic_in_turn) || has(port.nic) ||
+           (has(lost_nic) && port.distance == nearest->distance);
+  };
+  while (chosen.used < chosen.ports.size() && serves(chosen.ports[chosen.used])) ++chosen.used;
   return chosen;
 }
 

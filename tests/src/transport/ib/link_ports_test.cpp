@@ -50,6 +50,14 @@ TEST_CASE("a connection takes the ports of its wires' NICs, then the others of t
   SECTION("the second function of a card has port 2 in the topology, and port 1 by itself") {
     CHECK(names(ports_of_link(ports, {{"fake_2:2"}, {0}}, 1)) == Names{"fake_2"});
   }
+  SECTION("in place of a lost NIC the nearest serve, and the others stand by") {
+    const EdgeNics lost{
+        {"gone:1", "fake_0:1", "fake_1:1", "fake_3:1"}, {0, 0, 0}, {}, -1, {0, 2, 1, 1}};
+    const IbLinkPorts some = ports_of_link(ports, lost, 3);
+    CHECK(names(some) == Names{"fake_1", "fake_3", "fake_0"});
+    CHECK(some.nic_of_wire == std::vector{lost_nic, lost_nic, lost_nic});
+    CHECK(some.used == 2);
+  }
   SECTION("the others come by their distance") {
     EdgeNics near = nics;
     near.of_wire = {1, 1, 1};
