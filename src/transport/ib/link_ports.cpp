@@ -102,7 +102,7 @@ IbLinkPorts ports_of_link(std::vector<IbPort> found, const EdgeNics& nics, int w
                                    [&](const IbPort& port) { return port.nic == nic; });
     if (!there && nic >= 0) nic = nic_in_turn;
   }
-  const auto has = [&chosen](int nic) {
+  const auto asks_for = [&chosen](int nic) {
     return std::find(chosen.nic_of_wire.begin(), chosen.nic_of_wire.end(), nic) !=
            chosen.nic_of_wire.end();
   };
@@ -110,8 +110,8 @@ IbLinkPorts ports_of_link(std::vector<IbPort> found, const EdgeNics& nics, int w
       std::min_element(chosen.ports.begin(), chosen.ports.end(),
                        [](const IbPort& a, const IbPort& b) { return a.distance < b.distance; });
   const auto serves = [&](const IbPort& port) {
-    return has(nic_in_turn) || has(port.nic) ||
-           (has(lost_nic) && port.distance == nearest->distance);
+    return asks_for(nic_in_turn) || asks_for(port.nic) ||
+           (asks_for(lost_nic) && port.distance == nearest->distance);
   };
   while (chosen.used < chosen.ports.size() && serves(chosen.ports[chosen.used])) ++chosen.used;
   return chosen;
