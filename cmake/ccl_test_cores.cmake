@@ -7,7 +7,7 @@ function(ccl_share_cores)
   set(longest
     "ccl\\.test\\.ib\\.(faults|vm)"
     "ccl\\.python\\.(torch|wheel)"
-    "ccl\\.test\\.(hosts\\.attacks|played\\.room(_simulator)?)"
+    "ccl\\.test\\.(hosts\\.attacks|played\\.room(_(many|simulator))?)"
     "ccl\\.(docs\\.code(\\.gpu)?|test\\.(collective\\.collective_ll|comm\\.watchdog(_quiet)?))"
     "ccl\\.(consume\\.[a-z_]+|docs\\.words|format|test\\.detail\\.choose\\.kernels\\.gpu|toolkit_12_4)"
     "ccl\\.test\\.(comm\\.(communicator_faults|lost_process)|detail\\.runtime\\.bootstrap_process)"

@@ -1,4 +1,5 @@
-# cmake -P cmake/check_tables.cmake: fails if a table of docs/validation differs from benchmarks/results.
+# cmake -P cmake/check_tables.cmake: fails if a table of docs/validation, or the one that the
+# order of the cost model is compared with, differs from benchmarks/results.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 find_program(python NAMES python3)
@@ -15,4 +16,8 @@ execute_process(COMMAND ${python} -B ${root}/benchmarks/results/tables.py --chec
   RESULT_VARIABLE result)
 if(result)
   message(FATAL_ERROR "the tables of docs/validation differ from benchmarks/results")
+endif()
+execute_process(COMMAND ${python} -B ${root}/benchmarks/results/measured.py --check RESULT_VARIABLE result)
+if(result)
+  message(FATAL_ERROR "tests/detail/choose/measured.txt differs from benchmarks/results")
 endif()

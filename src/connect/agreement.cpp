@@ -96,12 +96,10 @@ void look_at_edges(const CommState& state, const TransportTable& transport_table
 /// Wires of a head to a network that reduces, whose slots lie with it.
 constexpr int network_wires = 2;
 
-/// Shrinks the slots of each plan until this composition takes at most its part of the budget. The
-/// part is half of a given budget, or a sixteenth of the default one, so that many compositions
-/// fit.
+/// Shrinks the slots of each plan until this composition takes at most its part of the budget.
 void fit_slots(const CommState& state, const Plans& plans, int fan, CreationInputs& mine) {
-  const Index part = state.identity.config().memory_budget_bytes ? state.limits.budget / 2
-                                                                 : state.limits.budget / 16;
+  const bool given = state.identity.config().memory_budget_bytes.has_value();
+  const Index part = part_of_budget(state.limits.budget, given);
   mine.budget = state.limits.budget;
   mine.used = state.limits.used.load();
   const Index left = std::min(part, mine.budget - mine.used);

@@ -39,6 +39,12 @@ inline Index slot_memory(const Plan& plan, int wires) {
   return plan.slot_bytes * plan.slot_count * plan.channels * wires;
 }
 
+/// Bytes that one composition may take of a communicator's budget: half of a budget that was given,
+/// and a sixteenth of the default one, so that many compositions fit.
+inline Index part_of_budget(Index budget, bool given) {
+  return given ? budget / 2 : budget / 16;
+}
+
 /// Turns an error of one rank into an error of all ranks that names it. Collective.
 Result<void> agree_on_result(const Connections& connections, const Result<void>& mine);
 

@@ -168,6 +168,7 @@ EdgeNics Connections::nics_of(const Edge& edge, const ChannelUses& channels) con
   if (nics.names.empty()) return nics;
   const bool sends = edge.side == EdgeSide::sender;
   std::vector<std::int64_t> relays;  // by wire
+  const std::vector<int>* relay_distances = nullptr;
   for (const auto& [channel, use] : channels) {
     const int device =
         state.identity.arrangement().net({use, edge.self.rank, edge.peer.rank, channel, sends});
@@ -189,6 +190,12 @@ EdgeNics Connections::nics_of(const Edge& edge, const ChannelUses& channels) con
     }
   }
   choose_relay(state, relays, nics);
+  for (const topo::HostNic& nic : state.identity.nics()) {
+    nics.distances.push_back(nic.distance);
+    // The slots then lie with the GPU next to the NIC.
+    if (nics.relay >= 0 && nic.relay == nics.relay) relay_distances = &nic.from_relay;
+  }
+  if (relay_distances != nullptr) nics.distances = *relay_distances;
   return nics;
 }
 

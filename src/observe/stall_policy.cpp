@@ -1,6 +1,7 @@
 #include "comm/observe/stall_policy.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/report_text.hpp"
 
@@ -15,10 +16,16 @@ constexpr int slots = 2;           // that the first question waits at most
 constexpr double min_yield_s = 10;
 constexpr double min_pause_s = 1;  // shorter pauses say nothing
 constexpr double margin = 2;       // between the pauses of the history and an unusual one
+constexpr double half_life_s =
+    7200;  // of the longest pause: one that does not come again is forgotten
 }  // namespace
 
 double StallPolicy::bound_s() const {
-  return std::max(limit_s_, margin * longest_s_);
+  return std::max(limit_s_, margin * longest_s(since_s_));
+}
+
+double StallPolicy::longest_s(double now_s) const {
+  return longest_s_ * std::exp2(-(now_s - longest_at_s_) / half_life_s);
 }
 
 double StallPolicy::first_look_s() const {
@@ -35,7 +42,7 @@ void StallPolicy::begin(double now_s, Word ticket, Word moved) {
   ++pause_count_;
   ticket_ = ticket;
   moved_ = moved;
-  since_s_ = now_s;
+  since_s_ = now_s;  // as of which the history counts
   distance_s_ = first_look_s();
   next_s_ = now_s + distance_s_ + slot_s * std::min(rank_, slots);
 }
@@ -44,7 +51,8 @@ void StallPolicy::end(double now_s) {
   const double pause_s = quiet_s(now_s);
   if (pause_s >= min_pause_s) {
     pauses_[next_pause_++ % pauses_.size()] = pause_s;
-    longest_s_ = std::max(longest_s_, pause_s);
+    longest_s_ = std::max(longest_s(now_s), pause_s);
+    longest_at_s_ = now_s;
   }
   ticket_ = moved_ = 0;
   leads_ = false;

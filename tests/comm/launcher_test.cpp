@@ -15,6 +15,7 @@
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include "support/held_port.hpp"
+#include "support/skip.hpp"
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -294,10 +295,7 @@ TEST_CASE("a name that becomes known later is waited for") {
   ::close(hosts);
   ::unlink(file);
   REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) {
-    WARN("SKIP: no mount namespaces here");
-    return;
-  }
+  if (WEXITSTATUS(status) == 77) return test::skip("no mount namespaces here");
   CHECK(WEXITSTATUS(status) == 0);
 }
 
@@ -330,10 +328,7 @@ TEST_CASE(
   ::close(hosts);
   ::unlink(file);
   REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) {
-    WARN("SKIP: no mount namespaces here");
-    return;
-  }
+  if (WEXITSTATUS(status) == 77) return test::skip("no mount namespaces here");
   CHECK(WEXITSTATUS(status) == 0);
 }
 
@@ -348,10 +343,8 @@ TEST_CASE("ranks join at CCL_COMM_ID, at MASTER_ADDR, and beside torchrun's stor
 }
 
 TEST_CASE("ranks under mpirun meet through PMIx") {
-  if (std::system("command -v mpirun > /dev/null 2>&1") != 0) {
-    WARN("SKIP: there is no mpirun");
-    return;
-  }
+  if (std::system("command -v mpirun > /dev/null 2>&1") != 0)
+    return test::skip("there is no mpirun");
   const Launched env{{}};
   char self[4096] = {};
   REQUIRE(::readlink("/proc/self/exe", self, sizeof self - 1) > 0);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # vm_devices.sh PROGRAMS [full]: runs inside a virtual machine with several RDMA devices for each
-# host. All-reduces over IbTransport; then the devices of a host must have sent alike, by the
+# host. Collectives over IbTransport; after each, the devices of a host must have sent alike, by the
 # kernel's own counters of their interfaces. "full" adds hosts with several ranks.
 set -u
 bin=$1 full=${2:-}
@@ -11,20 +11,21 @@ sent() {
   local f
   for f in /sys/class/net/rdma[0-9]*; do echo "${f##*/} $(<"$f/statistics/tx_bytes")"; done | sort
 }
-# run HOSTS RANKS: so many ranks on each host.
+# run HOSTS RANKS LEAST PROGRAM...: so many ranks on each host, which sends so many bytes at least.
 run() {
-  local hosts=$1 ranks=$2 i pids=() status=0 why=
+  local hosts=$1 ranks=$2 least=$3 i pids=() status=0 why=
+  shift 3
   sent >/run/before
   for ((i = 0; i < hosts * ranks; i++)); do
     RANK=$i WORLD_SIZE=$((hosts * ranks)) LOCAL_RANK=$((i % ranks)) LOCAL_WORLD_SIZE=$ranks \
-      vh $((i / ranks)) timeout -k 2 300 "$bin/ccl.vm.endure" $calls $bytes >/run/out.$i 2>&1 &
+      vh $((i / ranks)) timeout -k 2 300 "$bin/$1" "${@:2}" >/run/out.$i 2>&1 &
     pids+=($!)
   done
   for i in "${pids[@]}"; do wait "$i" || status=$?; done
   sent >/run/after
-  echo "$hosts hosts, $ranks ranks each: MB sent by device"
-  # Each host sends the data at least once. Rest: acknowledgments, and probes of neighbors.
-  join /run/before /run/after | awk -v hosts="$hosts" -v least=$((calls * bytes)) '
+  echo "$hosts hosts, $ranks ranks each, $*: MB sent by device"
+  # Beside the data, devices send acknowledgments, and probes of neighbors.
+  join /run/before /run/after | awk -v hosts="$hosts" -v least="$least" '
     { host = $1; sub(/^rdma/, "", host); sub(/_.*/, "", host) }
     host + 0 < hosts {
       n = $3 - $2; sum[host] += n; count[host]++
@@ -46,11 +47,22 @@ run() {
     failed=1
   fi
 }
-run 2 1
-run 4 1
+# Each host sends, of what all ranks have, an all-reduce's data once and the other hosts' part of an
+# exchange. In a ring, the shares of all hosts but one leave it.
+all() {
+  local hosts=$1 ranks=$2 whole=$((calls * bytes))
+  local part=$((whole / hosts * (hosts - 1)))
+  run "$hosts" "$ranks" $whole ccl.vm.endure $calls $bytes
+  run "$hosts" "$ranks" $part ccl.vm.moves all_gather $calls $bytes
+  run "$hosts" "$ranks" $part ccl.vm.moves reduce_scatter $calls $bytes
+  run "$hosts" "$ranks" $((part * ranks)) ccl.vm.moves all_to_all $calls $bytes
+  run "$hosts" "$ranks" $((whole * ranks)) ccl.vm.moves send_recv $calls $bytes
+}
+all 2 1
+all 4 1
 if [ "$full" = full ]; then
-  run 2 4
-  run 4 2
-  run 4 4
+  all 2 4
+  all 4 2
+  all 4 4
 fi
 exit $failed

@@ -6,10 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,15 +21,6 @@ inline Result<topo::LoadedGraph> load(std::string_view text) {
   auto file = topo::parse_xml(text, "test.xml");
   if (!file) return fail(file.error());
   return topo::to_graph(*file);
-}
-
-/// Folder of topology files of real machines, or nothing, with the reason printed.
-inline const char* topology_folder() {
-  const char* folder = std::getenv("CCL_TEST_TOPOLOGIES");
-  if (folder == nullptr) {
-    std::cout << "SKIP: CCL_TEST_TOPOLOGIES names no folder of topology files\n";
-  }
-  return folder;
 }
 
 /// A machine with what NCCL's own code answers for it.

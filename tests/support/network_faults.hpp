@@ -52,6 +52,19 @@ struct Holds final : ProxyTask {
   bool begun = false;
 };
 
+/// Ranks that send to the victim in rings, as bits.
+inline unsigned senders_to_victim(const Communicator& comm) {
+  const auto& arrangement = detail::Access::state(comm)->identity.arrangement();
+  unsigned senders = 0;
+  for (int c = 0; c < arrangement.ring_count(); ++c) {
+    const std::vector<int>& ring = arrangement.ring(c);
+    for (std::size_t n = 0; n < ring.size(); ++n) {
+      if (ring[(n + 1) % ring.size()] == victim) senders |= 1U << ring[n];
+    }
+  }
+  return senders;
+}
+
 template <class C>
 void faults_of_links() {
   play<C>("a link delivers nothing", {Cause::silent_link, -1, "has sent to rank 2"},
@@ -67,6 +80,7 @@ void faults_of_links() {
                 if (old != before.end() && old->second == text) continue;
                 silenced += silence(fd);
               }
+              calls.board.may_be_behind = senders_to_victim(calls.comm);
               if (silenced > 0) fires(calls.board);
               return calls.ended(late(calls.x.data(), calls.y.data(), count));
             }

@@ -1,16 +1,11 @@
 #include <ccl/topo/connect.hpp>
 #include <ccl/topo/search.hpp>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <chrono>
 #include <ctime>
 #include <iostream>
-#include <set>
 
 #include "support/catch.hpp"
-#include "support/machines.hpp"
 
 namespace topo = ccl::topo;
 
@@ -142,100 +137,7 @@ TEST_CASE("1,024 machines join within a second") {
   const std::chrono::duration<double> took = cpu_now() - start;
   REQUIRE(joined);
   CHECK(topo::check(*joined, 8192) == "");
+  CHECK(took.count() < 1);
   std::cout << "1,024 machines of 8 ranks, 32 channels: joined in " << took.count() * 1e3
             << " ms\n";
-}
-
-TEST_CASE("joined rings and trees of real machines are NCCL's") {
-  const char* folder = ccl::test::topology_folder();
-  if (folder == nullptr) return;
-  int same_rings = 0, other_rings = 0, same_trees = 0, other_trees = 0;
-  for (const ccl::test::Golden& golden : ccl::test::golden_machines(folder)) {
-    const topo::Paths paths = topo::compute_paths(golden.graph, golden.rules);
-    const int each = static_cast<int>(golden.graph.of(topo::NodeType::gpu).size());
-    for (const int count : {1, 2, 4}) {
-      const auto& theirs = golden.answers[fmt::format("n{}", count)]["connect"];
-      const topo::ChannelPlan plan = topo::search_all(golden.graph, paths, each * count);
-      topo::JoinOptions options;
-      options.cross_nic = plan.ring.cross_nic;
-      options.extra_copies = topo::copies(plan.ring, count, golden.graph.min_sm());
-      const auto joined =
-          topo::join(topo::replicate(plan.ring, plan.tree, count), each * count, options);
-      REQUIRE(joined);
-      CHECK(topo::check(*joined, each * count) == "");
-      const bool rings = theirs["rings"].get<std::vector<std::vector<int>>>() == joined->rings;
-      std::vector<std::vector<int>> ups;
-      for (const auto& tree : joined->trees) {
-        ups.emplace_back();
-        for (const auto& links : tree) ups.back().push_back(links.up);
-      }
-      const bool trees = theirs["trees_up"].get<std::vector<std::vector<int>>>() == ups;
-      (rings ? same_rings : other_rings)++;
-      (trees ? same_trees : other_trees)++;
-      if (!rings || !trees) {
-        std::cout << fmt::format("{:28} n{}: channels NCCL {} ccl {}, rings {}, trees {}\n",
-                                 golden.name, count, theirs["nChannels"].get<int>(),
-                                 joined->count(), rings ? "same" : "other",
-                                 trees ? "same" : "other");
-        for (int c = 0; c < joined->count() / 2; ++c) {
-          std::cout << fmt::format("  ring {:>2}: NCCL {}\n           ccl  {}\n", c,
-                                   theirs["rings"][c].dump(), fmt::join(joined->rings[c], ","));
-          std::cout << fmt::format("  tree {:>2}: NCCL {}\n           ccl  {}\n", c,
-                                   theirs["trees_up"][c].dump(), fmt::join(ups[c], ","));
-        }
-      }
-    }
-  }
-  std::cout << "joined rings: " << same_rings << " same, " << other_rings
-            << " other; trees: " << same_trees << " same, " << other_trees << " other\n";
-}
-
-TEST_CASE("all machines at hand search and connect for 1 to 64 nodes") {
-  const char* folder = ccl::test::topology_folder();
-  if (folder == nullptr) return;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.path().extension() != ".xml") continue;
-    const auto file = topo::read_xml(entry.path().string());
-    REQUIRE(file);
-    if (file->root.name != "system") continue;
-    const auto loaded = topo::to_graph(*file);
-    if (!loaded) FAIL(loaded.error().what);
-    const int each = static_cast<int>(loaded->graph.of(topo::NodeType::gpu).size());
-    const std::string shown = std::filesystem::relative(entry.path(), folder).string();
-    if (each == 0) {
-      std::cout << fmt::format("{:32} no GPUs: a hint\n", shown);
-      continue;
-    }
-    const auto start = cpu_now();
-    const topo::Paths paths = topo::compute_paths(loaded->graph);
-    const std::chrono::duration<double, std::milli> paths_ms = cpu_now() - start;
-    std::string text = fmt::format("{:32} {:>2} GPUs {} NETs, paths {:.2f} ms;", shown, each,
-                                   loaded->graph.of(topo::NodeType::net).size(), paths_ms.count());
-    for (const int count : {1, 2, 4, 8, 16, 64}) {
-      INFO(shown << " x " << count);
-      const auto begin = cpu_now();
-      const topo::ChannelPlan plan = topo::search_all(loaded->graph, paths, each * count);
-      CHECK(topo::check(plan.ring, loaded->graph, paths) == "");
-      CHECK(topo::check(plan.tree, loaded->graph, paths) == "");
-      topo::JoinOptions options;
-      options.cross_nic = plan.ring.cross_nic;
-      topo::ChannelGraph ring = plan.ring, tree = plan.tree;
-      const std::size_t both = std::min(ring.channels.size(), tree.channels.size());
-      ring.channels.resize(both);
-      tree.channels.resize(both);
-      const auto joined = topo::join(topo::replicate(ring, tree, count), each * count, options);
-      const std::chrono::duration<double, std::milli> ms = cpu_now() - begin;
-      REQUIRE(joined);
-      CHECK(topo::check(*joined, each * count) == "");
-      if (count <= 2) {
-        text +=
-            fmt::format(" n{}: ring {} x {:g} {}/{} tree {} x {:g}", count, plan.ring.count(),
-                        plan.ring.bw_intra, topo::name(plan.ring.type_intra),
-                        topo::name(plan.ring.type_inter), plan.tree.count(), plan.tree.bw_intra);
-      }
-      text += fmt::format("{}{:.1f} ms", count <= 2 ? " (" : ", ", ms.count());
-      if (count == 1 || count == 64) text += ")";
-    }
-    std::cout << text << "\n";
-  }
 }

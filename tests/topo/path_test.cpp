@@ -3,15 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <iostream>
-#include <map>
 #include <string>
 #include <utility>
 
 #include "support/catch.hpp"
 #include "support/graph_of.hpp"
-#include "support/machines.hpp"
 
 namespace topo = ccl::topo;
 using ccl::test::graph_of;
@@ -328,41 +324,4 @@ TEST_CASE("ranks on CPUs take the place of GPUs") {
   REQUIRE(positions.size() == 4);
   CHECK(paths.at(positions[0], positions[1]).type == PathType::loc);
   CHECK(paths.at(positions[0], positions[2]).type == PathType::sys);
-}
-
-TEST_CASE("paths of real machines beside NCCL's own answers") {
-  const char* folder = ccl::test::topology_folder();
-  if (folder == nullptr) return;
-  int total = 0, same = 0, other_hops = 0, worse = 0;
-  for (const ccl::test::Golden& golden : ccl::test::golden_machines(folder)) {
-    const topo::Graph& graph = golden.graph;
-    const topo::Paths paths = topo::compute_paths(graph, golden.rules);
-    std::map<std::string, int> by_label;
-    for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) by_label[graph.label(n)] = n;
-    for (const auto& theirs : golden.answers["n2"]["paths"]) {
-      const auto from = by_label.find(theirs["from"]);
-      const auto to = by_label.find(theirs["to"]);
-      if (from == by_label.end() || to == by_label.end()) continue;
-      const topo::Path& ours = paths.at(from->second, to->second);
-      PathType type = PathType::dis;
-      REQUIRE(topo::parse(theirs["type"].get<std::string>(), type));
-      const float bw = theirs["bw"];
-      ++total;
-      if (ours.type == type && std::abs(ours.bw - bw) < 0.01F) {
-        ++same;
-        other_hops += ours.hops() == theirs["hopsNoDev"].get<int>() ? 0 : 1;
-        continue;
-      }
-      const bool no_worse = ours.type <= type && ours.bw >= bw - 0.01F;
-      worse += no_worse ? 0 : 1;
-      std::cout << (no_worse ? "better: " : "differs: ") << golden.name << " " << theirs["from"]
-                << " to " << theirs["to"] << ": NCCL " << theirs["type"] << " " << bw << ", ccl "
-                << topo::name(ours.type) << " " << ours.bw << "\n";
-    }
-  }
-  std::cout << "paths: " << total << ", same type and bandwidth " << same << " (of these "
-            << other_hops << " with another number of hops), others " << worse << "\n";
-  CHECK(total > 900);
-  // NCCL gives a directed pair the bandwidth of the way back: 240 one way, 20 the other, swapped.
-  CHECK(worse <= 1);
 }

@@ -2,15 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-#include <ctime>
 #include <iostream>
 #include <set>
 #include <string>
 
 #include "support/catch.hpp"
 #include "support/graph_of.hpp"
-#include "support/machines.hpp"
 #include "support/room/nccl_answers.hpp"
 #include "support/room/shapes.hpp"
 
@@ -21,11 +18,6 @@ using topo::PathType;
 using topo::Pattern;
 
 namespace {
-
-/// Time of this process alone: the machine may be busy with others.
-std::chrono::duration<double> cpu_now() {
-  return std::chrono::duration<double>(static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
-}
 
 /// `gpus` behind an NVSwitch or only on PCIe, every two with a switch and a NIC of 25 GB/s.
 std::string machine(int gpus, const std::string& link) {
@@ -257,156 +249,4 @@ TEST_CASE("found channels survive writing and reading") {
   const auto refused = topo::to_channel_graphs(*bad, graph);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().what.find("bad.xml:3: <gpu> dev=\"9\"") == 0);
-}
-
-TEST_CASE("published graphs of real machines load beside ours") {
-  const char* folder = ccl::test::topology_folder();
-  if (folder == nullptr) return;
-  const std::filesystem::path root(folder);
-  for (const auto& [machine_file, graph_file] :
-       {std::pair("h200x8/topo.xml", "h200x8/graph.xml"),
-        std::pair("azure/ncv4-topo.xml", "azure/ncv4-graph.xml"),
-        std::pair("misc/panlichen-topo.xml", "misc/panlichen-graph.xml")}) {
-    const auto loaded = topo::load_graph((root / machine_file).string());
-    REQUIRE(loaded);
-    const auto file = topo::read_xml((root / graph_file).string());
-    REQUIRE(file);
-    const auto theirs = topo::to_channel_graphs(*file, loaded->graph);
-    if (!theirs) FAIL(theirs.error().what);
-    REQUIRE_FALSE(theirs->empty());
-    const int local = static_cast<int>(loaded->graph.of(NodeType::gpu).size());
-    const bool between = theirs->at(0).channels.at(0).net_in >= 0;
-    topo::PathRules rules;
-    rules.p2p_disabled = std::string(machine_file).find("panlichen") != std::string::npos;
-    const topo::ChannelPlan plan = topo::search_all(
-        loaded->graph, topo::compute_paths(loaded->graph, rules), between ? 2 * local : local);
-    std::cout << graph_file << ": ring " << theirs->at(0).count() << " x " << theirs->at(0).bw_intra
-              << ", ccl " << plan.ring.count() << " x " << plan.ring.bw_intra << "; tree "
-              << theirs->at(1).count() << " x " << theirs->at(1).bw_intra << ", ccl "
-              << plan.tree.count() << " x " << plan.tree.bw_intra << "\n";
-    if (std::string(graph_file).find("h200x8") != std::string::npos) {
-      CHECK(plan.ring.channels == theirs->at(0).channels);
-      CHECK(plan.tree.channels == theirs->at(1).channels);
-      CHECK(plan.ring.bw_intra == theirs->at(0).bw_intra);
-    }
-  }
-}
-
-namespace {
-
-/// GPUs and NICs of a machine, all below one CPU and without link figures: what a VM shows.
-void flatten(const topo::Element& from, topo::Element& cpu) {
-  for (const topo::Element& child : from.children) {
-    if (child.name != "pci") continue;
-    const bool device =
-        std::any_of(child.children.begin(), child.children.end(),
-                    [](const topo::Element& e) { return e.name == "gpu" || e.name == "nic"; });
-    if (!device) {
-      flatten(child, cpu);
-      continue;
-    }
-    cpu.children.push_back(child);
-    cpu.children.back().set("link_speed", "");
-    cpu.children.back().set("link_width", "0");
-  }
-}
-
-}  // namespace
-
-TEST_CASE("vendors' hint files restore what a VM flattens") {
-  const char* folder = ccl::test::topology_folder();
-  if (folder == nullptr) return;
-  const std::filesystem::path root(folder);
-  for (const auto& [hint_name, full_name] :
-       {std::pair("azure/ndv2-topo.xml", "golden/azure-ndv2-topo.xml"),
-        std::pair("azure/ndv4-topo.xml", "golden/azure-ndv4-topo.xml"),
-        std::pair("aws/p4d-24xl-topo.xml", "golden/aws-p4d-24xl-topo.xml"),
-        std::pair("aws/g5.48xl-topo.xml", "golden/aws-g5.48xl-topo.xml")}) {
-    INFO(hint_name);
-    const auto hint = topo::read_xml((root / hint_name).string());
-    const auto full = topo::read_xml((root / full_name).string());
-    REQUIRE(hint);
-    REQUIRE(full);
-    topo::XmlFile flat;
-    flat.name = "flat";
-    flat.root.name = "system";
-    topo::Element cpu = full->root.children.front();
-    cpu.children.clear();
-    cpu.set("numaid", "-1");
-    for (const topo::Element& other : full->root.children) flatten(other, cpu);
-    flat.root.children.push_back(cpu);
-    const auto flattened = topo::to_graph(flat);
-    const auto merged = topo::to_graph({"merged", topo::merge(flat.root, hint->root)});
-    const auto true_one = topo::to_graph(*full);
-    REQUIRE(flattened);
-    if (!merged) FAIL(merged.error().what);
-    REQUIRE(true_one);
-    const int local = static_cast<int>(true_one->graph.of(NodeType::gpu).size());
-    CHECK(static_cast<int>(merged->graph.of(NodeType::gpu).size()) == local);
-    const auto ring = [&](const topo::Graph& graph) {
-      return topo::search_all(graph, topo::compute_paths(graph), 2 * local).ring;
-    };
-    const topo::ChannelGraph bare = ring(flattened->graph), ours = ring(merged->graph),
-                             best = ring(true_one->graph);
-    std::cout << fmt::format(
-        "{:24} flat {} x {:g} {}, with the hint {} x {:g} {}, by hand {} x {:g} {}\n", hint_name,
-        bare.count(), bare.bw_inter, topo::name(bare.type_inter), ours.count(), ours.bw_inter,
-        topo::name(ours.type_inter), best.count(), best.bw_inter, topo::name(best.type_inter));
-    CHECK(ours.type_inter == best.type_inter);
-    CHECK(ours.count() == best.count());
-    CHECK(ours.bw_inter == best.bw_inter);
-  }
-}
-
-TEST_CASE("channels of real machines beside NCCL's own answers") {
-  const char* folder = ccl::test::topology_folder();
-  if (folder == nullptr) return;
-  int worse = 0;
-  for (const ccl::test::Golden& golden : ccl::test::golden_machines(folder)) {
-    for (const int nodes : {1, 2, 4}) {
-      const auto start = cpu_now();
-      const int ranks = static_cast<int>(golden.graph.of(NodeType::gpu).size()) * nodes;
-      const topo::Paths paths = topo::compute_paths(golden.graph, golden.rules);
-      const topo::ChannelPlan plan = topo::search_all(golden.graph, paths, ranks);
-      const std::chrono::duration<double, std::milli> ms = cpu_now() - start;
-      const auto& theirs = golden.answers[fmt::format("n{}", nodes)]["graphs"];
-      const auto compare = [&](const char* key, const topo::ChannelGraph& ours) {
-        const auto& g = theirs[key];
-        const float bw = g["nChannels"].get<float>() * g["bwIntra"].get<float>();
-        const float inter = g["nChannels"].get<float>() * g["bwInter"].get<float>();
-        PathType intra_type, inter_type;
-        topo::parse(g["typeIntra"].get<std::string>(), intra_type);
-        topo::parse(g["typeInter"].get<std::string>(), inter_type);
-        const float our_inter = static_cast<float>(ours.count()) * ours.bw_inter;
-        const bool same =
-            ours.count() == g["nChannels"].get<int>() &&
-            std::abs(ours.bw_intra - g["bwIntra"].get<float>()) < 0.01F &&
-            std::abs(ours.bw_inter - g["bwInter"].get<float>()) < 0.01F &&
-            (bw == 0 || (ours.type_intra == intra_type && ours.type_inter == inter_type));
-        const bool no_worse = ours.total_bw() >= bw - 0.01F && our_inter >= inter - 0.01F;
-        worse += no_worse ? 0 : 1;
-        const std::string wrong = topo::check(ours, golden.graph, paths);
-        std::cout << fmt::format(
-            "{:28} n{} {:22} NCCL {:>2} x {:g}/{:g} {}/{} s{} x{}  ccl {:>2} x {:g}/{:g} {}/{} "
-            "s{:d} x{} {} {}\n",
-            golden.name, nodes, key, g["nChannels"].get<int>(), g["bwIntra"].get<float>(),
-            g["bwInter"].get<float>(), topo::name(intra_type), topo::name(inter_type),
-            g["sameChannels"].get<int>(), g["crossNic"].get<int>(), ours.count(), ours.bw_intra,
-            ours.bw_inter, topo::name(ours.type_intra), topo::name(ours.type_inter),
-            ours.same_channels, ours.cross_nic,
-            same       ? "same"
-            : no_worse ? "BETTER"
-                       : "WORSE",
-            wrong);
-        if (ours.pattern == Pattern::ring) CHECK(wrong == "");
-      };
-      compare("ring", plan.ring);
-      compare("tree", plan.tree);
-      compare("collnetChain_ifEnabled", plan.collnet_chain);
-      compare("collnetDirect_ifEnabled", plan.collnet_direct);
-      compare("nvls_ifSupported", plan.nvls);
-      std::cout << fmt::format("{:28} n{} {:.1f} ms\n", golden.name, nodes, ms.count());
-    }
-  }
-  CHECK(worse == 0);
 }

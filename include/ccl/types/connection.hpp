@@ -47,6 +47,9 @@ struct EdgeNics {
   /// PCI bus id of the GPU next to the NICs in whose memory a sender's slots lie (PXN); -1: the
   /// slots lie with the rank.
   std::int64_t relay = -1;
+  /// Distance of each of `names` from the GPU with the slots. NICs that are alike have one number,
+  /// and farther ones a larger one. Empty: the topology knows none.
+  std::vector<int> distances{};
 };
 
 /// One end of a connection to be created: ranks, direction and shape.

@@ -41,7 +41,8 @@ class StallPolicy {
   bool leads() const { return leads_; }
   /// True if this rank has logged a cause of the pause.
   bool has_logged() const { return logged_.cause != Cause::none; }
-  /// Seconds of a pause that the history does not explain.
+  /// Seconds of a pause that the history does not explain, for the pause that runs. The longest
+  /// pause of the history counts for half after two hours, so that a single one is forgotten.
   double bound_s() const;
   /// Seconds after which the rank asks for the first time.
   double first_look_s() const;
@@ -54,6 +55,7 @@ class StallPolicy {
     Word network_bytes = 0;  // of the waiting rank; only for a silent link
     bool operator==(const Finding&) const = default;
   };
+  double longest_s(double now_s) const;
   static Finding finding_of(const Report& report);
   bool differs_from_logged(const Finding& finding) const;
   void begin(double now_s, Word ticket, Word moved);
@@ -70,7 +72,7 @@ class StallPolicy {
   std::array<double, 8> pauses_{};  // the latest pauses that ended by progress
   Word pause_count_ = 0;
   std::size_t next_pause_ = 0;
-  double longest_s_ = 0;  // of all pauses
+  double longest_s_ = 0, longest_at_s_ = 0;  // of all pauses, as of a time
 };
 
 }  // namespace ccl::detail

@@ -293,6 +293,26 @@ std::vector<int> net_devices(const Graph& graph, const std::vector<int>& nets) {
   return devices;
 }
 
+namespace {
+/// Distances of NICs from a GPU, as in `EdgeNics`: by the type of the path, then by its bandwidth.
+std::vector<int> distances_from(const Paths& paths, int gpu, const std::vector<int>& nets) {
+  const auto farness = [&](int net) {
+    const Path& path = paths.at(gpu, net);
+    return std::pair{path.type, -path.bw};
+  };
+  std::vector<std::pair<PathType, float>> all;
+  for (const int net : nets) all.push_back(farness(net));
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  std::vector<int> distances;
+  for (const int net : nets) {
+    const auto found = std::lower_bound(all.begin(), all.end(), farness(net));
+    distances.push_back(static_cast<int>(found - all.begin()));
+  }
+  return distances;
+}
+}  // namespace
+
 Result<std::vector<HostNic>> nics_of(const RankPlacement& placement, int gpu) {
   const Graph& graph = placement.graph;
   std::vector<HostNic> nics;
@@ -307,13 +327,17 @@ Result<std::vector<HostNic>> nics_of(const RankPlacement& placement, int gpu) {
   PathRules own_way = placement.rules;
   own_way.pxn = false;
   const Paths paths = compute_paths(graph, own_way);
+  const std::vector<int> distances = distances_from(paths, gpu, nets);
   for (std::size_t n = 0; n < nets.size(); ++n) {
+    nics[n].distance = distances[n];
     const GdrAnswer read = check_gdr(graph, paths, own_way, gpu, nets[n], true);
     const GdrAnswer write = check_gdr(graph, paths, own_way, gpu, nets[n], false);
     if (!read.allowed) nics[n].no_read = fmt::format("{}: {}", nics[n].name, read.why);
     if (!write.allowed) nics[n].no_write = fmt::format("{}: {}", nics[n].name, write.why);
     if (placement.paths.at(gpu, nets[n]).type != PathType::pxn) continue;
-    nics[n].relay = graph.nodes[local_gpu(graph, placement.paths, nets[n])].id;
+    const int relay = local_gpu(graph, placement.paths, nets[n]);
+    nics[n].relay = graph.nodes[relay].id;
+    nics[n].from_relay = distances_from(paths, relay, nets);
     nics[n].relays_messages = rules.relays_messages;
   }
   return nics;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 #include <string_view>
 
@@ -47,6 +48,26 @@ void join_cards(std::vector<IbPort>& found, const std::vector<std::string>& name
   }
 }
 
+/// Indexes of the names, those of the nearest NICs first.
+std::vector<std::size_t> nearest_first(const EdgeNics& nics) {
+  std::vector<std::size_t> order(nics.names.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (nics.distances.size() != order.size()) return order;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return nics.distances[a] < nics.distances[b];
+  });
+  return order;
+}
+
+void set_distances(std::vector<IbPort>& found, const EdgeNics& nics) {
+  if (nics.distances.size() != nics.names.size()) return;
+  for (IbPort& port : found) {
+    for (std::size_t n = 0; n < nics.names.size(); ++n) {
+      if (contains(nics.names[n], port)) port.distance = nics.distances[n];
+    }
+  }
+}
+
 }  // namespace
 
 IbLinkPorts ports_of_link(std::vector<IbPort> found, const EdgeNics& nics, int wires) {
@@ -58,15 +79,17 @@ IbLinkPorts ports_of_link(std::vector<IbPort> found, const EdgeNics& nics, int w
       order.push_back(nic);
     }
   };
+  set_distances(found, nics);
   for (const int index : nics.of_wire) {
-    const int nic = index < 0 ? -1 : nic_of(nics.names[std::size_t(index)], found);
-    chosen.nic_of_wire.push_back(nic);
+    const int nic = index < 0 ? nic_in_turn : nic_of(nics.names[std::size_t(index)], found);
+    chosen.nic_of_wire.push_back(index >= 0 && nic < 0 ? lost_nic : nic);
     prefer(nic);
   }
-  chosen.nic_of_wire.resize(std::size_t(wires), -1);
-  for (const std::string& name : nics.names) prefer(nic_of(name, found));
+  chosen.nic_of_wire.resize(std::size_t(wires), nic_in_turn);
+  for (const std::size_t n : nearest_first(nics)) prefer(nic_of(nics.names[n], found));
   if (order.empty()) {
     for (const IbPort& port : found) prefer(port.nic);
+    std::fill(chosen.nic_of_wire.begin(), chosen.nic_of_wire.end(), nic_in_turn);
   }
   for (const int nic : order) {
     for (const IbPort& port : found) {
@@ -77,15 +100,20 @@ IbLinkPorts ports_of_link(std::vector<IbPort> found, const EdgeNics& nics, int w
   for (int& nic : chosen.nic_of_wire) {
     const bool there = std::any_of(chosen.ports.begin(), chosen.ports.end(),
                                    [&](const IbPort& port) { return port.nic == nic; });
-    if (!there) nic = -1;
+    if (!there && nic >= 0) nic = nic_in_turn;
   }
-  const std::vector<int>& of_wire = chosen.nic_of_wire;
-  const bool in_turn = std::find(of_wire.begin(), of_wire.end(), -1) != of_wire.end();
-  while (chosen.used < chosen.ports.size() &&
-         (in_turn || std::find(of_wire.begin(), of_wire.end(), chosen.ports[chosen.used].nic) !=
-                         of_wire.end())) {
-    ++chosen.used;
-  }
+  const auto asks_for = [&chosen](int nic) {
+    return std::find(chosen.nic_of_wire.begin(), chosen.nic_of_wire.end(), nic) !=
+           chosen.nic_of_wire.end();
+  };
+  const auto nearest =
+      std::min_element(chosen.ports.begin(), chosen.ports.end(),
+                       [](const IbPort& a, const IbPort& b) { return a.distance < b.distance; });
+  const auto serves = [&](const IbPort& port) {
+    return asks_for(nic_in_turn) || asks_for(port.nic) ||
+           (asks_for(lost_nic) && port.distance == nearest->distance);
+  };
+  while (chosen.used < chosen.ports.size() && serves(chosen.ports[chosen.used])) ++chosen.used;
   return chosen;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/ib/link_ports.hpp"
 #include "transport/ib/verbs/queue_pair.hpp"
 
 namespace ccl::detail {
@@ -18,14 +19,16 @@ struct IbBadPath {
 /// A port of the sender and one of the receiver, as indexes.
 using IbPath = std::pair<std::uint32_t, std::uint32_t>;
 
-/// NICs of a channel's two ends, as their `nic` numbers; -1: by the channel's turn.
+/// NICs of a channel's two ends, as in `IbLinkPorts::nic_of_wire`.
 struct IbNicPair {
-  std::int32_t sender = -1, receiver = -1;
+  std::int32_t sender = nic_in_turn, receiver = nic_in_turn;
 };
 
 /// Chooses the port pairs for the queue pairs of a channel: those of its NIC at each end, several
-/// ports of a NIC in parallel. Bad paths are used only if there are no others; channels then take
-/// the good ones in turn. Empty if no ports of the two ends are of one kind.
+/// ports of a NIC in parallel. In place of a NIC that is lost, its end takes all NICs that are
+/// nearest to its slots, in parallel. If all of these paths are bad, the channel takes the good
+/// ones between the nearest NICs, in parallel, and bad ones only if there are no others. Empty if
+/// no ports of the two ends are of one kind.
 std::vector<IbPath> choose_paths(std::size_t channel, IbNicPair nics,
                                  const std::vector<IbPortCard>& sender,
                                  const std::vector<IbPort>& receiver,

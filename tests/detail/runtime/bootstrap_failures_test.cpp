@@ -19,6 +19,7 @@
 #include "support/held_port.hpp"
 #include "support/processes.hpp"
 #include "support/relay.hpp"
+#include "support/skip.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -278,10 +279,7 @@ TEST_CASE("wrong use is an error") {
 
 TEST_CASE("frames that are altered on the way are an error that names both ends") {
   const auto* const kind = GENERATE("integrity", "full");
-  if (!detail::net::has_sodium()) {
-    WARN("SKIP: " << detail::net::sodium_problem());
-    return;
-  }
+  if (!detail::net::has_sodium()) return skip(detail::net::sodium_problem());
   const Environment encrypted{"CCL_ENCRYPTION", kind};
   const Interfaces lo;
   const auto ids = some_ids(1);
@@ -306,10 +304,7 @@ TEST_CASE("frames that are altered on the way are an error that names both ends"
 }
 
 TEST_CASE("ranks with different CCL_ENCRYPTION all get an error that names both values") {
-  if (!detail::net::has_sodium()) {
-    WARN("SKIP: " << detail::net::sodium_problem());
-    return;
-  }
+  if (!detail::net::has_sodium()) return skip(detail::net::sodium_problem());
   const Interfaces lo;
   const auto ids = some_ids(1);  // its root listens without encryption
   auto content = detail::net::unpack(ids[0]).value();

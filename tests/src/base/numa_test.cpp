@@ -5,15 +5,13 @@
 #include "base/io/mapping.hpp"
 #include "support/catch.hpp"
 #include "support/memory_policy.hpp"
+#include "support/skip.hpp"
 
 using namespace ccl::detail;
 using namespace ccl::test;
 
 TEST_CASE("memory is asked for on a NUMA node that is there") {
-  if (!may_prefer_nodes()) {
-    std::cout << "SKIP: this process may not ask for memory of a NUMA node\n";
-    return;
-  }
+  if (!may_prefer_nodes()) return skip("this process may not ask for memory of a NUMA node");
   const auto made = Mapping::anonymous(1 << 16);
   REQUIRE(made);
   CHECK(preferred_node(made->base()) == -1);

@@ -11,6 +11,7 @@
 
 #include "support/catch.hpp"
 #include "support/environment.hpp"
+#include "support/skip.hpp"
 #include <unistd.h>
 
 using namespace ccl;
@@ -30,7 +31,7 @@ class Locale {
     const std::string compile = "localedef -i " + name + " -f UTF-8 " + made + " >/dev/null 2>&1";
     there = std::system(compile.c_str()) == 0 &&
             std::setlocale(LC_ALL, (name + ".UTF-8").c_str()) != nullptr;
-    if (!there) WARN("SKIP: there is no locale " << name);
+    if (!there) skip("there is no locale " + name);
   }
   ~Locale() {
     std::setlocale(LC_ALL, "C");

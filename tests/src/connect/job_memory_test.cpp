@@ -31,6 +31,7 @@ using namespace ccl::detail;
 
 namespace {
 constexpr double mib = 1 << 20;
+constexpr Index default_budget = Index{1} << 30;
 
 /// What the communicator keeps of each rank.
 double of_communicator(int ranks) {
@@ -63,7 +64,7 @@ OfComposition of_composition(int ranks, bool on_cpus) {
   Plan plan = plans.by_medium[std::size_t(Medium::network)];
   const Index least = on_cpus ? plans.min_slot_bytes : 2048;
   const int fan = std::min(ranks - 1, Algo::max_wires(ranks));
-  constexpr Index part = (Index{1} << 30) / 16;  // of the default budget
+  const Index part = part_of_budget(default_budget, false);
   while (plan.slot_bytes / 2 >= least && slot_memory(plan, 2 * fan) > part) plan.slot_bytes /= 2;
   const Index slots = slot_memory(plan, 2 * fan);
   constexpr bool exchanges = std::is_same_v<Algo, Pairwise>;
@@ -99,6 +100,12 @@ TEST_CASE("memory of a rank in jobs of 1,024 and 16,384 ranks is as the referenc
   check(fmt::format("| communicator: what it keeps of all ranks | {:.1f} MiB | {:.1f} MiB |",
                     of_communicator(1024), of_communicator(16384)));
   CHECK(of_communicator(16384) < 12);
+  CHECK(
+      stated.find(fmt::format(
+          "\nA composition takes at most {:.0f} MiB, or half of `CCL_MEMORY_BUDGET` if it is set. "
+          "All compositions of\na communicator take at most 1 GiB by default.",
+          double(part_of_budget(default_budget, false)) / mib)) != std::string::npos);
+  CHECK(part_of_budget(Index{1} << 20, true) == Index{1} << 19);
   const auto look = [&](const char* name, auto of, double max_slots, double max_tables = 0.5) {
     const OfComposition smaller = of(1024), larger = of(16384);
     check(fmt::format("| {} | {} | {} |", name, cell(smaller), cell(larger)));

@@ -11,6 +11,7 @@
 #include "dump/pickle.hpp"
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
+#include "support/skip.hpp"
 #include <unistd.h>
 
 using namespace ccl;
@@ -195,10 +196,8 @@ TEST_CASE("values are pickled as Python reads them") {
 }
 
 TEST_CASE("Python reads both files alike") {
-  if (std::system("python3 -c 'import json, pickle' > /dev/null 2>&1") != 0) {
-    WARN("SKIP: there is no python3");
-    return;
-  }
+  if (std::system("python3 -c 'import json, pickle' > /dev/null 2>&1") != 0)
+    return skip("there is no python3");
   const std::string folder = fmt::format("/tmp/ccl-dump-{}", ::getpid());
   REQUIRE(std::system(("mkdir -p " + folder).c_str()) == 0);
   REQUIRE(write_flight_record(record(), folder));

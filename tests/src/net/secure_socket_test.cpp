@@ -8,6 +8,7 @@
 #include "net/crypto/sodium.hpp"
 #include "support/catch.hpp"
 #include "support/hex.hpp"
+#include "support/skip.hpp"
 #include <sys/socket.h>
 
 using namespace ccl;
@@ -73,7 +74,7 @@ struct Kind {
 };
 std::vector<Kind> kinds() {
   if (!has_sodium()) {
-    WARN("SKIP: " << sodium_problem());
+    skip(sodium_problem());
     return {};
   }
   std::vector<Kind> out{{Encryption::integrity, false}, {Encryption::full, false}};

@@ -12,6 +12,7 @@
 
 #include "support/catch.hpp"
 #include "support/on_ranks.hpp"
+#include "support/skip.hpp"
 #include <dlfcn.h>
 
 using namespace ccl;
@@ -31,8 +32,7 @@ int count(const std::string& text, const std::string& line) {
 
 TEST_CASE("a tool gets a range for each call, with its composition and bytes") {
 #if !__has_include(<nvtx3/nvToolsExt.h>)
-  std::puts("SKIP: there is no nvtx3/nvToolsExt.h");
-  return;
+  return skip("there is no nvtx3/nvToolsExt.h");
 #endif
   // NVTX looks for a tool at the first call of the process.
   setenv("NVTX_INJECTION64_PATH", CCL_TEST_NVTX_TOOL, 1);

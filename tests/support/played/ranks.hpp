@@ -3,11 +3,13 @@
 // Communicators of ranks that are threads of this process, each on a played GPU.
 #include <ccl/comm/communicator.hpp>
 
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "comm/state.hpp"
 #include "support/catch.hpp"
 #include "support/gpu_ranks.hpp"
 #include "support/played/played_gpus.hpp"
@@ -24,6 +26,14 @@ struct Rank {
   void synchronize() const { (void)(*detail::cuda_driver())->stream_synchronize(stream); }
 };
 
+/// Number of the host that a rank was created on; -1: the host of the test.
+inline int host_of(const Communicator& comm) {
+  int host = -1;
+  const char* const name =
+      detail::Access::state(comm)->identity.peers()[std::size_t(comm.rank())].host;
+  return std::sscanf(name, "played-%d", &host) == 1 ? host : -1;
+}
+
 /// Runs `f(rank)` for each of `comms`, on a thread of each; it returns a problem, or an empty text.
 /// Returns the problems, in order of ranks.
 inline std::vector<std::string> problems_on(std::vector<Result<Communicator>>& comms,
@@ -36,6 +46,7 @@ inline std::vector<std::string> problems_on(std::vector<Result<Communicator>>& c
         problems[r] = comms[r].error().message();
         return;
       }
+      host_of_thread = host_of(*comms[r]);  // for communicators that `f` creates
       const detail::CudaDriver& cuda = **detail::cuda_driver();
       (void)cudaSetDevice(comms[r]->device());
       Rank rank{comms[r]->rank(), comms[r]->ranks(), *comms[r]};

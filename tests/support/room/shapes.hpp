@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct Shape {
   const char* cpu;    // attributes
   const char* speed;  // of PCIe
   std::vector<Switch> switches;
-  int cores = 8;                 // of a NUMA node
+  std::vector<std::vector<int>> cpus = {};  // of each NUMA node; none: 8 and 8
   std::string fabric = {};       // NVLink domain of its GPUs over several hosts: "cluster:clique"
   std::vector<int> absent = {};  // NICs that the host has not, though others of the room do
 };
@@ -90,6 +91,27 @@ inline Shape pcie() {
   return shape;
 }
 
+/// A set of CPUs as the kernel and topology files write it: words of 32 bits, the highest first.
+inline std::string cpu_mask(const std::vector<int>& cpus) {
+  std::vector<unsigned> words(1);
+  for (const int cpu : cpus) {
+    words.resize(std::max(words.size(), std::size_t(cpu / 32 + 1)));
+    words[std::size_t(cpu / 32)] |= 1U << cpu % 32;
+  }
+  std::string text;
+  for (std::size_t n = words.size(); n-- > 0;) {
+    text += fmt::format("{:08x}{}", words[n], n == 0 ? "" : ",");
+  }
+  return text;
+}
+
+inline std::vector<int> cpus_of_node(const Shape& shape, int numa) {
+  if (std::size_t(numa) < shape.cpus.size()) return shape.cpus[std::size_t(numa)];
+  std::vector<int> eight(8);
+  std::iota(eight.begin(), eight.end(), 8 * numa);
+  return eight;
+}
+
 inline std::string nic_name(int host, int nic) {
   return fmt::format("h{}_nic{}", host, nic);
 }
@@ -109,8 +131,8 @@ std::string topology(const Shape& shape, int host, int gpus, BusId bus_id) {
   for (const Switch& s : shape.switches) numas = std::max(numas, s.numa + 1);
   std::string text = R"(<system version="1">)";
   for (int numa = 0; numa < numas; ++numa) {
-    text += fmt::format(R"(<cpu numaid="{}" affinity="{:08x}" {}>)", numa,
-                        ((1U << shape.cores) - 1) << shape.cores * numa, shape.cpu);
+    text += fmt::format(R"(<cpu numaid="{}" affinity="{}" {}>)", numa,
+                        cpu_mask(cpus_of_node(shape, numa)), shape.cpu);
     for (std::size_t n = 0; n < shape.switches.size(); ++n) {
       const Switch& s = shape.switches[n];
       if (s.numa != numa) continue;

@@ -88,6 +88,7 @@ struct IbPort {
   int number = 1;
   int nic = 0;       // the same for ports of one card, over which steps are striped
   int of_ports = 1;  // that the device has
+  int distance = 0;  // of the NIC from the slots, as in `EdgeNics`
   bool infiniband = false;
   std::uint16_t lid = 0;
   int mtu = IBV_MTU_1024;

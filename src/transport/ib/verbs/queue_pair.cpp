@@ -56,6 +56,7 @@ IbPortCard IbPortCard::of(const IbPort& port) {
   card.mtu = std::uint8_t(port.mtu);
   card.infiniband = port.infiniband ? 1 : 0;
   card.nic = port.nic;
+  card.distance = port.distance;
   port.text().copy(card.where, sizeof card.where - 1);
   return card;
 }

@@ -28,9 +28,10 @@ struct IbPortCard {
   std::uint16_t lid;
   std::uint8_t mtu, infiniband;
   std::int32_t nic;
-  std::uint32_t key;  // of memory that the other end writes: the sender's table, the receiver's
-                      // slots
-  char where[44];     // "mlx5_0 port 1", for messages
+  std::int32_t distance;  // of the NIC from the slots, as in `EdgeNics`
+  std::uint32_t key;      // of memory that the other end writes: the sender's table, the receiver's
+                          // slots
+  char where[44];         // "mlx5_0 port 1", for messages
   static IbPortCard of(const IbPort& port);
 };
 

@@ -8,6 +8,7 @@
 #include "net/rendezvous.hpp"
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
+#include "support/skip.hpp"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -117,10 +118,7 @@ TEST_CASE("CCL_SECRET_FILE counts if nobody else can use it") {
 }
 
 TEST_CASE("a secret file of another user is refused") {
-  if (::geteuid() != 0) {
-    WARN("SKIP: only root can make such a file");
-    return;
-  }
+  if (::geteuid() != 0) return test::skip("only root can make such a file");
   Variables variables;
   const SecretFile foreign{long_text, 0600};
   REQUIRE(::chown(foreign.path.c_str(), 65534, 65534) == 0);

@@ -57,6 +57,44 @@ TEST_CASE("a rank that pauses for a minute is no alarm, and one that does not co
   CHECK(job.said_after_s == 120);  // twice the longest pause so far
 }
 
+TEST_CASE("one long pause is forgotten, and long pauses that come again are not") {
+  constexpr double hour_s = 3600;
+  const auto answer = late(Cause::not_called);
+  const auto works_for = [](Played& job, double gone_s) {
+    (void)job.policy.look(job.now_s, 0, 0);  // between operations
+    job.now_s += gone_s;
+    job.pause(0, {});
+  };
+  Played once;
+  once.pause(1200, late(Cause::none));
+  works_for(once, 0);
+  CHECK(once.policy.bound_s() == 2400);
+  works_for(once, 2 * hour_s);
+  CHECK(once.policy.bound_s() == Approx(1200));
+  works_for(once, 6 * hour_s);
+  CHECK(once.policy.bound_s() == Approx(150));
+  works_for(once, 2 * hour_s);
+  CHECK(once.policy.bound_s() == 90);
+  once.pause(95, answer);
+  CHECK(once.said == 1);
+
+  Played often;
+  often.pause(1200, late(Cause::none));
+  for (int n = 0; n < 50; ++n) {  // a checkpoint of 20 minutes every two hours
+    works_for(often, 2 * hour_s - 1200);
+    often.pause(1200, answer);
+  }
+  CHECK(often.said == 0);
+}
+
+TEST_CASE("short pauses do not keep a long one in memory") {
+  Played job;
+  job.pause(1200, late(Cause::none));
+  for (int n = 0; n < 3000; ++n) job.pause(20, late(Cause::none));  // in 16 hours
+  job.pause(0, {});
+  CHECK(job.policy.bound_s() == 90);
+}
+
 TEST_CASE("the least bound holds without a history") {
   Played job;
   job.pause(89, late(Cause::not_called));

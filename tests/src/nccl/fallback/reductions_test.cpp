@@ -13,6 +13,7 @@
 #include "support/nccl_fallback.hpp"
 #include "support/nccl_ranks.hpp"
 #include "support/plug_in_lines.hpp"
+#include "support/skip.hpp"
 
 using namespace ccl::test;
 
@@ -41,6 +42,8 @@ bool lacks_doubles() {
   std::vector<double> out;
   return sum(one, out) != ncclSuccess;
 }
+
+constexpr const char* every_type = "this library has every type, and leaves nothing to another";
 
 /// As `sum`, of integers, and with a configuration of the call.
 template <class T>
@@ -81,7 +84,7 @@ TEST_CASE("a profiler plug-in gets the events of what the real NCCL runs") {
         return sum(both, out) == ncclSuccess;
       });
   INFO(all);
-  if (!lacks_doubles()) return;  // a build with every type
+  if (!lacks_doubles()) return ccl::test::skip(every_type);
   for (const int rank : {0, 1}) {
     const auto lines = lines_of(all, rank);
     REQUIRE(lines.size() == 1 + 9 + 1);  // as of a call that ccl runs
@@ -91,7 +94,7 @@ TEST_CASE("a profiler plug-in gets the events of what the real NCCL runs") {
 }
 
 TEST_CASE("reductions without code go to the real NCCL, which has a communicator beside ccl's") {
-  if (!lacks_doubles()) return;  // a build with every type
+  if (!lacks_doubles()) return ccl::test::skip(every_type);
   const Environment fallback{"CCL_NCCL_FALLBACK", library};
   {
     const NcclRanks all{ranks};
@@ -123,7 +126,7 @@ TEST_CASE("reductions without code go to the real NCCL, which has a communicator
 }
 
 TEST_CASE("a scalar before the sum, and communicators that are derived") {
-  if (!lacks_doubles()) return;  // a build with every type
+  if (!lacks_doubles()) return ccl::test::skip(every_type);
   const Environment fallback{"CCL_NCCL_FALLBACK", library};
   const NcclRanks all{ranks};
   std::vector<ncclRedOp_t> half(ranks);
@@ -156,7 +159,7 @@ TEST_CASE("a scalar before the sum, and communicators that are derived") {
 }
 
 TEST_CASE("one order of additions is not asked of a library that has none") {
-  if (!lacks_doubles()) return;  // a build with every type
+  if (!lacks_doubles()) return ccl::test::skip(every_type);
   const Environment fallback{"CCL_NCCL_FALLBACK", library};
   ncclConfigExt_t option{nullptr, {0x63636c, 1}, {1}};
   ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
@@ -178,7 +181,7 @@ TEST_CASE("one order of additions is not asked of a library that has none") {
 }
 
 TEST_CASE("the configuration of a call is passed on, as far as the library takes one") {
-  if (!lacks_doubles()) return;  // a build with every type
+  if (!lacks_doubles()) return ccl::test::skip(every_type);
   const Environment fallback{"CCL_NCCL_FALLBACK", library};
   const NcclRanks all{ranks};
   ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
@@ -205,7 +208,7 @@ TEST_CASE("the configuration of a call is passed on, as far as the library takes
 }
 
 TEST_CASE("the communicator's records have what the real NCCL runs") {
-  if (!lacks_doubles()) return;  // a build with every type
+  if (!lacks_doubles()) return ccl::test::skip(every_type);
   const Environment fallback{"CCL_NCCL_FALLBACK", library};
   const NcclRanks all{ranks};
   std::vector<double> out;

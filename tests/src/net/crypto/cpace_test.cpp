@@ -3,6 +3,7 @@
 #include "net/crypto/sodium.hpp"
 #include "support/catch.hpp"
 #include "support/hex.hpp"
+#include "support/skip.hpp"
 
 using namespace ccl::detail::net;
 using namespace ccl::test;
@@ -11,7 +12,7 @@ namespace {
 
 bool can_run() {
   if (has_sodium()) return true;
-  WARN("SKIP: " << sodium_problem());
+  skip(sodium_problem());
   return false;
 }
 

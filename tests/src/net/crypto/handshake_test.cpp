@@ -14,6 +14,7 @@
 #include "support/catch.hpp"
 #include "support/hex.hpp"
 #include "support/relay.hpp"
+#include "support/skip.hpp"
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -28,7 +29,7 @@ using Wire = std::vector<std::byte>;
 
 bool can_run() {
   if (has_sodium()) return true;
-  WARN("SKIP: " << sodium_problem());
+  skip(sodium_problem());
   return false;
 }
 

@@ -45,13 +45,13 @@ TEST_CASE("channels take NICs in turn, and all ports of a NIC side by side") {
     CHECK(choose_paths(0, {}, cards(one), one_nic, {}) == Paths{{0, 0}, {0, 1}});
     CHECK(choose_paths(1, {}, cards(two_nics), one, {}) == Paths{{2, 0}, {3, 0}});
   }
-  SECTION("a bad path is left out; of others than side by side one is enough; else it stays") {
+  SECTION("a bad path is left out; if all side by side are bad, others serve; else it stays") {
     const auto all = cards(one_nic);
     CHECK(choose_paths(0, {}, all, one_nic, {bad("fake_1 port 1", "fake_1 port 1")}) ==
           Paths{{0, 0}});
     const auto both = {bad("fake_0 port 1", "fake_0 port 1"),
                        bad("fake_1 port 1", "fake_1 port 1")};
-    CHECK(choose_paths(0, {}, all, one_nic, both) == Paths{{0, 1}});
+    CHECK(choose_paths(0, {}, all, one_nic, both) == Paths{{0, 1}, {1, 0}});
     const auto one = ports(found->ports, {0});
     CHECK(choose_paths(0, {}, cards(one), one, both) == Paths{{0, 0}});
   }
@@ -60,12 +60,25 @@ TEST_CASE("channels take NICs in turn, and all ports of a NIC side by side") {
     CHECK(choose_paths(1, {0, -1}, cards(two_nics), two_nics, {}) == Paths{{0, 2}, {1, 3}});
     CHECK(choose_paths(1, {7, 7}, cards(two_nics), two_nics, {}) == Paths{{2, 2}, {3, 3}});
   }
-  SECTION("channels whose NIC fails go to the others in turn") {
-    const auto four = ports(found->ports, {0, 1, 2, 3});
+  SECTION("a channel whose path fails goes to the nearest NICs, and avoids the ports of the path") {
+    auto four = ports(found->ports, {0, 1, 2, 3});
     const auto failed = {bad("fake_0 port 1", "fake_0 port 1")};
-    CHECK(choose_paths(0, {0, 0}, cards(four), four, failed) == Paths{{1, 1}});
-    CHECK(choose_paths(1, {0, 0}, cards(four), four, failed) == Paths{{2, 2}});
-    CHECK(choose_paths(2, {0, 0}, cards(four), four, failed) == Paths{{3, 3}});
+    CHECK(choose_paths(0, {0, 0}, cards(four), four, failed) == Paths{{1, 1}, {2, 2}, {3, 3}});
+    CHECK(choose_paths(5, {0, 0}, cards(four), four, failed) == Paths{{1, 1}, {2, 2}, {3, 3}});
+    for (std::size_t n = 0; n < 4; ++n) four[n].distance = n == 3 ? 2 : n == 0 ? 0 : 1;
+    CHECK(choose_paths(0, {0, 0}, cards(four), four, failed) == Paths{{1, 1}, {2, 2}});
+    four[1].distance = 2;
+    CHECK(choose_paths(0, {0, 0}, cards(four), four, failed) == Paths{{2, 2}});
+  }
+  SECTION("the nearest NICs share what a lost one would carry") {
+    auto four = ports(found->ports, {0, 1, 2, 3});
+    for (std::size_t n = 0; n < 4; ++n) four[n].distance = n == 1 ? 4 : 1;
+    CHECK(choose_paths(0, {lost_nic, 1}, cards(four), four, {}) == Paths{{0, 1}, {2, 1}, {3, 1}});
+    CHECK(choose_paths(0, {1, lost_nic}, cards(four), four, {}) == Paths{{1, 0}, {1, 2}, {1, 3}});
+    CHECK(choose_paths(0, {lost_nic, lost_nic}, cards(four), four, {}) ==
+          Paths{{0, 0}, {2, 2}, {3, 3}});
+    const auto failed = {bad("fake_2 port 1", "fake_1 port 1")};
+    CHECK(choose_paths(0, {lost_nic, 1}, cards(four), four, failed) == Paths{{0, 1}, {3, 1}});
   }
   SECTION("InfiniBand and Ethernet do not meet") {
     auto mixed = one_nic;

@@ -5,6 +5,7 @@
 
 #include "support/fake_verbs.hpp"
 #include "support/memory_policy.hpp"
+#include "support/skip.hpp"
 #include "support/two_ranks.hpp"
 #include "transport/ib/link.hpp"
 
@@ -12,10 +13,7 @@ using namespace ccl;
 using namespace ccl::test;
 
 TEST_CASE("both ends ask for their buffers on the NUMA node of their rank") {
-  if (!may_prefer_nodes()) {
-    std::cout << "SKIP: this process may not ask for memory of a NUMA node\n";
-    return;
-  }
+  if (!may_prefer_nodes()) return skip("this process may not ask for memory of a NUMA node");
   const FakeVerbs fabric{1};
   const int numa = GENERATE(-1, 0);
   const OneEdge edge{{2, 4, 4096}, {}, numa};

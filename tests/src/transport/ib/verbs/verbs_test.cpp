@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "support/fake_verbs.hpp"
+#include "support/skip.hpp"
 #include "support/two_ranks.hpp"
 #include <dlfcn.h>
 
@@ -65,8 +66,7 @@ int calls_of(Word steps) {
 TEST_CASE("the table is the library's functions, before faults and after") {
   const auto before = detail::verbs();
   if (!before) {
-    WARN("not compared with the library: " << before.error().message());
-    return;
+    return ccl::test::skip("not compared with the library: " + before.error().message());
   }
   const Verbs was = **before;
   void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW);
