@@ -41,7 +41,8 @@ auto refuse(const char* what, int os_code) {
 struct IbCompletions::Queue {
   std::unique_ptr<IbQueue> verbs;
   int entries = 0, taken = 0;
-  bool lost = false;  // it cannot be read, and takes no further queue pairs
+  bool lost = false;   // it cannot be read, and takes no further queue pairs
+  unsigned looks = 0;  // of tasks in their turns
 };
 
 struct IbCompletions::Device {
@@ -69,7 +70,12 @@ struct IbCompletions::Device {
       // Its queue pair is gone, and the number may be that of one with another queue.
       if (owner == owners.end() || owner->second.queue != &queue) continue;
       IbInbox& to = *owner->second.inbox;
-      if (!completes([&] { to.completions.push_back(done[n]); })) to.lost_queue = verbs->name();
+      if (to.completions.size() < to.completions.capacity() ||
+          completes([&] { to.completions.reserve(2 * to.completions.size() + 8); })) {
+        to.completions.push_back(done[n]);
+      } else {
+        to.lost_queue = verbs->name();
+      }
     }
     return count;
   }
@@ -231,6 +237,14 @@ void IbCompletions::Share::add(std::uint32_t number) {
 
 void IbCompletions::Share::poll() {
   (void)device_.poll(queue_);
+}
+
+void IbCompletions::Share::take_turn() {
+  if (seen_ == queue_.looks) {
+    ++queue_.looks;
+    poll();
+  }
+  seen_ = queue_.looks;
 }
 
 bool IbCompletions::arm() {

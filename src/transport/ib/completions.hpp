@@ -62,6 +62,9 @@ class IbCompletions {
     void add(std::uint32_t number);
     /// Looks into the queue once. Completions go to the inboxes of their tasks.
     void poll();
+    /// Looks into the queue unless another task has done so since this one's last turn: once in
+    /// each round of the engine.
+    void take_turn();
 
    private:
     IbCompletions& all_;
@@ -70,6 +73,7 @@ class IbCompletions {
     const int entries_;
     IbInbox& of_;
     std::vector<std::uint32_t> numbers_;
+    unsigned seen_ = 0;  // looks of all tasks at its last turn
   };
 
   void join(IbInbox& of);

@@ -54,7 +54,10 @@ template <class Any, class Take>
 void IbReceiver<Notes>::poll_while(Any any, Take take) {
   const auto end = std::chrono::steady_clock::now() + drain_limit;
   bool came = true;  // a thread that had no core for so long still takes what has arrived
-  while (any() && (came || std::chrono::steady_clock::now() < end)) came = take_completions(take);
+  while (any() && (came || std::chrono::steady_clock::now() < end)) {
+    for (const auto& queue : queues_) queue->poll();
+    came = take_completions(take);
+  }
 }
 
 template <class Notes>

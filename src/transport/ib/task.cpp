@@ -84,6 +84,8 @@ ProxyInterest IbTask::interest() const {
 }
 
 bool IbTask::poll() {
+  for (const auto& queue : queues_) queue->take_turn();
+  if (!in_.any()) return false;
   in_batch_ = true;
   const bool any = take_completions([this](const ibv_wc& completion) {
     if (!pairs_.empty()) completed(completion);

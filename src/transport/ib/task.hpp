@@ -90,7 +90,7 @@ class IbTask : public ProxyTask {
   /// Calls `take` with each completion that has come.
   template <class Take>
   bool take_completions(Take take) {
-    for (const auto& queue : queues_) queue->poll();
+    if (in_.completions.empty()) return false;
     batch_.clear();
     batch_.swap(in_.completions);
     for (const ibv_wc& completion : batch_) take(completion);

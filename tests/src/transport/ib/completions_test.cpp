@@ -3,11 +3,17 @@
 
 #include <ccl/transport/ib.hpp>
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
 #include <deque>
 #include <filesystem>
 #include <iterator>
 #include <map>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -93,6 +99,12 @@ struct AllPairs {
     REQUIRE(wait_until(quiet));
   }
 };
+
+double thread_cpu_us() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return double(now.tv_sec) * 1e6 + double(now.tv_nsec) * 1e-3;
+}
 
 long descriptors() {
   return std::distance(std::filesystem::directory_iterator{"/proc/self/fd"},
@@ -215,4 +227,41 @@ TEST_CASE("edges that end and begin leave the others alone") {
   others.join();
   CHECK(problems == "");
   job.check_all(4, 9);
+}
+
+TEST_CASE("completion queues and descriptors of a rank, and the time of a small step",
+          "[.measure]") {
+  FakeVerbs fabric{1};
+  { const AllPairs two{2, {1, 4, 4096}}; }
+  for (const int ranks : {2, 8, 16}) {
+    REQUIRE(wait_until([&] { return fabric.held() == 0; }));
+    const long before = descriptors();
+    AllPairs job{ranks, {1, 8, 4096}};
+    fmt::print("{} ranks: {:.1f} queues, {:.1f} channels, {:.1f} descriptors of a rank", ranks,
+               double(fabric.queues) / ranks, double(fabric.channels) / ranks,
+               double(descriptors() - before) / ranks);
+    // One thread drives both ends, so that its CPU time is that of the trip, whatever else runs.
+    const auto cross = [&](int from, int to) {
+      const Wire& out = job.edges.at({from, to}).out->wires[0];
+      const Wire& in = job.edges.at({from, to}).in->wires[0];
+      CHECK(test::push(out, 1, 1).problem == "");
+      CHECK(wait_until([&] {
+        (void)job.at(from).proxy.help(true);
+        (void)job.at(to).proxy.help(true);
+        return detail::HostMemory::load_acquire(in.posted) > *in.received;
+      }));
+      CHECK(test::pull(in, 1, 1).problem == "");
+    };
+    double best_us = 1e9;
+    for (int turn = 0; turn < 20; ++turn) {
+      constexpr int count = 200;
+      const double began = thread_cpu_us();
+      for (int n = 0; n < count; ++n) {
+        cross(0, 1);
+        cross(1, 0);
+      }
+      best_us = std::min(best_us, (thread_cpu_us() - began) / count);
+    }
+    fmt::print("; a round trip takes {:.2f} us of CPU\n", best_us);
+  }
 }
