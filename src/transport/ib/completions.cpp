@@ -17,10 +17,10 @@
 
 namespace ccl::detail {
 namespace {
-constexpr int at_once = 32;             // completions of one look
-constexpr int events_at_once = 64;      // the others follow at the next look
-constexpr int least_entries = 1024;     // of a queue: 64 KiB
-constexpr int most_entries = 16 << 10;  // which every kind of device has
+constexpr int at_once = 32;            // completions of one look
+constexpr int events_at_once = 64;     // the others follow at the next look
+constexpr int min_entries = 1024;      // of a queue: 64 KiB
+constexpr int max_entries = 16 << 10;  // which every kind of device has
 
 /// The shared queues of the process, by engine.
 struct Table {
@@ -96,7 +96,7 @@ struct IbCompletions::Device {
   Result<Queue*> make_queue(int wanted) {
     int size = 0;
     for (const auto& queue : queues) size += queue->entries;
-    size = std::max(wanted, std::clamp(size, least_entries, most_entries));
+    size = std::max(wanted, std::clamp(size, min_entries, max_entries));
     auto made = std::make_unique<Queue>();
     auto opened = IbQueue::make(verbs, size, channel.get());
     if (!opened && size > wanted) {
