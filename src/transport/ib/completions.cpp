@@ -260,9 +260,9 @@ bool IbCompletions::arm() {
     } else if (ready[n].data.fd != device->channel->fd()) {
       device->verbs->read_events();
     } else {
-      while (const ibv_cq* const rung = device->channel->take_event()) {
+      while (const ibv_cq* const notified = device->channel->take_event()) {
         for (const auto& queue : device->queues) {
-          if (queue->verbs->get() == rung) queue->verbs->rang();
+          if (queue->verbs->get() == notified) queue->verbs->rang();
         }
       }
     }
