@@ -213,12 +213,12 @@ TEST_CASE("edges that end and begin leave the others alone") {
   AllPairs job{3, shape};
   std::string problems;
   std::thread others{[&] {
-    for (int n = 0; n < 300 && problems.empty(); ++n) {
+    for (int n = 0; n < 60 && problems.empty(); ++n) {
       problems += job.push(1, 2, 2);
       problems += job.pull(1, 2, 2);
     }
   }};
-  for (int n = 0; n < 20; ++n) {
+  for (int n = 0; n < 6; ++n) {
     CHECK(job.push(0, 1, 3) == "");
     CHECK(job.pull(0, 1, 3) == "");
     job.edges.at({0, 1}) = {};
