@@ -40,12 +40,15 @@ struct Faults {
   int refuse_dma_buf_of = -1;    // the device that refuses; -1: all
   bool refuse_flush = false;     // reads end with an error
   int mute_reads_from = -1;      // reads of devices from this one on do not complete; -1: all do
+  bool reuse_numbers = false;    // a queue pair gets the number of the last that has ended
   bool lose_gpu_writes = false;  // what devices write to a GPU's memory does not arrive
 
   int sends = 0, receives = 0, writes = 0, board_writes = 0, polls = 0;
   int flushes = 0, late_writes = 0, inline_writes = 0;
   int failed_sends = 0, failed_receives = 0, failed_polls = 0;
   int forgeries = 0, delayed = 0, reordered = 0;
+  int overruns = 0;  // completions for which a queue had no entry
+  int reused_numbers = 0;
 };
 
 /// Settings of a queue pair on its way to RTS.

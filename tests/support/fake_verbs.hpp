@@ -42,7 +42,8 @@ class FakeVerbs final : public FakeDevices {
     the = nullptr;
   }
 
-  std::vector<QpSettings> connected;  // queue pairs that reached RTS, in that order
+  std::atomic<int> queues{0}, channels{0};  // that are there
+  std::vector<QpSettings> connected;        // queue pairs that reached RTS, in that order
   /// Lets the next look see all completions that are delayed.
   void end_delays() {
     const std::lock_guard lock{mutex};
@@ -87,8 +88,7 @@ class FakeVerbs final : public FakeDevices {
   };
   struct Channel {
     ibv_comp_channel self{};
-    ibv_cq* queue = nullptr;
-    int events = 0;
+    std::deque<ibv_cq*> events{};
   };
   struct Queue {
     ibv_cq self{};
@@ -138,9 +138,10 @@ class FakeVerbs final : public FakeDevices {
     }
     Queue& queue = *pair.queue;
     queue.done.push_back(completion);
+    if (queue.done.size() > std::size_t(queue.self.cqe)) ++faults.overruns;
     if (!std::exchange(queue.armed, false)) return;
     Channel& channel = *reinterpret_cast<Channel*>(queue.self.channel);
-    ++channel.events;
+    channel.events.push_back(&queue.self);
     ::eventfd_write(channel.self.fd, 1);
   }
   void enter_error(Pair& pair) {
@@ -338,12 +339,14 @@ class FakeVerbs final : public FakeDevices {
       channel->self.context = context;
       channel->self.fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
       ++the->held_;
+      ++the->channels;
       return &channel->self;
     };
     calls_.destroy_comp_channel = [](ibv_comp_channel* channel) {
       ::close(channel->fd);
       delete reinterpret_cast<Channel*>(channel);
       --the->held_;
+      --the->channels;
       return 0;
     };
     calls_.create_cq = [](ibv_context* context, int entries, void*, ibv_comp_channel* channel,
@@ -353,25 +356,26 @@ class FakeVerbs final : public FakeDevices {
       queue->self.context = context;
       queue->self.channel = channel;
       queue->self.cqe = entries;
-      reinterpret_cast<Channel*>(channel)->queue = &queue->self;
       ++the->held_;
+      ++the->queues;
       return &queue->self;
     };
     calls_.destroy_cq = [](ibv_cq* cq) {
+      const std::lock_guard lock{the->mutex};
+      if (cq->channel != nullptr) std::erase(reinterpret_cast<Channel*>(cq->channel)->events, cq);
       delete reinterpret_cast<Queue*>(cq);
       --the->held_;
+      --the->queues;
       return 0;
     };
     calls_.get_cq_event = [](ibv_comp_channel* channel, ibv_cq** cq, void**) {
       const std::lock_guard lock{the->mutex};
-      Channel& of_channel = *reinterpret_cast<Channel*>(channel);
-      if (of_channel.events == 0) return -1;
-      if (--of_channel.events == 0) {
-        eventfd_t value = 0;
-        ::eventfd_read(channel->fd, &value);
-      }
-      *cq = of_channel.queue;
-      return 0;
+      auto& events = reinterpret_cast<Channel*>(channel)->events;
+      *cq = events.empty() ? nullptr : events.front();
+      if (*cq != nullptr) events.pop_front();
+      eventfd_t value = 0;
+      if (events.empty()) ::eventfd_read(channel->fd, &value);
+      return *cq != nullptr ? 0 : -1;
     };
     calls_.ack_cq_events = [](ibv_cq*, unsigned) {};
     calls_.create_qp = [](ibv_pd* pd, ibv_qp_init_attr* attributes) -> ibv_qp* {
@@ -379,7 +383,7 @@ class FakeVerbs final : public FakeDevices {
       const std::lock_guard lock{the->mutex};
       auto* const pair = new Pair;
       pair->self.context = pd->context;
-      pair->self.qp_num = ++the->last_;
+      pair->self.qp_num = the->number();
       pair->queue = reinterpret_cast<Queue*>(attributes->send_cq);
       the->pairs_[pair->self.qp_num] = pair;
       ++the->held_;
@@ -416,13 +420,28 @@ class FakeVerbs final : public FakeDevices {
     calls_.destroy_qp = [](ibv_qp* qp) {
       const std::lock_guard lock{the->mutex};
       the->pairs_.erase(qp->qp_num);
+      the->free_numbers_.push_back(qp->qp_num);
+      // The device has no more to do for it: all its completions are there.
+      for (Completion& completion : reinterpret_cast<Pair*>(qp)->queue->done) {
+        if (completion.wc.qp_num == qp->qp_num) completion.polls_left = 0;
+      }
       delete reinterpret_cast<Pair*>(qp);
       --the->held_;
       return 0;
     };
   }
 
+  /// A number for a queue pair. With `reuse_numbers` it is that of the last one that has ended.
+  std::uint32_t number() {
+    if (!faults.reuse_numbers || free_numbers_.empty()) return ++last_;
+    const std::uint32_t number = free_numbers_.back();
+    free_numbers_.pop_back();
+    ++faults.reused_numbers;
+    return number;
+  }
+
   std::map<std::uint32_t, Pair*> pairs_;  // by number
+  std::vector<std::uint32_t> free_numbers_;
   std::map<Device*, std::vector<Late>> late_;
   std::atomic<int> stall_ms_{0};
   std::mt19937 random_{7};

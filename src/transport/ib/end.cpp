@@ -74,6 +74,7 @@ Result<void> IbLink::prepare() {
                                                     shape.slot_bytes, max_slot_bytes));
   }
   CCL_TRY(tuning, IbTuning::from_settings());
+  CCL_TRY(completions, IbCompletions::of(context.proxy));
   if (context.traffic_class >= 0) tuning.traffic_class = context.traffic_class;
   const std::size_t slots = std::size_t(shape.channels) * std::size_t(shape.slot_count);
   CCL_TRY(slot_table, Mapping::anonymous((slots + 1) * sizeof(IbSlot)));

@@ -16,6 +16,7 @@
 #include "base/io/mapping.hpp"
 #include "net/socket.hpp"
 #include "transport/handshake_fields.hpp"
+#include "transport/ib/completions.hpp"
 #include "transport/ib/gpu/memory.hpp"
 #include "transport/ib/verbs/queue_pair.hpp"
 #include "transport/proxied/connecting_link.hpp"
@@ -64,6 +65,7 @@ struct IbLink : ConnectingLink, ReverseLink<IbLink>, ZeroCopy::Accesses {
   IbLink() : ConnectingLink{name} {}
 
   IbTuning tuning;
+  std::shared_ptr<IbCompletions> completions;  // shared by all edges of the engine
   Mapping slot_table;  // IbSlots of all channels: the sender's, or the receiver's draft; one more
   std::unique_ptr<IbGpuSlots> gpu_slots;         // null: the slots are in `memory`
   std::vector<std::shared_ptr<IbDevice>> tried;  // open, so that a trial that failed counts

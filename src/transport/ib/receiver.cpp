@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -52,15 +53,10 @@ template <class Notes>
 template <class Any, class Take>
 void IbReceiver<Notes>::poll_while(Any any, Take take) {
   const auto end = std::chrono::steady_clock::now() + drain_limit;
-  ibv_wc done[32];
   bool came = true;  // a thread that had no core for so long still takes what has arrived
   while (any() && (came || std::chrono::steady_clock::now() < end)) {
-    came = false;
-    for (const auto& queue : queues_) {
-      const int count = queue->poll(done, 32);
-      for (int n = 0; n < count; ++n) take(done[n]);
-      came = came || count > 0;
-    }
+    for (const auto& queue : queues_) queue->poll();
+    came = take_completions(take);
   }
 }
 
@@ -144,7 +140,7 @@ Result<void> IbReceiver<Notes>::plan(ControlReader& body) {
     }
     for (const IbPath& path : all_paths[c]) used.insert(path.second);
   }
-  CCL_CHECK(open_completions(int(total), used));
+  CCL_CHECK(open_completions(all_paths, used));
   std::vector<IbPair> planned;
   for (std::size_t c = 0; c < channels_.size(); ++c) {
     CCL_CHECK(make_pairs(c, all_paths[c], planned));
@@ -187,15 +183,25 @@ IbChannelPlan IbReceiver<Notes>::plan_channel(std::size_t c, const Offer& offer,
 }
 
 template <class Notes>
-Result<void> IbReceiver<Notes>::open_completions(int pairs, const std::set<std::uint32_t>& used) {
-  const int slots = link_->edge.shape.slot_count;
-  CCL_CHECK(open_queues(
-      pairs * (slots + IbSlotTable::max_writes + 2) + int(channels_.size() * used.size()) + 16,
-      used));
+Result<void> IbReceiver<Notes>::open_completions(const std::vector<std::vector<IbPath>>& paths,
+                                                 const std::set<std::uint32_t>& used) {
+  const int flushes = int(channels_.size()) + 1;
+  std::map<std::uint32_t, int> entries;
+  for (std::size_t c = 0; c < channels_.size(); ++c) {
+    for (std::size_t n = 0; n < channels_[c].pairs; ++n) {
+      entries[paths[c][n % paths[c].size()].second] += qp_size().completions();
+    }
+  }
+  for (const std::uint32_t n : used) {
+    entries[n] += link_->flushes() ? IbFlush::size(flushes).completions() : 0;
+  }
+  CCL_CHECK(open_queues(entries));
   if (!link_->flushes()) return {};
   for (const std::uint32_t n : used) {
-    CCL_TRY(flushes_[n],
-            IbFlush::make(ports_[n], queue_of(n), int(channels_.size()) + 1, link_->tuning));
+    IbCompletions::Share& queue = queue_of(n);
+    CCL_TRY(auto flush, IbFlush::make(ports_[n], queue.queue(), flushes, link_->tuning));
+    queue.add(flush->number());
+    flushes_[n] = std::move(flush);
   }
   return {};
 }
@@ -208,10 +214,7 @@ Result<void> IbReceiver<Notes>::make_pairs(std::size_t c, const std::vector<IbPa
   const std::size_t groups = channel.pairs / channel.parts;
   for (std::size_t n = 0; n < channel.pairs; ++n) {
     const auto [from, to] = paths[n % paths.size()];
-    CCL_TRY(auto qp, IbQp::make(ports_[to], queue_of(to),
-                                {IbSlotTable::max_writes + 1, slots + 1,
-                                 IbSlotTable::slots_per_write * int(sizeof(IbSlot))},
-                                link_->tuning));
+    CCL_TRY(auto qp, make_qp(to, qp_size()));
     const IbPair mine{from, to, qp->number(), qp->psn()};
     planned.push_back(mine);
     pairs_.push_back({std::move(qp), int(c), mine, {}});

@@ -86,8 +86,8 @@ class IbReceiver final : public IbTask {
 
   void arrive() override {
     if (auto socket = link_->arriving.take(0); socket) {
-      watch(socket.get());
       line_ = IbControlSocket{std::move(socket)};
+      all_.watch(line_.fd(), in_);
       listen_to_line();
     } else if (link_->sender_is_late()) {
       give_up(Errc::timed_out,
@@ -334,9 +334,14 @@ class IbReceiver final : public IbTask {
   /// Plans the queue pairs of channel `c`, which begin at `first`, and resets its counts.
   IbChannelPlan plan_channel(std::size_t c, const Offer& offer, std::size_t paths,
                              std::size_t first);
-  /// Opens the completion queues for `pairs` queue pairs on these ports, and the flushes of GPU
-  /// memory.
-  Result<void> open_completions(int pairs, const std::set<std::uint32_t>& used);
+  /// Makes room for the completions of the channels' queue pairs on these paths, and makes the
+  /// flushes of GPU memory by the ports `used`.
+  Result<void> open_completions(const std::vector<std::vector<IbPath>>& paths,
+                                const std::set<std::uint32_t>& used);
+  IbQpSize qp_size() const {
+    return {IbSlotTable::max_writes + 1, link_->edge.shape.slot_count + 1,
+            IbSlotTable::slots_per_write * int(sizeof(IbSlot))};
+  }
   /// Makes the queue pairs of channel `c` and posts their receives.
   Result<void> make_pairs(std::size_t c, const std::vector<IbPath>& paths,
                           std::vector<IbPair>& planned);

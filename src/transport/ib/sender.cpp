@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -126,10 +126,18 @@ Result<void> IbSender<Notes>::follow(ControlReader& body) {
   }
   const int slots = link_->edge.shape.slot_count;
   const int receives = IbSlotTable::receives(slots);
-  std::set<std::uint32_t> used;
-  for (const IbPair& pair : planned) used.insert(pair.sender_port);
-  CCL_CHECK(
-      open_queues(int(planned.size()) * (slots + 2) + int(channels_.size()) * receives + 16, used));
+  // The first queue pair of a channel receives the notices of free slots.
+  const auto size_of = [&](std::size_t n) {
+    return IbQpSize{2 * slots + 2, n == 0 ? receives : 1, inline_wanted};
+  };
+  std::map<std::uint32_t, int> entries;  // by port
+  auto of = planned.begin();
+  for (const IbChannelPlan& plan : plans) {
+    for (std::size_t n = 0; n < plan.pairs; ++n, ++of) {
+      entries[of->sender_port] += size_of(n).completions();
+    }
+  }
+  CCL_CHECK(open_queues(entries));
   std::vector<IbPair> mine;
   chains_.resize(planned.size());
   std::size_t first = 0;
@@ -153,9 +161,7 @@ Result<void> IbSender<Notes>::follow(ControlReader& body) {
     for (std::size_t n = 0; n < channel.pairs; ++n) {
       const IbPair& theirs = planned[first + n];
       const IbPort& port = ports_[theirs.sender_port];
-      CCL_TRY(auto qp,
-              IbQp::make(port, queue_of(theirs.sender_port),
-                         {2 * slots + 2, n == 0 ? receives : 1, inline_wanted}, link_->tuning));
+      CCL_TRY(auto qp, make_qp(theirs.sender_port, size_of(n)));
       for (int k = 0; n == 0 && k < receives; ++k) {
         if (const int code = IbSlotTable::receive(*qp, c); code != 0) {
           return fail(Errc::network, fmt::format("receives cannot be posted on {} ({})",

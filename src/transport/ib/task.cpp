@@ -15,29 +15,31 @@
 #include "transport/ib/verbs/port_choice.hpp"
 #include "transport/proxied/cause.hpp"
 #include <poll.h>
-#include <sys/epoll.h>
 
 namespace ccl::detail {
 namespace {
 constexpr unsigned quiet_rounds = 64;  // before a check of the control socket and the devices
 constexpr int max_tries = 3;           // to recreate queue pairs, while nothing moves
-constexpr int completions = 32;
 }  // namespace
 
 IbTask::IbTask(std::shared_ptr<IbLink> link, net::SecureSocket socket)
-    : link_{std::move(link)}, line_{std::move(socket)}, epoll_{::epoll_create1(EPOLL_CLOEXEC)} {
-  if (line_.open()) watch(line_.fd());
-}
+    : link_{std::move(link)}, all_{*link_->completions}, line_{std::move(socket)} {}
 
-void IbTask::watch(int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  if (fd >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+IbTask::~IbTask() {
+  (void)link_->open_to_peer({});  // the link names no queue pairs that are gone
+  pairs_.clear();
+  flushes_.clear();
+  queues_.clear();
+  close_line();
+  all_.leave(in_);
 }
 
 ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
   const bool closing = ending();  // before the check of posted steps: no more are posted
+  if (in_.place == IbInbox::outside) {
+    all_.join(in_);
+    if (state_ != State::over) all_.watch(line_.fd(), in_);
+  }
   if (line_.unsent()) line_.flush();
   if (!line_.open() && !left_ && state_ == State::waiting) arrive();
   if (is_behind() && needs_peer()) on_peer_closed();
@@ -58,18 +60,19 @@ ProxyTask::Progress IbTask::progress(ProxyCounters& counters) {
     quiet_ = 0;
     return Progress::some;
   }
-  if (state_ != State::running || ++quiet_ % quiet_rounds == 0) look_aside();
+  if (state_ != State::running || in_.aside || ++quiet_ % quiet_rounds == 0) look_aside();
   return Progress::none;
 }
 
 ProxyInterest IbTask::interest() const {
   if (state_ == State::over) {
     const bool behind = is_behind();
-    return {-1, 0, ending() || (behind && needs_peer()), behind && sends() && waits_for_lanes()};
+    return {all_.fd_for(in_), POLLIN, ending() || (behind && needs_peer()),
+            behind && sends() && waits_for_lanes()};
   }
-  ProxyInterest interest{epoll_.get(), POLLIN, ending(), false};
+  ProxyInterest interest{all_.fd_for(in_), POLLIN, ending(), false};
   if (state_ == State::running) {
-    interest.pending = interest.pending || could_move();
+    interest.pending = interest.pending || in_.any() || could_move();
     interest.polled = waits_for_lanes();
   } else if (state_ == State::making) {
     interest.polled = true;  // for the deadline
@@ -80,40 +83,28 @@ ProxyInterest IbTask::interest() const {
   return interest;
 }
 
-bool IbTask::arm() {
-  if (state_ == State::over) return false;
-  epoll_event ready{};
-  const bool any = ::epoll_wait(epoll_.get(), &ready, 1, 0) != 0;  // one call for all descriptors
-  for (const auto& queue : queues_) queue->arm(any);
-  const bool came = state_ == State::running && poll();
-  if (any || state_ != State::running) look_aside();  // the control socket may be the cause
-  return came;
-}
-
 bool IbTask::poll() {
-  bool any = false;
-  ibv_wc done[completions];
-  for (std::size_t n = 0; n < queues_.size() && state_ == State::running; ++n) {
-    const int count = queues_[n]->poll(done, completions);
-    if (count < 0) {
-      trouble(
-          fmt::format("the completion queue of {} cannot be read", queues_[n]->device()->name()),
-          true);
-      return true;
-    }
-    in_batch_ = true;
-    for (int c = 0; c < count && !pairs_.empty(); ++c) completed(done[c]);
-    in_batch_ = false;
-    any = any || count > 0;
-    if (held_) {
-      const Held held = *std::exchange(held_, {});
-      if (state_ == State::running) trouble(held.text, held.worth_another_try);
-    }
+  for (const auto& queue : queues_) queue->take_turn();
+  if (!in_.any()) return false;
+  in_batch_ = true;
+  const bool any = take_completions([this](const ibv_wc& completion) {
+    if (!pairs_.empty()) completed(completion);
+  });
+  in_batch_ = false;
+  if (held_) {
+    const Held held = *std::exchange(held_, {});
+    if (state_ == State::running) trouble(held.text, held.worth_another_try);
   }
-  return any;
+  if (in_.lost_queue.empty()) return any;
+  const std::string device = std::exchange(in_.lost_queue, {});
+  if (state_ == State::running) {
+    trouble(fmt::format("the completion queue of {} cannot be read", device), true);
+  }
+  return true;
 }
 
 void IbTask::look_aside() {
+  in_.aside = false;
   if (line_.open()) listen_to_line();
   for (auto& [device, seen] : events_) {
     device->read_events();
@@ -144,7 +135,7 @@ void IbTask::listen_to_line() {
       if (!line_.broken()) return;
       if (!line_.fault().empty()) return reject(line_.fault());
       const int os_code = line_.os_code();
-      line_.close();
+      close_line();
       const char* const broken = net::broken_record(os_code);
       const char* const ended = "its process ended or closed the connection";
       if (!left_) lost(broken != nullptr ? broken : ended, os_code);
@@ -152,13 +143,22 @@ void IbTask::listen_to_line() {
     }
     if (message->say == IbControlType::close_notify) {
       left_ = true;
-      line_.close();
+      close_line();
       if (state_ == State::making) on_peer_closed();
       return;
     }
     if (message->say == IbControlType::refused) return peer_gave_up(*message);
     readiness(*message);
   }
+}
+
+void IbTask::ignore_line() {
+  if (in_.place != IbInbox::outside) all_.forget(line_.fd());
+}
+
+void IbTask::close_line() {
+  ignore_line();
+  line_.close();
 }
 
 void IbTask::peer_gave_up(const IbMessage& message) {
@@ -225,28 +225,35 @@ Result<void> IbTask::take_port(const IbPort& port) {
   if (known) return {};
   port.device->read_events();
   events_.emplace_back(port.device, port.device->events());
-  watch(port.device->async_fd());
   return {};
 }
 
-Result<void> IbTask::open_queues(int entries, const std::set<std::uint32_t>& ports) {
-  for (const std::uint32_t n : ports) {
-    const IbPort& port = ports_[n];
-    const bool known = std::any_of(queues_.begin(), queues_.end(),
-                                   [&](const auto& q) { return q->device() == port.device; });
-    if (known) continue;
-    CCL_TRY(auto queue, IbQueue::make(port.device, entries));
-    watch(queue->fd());
+Result<void> IbTask::open_queues(const std::map<std::uint32_t, int>& entries) {
+  std::map<const IbDevice*, std::pair<std::shared_ptr<IbDevice>, int>> wanted;
+  for (const auto& [port, count] : entries) {
+    auto& [device, sum] = wanted[ports_[port].device.get()];
+    device = ports_[port].device;
+    sum += count;
+  }
+  for (const auto& [key, one] : wanted) {
+    CCL_TRY(auto queue, all_.share(one.first, one.second, in_));
     queues_.push_back(std::move(queue));
   }
   return {};
 }
 
-IbQueue& IbTask::queue_of(std::size_t port) const {
+IbCompletions::Share& IbTask::queue_of(std::size_t port) const {
   const auto found = std::find_if(queues_.begin(), queues_.end(), [&](const auto& queue) {
-    return queue->device() == ports_[port].device;
+    return queue->device() == ports_[port].device.get();
   });
   return **found;
+}
+
+Result<std::unique_ptr<IbQp>> IbTask::make_qp(std::size_t port, const IbQpSize& size) const {
+  IbCompletions::Share& queue = queue_of(port);
+  CCL_TRY(auto qp, IbQp::make(ports_[port], queue.queue(), size, link_->tuning));
+  queue.add(qp->number());
+  return qp;
 }
 
 std::vector<IbPortCard> IbTask::cards(const std::vector<std::shared_ptr<IbMemory>>& memory) const {
@@ -267,6 +274,8 @@ void IbTask::close_pairs() {
   pairs_.clear();  // before their queues
   flushes_.clear();
   queues_.clear();
+  in_.completions.clear();
+  in_.lost_queue.clear();
 }
 
 bool IbTask::open_pairs() {
@@ -279,6 +288,7 @@ bool IbTask::open_pairs() {
 
 void IbTask::end_pairs() {
   state_ = State::over;
+  ignore_line();
   close_pairs();
   let_go();
 }
@@ -336,6 +346,7 @@ void IbTask::on_peer_closed() {
     return;
   }
   state_ = State::over;
+  ignore_line();
   take_arrived();
   close_pairs();
   return_sent();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "proxy/transfer_notes.hpp"
+#include "transport/ib/completions.hpp"
 #include "transport/ib/control_messages.hpp"
 #include "transport/ib/gpu/flush.hpp"
 #include "transport/ib/link.hpp"
@@ -33,10 +34,9 @@ class IbTask : public ProxyTask {
   Progress progress(ProxyCounters& counters) final;
   ProxyInterest interest() const final;
   bool ending() const final { return link_->closing.load(std::memory_order_acquire); }
-  bool arm() final;
+  bool arm() final { return in_.place == 0 && all_.arm(); }
 
-  /// The link names no queue pairs that are gone, whatever has ended the task.
-  ~IbTask() override { (void)link_->open_to_peer({}); }
+  ~IbTask() override;
 
  protected:
   enum class State { waiting, making, running, over };
@@ -67,9 +67,11 @@ class IbTask : public ProxyTask {
 
   Result<void> take_ports();
   Result<void> take_port(const IbPort& port);
-  /// Opens the completion queues of the devices of these ports, which are indexes.
-  Result<void> open_queues(int entries, const std::set<std::uint32_t>& ports);
-  IbQueue& queue_of(std::size_t port) const;
+  /// Makes room for so many completions of each port, which are indexes.
+  Result<void> open_queues(const std::map<std::uint32_t, int>& entries);
+  IbCompletions::Share& queue_of(std::size_t port) const;
+  /// Makes a queue pair of the port, whose completions are this task's.
+  Result<std::unique_ptr<IbQp>> make_qp(std::size_t port, const IbQpSize& size) const;
   int own_port(const Pair& pair) const {
     return int(sends() ? pair.mine.sender_port : pair.mine.receiver_port);
   }
@@ -85,8 +87,18 @@ class IbTask : public ProxyTask {
   /// Ends the task's queue pairs for ever.
   void end_pairs();
   bool poll();
-  void watch(int fd);
+  /// Calls `take` with each completion that has come.
+  template <class Take>
+  bool take_completions(Take take) {
+    if (in_.completions.empty()) return false;
+    batch_.clear();
+    batch_.swap(in_.completions);
+    for (const ibv_wc& completion : batch_) take(completion);
+    return !batch_.empty();
+  }
   void listen_to_line();
+  void ignore_line();  // from here on nobody reads it
+  void close_line();
   void look_aside();
   /// Adds a bad path once: the ends exchange all known bad paths whenever queue pairs fail.
   void note_bad(const IbBadPath& path);
@@ -123,8 +135,10 @@ class IbTask : public ProxyTask {
                                        std::size_t parts) const;
 
   const std::shared_ptr<IbLink> link_;
+  IbCompletions& all_;  // the link's
+  IbInbox in_;
+  std::vector<ibv_wc> batch_;  // that `take_completions` goes through
   IbControlSocket line_;
-  Fd epoll_;
   State state_ = State::waiting;
   std::uint32_t round_ = 0;  // of making queue pairs
   bool left_ = false;        // the other end has closed without an error
@@ -132,7 +146,7 @@ class IbTask : public ProxyTask {
   std::vector<std::int32_t> nics_;  // by channel; see `IbLinkPorts`
   std::vector<IbPortCard> peers_ports_;
   std::vector<std::shared_ptr<IbMemory>> slot_memory_, board_memory_;  // by port
-  std::vector<std::unique_ptr<IbQueue>> queues_;                       // by device
+  std::vector<std::unique_ptr<IbCompletions::Share>> queues_;          // by device
   std::vector<Pair> pairs_;
   std::map<std::uint32_t, std::unique_ptr<IbFlush>> flushes_;  // by port; the receiver's
   std::vector<IbBadPath> bad_paths_;

@@ -2,9 +2,9 @@
 
 namespace ccl::detail {
 
-Result<std::unique_ptr<IbFlush>> IbFlush::make(const IbPort& port, IbQueue& queue, int most,
+Result<std::unique_ptr<IbFlush>> IbFlush::make(const IbPort& port, ibv_cq* queue, int most,
                                                const IbTuning& tuning) {
-  CCL_TRY(auto qp, IbQp::make(port, queue, {most, 1, 0, IBV_ACCESS_REMOTE_READ}, tuning));
+  CCL_TRY(auto qp, IbQp::make(port, queue, size(most), tuning));
   CCL_CHECK(qp->connect(port, IbPortCard::of(port), qp->number(), qp->psn(), tuning));
   return std::unique_ptr<IbFlush>{new IbFlush{std::move(qp)}};
 }

@@ -13,12 +13,15 @@ namespace ccl::detail {
 /// run on hardware.
 class IbFlush {
  public:
+  static IbQpSize size(int most) { return {most, 1, 0, IBV_ACCESS_REMOTE_READ}; }
   /// At most `most` reads are in flight.
-  static Result<std::unique_ptr<IbFlush>> make(const IbPort& port, IbQueue& queue, int most,
+  static Result<std::unique_ptr<IbFlush>> make(const IbPort& port, ibv_cq* queue, int most,
                                                const IbTuning& tuning);
   /// Reads a word of GPU memory for `channel`. Returns the code of ibv_post_send.
   int read(std::size_t channel, std::uint64_t from, std::uint32_t key, std::byte* landing,
            std::uint32_t landing_key);
+
+  std::uint32_t number() const { return qp_->number(); }
 
   static bool is_one(const ibv_wc& completion) {
     return (completion.wr_id & (mark | Word(1) << 63)) == mark;

@@ -35,7 +35,7 @@ class Copies {
     CCL_TRY(made.queue_, IbQueue::make(port.device, 8));
     constexpr unsigned rights =
         unsigned(IBV_ACCESS_REMOTE_WRITE) | unsigned(IBV_ACCESS_REMOTE_READ);
-    CCL_TRY(made.qp_, IbQp::make(port, *made.queue_, {4, 1, 0, rights}, tuning));
+    CCL_TRY(made.qp_, IbQp::make(port, made.queue_->get(), {4, 1, 0, rights}, tuning));
     CCL_CHECK(
         made.qp_->connect(port, IbPortCard::of(port), made.qp_->number(), made.qp_->psn(), tuning));
     return made;

@@ -61,47 +61,49 @@ IbPortCard IbPortCard::of(const IbPort& port) {
   return card;
 }
 
-Result<std::unique_ptr<IbQueue>> IbQueue::make(std::shared_ptr<IbDevice> device, int entries) {
-  const Verbs& calls = device->calls();
-  ibv_comp_channel* const channel = calls.create_comp_channel(device->context());
+Result<std::unique_ptr<IbCompletionChannel>> IbCompletionChannel::make(
+    std::shared_ptr<IbDevice> device) {
+  ibv_comp_channel* const channel = device->calls().create_comp_channel(device->context());
   if (channel == nullptr) {
     return refuse(fmt::format("make a completion channel of {}", device->name()), errno);
   }
   const int flags = ::fcntl(channel->fd, F_GETFL);
   if (flags >= 0) (void)::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK);
-  ibv_cq* const cq = calls.create_cq(device->context(), entries, nullptr, channel, 0);
+  return std::unique_ptr<IbCompletionChannel>{new IbCompletionChannel{std::move(device), channel}};
+}
+
+IbCompletionChannel::~IbCompletionChannel() {
+  (void)device_->calls().destroy_comp_channel(channel_);
+}
+
+const ibv_cq* IbCompletionChannel::take_event() const {
+  ibv_cq* of = nullptr;
+  void* context = nullptr;
+  if (device_->calls().get_cq_event(channel_, &of, &context) != 0) return nullptr;
+  device_->calls().ack_cq_events(of, 1);
+  return of;
+}
+
+Result<std::unique_ptr<IbQueue>> IbQueue::make(std::shared_ptr<IbDevice> device, int entries,
+                                               const IbCompletionChannel* channel) {
+  ibv_cq* const cq = device->calls().create_cq(device->context(), entries, nullptr,
+                                               channel != nullptr ? channel->get() : nullptr, 0);
   if (cq == nullptr) {
-    const int os_code = errno;
-    (void)calls.destroy_comp_channel(channel);
     return refuse(
-        fmt::format("make a completion queue of {} entries on {}", entries, device->name()),
-        os_code);
+        fmt::format("make a completion queue of {} entries on {}", entries, device->name()), errno);
   }
-  return std::unique_ptr<IbQueue>{new IbQueue{std::move(device), channel, cq}};
+  return std::unique_ptr<IbQueue>{new IbQueue{std::move(device), cq}};
 }
 
 IbQueue::~IbQueue() {
-  const Verbs& calls = device_->calls();
-  (void)calls.destroy_cq(cq_);
-  (void)calls.destroy_comp_channel(channel_);
+  (void)device_->calls().destroy_cq(cq_);
 }
 
-void IbQueue::arm(bool rang) {
-  const Verbs& calls = device_->calls();
-  ibv_cq* of = nullptr;
-  void* context = nullptr;
-  while (rang && armed_ && calls.get_cq_event(channel_, &of, &context) == 0) {
-    calls.ack_cq_events(of, 1);
-    armed_ = false;
-  }
-  if (!armed_) armed_ = ibv_req_notify_cq(cq_, 0) == 0;
-}
-
-Result<std::unique_ptr<IbQp>> IbQp::make(const IbPort& port, IbQueue& queue, IbQpSize size,
+Result<std::unique_ptr<IbQp>> IbQp::make(const IbPort& port, ibv_cq* queue, IbQpSize size,
                                          const IbTuning& tuning) {
   const Verbs& calls = port.device->calls();
   ibv_qp_init_attr wanted{};
-  wanted.send_cq = wanted.recv_cq = queue.get();
+  wanted.send_cq = wanted.recv_cq = queue;
   wanted.qp_type = IBV_QPT_RC;
   wanted.cap.max_send_wr = std::uint32_t(size.sends);
   wanted.cap.max_recv_wr = std::uint32_t(size.receives);

@@ -35,27 +35,46 @@ struct IbPortCard {
   static IbPortCard of(const IbPort& port);
 };
 
-/// A completion queue with a channel for poll(2).
+/// A completion channel: its descriptor is readable after a completion in an armed queue.
+class IbCompletionChannel {
+ public:
+  static Result<std::unique_ptr<IbCompletionChannel>> make(std::shared_ptr<IbDevice> device);
+  ~IbCompletionChannel();
+  IbCompletionChannel(const IbCompletionChannel&) = delete;
+  IbCompletionChannel& operator=(const IbCompletionChannel&) = delete;
+
+  ibv_comp_channel* get() const { return channel_; }
+  int fd() const { return channel_->fd; }
+  /// Takes one event. Returns its queue, or null if there is none. Never blocks.
+  const ibv_cq* take_event() const;
+
+ private:
+  IbCompletionChannel(std::shared_ptr<IbDevice> device, ibv_comp_channel* channel)
+      : device_{std::move(device)}, channel_{channel} {}
+  std::shared_ptr<IbDevice> device_;
+  ibv_comp_channel* channel_;
+};
+
+/// A completion queue, with a channel if it is to be waited for.
 class IbQueue {
  public:
-  static Result<std::unique_ptr<IbQueue>> make(std::shared_ptr<IbDevice> device, int entries);
+  static Result<std::unique_ptr<IbQueue>> make(std::shared_ptr<IbDevice> device, int entries,
+                                               const IbCompletionChannel* channel = nullptr);
   ~IbQueue();
   IbQueue(const IbQueue&) = delete;
   IbQueue& operator=(const IbQueue&) = delete;
 
   ibv_cq* get() const { return cq_; }
-  const std::shared_ptr<IbDevice>& device() const { return device_; }
-  int fd() const { return channel_->fd; }
   int poll(ibv_wc* to, int most) const { return ibv_poll_cq(cq_, most, to); }
-  /// Makes `fd` readable at the next completion. Earlier completions do not: poll the queue once
-  /// more afterwards. `rang`: `fd` may be readable.
-  void arm(bool rang);
+  /// Makes the channel readable at the next completion. Earlier completions do not: poll the queue
+  /// once more afterwards.
+  void arm() { armed_ = armed_ || ibv_req_notify_cq(cq_, 0) == 0; }
+  /// The channel has had the event of the queue.
+  void rang() { armed_ = false; }
 
  private:
-  IbQueue(std::shared_ptr<IbDevice> device, ibv_comp_channel* channel, ibv_cq* cq)
-      : device_{std::move(device)}, channel_{channel}, cq_{cq} {}
+  IbQueue(std::shared_ptr<IbDevice> device, ibv_cq* cq) : device_{std::move(device)}, cq_{cq} {}
   std::shared_ptr<IbDevice> device_;
-  ibv_comp_channel* channel_;
   ibv_cq* cq_;
   bool armed_ = false;
 };
@@ -63,13 +82,16 @@ class IbQueue {
 struct IbQpSize {
   int sends = 1, receives = 1, inline_bytes = 0;
   unsigned access = IBV_ACCESS_REMOTE_WRITE;  // rights of the other end
+  /// Entries of a completion queue that it can fill: after an error every request has one.
+  int completions() const { return sends + receives; }
 };
 
 /// Queue pair of a reliable connection, from creation to destruction.
 class IbQp {
  public:
-  /// Makes a queue pair in the state INIT, which accepts receives.
-  static Result<std::unique_ptr<IbQp>> make(const IbPort& port, IbQueue& queue, IbQpSize size,
+  /// Makes a queue pair in the state INIT, which accepts receives. All its completions go to
+  /// `queue`.
+  static Result<std::unique_ptr<IbQp>> make(const IbPort& port, ibv_cq* queue, IbQpSize size,
                                             const IbTuning& tuning);
   ~IbQp();
   IbQp(const IbQp&) = delete;
