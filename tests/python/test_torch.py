@@ -177,6 +177,16 @@ class Torch(unittest.TestCase):
         self.assertNotIn("ccl", dist.Backend.backend_list)
         ccl.torch.register()  # a second time
 
+    def test_plug_ins_of_engines(self):
+        """vLLM's, SGLang's and FlashInfer's interfaces, by stand-ins."""
+        for ranks in (2, 3):
+            run("rank_inference.py", "off", "sizes", "vllm", "sglang", ranks=ranks)
+        run("rank_inference.py", "examples", ranks=1)
+
+    @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
+    def test_plug_ins_of_engines_on_played_gpus(self):
+        self.run_played("sizes vllm", "sglang", script="rank_inference.py")
+
     def test_examples(self):
         for example in ("ddp.py", "fsdp.py", "inference.py"):
             with self.subTest(example=example):
