@@ -15,6 +15,9 @@ if(EXISTS ${wheels}/cuda_runtime/include/cuda.h)
     -Dto=${CMAKE_CURRENT_BINARY_DIR}/toolkit_12_4 -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_toolkit.cmake)
 endif()
 
+add_test(NAME ${CCL_TEST_PREFIX}ccl.nccl_contents COMMAND ${CMAKE_COMMAND} -Dsource=${PROJECT_SOURCE_DIR}
+  -Dto=${CMAKE_CURRENT_BINARY_DIR}/nccl_contents -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_nccl_contents.cmake)
+
 # The layer check must report each of these, and a folder of too many files.
 file(GLOB plants ${CMAKE_CURRENT_SOURCE_DIR}/layer_violations/*)
 set(crowded ${CMAKE_CURRENT_BINARY_DIR}/layer_violations/crowded_folder)
