@@ -6,15 +6,18 @@ foreach(check IN ITEMS layers results tests format readme tables)
   set_tests_properties(${CCL_TEST_PREFIX}ccl.${check} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIP: ")
 endforeach()
 
-# The oldest toolkit, if its headers are there (cmake/setup.sh --docs).
-set(wheels ${PROJECT_SOURCE_DIR}/.deps/cuda-12.4/nvidia)
-if(EXISTS ${wheels}/cuda_runtime/include/cuda.h)
-  add_test(NAME ${CCL_TEST_PREFIX}ccl.toolkit_12_4 COMMAND ${CMAKE_COMMAND}
-    -Dcompiler=${CMAKE_CXX_COMPILER} -Dsource=${PROJECT_SOURCE_DIR} -Dinclude=${PROJECT_BINARY_DIR}/include
-    "-Dheaders=${wheels}/cuda_runtime/include ${wheels}/cuda_nvcc/include ${wheels}/cuda_cccl/include"
-    -Dto=${CMAKE_CURRENT_BINARY_DIR}/toolkit_12_4 -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_toolkit.cmake)
-endif()
-
+# The oldest toolkit, and the first that knows all architectures, if their headers are there
+# (cmake/setup.sh --docs).
+foreach(version IN ITEMS 12.4 12.8)
+  string(REPLACE . _ name toolkit_${version})
+  set(wheels ${PROJECT_SOURCE_DIR}/.deps/cuda-${version}/nvidia)
+  if(EXISTS ${wheels}/cuda_runtime/include/cuda.h)
+    add_test(NAME ${CCL_TEST_PREFIX}ccl.${name} COMMAND ${CMAKE_COMMAND}
+      -Dcompiler=${CMAKE_CXX_COMPILER} -Dsource=${PROJECT_SOURCE_DIR} -Dinclude=${PROJECT_BINARY_DIR}/include
+      "-Dheaders=${wheels}/cuda_runtime/include ${wheels}/cuda_nvcc/include ${wheels}/cuda_cccl/include"
+      -Dto=${CMAKE_CURRENT_BINARY_DIR}/${name} -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_toolkit.cmake)
+  endif()
+endforeach()
 add_test(NAME ${CCL_TEST_PREFIX}ccl.nccl_contents COMMAND ${CMAKE_COMMAND} -Dsource=${PROJECT_SOURCE_DIR}
   -Dto=${CMAKE_CURRENT_BINARY_DIR}/nccl_contents -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_nccl_contents.cmake)
 
