@@ -67,7 +67,7 @@ def _reducer(given: dict[str, Any]) -> tuple[AllReduce, bool] | None:
         return there, False
     device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
     if group is None and carrier is not None:
-        return AllReduce._of(carrier.allgather, rank, size, device), True
+        return AllReduce._of(lambda mine: carrier.allgather(mine)[0], rank, size, device), True
     group = group or c10d.group.WORLD
     if group is None or c10d.get_world_size(group) != size:
         return None

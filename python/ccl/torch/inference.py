@@ -45,26 +45,26 @@ class AllReduce:
         c10d: Any = dist
         ranks: list[int] = c10d.get_process_group_ranks(group)
 
-        def gather(mine: Any) -> list[Any]:
-            all: list[Any] = [None] * len(ranks)
-            c10d.all_gather_object(all, mine, group=group)
-            return all
+        def from_first(mine: Any) -> Any:
+            carried = [mine]  # engines also call in inference mode, in which gloo gathers no objects
+            c10d.broadcast_object_list(carried, src=ranks[0], group=group)
+            return carried[0]
 
-        self._init(gather, ranks.index(dist.get_rank()), len(ranks), device, max_size)
+        self._init(from_first, ranks.index(dist.get_rank()), len(ranks), device, max_size)
         self.global_ranks: tuple[int, ...] | None = tuple(ranks)
 
     @classmethod
-    def _of(cls, gather: Callable[[Any], list[Any]], rank: int, ranks: int, device: Any) -> AllReduce:
-        """Returns one whose id `gather` carries, which returns the objects of all ranks."""
+    def _of(cls, from_first: Callable[[Any], Any], rank: int, ranks: int, device: Any) -> AllReduce:
+        """Returns one whose id `from_first` carries, which returns the object of rank 0."""
         made = cls.__new__(cls)
-        made._init(gather, rank, ranks, device, None)
+        made._init(from_first, rank, ranks, device, None)
         made.global_ranks = None
         return made
 
     def _init(
-        self, gather: Callable[[Any], list[Any]], rank: int, ranks: int, device: Any, max_size: int | None
+        self, from_first: Callable[[Any], Any], rank: int, ranks: int, device: Any, max_size: int | None
     ) -> None:
-        id = gather(UniqueId.create().bytes if rank == 0 else None)[0]
+        id = from_first(UniqueId.create().bytes if rank == 0 else None)
         self.device, self.max_size, self.rank, self.world_size = torch.device(device), max_size, rank, ranks
         on_gpu = _devices.has_gpu(self.device)
         if on_gpu:
