@@ -69,8 +69,10 @@ for sanitizer in asan tsan; do
   builds+=("$sanitizer")
   ended "build-$sanitizer"
 done
-[ -e .deps/cuda-12.4/nvidia/cuda_runtime/include/cuda.h ] ||
-  notes+=("toolkit_12_4: the headers of CUDA 12.4 are not in .deps/cuda-12.4 (pip installs them)")
+for version in 12.4 12.8; do
+  [ -e .deps/cuda-$version/nvidia/cuda_runtime/include/cuda.h ] ||
+    notes+=("toolkit_${version/./_}: the headers of CUDA $version are not in .deps/cuda-$version (pip installs them)")
+done
 if [ -n "${CUDACXX:-}" ]; then
   exclude= optimized="-O3 -DNDEBUG"
   options=(-DCCL_BUILD_NCCL=ON "-DCCL_NCCL_TYPES=float;bfloat16;std::int64_t" "-DCCL_NCCL_REDOPS=Sum;Max;Min;Avg;PreMulSum")

@@ -1,28 +1,7 @@
 # libnccl.so.2: NCCL's C interface over ccl, for programs that were built for NCCL. Its interface is
 # declared in src/nccl/abi/abi.hpp, so that no header of NCCL is needed.
-set(all_types std::int8_t std::uint8_t std::int32_t std::uint32_t std::int64_t std::uint64_t float16 float double
-  bfloat16 float8_e4m3 float8_e5m2)
-set(all_redops Sum Prod Max Min Avg PreMulSum)
-set(CCL_NCCL_TYPES all CACHE STRING "Types that libnccl reduces (C++ names, such as float and bfloat16), or all")
-set(CCL_NCCL_REDOPS all CACHE STRING "Reductions that libnccl contains, or all: ${all_redops}")
-foreach(list IN ITEMS types redops)
-  string(TOUPPER CCL_NCCL_${list} chosen)
-  set(${list} ${${chosen}})
-  if(${list} STREQUAL all)
-    set(${list} ${all_${list}})
-  endif()
-  list(JOIN ${list} ", " ${list}_text)
-endforeach()
-# nvcc takes a comma as the end of a definition.
-file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/nccl/contents.hpp CONTENT "#pragma once
-
-#include <ccl/any_collective.hpp>
-
-namespace ccl::detail::nccl {
-using Types = ccl::Types<@types_text@>;
-using Reductions = ccl::Reductions<@redops_text@>;
-}  // namespace ccl::detail::nccl
-" @ONLY)
+set(ccl_nccl_contents ${PROJECT_BINARY_DIR}/nccl/contents.hpp)
+include(cmake/ccl_nccl_contents.cmake)
 
 set(folder ${PROJECT_SOURCE_DIR}/src/nccl)
 # Data path: the sources with device code if CUDA is enabled.
@@ -61,7 +40,7 @@ endif()
 ccl_nccl_data_path(ccl_nccl_operations operations.cpp)
 ccl_nccl_data_path(ccl_nccl_rows rows.cpp)
 foreach(op IN ITEMS AllReduce ReduceScatter Reduce)
-  foreach(type IN LISTS types)
+  foreach(type IN LISTS ccl_nccl_types)
     string(REGEX REPLACE "std::|_t$" "" short ${type})
     ccl_nccl_data_path(ccl_nccl_${op}_${short} reduce.cpp CCL_NCCL_OP=${op} CCL_NCCL_TYPE=${type})
   endforeach()

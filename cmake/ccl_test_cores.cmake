@@ -9,7 +9,7 @@ function(ccl_share_cores)
     "ccl\\.python\\.(torch|wheel)"
     "ccl\\.test\\.(hosts\\.attacks|played\\.room(_(many|simulator))?)"
     "ccl\\.(docs\\.code(\\.gpu)?|test\\.(collective\\.collective_ll|comm\\.watchdog(_quiet)?))"
-    "ccl\\.(consume\\.[a-z_]+|docs\\.words|format|test\\.detail\\.choose\\.kernels\\.gpu|toolkit_12_4)"
+    "ccl\\.(consume\\.[a-z_]+|docs\\.words|format|test\\.detail\\.choose\\.kernels\\.gpu|toolkit_12_[48])"
     "ccl\\.test\\.(comm\\.(communicator_faults|lost_process)|detail\\.runtime\\.bootstrap_process)"
     "ccl\\.test\\.(element\\.types_move|src\\.(observe\\.health\\.limits|transport\\.ib\\.faults))")
   # Processor time of about a third of the wall time or less, as measured in each build. Under

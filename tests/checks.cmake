@@ -6,14 +6,31 @@ foreach(check IN ITEMS layers results tests format readme tables)
   set_tests_properties(${CCL_TEST_PREFIX}ccl.${check} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIP: ")
 endforeach()
 
-# The oldest toolkit, if its headers are there (cmake/setup.sh --docs).
+# The oldest toolkit, and the first that knows all architectures, if their headers are there
+# (cmake/setup.sh --docs).
+foreach(version IN ITEMS 12.4 12.8)
+  string(REPLACE . _ name toolkit_${version})
+  set(wheels ${PROJECT_SOURCE_DIR}/.deps/cuda-${version}/nvidia)
+  if(EXISTS ${wheels}/cuda_runtime/include/cuda.h)
+    add_test(NAME ${CCL_TEST_PREFIX}ccl.${name} COMMAND ${CMAKE_COMMAND}
+      -Dcompiler=${CMAKE_CXX_COMPILER} -Dsource=${PROJECT_SOURCE_DIR} -Dinclude=${PROJECT_BINARY_DIR}/include
+      "-Dheaders=${wheels}/cuda_runtime/include ${wheels}/cuda_nvcc/include ${wheels}/cuda_cccl/include"
+      -Dto=${CMAKE_CURRENT_BINARY_DIR}/${name} -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_toolkit.cmake)
+  endif()
+endforeach()
+# Functions of the device interface as LLVM bitcode: clang 16 knows the headers of CUDA 12.4.
+find_program(CCL_CLANG_16 clang++-16)
+find_program(CCL_LLC_16 llc-16)
 set(wheels ${PROJECT_SOURCE_DIR}/.deps/cuda-12.4/nvidia)
-if(EXISTS ${wheels}/cuda_runtime/include/cuda.h)
-  add_test(NAME ${CCL_TEST_PREFIX}ccl.toolkit_12_4 COMMAND ${CMAKE_COMMAND}
-    -Dcompiler=${CMAKE_CXX_COMPILER} -Dsource=${PROJECT_SOURCE_DIR} -Dinclude=${PROJECT_BINARY_DIR}/include
+if(CCL_CLANG_16 AND EXISTS ${wheels}/cuda_runtime/include/cuda.h)
+  find_program(CCL_PTXAS ptxas HINTS ${CUDAToolkit_BIN_DIR})
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.bitcode COMMAND ${CMAKE_COMMAND} -Dclang=${CCL_CLANG_16} -Dllc=${CCL_LLC_16}
+    -Dptxas=${CCL_PTXAS} -Dsource=${PROJECT_SOURCE_DIR} -Dinclude=${PROJECT_BINARY_DIR}/include
     "-Dheaders=${wheels}/cuda_runtime/include ${wheels}/cuda_nvcc/include ${wheels}/cuda_cccl/include"
-    -Dto=${CMAKE_CURRENT_BINARY_DIR}/toolkit_12_4 -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_toolkit.cmake)
+    -Dto=${CMAKE_CURRENT_BINARY_DIR}/bitcode -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_bitcode.cmake)
 endif()
+add_test(NAME ${CCL_TEST_PREFIX}ccl.nccl_contents COMMAND ${CMAKE_COMMAND} -Dsource=${PROJECT_SOURCE_DIR}
+  -Dto=${CMAKE_CURRENT_BINARY_DIR}/nccl_contents -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_nccl_contents.cmake)
 
 # The layer check must report each of these, and a folder of too many files.
 file(GLOB plants ${CMAKE_CURRENT_SOURCE_DIR}/layer_violations/*)

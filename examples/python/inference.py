@@ -1,72 +1,86 @@
-"""All-reduces of tensor-parallel inference: torchrun --nproc-per-node 2 inference.py
+"""A step of tensor-parallel inference: torchrun --nproc-per-node 2 inference.py
 
-`AllReduce` has the methods of the custom all-reduce of vLLM and SGLang, so that a plug-in can put
-it in its place. Without a GPU the example runs on CPU ranks.
+Each rank has a part of the weights of four layers. A layer ends with an all-reduce, the addition of
+the residual and RMSNorm, which are one call. On GPUs it is one kernel, and the step is a CUDA graph.
+Without a GPU the example runs on CPU ranks. The results are compared with those of whole weights.
 """
 
-import contextlib
 import os
+import time
 
 import torch
 import torch.distributed as dist
 
-import ccl
+from ccl.torch.inference import AllReduce
+
+LAYERS, HIDDEN, INNER, EPSILON = 4, 512, 2048, 1e-6
 
 
-class AllReduce:
-    """All-reduces out of place, up to a size.
+def weights(device, dtype):
+    """The whole weights of the layers, equal on all ranks."""
+    torch.manual_seed(1)
+    parts = [(torch.randn(INNER, HIDDEN) / HIDDEN**0.5, torch.randn(HIDDEN, INNER) / INNER**0.5,
+              torch.rand(HIDDEN) + 0.5) for _ in range(LAYERS)]  # fmt: skip
+    return [[w.to(dtype).to(device) for w in layer] for layer in parts]
 
-    `cpu_group` is the engine's group of the same ranks, which carries the id of the communicator.
-    """
 
-    def __init__(self, cpu_group, device, max_size=8 << 20):
-        rank, ranks = dist.get_rank(cpu_group), dist.get_world_size(cpu_group)
-        id = [ccl.UniqueId.create().bytes if rank == 0 else None]
-        dist.broadcast_object_list(id, src=dist.get_global_rank(cpu_group, 0), group=cpu_group)
-        number = device.index if device.type == "cuda" else None
-        self.comm = ccl.Communicator(ccl.UniqueId(id[0]), rank, ranks, device=number)
-        self.max_size, self.disabled = max_size, False
+def whole_step(layers, normed, residual):
+    for up, down, gain in layers:
+        residual = residual + torch.relu(normed @ up.T) @ down.T
+        normed = torch.nn.functional.rms_norm(residual, (HIDDEN,), gain, EPSILON)
+    return normed
 
-    def should_custom_ar(self, inp):
-        """True if a call takes `inp`. The answer must be the same on all ranks."""
-        return not self.disabled and inp.is_contiguous() and inp.nbytes <= self.max_size
 
-    def custom_all_reduce(self, inp):
-        """Returns the sum of all ranks, or None if the engine is to take its other way."""
-        if not self.should_custom_ar(inp):
-            return None
-        out = torch.empty_like(inp)
-        stream = torch.cuda.current_stream() if inp.is_cuda else None
-        return self.comm.all_reduce(inp, out=out, stream=stream)
+class Sharded:
+    """The layers with this rank's rows of `up` and columns of `down`."""
 
-    @contextlib.contextmanager
-    def capture(self):
-        """Surrounds a capture of graphs. ccl takes any memory, so nothing is registered."""
-        yield
+    def __init__(self, layers, reducer):
+        rank, ranks = reducer.rank, reducer.world_size
+        self.reducer = reducer
+        self.layers = [(up.chunk(ranks)[rank], down.chunk(ranks, 1)[rank].contiguous(), gain)
+                       for up, down, gain in layers]  # fmt: skip
 
-    def close(self):
-        if not self.disabled:
-            self.disabled = True
-            self.comm.finalize()
+    def step(self, normed, residual):
+        for up, down, gain in self.layers:
+            partial = torch.relu(normed @ up.T) @ down.T
+            normed, residual = self.reducer.add_rms_norm(partial, residual, gain, EPSILON)
+        return normed
+
+
+def as_graph(step, *inputs):
+    """Returns a function that replays `step` on the memory of `inputs`."""
+    step(*inputs)  # creates what a capture must not
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = step(*inputs)
+    return lambda: (graph.replay(), out)[1]
 
 
 def main():
     dist.init_process_group("gloo")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    device = torch.device("cpu")
+    rank, device, dtype = dist.get_rank(), torch.device("cpu"), torch.float32
     if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
+        device, dtype = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank))), torch.bfloat16
         torch.cuda.set_device(device)
     reducer = AllReduce(dist.group.WORLD, device)
-    for rows in (1, 2, 16, 512):  # of decode steps
-        partial = torch.full((rows, 1024), rank + 1.0, device=device)
-        with reducer.capture():
-            total = reducer.custom_all_reduce(partial)
-        assert (total == ranks * (ranks + 1) / 2).all() and (partial == rank + 1).all()
-    large = torch.ones(4096, 1024, device=device)
-    assert reducer.custom_all_reduce(large) is None  # the engine's own way
+    layers = weights(device, dtype)
+    sharded = Sharded(layers, reducer)
+    steps = 20 if device.type == "cuda" else 3
+    for rows in (1, 16, 64):  # tokens of a decode step
+        torch.manual_seed(rows)
+        inputs = [torch.randn(rows, HIDDEN).to(dtype).to(device) for _ in range(2)]
+        step = as_graph(sharded.step, *inputs) if device.type == "cuda" else lambda: sharded.step(*inputs)  # noqa: B023
+        got = step()
+        torch.testing.assert_close(got, whole_step(layers, *inputs), rtol=0.1, atol=0.1)
+        begin = time.perf_counter()
+        for _ in range(steps):
+            step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        if rank == 0:
+            print(f"{rows} rows: {(time.perf_counter() - begin) / steps * 1e6:.0f} us a step")
     if rank == 0:
-        print(f"{ranks} ranks on {device.type}: sums of 1 to 512 rows are right")
+        print(f"{reducer.world_size} ranks on {device.type} have the results of whole weights")
     reducer.close()
     dist.destroy_process_group()
 

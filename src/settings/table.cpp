@@ -158,6 +158,9 @@ constexpr std::array table{
     Setting{"IGNORE_CPU_AFFINITY", flag, "0", nccl,
             "1: threads and buffers that serve a GPU go to all CPUs near it, and not only to those "
             "of them on which the process may run"},
+    Setting{"INFERENCE", flag, "0", false,
+            "1: the Python package's plug-ins of vLLM and SGLang make them all-reduce by ccl; 0: "
+            "they do nothing"},
     Setting{"INIT_TIMEOUT", seconds, "60", false,
             "seconds without progress after which the creation of a communicator fails; 0: never"},
     Setting{"LAUNCH_ORDER_IMPLICIT", integer, "-2", nccl,

@@ -55,6 +55,17 @@ class Package(unittest.TestCase):
         for name in ("fmt", "nlohmann", "pugixml", "nanobind", "robin-map", "CLI11", "Redistribution"):
             self.assertIn(name, text)
 
+    def test_plug_ins_of_engines_wait_for_their_setting(self):
+        for group in ("vllm.general_plugins", "sglang.srt.plugins"):
+            (point,) = metadata.entry_points(group=group, name="ccl")
+            code = f"import {point.module} as m; m.register(); import sys; print('torch' in sys.modules)"
+            for value in ("", "0"):
+                done = in_process(code, CCL_INFERENCE=value)
+                self.assertEqual(done.stdout, "False\n", done.stderr)
+            self.assertIn("CCL_INFERENCE is 'on'", in_process(code, CCL_INFERENCE="on").stderr)
+            engine = group.partition(".")[0]
+            self.assertIn(f"No module named '{engine}'", in_process(code, CCL_INFERENCE="1").stderr)
+
     def test_every_code_has_an_exception(self):
         codes = "invalid_argument invalid_usage mismatch bad_setting no_transport no_device_code "
         codes += "out_of_memory over_budget system cuda network refused timed_out peer_lost aborted "

@@ -7,6 +7,7 @@ import os
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -177,10 +178,29 @@ class Torch(unittest.TestCase):
         self.assertNotIn("ccl", dist.Backend.backend_list)
         ccl.torch.register()  # a second time
 
+    def test_plug_ins_of_engines(self):
+        """vLLM's, SGLang's and FlashInfer's interfaces, by stand-ins."""
+        for ranks in (2, 3):
+            run("rank_inference.py", "off", "sizes", "vllm", "sglang", ranks=ranks)
+        run("rank_inference.py", "examples", ranks=1)
+
+    @unittest.skipIf(dist and ccl._build.cuda, "the library is for GPUs")
+    def test_plug_ins_of_engines_on_played_gpus(self):
+        self.run_played("sizes vllm", "sglang", script="rank_inference.py")
+
     def test_examples(self):
         for example in ("ddp.py", "fsdp.py", "inference.py"):
             with self.subTest(example=example):
                 run(ROOT / "examples/python" / example)
+
+    def test_training_beside_gloo(self):
+        """The benchmark's comparison, on CPU ranks: two ranks of both backends have the same bits."""
+        command = [sys.executable, ROOT / "benchmarks/python/training.py", "--cpu", "--steps", "30", "--rounds", "1",
+                   "--width", "16"]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for kind in ("ddp", "fsdp2"):
+            self.assertRegex(done.stdout, rf"(?m)^{kind}: .*losses, norms and weights equal$")
 
     def test_blocks_of_the_page_run(self):
         blocks = re.findall(r"(?:<!-- needs: (\w+) -->\n)?```python\n(.*?)```", PAGE.read_text(), re.S)

@@ -54,6 +54,11 @@ class TwoGpus(unittest.TestCase):
             with self.subTest(case=case):
                 run("rank_torch_gpu.py", case)
 
+    def test_plug_ins_of_engines(self):
+        """vLLM's, SGLang's and FlashInfer's calls, by stand-ins, and a step of the example as a graph."""
+        run("rank_inference.py", "sizes", "vllm", "sglang")
+        run(Path(__file__).parent.parent.parent / "examples/python/inference.py")
+
     def test_functors(self):
         run("rank_torch_functors.py", "functors", ON_CUDA="1")
         run("rank_torch_gpu.py", "functors")

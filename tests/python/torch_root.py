@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wheel import ROOT, check_types, skip, step
 
-TESTED = ("tests/python", "examples/python", "docs/guide")
+TESTED = ("tests/python", "examples/python", "benchmarks/python", "docs/guide")
 PROBE = (
     "import os, sys, sysconfig, pip; assert sys.version_info >= (3, 12);"
     "assert os.path.exists(sysconfig.get_path('include') + '/Python.h')"

@@ -22,7 +22,8 @@ HEAD = """# Reference of the Python package
 Every public name of `ccl`. A test compares this page with the package;
 `tools/docs/python_reference.py --update` writes it. The [guide](../guide/python.md) has examples.
 """
-MODULES = ("nccl", "topo", "report", "ras", "perf")  # listed with their module's name
+# Listed with their module's name.
+MODULES = ("nccl", "topo", "report", "ras", "perf", "vllm", "sglang", "torch.inference", "torch.flashinfer")
 problems = []
 
 
@@ -125,8 +126,8 @@ def members(node, classes):
     return found
 
 
-def of_class(node, name, where, classes):
-    parts = [documented(node, name, where, 2)]
+def of_class(node, name, where, classes, level=2):
+    parts = [documented(node, name, where, level)]
     for member in members(node, classes):
         if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
             decorators = {ast.unparse(d) for d in member.decorator_list}
@@ -136,9 +137,9 @@ def of_class(node, name, where, classes):
                 if not doc:
                     problems.append(f"{title}: no docstring")
                 kind = ast.unparse(member.returns) if member.returns else ""
-                parts.append(f"### {title}\n\nProperty (`{kind}`). {prose(doc)}\n")
+                parts.append(f"{'#' * (level + 1)} {title}\n\nProperty (`{kind}`). {prose(doc)}\n")
             else:
-                parts.append(documented(member, title, title, 3))
+                parts.append(documented(member, title, title, level + 1))
     return "\n".join(parts)
 
 
@@ -172,11 +173,16 @@ def page(root):
             parts.append(documented(node, name, name, 2))
     parts.append(of_errors(found, errors))
     for module in MODULES:
-        tree = ast.parse((folder / f"{module}.py").read_text())
+        file = folder / f"{module.replace('.', '/')}.py"
+        tree, found = ast.parse(file.read_text()), definitions(file.parent)
         parts.append(f"## Module ccl.{module}\n\n{prose(ast.get_docstring(tree))}\n")
         for name in public_names(tree):
             title = f"ccl.{module}.{name}"
-            parts.append(documented(found[module, name], title, title, 3))
+            node = found[file.stem, name]
+            if isinstance(node, ast.ClassDef):
+                parts.append(of_class(node, title, title, {}, 3))
+            else:
+                parts.append(documented(node, title, title, 3))
     return "\n".join(parts)
 
 

@@ -33,6 +33,10 @@ class CpuEngine:
         self.line.submit(work, inline=inline)
         return work
 
+    def on_current(self, what: str, run: Callable[[], Any]) -> None:
+        """Runs a call in the caller's thread."""
+        run()
+
     def group(self, simple: bool = True) -> Any:
         return contextlib.nullcontext()
 

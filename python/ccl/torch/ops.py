@@ -88,14 +88,25 @@ def _add_rms_norm(
                 f"on rank {group.rank_}; it must have {tuple(shape)} and {data.dtype}"
             )
     on = group._on(data, *(t for t in (residual, weight) if t is not None))
-    out, sums = torch.empty_like(data), torch.empty_like(data)
+    return _add_rms_norm_on(on, data, residual, weight, epsilon, fuse)
+
+
+def _add_rms_norm_on(
+    on: Any, data: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None,
+    epsilon: float, fuse: bool | None, out: torch.Tensor | None = None, sums: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Runs the operator on an engine of GPUs. `out` may be `data`, and `sums` may be `residual` or `data`."""
+    sums = torch.empty_like(data) if sums is None else sums
+    length = data.shape[-1]
     if not (data.numel() * data.element_size() <= FUSED_BYTES if fuse is None else fuse):
-        return _separate(on, data, residual, weight, epsilon, sums)
+        return _separate(on, data, residual, weight, epsilon, out, sums)
+    out = torch.empty_like(data) if out is None else out
+    at = out.data_ptr()
     on.on_current(
         "all_reduce_add_rms_norm",
         lambda: on.core.add_rms_norm(
             data.data_ptr(), data.numel() // length, length, _at(residual), sums.data_ptr(),
-            out.data_ptr(), _at(weight), epsilon, NUMBERS[data.dtype], on.stream,
+            at, _at(weight), epsilon, NUMBERS[data.dtype], on.stream,
         ),
     )  # fmt: skip
     return out, sums
@@ -103,16 +114,18 @@ def _add_rms_norm(
 
 def _separate(
     on: Any, data: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None,
-    epsilon: float, sums: torch.Tensor,
+    epsilon: float, out: torch.Tensor | None, sums: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    total = sums if residual is None or sums.data_ptr() != residual.data_ptr() else torch.empty_like(data)
     on.on_current(
         "all_reduce",
-        lambda: on.core.all_reduce(data.data_ptr(), sums.data_ptr(), data.numel(), NUMBERS[data.dtype],
+        lambda: on.core.all_reduce(data.data_ptr(), total.data_ptr(), data.numel(), NUMBERS[data.dtype],
                                    "sum", 0, on.stream),
     )  # fmt: skip
     if residual is not None:
-        sums.add_(residual)
-    return torch.nn.functional.rms_norm(sums, data.shape[-1:], weight, epsilon), sums
+        torch.add(total, residual, out=sums)
+    normed = torch.nn.functional.rms_norm(sums, sums.shape[-1:], weight, epsilon)
+    return normed if out is None else out.copy_(normed), sums
 
 
 def _exchange_rows(
