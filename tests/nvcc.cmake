@@ -56,3 +56,13 @@ endif()
 ccl_add_nvcc_test(detail.choose.kernels kernels detail/choose/kernels.cu -Darchitecture=90 -Dkernels=37 -Dlines=81200)
 ccl_add_nvcc_test(element.architectures architectures element/architectures.cu
   "-Darchitectures=75 80 90" -Dspill_limit=0)
+# Exchanges by code for GPUs before sm_90, which has no copy engine of its own, on the GPUs that are here.
+if(TARGET ccl.test.detail.exchange.direct.gpu AND EXISTS /dev/nvidia0)
+  add_executable(ccl.test.detail.exchange.direct_sm_80.gpu detail/exchange/direct_test.cu)
+  set_target_properties(ccl.test.detail.exchange.direct_sm_80.gpu PROPERTIES CUDA_ARCHITECTURES 80-virtual)
+  target_link_libraries(ccl.test.detail.exchange.direct_sm_80.gpu PRIVATE ccl_runtime ccl ccl_test_main)
+  target_include_directories(ccl.test.detail.exchange.direct_sm_80.gpu PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.test.detail.exchange.direct_sm_80.gpu COMMAND ccl.test.detail.exchange.direct_sm_80.gpu)
+  set_tests_properties(${CCL_TEST_PREFIX}ccl.test.detail.exchange.direct_sm_80.gpu PROPERTIES LABELS gpu RESOURCE_LOCK gpu
+    TIMEOUT 600 SKIP_RETURN_CODE 77)
+endif()

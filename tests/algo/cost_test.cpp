@@ -262,6 +262,41 @@ TEST_CASE("on 2 H200 the model prefers what was the faster one there") {
   }
 }
 
+TEST_CASE(
+    "on 2 H200 messages of a root go by the ring where that was faster, on 32 blocks and on all") {
+  constexpr double mib = 1 << 20;
+  const struct {
+    double bytes;
+    int blocks;
+    double broadcast_ring, broadcast_direct, reduce_ring, reduce_direct;
+  } measured[] = {
+      // docs/validation/performance_h200x2.md
+      {8 * mib, 32, 27.9, 35.7, 27.8, 30.5},        {32 * mib, 32, 99.5, 104.8, 97.1, 99.0},
+      {128 * mib, 32, 376.2, 377.5, 373.1, 370.8},  {512 * mib, 32, 1467.5, 1469, 1462.7, 1458.3},
+      {8 * mib, 128, 26.8, 43.1, 26.7, 32.5},       {32 * mib, 128, 96.7, 115.5, 95.8, 101.8},
+      {128 * mib, 128, 372.8, 393.5, 371.2, 375.3},
+  };
+  const Rates wires = rates(Path::nvlink, Mover::wires, Packing::simple);
+  const Rates peers = rates(Path::nvlink, Mover::peers, Packing::simple);
+  const auto compare = [&](const CostTerms& ring, const CostTerms& direct, const auto& one,
+                           double ring_us, double direct_us) {
+    const double by_ring = predict_us(wires, ring, one.bytes, one.blocks);
+    const double by_direct = predict_us(peers, direct, one.bytes, one.blocks);
+    INFO(one.bytes << " on " << one.blocks);
+    CHECK(by_ring == Approx(ring_us).epsilon(0.11));
+    CHECK(by_direct == Approx(direct_us).epsilon(0.12));
+    if (std::abs(ring_us - direct_us) > 0.01 * ring_us) {
+      CHECK((by_ring < by_direct) == (ring_us < direct_us));
+    }
+  };
+  for (const auto& one : measured) {
+    compare(cost_terms_of<Broadcast, Ring>(2), cost_terms_of<Broadcast, Direct>(2), one,
+            one.broadcast_ring, one.broadcast_direct);
+    compare(cost_terms_of<Reduce, Ring>(2), cost_terms_of<Reduce, Direct>(2), one, one.reduce_ring,
+            one.reduce_direct);
+  }
+}
+
 template <class List>
 constexpr bool has_one_shot = false;
 template <class... Cs>

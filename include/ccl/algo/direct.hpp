@@ -43,12 +43,14 @@ struct Direct {
     if (is_one_of<Op, AllReduce>) {
       return {2.2, (ranks > 4 ? 1.25 : ranks > 2 ? 1.15 : 1.08) * 2 * (ranks - 1) / ranks};
     }
-    // On 4 H200, 16 MiB to a root take 72 us, and 1 GiB 3364. Other numbers were not measured.
-    if (is_one_of<Op, Reduce>) return {ranks > 2 ? 6.8 : 1, ranks > 2 ? 1.14 : 1.07};
+    // On 4 H200, 16 MiB to a root take 72 us, and 1 GiB 3364; on 2 and 32 blocks, 8 MiB take 30.5
+    // and 512 MiB 1458. Other numbers were not measured.
+    if (is_one_of<Op, Reduce>) return ranks > 2 ? CostTerms{6.8, 1.14} : CostTerms{3, 1, 0, 1.8};
     if (is_one_of<Op, ReduceScatter>) return {1, 1.07 * (ranks - 1) / ranks};
     // Stores to several peers are slower than to one: 341 GB/s against 366 (bulk_bench).
     const double spread = ranks > 2 ? 1.07 : 1;
-    if (is_one_of<Op, Broadcast>) return {1, spread * (ranks - 1)};
+    // On 2 H200, 8 and 32 MiB take 35.7 and 105 us on 32 blocks, and 43.1 and 116 on 128.
+    if (is_one_of<Op, Broadcast>) return {8, spread * (ranks - 1), 0, 4};
     // On 4 H200, 64 MiB take 166 us on 32 blocks in clusters and 163 on 48; Ring takes 161 and 163.
     if (is_one_of<Op, AllGather> && ranks > 2) {
       return {1, spread * (ranks - 1) / ranks, 1.18 * (ranks - 1) / ranks};

@@ -111,7 +111,7 @@ class Residency {
  private:
   static bool is_idle(const Member& member);
   static bool waits_for_peer(const Member& member);
-  int fair_share(const Member& mine, bool captured) const;
+  int fair_share(const Member& mine) const;
   bool clusters_fit(const Member& mine) const;
   void reclaim_idle(const Member& mine);
   bool fits(const Member& mine) const;
@@ -133,7 +133,7 @@ template <class Idle>
 Result<void> Residency::begin(Member& mine, cuuint64_t capture, Idle idle, LaunchWaits& waits) {
   waits.lock = std::unique_lock{mutex_};
   reclaim_idle(mine);
-  mine.share.blocks = fair_share(mine, capture != 0);
+  mine.share.blocks = fair_share(mine);
   const int holds = std::clamp(mine.share.blocks, mine.shape.blocks, multiprocessors_);
   // Launches in flight may hold what a larger share allowed.
   if (holds > mine.held || (holds < mine.held && idle())) mine.held = holds;

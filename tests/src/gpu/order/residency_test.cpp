@@ -206,26 +206,31 @@ TEST_CASE("the share of a communicator depends on the others of the GPU") {
     comm.call(0, stream, 1);
     return comm.order(0).share()->blocks;
   };
-  const int whole_gpu = detail::LaunchShare::whole_gpu().blocks;
   Comm first{gpus, 0, 1, 32, true};
-  CHECK(share(first) == whole_gpu);
+  CHECK(share(first) == 64);  // one launch, and one behind it
   {
     Comm second{gpus, 1, 1, 32, true};
-    CHECK(share(second) == 32);  // the launches of the first may still hold the others
-    CHECK(share(first) == 50);
-    REQUIRE(gpus.run(1));
     CHECK(share(second) == 50);
+    CHECK(share(first) == 50);
     Comm third{gpus, 2, 1, 32, true}, fourth{gpus, 3, 1, 32, true};
     CHECK(share(first) == 32);
     CHECK(share(fourth) == 32);
     Comm on_another{gpus, 4, 2, 32, true};  // of a rank on the other GPU, too
     on_another.call(1, gpus.stream(1));
-    CHECK(on_another.order(1).share()->blocks == whole_gpu);
+    CHECK(on_another.order(1).share()->blocks == 64);
   }
-  CHECK(share(first) == whole_gpu);
+  CHECK(share(first) == 64);
   REQUIRE(gpus.run(1));
   Comm large{gpus, 5, 1, 128, true};
   CHECK(share(large) == 128);
+}
+
+TEST_CASE("a communicator beside which no other like it fits may hold the whole GPU") {
+  GpuScheduler gpus{1, multiprocessors};
+  Comm only{gpus, 0, 1, 128, true};
+  only.call(0, gpus.stream(0));
+  CHECK(only.order(0).share()->blocks == detail::LaunchShare::whole_gpu().blocks);
+  CHECK(gpus.run(1));
 }
 
 TEST_CASE("a communicator that is idle takes no share from others") {
@@ -300,7 +305,7 @@ TEST_CASE("launches of a level belong to the communicator that it is a level of"
   level.call(0, stream);
   REQUIRE(whole.order(0).after(stream));
   CHECK(level.order(0).share() == whole.order(0).share());
-  CHECK(whole.order(0).share()->blocks == detail::LaunchShare::whole_gpu().blocks);  // alone
+  CHECK(whole.order(0).share()->blocks == 64);
   CHECK(whole.order(0).share()->held == 32);
   CHECK(gpus.run(1));
 }
