@@ -297,6 +297,32 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("on 2 H200 messages of some MiB go by packets as long as those were faster") {
+  constexpr double mib = 1 << 20;
+  const Rates ll128 = rates(Path::nvlink, Mover::peers, Packing::ll128);
+  const Rates simple = rates(Path::nvlink, Mover::peers, Packing::simple);
+  const struct {
+    double bytes, one_shot, other;
+  } broadcasts[] = {{mib, 6.01, 5.15}, {4 * mib, 18.22, 14.43}}, pairs[] = {{2 * mib, 9.80, 14.0},
+                                                                            {4 * mib, 17.5, 19.7},
+                                                                            {8 * mib, 35.7, 31.2},
+                                                                            {16 * mib, 69.8, 53.7}};
+  for (const auto& one : broadcasts) {  // the other: TwoShot
+    INFO(one.bytes);
+    const double us = predict_us(ll128, cost_terms_of<Broadcast, TwoShot>(2), one.bytes, 32);
+    CHECK(us == Approx(one.other).epsilon(0.05));
+    CHECK(us < predict_us(ll128, cost_terms_of<Broadcast, OneShot>(2), one.bytes, 32));
+  }
+  for (const auto& one : pairs) {  // the other: Direct
+    INFO(one.bytes);
+    const double by_packets = predict_us(ll128, cost_terms_of<SendRecv, OneShot>(2), one.bytes, 32);
+    const double directly = predict_us(simple, cost_terms_of<SendRecv, Direct>(2), one.bytes, 32);
+    CHECK(by_packets == Approx(one.one_shot).epsilon(0.06));
+    CHECK(directly == Approx(one.other).epsilon(0.03));
+    CHECK((by_packets < directly) == (one.one_shot < one.other));
+  }
+}
+
 template <class List>
 constexpr bool has_one_shot = false;
 template <class... Cs>

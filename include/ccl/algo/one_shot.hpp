@@ -34,10 +34,10 @@ struct OneShot {
     // Each of the root's messages to the others, or theirs to the root, has the length of one
     // message.
     constexpr bool whole = is_one_of<Op, AllReduce, Reduce, Broadcast>;
-    // A lone message passes the scratch at 221 GB/s (64 MiB on 4 H200), messages of many peers at
-    // 290 GB/s or more.
-    const double hops = is_one_of<Op, SendRecv> ? 1 : detail::wide_hops(ranks, 1);
-    return {hops, is_one_of<Op, SendRecv> ? 1.31 : whole ? others : others / ranks};
+    // A lone message passes the scratch at 221 GB/s (64 MiB on 4 H200), one of two ranks at 247 to
+    // 266 (4 to 16 MiB on 2 H200, 32 blocks), and messages of many peers at 290 GB/s or more.
+    if constexpr (is_one_of<Op, SendRecv>) return {1, ranks == 2 ? 1.12 : 1.31};
+    return {detail::wide_hops(ranks, 1), whole ? others : others / ranks};
   }
   template <class Op>
   static constexpr SumOrder order = SumOrder::by_rank;

@@ -21,6 +21,8 @@ struct TwoShot {
   static constexpr bool supports = is_one_of<Op, AllReduce, Broadcast, Reduce, AllReduceRows>;
   template <class Op>
   static constexpr CostTerms cost_terms(int ranks) {
+    // On 2 H200 and 32 blocks, broadcasts of 1, 2 and 4 MiB take 5.15, 8.20 and 14.4 us.
+    if (is_one_of<Op, Broadcast> && ranks == 2) return {1.3, 0.87};
     return {detail::wide_hops(ranks, 2), 2 * (ranks - 1.0) / ranks};
   }
   template <class Op>
