@@ -101,12 +101,18 @@ CCL_DEVICE void play_counters(TeamSession<Lanes>& session, const Team& team, int
   checks.add(session.wait_all(2 * blocks, 2));
 }
 
+/// Memory of a block for a tile and the tiles of all ranks, of any type.
+CCL_DEVICE void* tile_memory() {
+  __shared__ alignas(16) char bytes[(1 + max_unrolled_ranks) * elements * sizeof(float)];
+  return bytes;
+}
+
 template <class Lanes, class T, class Proto>
 CCL_DEVICE void play_tiles(TeamSession<Lanes>& session, const Team& team, int block, Index skip,
                            Checks checks) {
   using Block = Tiles<Lanes, T, Shape, Proto>;
-  __shared__ alignas(16) T tile[elements];
-  __shared__ alignas(16) T all[max_unrolled_ranks * elements];
+  T* const tile = reinterpret_cast<T*>(tile_memory());
+  T* const all = tile + elements;
   const Lanes group;
   const int me = team.rank(), ranks = team.ranks();
   const Word launch = session.launch();
@@ -168,8 +174,12 @@ __global__ void __launch_bounds__(Threads)
   play_counters(session, team, block, checks);
   checks.add(session.barrier(MemoryOrder::relaxed));
   play_tiles<Lanes, float, LL128>(session, team, block, 0, checks);
-  const Index first = Tiles<Lanes, float, Shape, LL128>::bytes(blocks * slots, team.ranks());
-  play_tiles<Lanes, bfloat16, LL128>(session, team, block, first, checks);
+  Index skip = Tiles<Lanes, float, Shape, LL128>::bytes(blocks * slots, team.ranks());
+  play_tiles<Lanes, bfloat16, LL128>(session, team, block, skip, checks);
+  skip += Tiles<Lanes, bfloat16, Shape, LL128>::bytes(blocks * slots, team.ranks());
+  play_tiles<Lanes, float, LL128Pairs>(session, team, block, skip, checks);
+  skip += Tiles<Lanes, float, Shape, LL128Pairs>::bytes(blocks * slots, team.ranks());
+  play_tiles<Lanes, bfloat16, LL128Pairs>(session, team, block, skip, checks);
   play_tiles<Lanes, int, LL>(session, team, block, 0, checks);
   // Words before the barrier, read after it. The next launch writes them again.
   if (threadIdx.x == 0) {
@@ -254,7 +264,9 @@ void suite(Communicator comm) {
        .counters = 1,
        .ll_bytes = Tiles<Lanes, int, Shape, LL>::bytes(n, ranks),
        .ll128_bytes = Tiles<Lanes, float, Shape, LL128>::bytes(n, ranks) +
-                      Tiles<Lanes, bfloat16, Shape, LL128>::bytes(n, ranks) + 4096}));
+                      Tiles<Lanes, bfloat16, Shape, LL128>::bytes(n, ranks) +
+                      Tiles<Lanes, float, Shape, LL128Pairs>::bytes(n, ranks) +
+                      Tiles<Lanes, bfloat16, Shape, LL128Pairs>::bytes(n, ranks) + 16384}));
   Buffer<Word> counts{3, 0};
   counts.fill([](Index) { return 0; }, nullptr);
   const Found found{counts.get(), counts.get() + 1, counts.get() + 2};
