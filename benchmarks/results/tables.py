@@ -71,14 +71,6 @@ table(
 table("between_h200x2", lambda: by_size("h200x2", {"all_reduce": "between_all_reduce"}, megabytes))
 table("five_rounds_h200x2", lambda: all_of("h200x2", "five_rounds_{}"))
 table("small_h200x2", lambda: all_of("h200x2", "small_{}"))
-table("clusters_h200x2", lambda: all_of("h200x2", "clusters_{}"))
-table(
-    "few_blocks_h200x2",
-    lambda: by_size(
-        "h200x2",
-        {n: f"few_blocks_{n}" for n in ("all_reduce", "all_gather", "reduce_scatter", "broadcast")},
-    ),
-)
 table(
     "engine_h200x2",
     lambda: by_size("h200x2", {n: f"engine_{n}" for n in ("all_gather", "all_to_all", "send_recv")}),
