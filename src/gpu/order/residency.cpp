@@ -80,10 +80,10 @@ void Residency::reclaim_idle(const Member& mine) {
 }
 
 /// Blocks that the launches of `mine` may hold: those of one launch, and a part of the blocks that
-/// stay free beside the launches of all communicators and of one more like this. The part is at most
-/// as much again: more early launches take places that are not spread over the GPU. On 2 H200 in
-/// plain launches, `Ring`'s all-reduce of 512 MiB takes 1613 us with four of 32 blocks and 1527 with
-/// two (docs/validation/performance_h200x2.md).
+/// stay free beside the launches of all communicators and of one more like this. The part is at
+/// most as much again: more early launches take places that are not spread over the GPU. On 2 H200
+/// in plain launches, `Ring`'s all-reduce of 512 MiB takes 1613 us with four of 32 blocks and 1527
+/// with two (docs/validation/performance_h200x2.md).
 ///
 /// A communicator that is alone may hold everything if no other like it would fit. With several
 /// ranks of a communicator on the GPU, no launch begins early.
