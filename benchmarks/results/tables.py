@@ -111,6 +111,7 @@ table(
 )
 table("rooted_h200x4", lambda: by_size("h200x4", {"gather": "gather", "scatter": "scatter"}))
 table("two_hosts_h200x4", lambda: all_of("h200x4", "two_hosts_{}"))
+table("two_hosts_h200x2", lambda: all_of("h200x2", "two_hosts_{}"))
 table(
     "one_rank_h200x1",
     lambda: by_size("h200x1", {name: name for name in COLLECTIVES if name != "reduce"}),
