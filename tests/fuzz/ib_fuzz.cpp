@@ -3,6 +3,7 @@
 #include <ccl/detail/lanes/host_memory.hpp>
 #include <ccl/detail/transport/zero_copy.hpp>
 
+#include "fuzz/connected.hpp"
 #include "fuzz/fuzz.hpp"
 #include "support/catch.hpp"
 #include "support/fake_verbs.hpp"
@@ -111,10 +112,7 @@ void read(Input input) {
   test::Lent lent;
   lent.context.status = nullptr;  // an end that loses the other one waits for no cause
   const auto link = make_link(lent.context, sends ? EdgeSide::sender : EdgeSide::receiver);
-  int both[2];
-  demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0, "pair");
-  const Fd far{both[1]};
-  net::SecureSocket near{Fd{both[0]}};
+  auto [far, near] = Connected::make();
   std::shared_ptr<ProxyTask> task;
   if (sends) {
     // The engine's thread runs the task that the maker returns only if it is added.
@@ -123,15 +121,8 @@ void read(Input input) {
     demand(link->arriving.put(0, near), "line");
     task = make_ib_receiver(link);
   }
+  feed(source, piece, far, *task);
   ProxyCounters counters;
-  while (!source.empty()) {
-    const Input bytes = source.take_bytes(piece);
-    if (::send(far.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) break;
-    for (int turn = 0; turn < 2; ++turn) (void)task->progress(counters);
-    char answer[4096];
-    while (::recv(far.get(), answer, sizeof answer, 0) > 0) {
-    }
-  }
   link->closing = true;
   (void)task->progress(counters);
 }

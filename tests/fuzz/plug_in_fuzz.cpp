@@ -9,6 +9,7 @@
 
 #include "base/io/fd.hpp"
 #include "base/io/mapping.hpp"
+#include "fuzz/connected.hpp"
 #include "fuzz/fuzz.hpp"
 #include "support/lent.hpp"
 #include "transport/plug_in/task.hpp"
@@ -76,10 +77,7 @@ void read(Input input) {
   const bool sends = source.take<std::uint8_t>() % 2 != 0;
   const std::size_t piece = 1 + 16 * source.take<std::uint8_t>();
   const auto link = make_link(sends ? EdgeSide::sender : EdgeSide::receiver);
-  int both[2];
-  demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0, "pair");
-  const Fd far{both[1]};
-  net::SecureSocket near{Fd{both[0]}};
+  auto [far, near] = Connected::make();
   std::shared_ptr<ProxyTask> task;
   if (sends) {
     task = make_plug_in_sender(link, std::move(near));
@@ -87,15 +85,8 @@ void read(Input input) {
     demand(link->arriving.put(0, near), "line");
     task = make_plug_in_receiver(link);
   }
+  feed(source, piece, far, *task);
   ProxyCounters counters;
-  while (!source.empty()) {
-    const Input bytes = source.take_bytes(piece);
-    if (::send(far.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) break;
-    for (int turn = 0; turn < 2; ++turn) (void)task->progress(counters);
-    char answer[4096];
-    while (::recv(far.get(), answer, sizeof answer, 0) > 0) {
-    }
-  }
   link->closing = true;
   for (int turn = 0; turn < 100 && task->progress(counters) != ProxyTask::Progress::ended; ++turn) {
   }

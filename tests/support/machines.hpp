@@ -23,6 +23,23 @@ inline Result<topo::LoadedGraph> load(std::string_view text) {
   return topo::to_graph(*file);
 }
 
+/// Moves the GPUs and NICs of a machine below one CPU, without figures of links: what a VM shows.
+inline void flatten(const topo::Element& from, topo::Element& cpu) {
+  for (const topo::Element& child : from.children) {
+    if (child.name != "pci") continue;
+    const bool device =
+        std::any_of(child.children.begin(), child.children.end(),
+                    [](const topo::Element& e) { return e.name == "gpu" || e.name == "nic"; });
+    if (!device) {
+      flatten(child, cpu);
+      continue;
+    }
+    cpu.children.push_back(child);
+    cpu.children.back().set("link_speed", "");
+    cpu.children.back().set("link_width", "0");
+  }
+}
+
 /// A machine with what NCCL's own code answers for it.
 struct Golden {
   std::string name;

@@ -135,27 +135,6 @@ TEST_CASE("published graphs of real machines load beside ours") {
   }
 }
 
-namespace {
-
-/// GPUs and NICs of a machine, all below one CPU and without link figures: what a VM shows.
-void flatten(const topo::Element& from, topo::Element& cpu) {
-  for (const topo::Element& child : from.children) {
-    if (child.name != "pci") continue;
-    const bool device =
-        std::any_of(child.children.begin(), child.children.end(),
-                    [](const topo::Element& e) { return e.name == "gpu" || e.name == "nic"; });
-    if (!device) {
-      flatten(child, cpu);
-      continue;
-    }
-    cpu.children.push_back(child);
-    cpu.children.back().set("link_speed", "");
-    cpu.children.back().set("link_width", "0");
-  }
-}
-
-}  // namespace
-
 TEST_CASE("vendors' hint files restore what a VM flattens") {
   const char* folder = topology_folder();
   if (folder == nullptr) return ccl::test::skip(no_folder);
@@ -176,7 +155,7 @@ TEST_CASE("vendors' hint files restore what a VM flattens") {
     topo::Element cpu = full->root.children.front();
     cpu.children.clear();
     cpu.set("numaid", "-1");
-    for (const topo::Element& other : full->root.children) flatten(other, cpu);
+    for (const topo::Element& other : full->root.children) test::flatten(other, cpu);
     flat.root.children.push_back(cpu);
     const auto flattened = topo::to_graph(flat);
     const auto merged = topo::to_graph({"merged", topo::merge(flat.root, hint->root)});

@@ -253,23 +253,6 @@ TEST_CASE("all machines and all shapes of rooms search and connect for 1 to 64 h
 
 namespace {
 
-/// GPUs and NICs of a machine, all below one CPU and without link figures: what a VM shows.
-void flatten(const topo::Element& from, topo::Element& cpu) {
-  for (const topo::Element& child : from.children) {
-    if (child.name != "pci") continue;
-    const bool device =
-        std::any_of(child.children.begin(), child.children.end(),
-                    [](const topo::Element& e) { return e.name == "gpu" || e.name == "nic"; });
-    if (!device) {
-      flatten(child, cpu);
-      continue;
-    }
-    cpu.children.push_back(child);
-    cpu.children.back().set("link_speed", "");
-    cpu.children.back().set("link_width", "0");
-  }
-}
-
 /// CPUs and PCI functions alone: what a vendor of VMs publishes.
 topo::Element hint_of(topo::Element element) {
   std::erase_if(element.children,
@@ -290,7 +273,7 @@ TEST_CASE("a vendor's hint file restores what a VM flattens") {
     topo::Element cpu = full->root.children.front();
     cpu.children.clear();
     cpu.set("numaid", "-1");
-    for (const topo::Element& other : full->root.children) flatten(other, cpu);
+    for (const topo::Element& other : full->root.children) test::flatten(other, cpu);
     flat.children.push_back(cpu);
     const topo::Graph right = graph_of(full->root), bare = graph_of(flat),
                       merged = graph_of(topo::merge(flat, hint_of(full->root)));
