@@ -155,7 +155,7 @@ TEST_CASE("vendors' hint files restore what a VM flattens") {
     topo::Element cpu = full->root.children.front();
     cpu.children.clear();
     cpu.set("numaid", "-1");
-    for (const topo::Element& other : full->root.children) test::flatten(other, cpu);
+    for (const topo::Element& other : full->root.children) ccl::test::flatten(other, cpu);
     flat.root.children.push_back(cpu);
     const auto flattened = topo::to_graph(flat);
     const auto merged = topo::to_graph({"merged", topo::merge(flat.root, hint->root)});

@@ -273,7 +273,7 @@ TEST_CASE("a vendor's hint file restores what a VM flattens") {
     topo::Element cpu = full->root.children.front();
     cpu.children.clear();
     cpu.set("numaid", "-1");
-    for (const topo::Element& other : full->root.children) test::flatten(other, cpu);
+    for (const topo::Element& other : full->root.children) ccl::test::flatten(other, cpu);
     flat.children.push_back(cpu);
     const topo::Graph right = graph_of(full->root), bare = graph_of(flat),
                       merged = graph_of(topo::merge(flat, hint_of(full->root)));
