@@ -24,9 +24,8 @@ struct Connected {
 
 /// Sends the rest of an input from the far end, in pieces, and lets the task read each. Drops its
 /// answers.
-inline void feed(Source& source, std::size_t piece, const detail::Fd& far,
-                 detail::ProxyTask& task) {
-  detail::ProxyCounters counters;
+inline void feed(Source& source, std::size_t piece, const detail::Fd& far, ProxyTask& task) {
+  ProxyCounters counters;
   while (!source.empty()) {
     const Input bytes = source.take_bytes(piece);
     if (::send(far.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) break;
