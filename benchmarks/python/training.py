@@ -148,7 +148,8 @@ def run(given, side):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = os.environ | {"WORLD_SIZE": str(given.ranks), "MASTER_ADDR": "127.0.0.1",
+    # NVLink multicast can put the GPUs of a shared host out of service.
+    environment = os.environ | {"NCCL_NVLS_ENABLE": "0", "WORLD_SIZE": str(given.ranks), "MASTER_ADDR": "127.0.0.1",
                                 "MASTER_PORT": str(port), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # fmt: skip
     if side == "ccl" and not given.cpu:
         environment["LD_PRELOAD"] = os.path.abspath(given.library)
