@@ -235,14 +235,14 @@ void IbCompletions::Share::add(std::uint32_t number) {
   numbers_.push_back(number);
 }
 
-void IbCompletions::Share::poll() {
-  (void)device_.poll(queue_);
+bool IbCompletions::Share::poll() {
+  return device_.poll(queue_) > 0;
 }
 
 void IbCompletions::Share::take_turn() {
   if (seen_ == queue_.looks) {
     ++queue_.looks;
-    poll();
+    (void)poll();
   }
   seen_ = queue_.looks;
 }

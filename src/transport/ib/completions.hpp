@@ -60,8 +60,9 @@ class IbCompletions {
     const IbDevice* device() const;
     /// The completions of this queue pair go to the task.
     void add(std::uint32_t number);
-    /// Looks into the queue once. Completions go to the inboxes of their tasks.
-    void poll();
+    /// Looks into the queue once. Completions go to the inboxes of their tasks. Returns true if
+    /// there were any: more may follow then.
+    bool poll();
     /// Looks into the queue unless another task has done so since this one's last turn: once in
     /// each round of the engine.
     void take_turn();

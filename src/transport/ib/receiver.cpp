@@ -53,10 +53,13 @@ template <class Notes>
 template <class Any, class Take>
 void IbReceiver<Notes>::poll_while(Any any, Take take) {
   const auto end = std::chrono::steady_clock::now() + drain_limit;
-  bool came = true;  // a thread that had no core for so long still takes what has arrived
-  while (any() && (came || std::chrono::steady_clock::now() < end)) {
-    for (const auto& queue : queues_) queue->poll();
-    came = take_completions(take);
+  // A thread that had no core for so long still takes what has arrived, behind the completions of
+  // all others that share the queues.
+  bool more = true;
+  while (any() && (more || std::chrono::steady_clock::now() < end)) {
+    more = false;
+    for (const auto& queue : queues_) more = queue->poll() || more;
+    (void)take_completions(take);
   }
 }
 
