@@ -111,6 +111,28 @@ bool fits(const std::vector<IbChannelPlan>& plans, const std::vector<IbPair>& pa
   return std::all_of(pairs.begin(), pairs.end(), has_ports);
 }
 
+/// Sizes of a sender's queue pairs. The first of a channel receives the notices of free slots.
+struct PairSizes {
+  int slots = 0;
+  int receives = IbSlotTable::receives(slots);
+
+  IbQpSize of(std::size_t n) const {
+    return {2 * slots + 2, n == 0 ? receives : 1, inline_wanted};
+  }
+  /// Number of completions of each port.
+  std::map<std::uint32_t, int> entries(const std::vector<IbChannelPlan>& plans,
+                                       const std::vector<IbPair>& planned) const {
+    std::map<std::uint32_t, int> all;
+    auto pair = planned.begin();
+    for (const IbChannelPlan& plan : plans) {
+      for (std::size_t n = 0; n < plan.pairs; ++n, ++pair) {
+        all[pair->sender_port] += of(n).completions();
+      }
+    }
+    return all;
+  }
+};
+
 }  // namespace
 
 template <class Notes>
@@ -124,20 +146,8 @@ Result<void> IbSender<Notes>::follow(ControlReader& body) {
       !fits(plans, planned, ports_.size(), peers_ports_.size())) {
     return fail(Errc::mismatch, "the receiver's plan is not one of ib");
   }
-  const int slots = link_->edge.shape.slot_count;
-  const int receives = IbSlotTable::receives(slots);
-  // The first queue pair of a channel receives the notices of free slots.
-  const auto size_of = [&](std::size_t n) {
-    return IbQpSize{2 * slots + 2, n == 0 ? receives : 1, inline_wanted};
-  };
-  std::map<std::uint32_t, int> entries;  // by port
-  auto of = planned.begin();
-  for (const IbChannelPlan& plan : plans) {
-    for (std::size_t n = 0; n < plan.pairs; ++n, ++of) {
-      entries[of->sender_port] += size_of(n).completions();
-    }
-  }
-  CCL_CHECK(open_queues(entries));
+  const PairSizes sizes{link_->edge.shape.slot_count};
+  CCL_CHECK(open_queues(sizes.entries(plans, planned)));
   std::vector<IbPair> mine;
   chains_.resize(planned.size());
   std::size_t first = 0;
@@ -161,8 +171,8 @@ Result<void> IbSender<Notes>::follow(ControlReader& body) {
     for (std::size_t n = 0; n < channel.pairs; ++n) {
       const IbPair& theirs = planned[first + n];
       const IbPort& port = ports_[theirs.sender_port];
-      CCL_TRY(auto qp, make_qp(theirs.sender_port, size_of(n)));
-      for (int k = 0; n == 0 && k < receives; ++k) {
+      CCL_TRY(auto qp, make_qp(theirs.sender_port, sizes.of(n)));
+      for (int k = 0; n == 0 && k < sizes.receives; ++k) {
         if (const int code = IbSlotTable::receive(*qp, c); code != 0) {
           return fail(Errc::network, fmt::format("receives cannot be posted on {} ({})",
                                                  port.text(), std::strerror(code)));
@@ -175,7 +185,7 @@ Result<void> IbSender<Notes>::follow(ControlReader& body) {
       own.psn = qp->psn();
       mine.push_back(own);
       Chain& chain = chains_[first + n];
-      chain.requests.resize(std::size_t(2 * slots + 2));
+      chain.requests.resize(std::size_t(2 * sizes.slots + 2));
       chain.places.resize(chain.requests.size());
       const int adaptive = link_->tuning.adaptive;
       chain.announces = adaptive == -2 ? port.infiniband : adaptive == 1;
