@@ -116,9 +116,7 @@ struct PairSizes {
   int slots = 0;
   int receives = IbSlotTable::receives(slots);
 
-  IbQpSize of(std::size_t n) const {
-    return {2 * slots + 2, n == 0 ? receives : 1, inline_wanted};
-  }
+  IbQpSize of(std::size_t n) const { return {2 * slots + 2, n == 0 ? receives : 1, inline_wanted}; }
   /// Number of completions of each port.
   std::map<std::uint32_t, int> entries(const std::vector<IbChannelPlan>& plans,
                                        const std::vector<IbPair>& planned) const {
