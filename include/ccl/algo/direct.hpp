@@ -50,7 +50,8 @@ struct Direct {
     // Stores to several peers are slower than to one: 341 GB/s against 366 (bulk_bench).
     const double spread = ranks > 2 ? 1.07 : 1;
     // On 2 H200, 8 and 32 MiB take 35.7 and 105 us on 32 blocks, and 43.1 and 116 on 128.
-    if (is_one_of<Op, Broadcast>) return {8, spread * (ranks - 1), 0, 4};
+    if (is_one_of<Op, Broadcast> && ranks == 2) return {8, 1, 0, 4};
+    if (is_one_of<Op, Broadcast>) return {1, spread * (ranks - 1)};
     // On 4 H200, 64 MiB take 166 us on 32 blocks in clusters and 163 on 48; Ring takes 161 and 163.
     if (is_one_of<Op, AllGather> && ranks > 2) {
       return {1, spread * (ranks - 1) / ranks, 1.18 * (ranks - 1) / ranks};
