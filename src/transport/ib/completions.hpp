@@ -93,7 +93,7 @@ class IbCompletions {
   bool arm();
 
  private:
-  /// What a descriptor reports: a task's control socket, or a device.
+  /// Source of a descriptor's events: a task's control socket, or a device.
   struct Source {
     IbInbox* line = nullptr;
     Device* device = nullptr;

@@ -25,7 +25,8 @@ std::vector<std::uint32_t> ports_for(const Ports& ports, std::size_t channel, st
   return taken;
 }
 
-/// Of some paths, enough that each of their ports is used, and no port more often than that needs.
+/// Returns enough of some paths that each of their ports is used, and no port more often than that
+/// needs.
 std::vector<IbPath> one_for_each_port(const std::vector<IbPath>& some) {
   std::vector<IbPath> taken;
   const auto is_used = [&taken](auto end, const IbPath& path) {
