@@ -5,9 +5,11 @@ import email
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 from pathlib import Path
 
@@ -92,6 +94,29 @@ class Packaging(unittest.TestCase):
                 points = (made / "entry_points.txt").read_text()
                 for group in ("torch.distributed.backends", "vllm.general_plugins", "sglang.srt.plugins"):
                     self.assertIn(f"[{group}]", points)
+
+    @unittest.skipUnless((SITE / "nanobind").is_dir(), "nanobind is not in .deps/python")
+    def test_the_target_of_a_wheel_builds_all_that_is_installed(self):
+        own = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["cmake"]["define"]
+        for arguments in ([], ["--cuda", "13"]) if shutil.which("nvcc") else ([],):
+            with self.subTest(arguments=arguments), tempfile.TemporaryDirectory() as folder:
+                defines = own | printed(*arguments)["defines"] | {"nanobind_DIR": str(SITE / "nanobind/cmake")}
+                cmake = ["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", folder, "-DCMAKE_BUILD_TYPE=Release"]
+                configured = subprocess.run(
+                    [*cmake, *(f"-D{name}={value}" for name, value in defines.items())], capture_output=True,
+                    text=True, env=os.environ | {"PYTHONPATH": str(SITE)},
+                )  # fmt: skip
+                self.assertEqual(configured.returncode, 0, configured.stderr)
+                commands = subprocess.run(
+                    ["ninja", "-C", folder, "-t", "commands", "ccl_python"], capture_output=True, text=True, check=True
+                ).stdout
+                installed = set()
+                for script in Path(folder).rglob("cmake_install.cmake"):
+                    installed |= set(re.findall(rf'"{re.escape(folder)}/([^"]+)"\)$', script.read_text(), re.MULTILINE))
+                made = {file for file in installed if not (Path(folder) / file).exists() and "$" not in file}
+                self.assertIn("libccl_runtime.a", made)
+                self.assertIn("benchmarks/ccl_perf", made)
+                self.assertEqual([], sorted(file for file in made if f"{file} " not in commands))
 
 
 if __name__ == "__main__":
