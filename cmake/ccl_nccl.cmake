@@ -48,5 +48,10 @@ endforeach()
 # in a folder where programs do not find it in place of NVIDIA's
 if(CCL_INSTALL AND NOT CCL_RUNTIME_FROM)
   include(GNUInstallDirs)
-  install(TARGETS ccl_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ccl)
+  set(no_link)
+  if(DEFINED SKBUILD)
+    set(no_link NAMELINK_SKIP)
+  endif()
+  # A wheel has no links: libnccl.so would be a second copy.
+  install(TARGETS ccl_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ccl ${no_link})
 endif()

@@ -22,9 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "ccl"
 MAJORS = (12, 13)
-DEVELOPMENT = "90"
+DEVELOPMENT = "90-real"
 RELEASE = "80-real;90-real;100-real;120"  # with PTX of the last one, for GPUs to come
-RELEASE_NEEDS = (12, 8)  # the first toolkit that knows sm_100 and sm_120
+NEEDS = (12, 8)  # the first toolkit that knows sm_100 and sm_120, and that compresses machine code well
 DEVELOPMENT_BYTES, RELEASE_BYTES = 55 << 20, 150_000_000
 
 
@@ -36,9 +36,10 @@ def plan(cuda, release):
         "CCL_ENABLE_CUDA": "ON",
         "CCL_BUILD_NCCL": "ON",
         "CMAKE_CUDA_ARCHITECTURES": RELEASE if release else DEVELOPMENT,
+        "CMAKE_CUDA_FLAGS": "--compress-mode=size",
+        "CCL_PERF_TYPES": "float;bfloat16",
+        "CCL_PERF_REDOPS": "sum",
     }
-    if release:
-        defines["CMAKE_CUDA_FLAGS"] = "--compress-mode=size"
     return {"name": f"{NAME}-cu{cuda}", "defines": defines}
 
 
@@ -64,7 +65,7 @@ def sources(folder, name):
     return unpacked
 
 
-def check_compiler(cuda, release):
+def check_compiler(cuda):
     """Ends the script if nvcc is not of the CUDA major version that the name says."""
     nvcc = os.environ.get("CUDACXX", "nvcc")
     try:
@@ -74,8 +75,8 @@ def check_compiler(cuda, release):
     version = tuple(map(int, re.search(r"release (\d+)\.(\d+)", said).groups()))
     if version[0] != cuda:
         sys.exit(f"{nvcc} is of CUDA {version[0]}.{version[1]}, and the wheel is for CUDA {cuda}; set CUDACXX")
-    if release and version < RELEASE_NEEDS:
-        sys.exit(f"{nvcc} is of CUDA {version[0]}.{version[1]}, and a wheel for release needs 12.8 or later")
+    if version < NEEDS:
+        sys.exit(f"{nvcc} is of CUDA {version[0]}.{version[1]}, and a wheel for GPUs needs 12.8 or later")
 
 
 def check_size(wheel, cuda, release):
@@ -112,7 +113,7 @@ def main():
             print(scikit_build_core.build.prepare_metadata_for_build_wheel(str(metadata)))
             return
         if given.cuda is not None:
-            check_compiler(given.cuda, given.release)
+            check_compiler(given.cuda)
         settings = [f"-Ccmake.define.{name}={value}" for name, value in planned["defines"].items()]
         subprocess.run(
             [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", out, *settings,

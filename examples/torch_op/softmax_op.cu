@@ -1,14 +1,11 @@
 // A kernel of the program's own behind a function that PyTorch calls: softmax over rows whose
 // columns are spread over the GPUs of a group. The interface is plain C, so that one library serves
 // every version of PyTorch; softmax_op.py makes an operator of it.
-#include <ccl/device.cuh>
-
-#include <cstring>
-#include <memory>
-#include <optional>
-#include <string>
+#include "group.cuh"
 
 namespace {
+
+using namespace example;
 
 constexpr int lanes = 256, blocks = 16, max_rows = 4096;
 
@@ -55,58 +52,18 @@ __global__ void __launch_bounds__(lanes)
   }
 }
 
-/// Group of ranks, on one of them.
-struct Group {
-  ccl::Communicator comm;
-  ccl::DeviceComm device;
-  static ccl::Result<Group> create(const ccl::UniqueId& id, int rank, int ranks, int gpu) {
-    ccl::Config config;
-    config.device = gpu;
-    CCL_TRY(auto comm, ccl::Communicator::create(id, rank, ranks, config));
-    cudaSetDevice(gpu);
-    CCL_TRY(const auto memory, ccl::SharedMemory::allocate(comm, 16));
-    CCL_TRY(const auto window, ccl::Window::create(comm, memory));
-    CCL_TRY(auto device,
-            ccl::DeviceComm::create(
-                comm, window, {.blocks = blocks, .ll_bytes = RowTiles::bytes(max_rows, ranks)}));
-    CCL_CHECK(ccl::check_launch(device, softmax, blocks, lanes));
-    return Group{std::move(comm), std::move(device)};
-  }
-};
-
-thread_local std::string last_error;
-int answer(const ccl::Result<void>& result) {
-  if (!result) last_error = result.error().message();
-  return result ? 0 : 1;
-}
-
 }  // namespace
 
 extern "C" {
 
-/// Returns the text of the last failure of this thread.
-const char* softmax_error() {
-  return last_error.c_str();
-}
-
-/// Writes 256 hexadecimal digits and a zero, for all ranks of one group.
-int softmax_id(char* text) {
-  const auto id = ccl::create_unique_id();
-  if (!id) return answer(ccl::fail(id.error()));
-  std::strcpy(text, id->to_string().c_str());
-  return 0;
-}
-
 /// Returns the group of this rank, or null. All ranks call it.
 void* softmax_create(const char* text, int rank, int ranks, int gpu) {
-  const auto make = [&]() -> ccl::Result<Group*> {
-    CCL_TRY(const auto id, ccl::UniqueId::from_string(text));
-    CCL_TRY(auto group, Group::create(id, rank, ranks, gpu));
-    return new Group{std::move(group)};
-  };
-  auto made = make();
-  if (made) return *made;
-  last_error = made.error().message();
+  const ccl::DeviceRequirements needs{.blocks = blocks,
+                                      .ll_bytes = RowTiles::bytes(max_rows, ranks)};
+  Group* const group = make_group(text, rank, ranks, gpu, 16, needs);
+  if (group == nullptr) return nullptr;
+  if (answer(ccl::check_launch(group->device, softmax, blocks, lanes)) == 0) return group;
+  delete group;
   return nullptr;
 }
 
@@ -122,17 +79,5 @@ int softmax_run(void* group, float* data, int rows, int columns, void* stream) {
   softmax<<<blocks, lanes, 0, static_cast<cudaStream_t>(stream)>>>(team, data, rows, columns);
   const cudaError_t e = cudaGetLastError();
   return e == cudaSuccess ? 0 : answer(ccl::fail(ccl::Errc::cuda, cudaGetErrorString(e)));
-}
-
-/// Returns the failure of a kernel or of another rank, if there is one.
-int softmax_status(void* group) {
-  return answer(static_cast<Group*>(group)->device.status());
-}
-
-/// Ends the group. All ranks call it, after their kernels.
-int softmax_destroy(void* group) {
-  const std::unique_ptr<Group> owned{static_cast<Group*>(group)};
-  if (const auto closed = owned->device.close(); !closed) return answer(closed);
-  return answer(owned->comm.finalize());
 }
 }

@@ -6,39 +6,19 @@ Build the library with CUDA on, then run one process for each GPU:
 """
 
 import ctypes
-import os
 import sys
 
 import torch
 import torch.distributed as dist
+from group import Group
 
 
 class Softmax:
     """Softmax of rows whose columns are spread over the ranks of a group."""
 
-    def __init__(self, path: str, rank: int, ranks: int, gpu: int) -> None:
-        self._library = ctypes.CDLL(path)
-        self._library.softmax_error.restype = ctypes.c_char_p
-        self._library.softmax_create.restype = ctypes.c_void_p
-        for name, arguments in {
-            "softmax_id": [ctypes.c_char_p],
-            "softmax_create": [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int],
-            "softmax_run": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p],
-            "softmax_status": [ctypes.c_void_p],
-            "softmax_destroy": [ctypes.c_void_p],
-        }.items():
-            getattr(self._library, name).argtypes = arguments
-        text = ctypes.create_string_buffer(257)
-        if rank == 0:
-            self._check(self._library.softmax_id(text))
-        shared = [text.value]
-        dist.broadcast_object_list(shared)
-        self._group = self._library.softmax_create(shared[0], rank, ranks, gpu)
-        self._check(0 if self._group else 1)
-
-    def _check(self, code: int) -> None:
-        if code != 0:
-            raise RuntimeError(self._library.softmax_error().decode())
+    def __init__(self, path: str) -> None:
+        self.group = Group(path, "softmax_create")
+        self._run = self.group.function("softmax_run", [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p])
 
     def run(self, data: torch.Tensor) -> None:
         """Queues the softmax of this rank's columns on the current stream, in place."""
@@ -46,16 +26,7 @@ class Softmax:
             raise ValueError(f"{data.dtype} {tuple(data.shape)} on {data.device}; pass a contiguous float32 matrix on a GPU")
         rows, columns = data.shape
         stream = torch.cuda.current_stream(data.device).cuda_stream
-        self._check(self._library.softmax_run(self._group, data.data_ptr(), rows, columns, stream))
-
-    def status(self) -> None:
-        """Raises the failure of a kernel or of another rank."""
-        self._check(self._library.softmax_status(self._group))
-
-    def close(self) -> None:
-        """Ends the group, on all ranks."""
-        group, self._group = self._group, None
-        self._check(self._library.softmax_destroy(group))
+        self.group.check(self._run(data.data_ptr(), rows, columns, stream))
 
 
 softmax: Softmax
@@ -75,10 +46,8 @@ def _(data: torch.Tensor) -> None:
 def main() -> None:
     global softmax
     dist.init_process_group("gloo")  # for the id alone
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    gpu = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
-    torch.cuda.set_device(gpu)
-    softmax = Softmax(sys.argv[1], rank, ranks, gpu)
+    softmax = Softmax(sys.argv[1])
+    rank, ranks = softmax.group.rank, softmax.group.ranks
     torch.manual_seed(0)  # the same rows on all ranks
     rows, columns = 300, 1000
     whole = torch.randn(rows, columns * ranks)
@@ -88,11 +57,11 @@ def main() -> None:
         mine = whole[:, columns * rank : columns * (rank + 1)].contiguous().cuda()
         call(mine)
         torch.cuda.synchronize()
-        softmax.status()
+        softmax.group.status()
         error = (mine.cpu() - wanted).abs().max().item()
         assert error < 1e-6, error
     print(f"rank {rank} of {ranks}: the largest error is {error:.1e}")
-    softmax.close()
+    softmax.group.close()
     dist.destroy_process_group()
 
 

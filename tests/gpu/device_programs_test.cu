@@ -1,6 +1,7 @@
 // Random programs of kernels that communicate: eagerly, in graphs, and between collectives of their
 // communicator, for ranks of one host and for ranks that take each other to be on two hosts. The
-// kernel is the same. Rank 0 prints the time of a put with signal, one way, for both.
+// kernel is the same. Rank 0 prints the time of a put with signal, one way, for both. PROGRAMS sets
+// the number of programs of each case.
 #include <ccl/algo/ring.hpp>
 #include <ccl/device.cuh>
 
@@ -12,7 +13,7 @@ using namespace ccl::test;
 
 namespace {
 
-constexpr int lanes = 128, blocks = 2, programs = 300, replays = 100, rounds = 500;
+constexpr int lanes = 128, blocks = 2, replays = 100, rounds = 500;
 using Lanes = BlockLanes<lanes>;
 using Program = DeviceProgram<Lanes, max_unrolled_ranks, LL, NetworkTeam>;
 using Sums = Collective<AllReduce, Ring, LL, DefaultTransport>;
@@ -40,6 +41,11 @@ __global__ void ping_pong(const __grid_constant__ NetworkTeam team, Word* wrong)
   }
 }
 
+int programs() {
+  const char* const given = std::getenv("PROGRAMS");
+  return given != nullptr ? std::atoi(given) : 300;
+}
+
 void play(const Communicator& comm) {
   const int ranks = comm.ranks();
   const auto memory = must(SharedMemory::allocate(comm, Program::window_bytes(ranks, blocks)));
@@ -63,13 +69,23 @@ void play(const Communicator& comm) {
     MUST_CUDA(cudaGetLastError());
     if (seed % 3 == 0) must(sums(in.get(), out.get(), 1000, Sum{}, stream));
   };
-  for (Word n = 0; n < programs; ++n) both(n);
+  // Threads that share a GPU must not wait for it while kernels of one wait for another's launch:
+  // the driver does so for memory, and for graphs that it makes.
+  const auto all_are_here = [&] {
+    MUST_CUDA(cudaStreamSynchronize(stream));
+    must(comm.barrier());
+  };
+  all_are_here();
+  for (Word n = 0; n < Word(programs()); ++n) both(n);
+  all_are_here();
   cudaGraph_t captured;
   cudaGraphExec_t ready;
   MUST_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   for (Word n = 0; n < 4; ++n) both(1000 + n);
   MUST_CUDA(cudaStreamEndCapture(stream, &captured));
   MUST_CUDA(cudaGraphInstantiate(&ready, captured, 0));
+  MUST_CUDA(cudaGraphUpload(ready, stream));
+  all_are_here();
   for (int n = 0; n < replays; ++n) MUST_CUDA(cudaGraphLaunch(ready, stream));
   MUST_CUDA(cudaStreamSynchronize(stream));
   must(device.status());
@@ -93,6 +109,7 @@ void play(const Communicator& comm) {
   if (comm.rank() == 0) {
     std::printf("{\"of\":\"one_way\",\"far\":%d,\"us\":%.2f}\n", far, ms * 1000 / rounds / 2);
   }
+  must(comm.barrier());
   MUST_CUDA(cudaEventDestroy(begin));
   MUST_CUDA(cudaEventDestroy(end));
   MUST_CUDA(cudaGraphExecDestroy(ready));
@@ -110,6 +127,7 @@ int main() {
   ::setenv("CCL_TIMEOUT", "20", 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   ::setenv("CCL_MNNVL_ENABLE", "0", 0);  // two hosts are joined by their network alone
+  as_threads(ranks.count, Config{}, play);
   as_processes(ranks.count, Config{}, play);
   if (ranks.count > 1) as_processes(ranks.count, Config{}, play, 2);
   return result("Programs of kernels", ranks.gpus);

@@ -24,8 +24,8 @@ def free_port():
             return probe.getsockname()[1]
 
 
-def start(script, ranks, *arguments, environment=None, skip=()):
-    """Starts `script` once for each rank but those of `skip`."""
+def start(script, ranks, *arguments, environment=None, skip=(), gpus=None):
+    """Starts `script` once for each rank but those of `skip`. Ranks share GPUs if there are fewer."""
     shared = os.environ | {
         "WORLD_SIZE": str(ranks),
         "CCL_COMM_ID": f"127.0.0.1:{free_port()}",
@@ -33,10 +33,12 @@ def start(script, ranks, *arguments, environment=None, skip=()):
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     shared |= environment or {}
+    if gpus is not None and gpus < ranks:
+        shared["CCL_MULTI_RANK_GPU_ENABLE"] = "1"
     return [
         subprocess.Popen(
             [sys.executable, FOLDER / script, *arguments],
-            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank % (gpus or ranks))},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank in range(ranks) if rank not in skip

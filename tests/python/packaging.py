@@ -42,8 +42,9 @@ class Packaging(unittest.TestCase):
         self.assertIn("--release is for", run("--release", "--print").stderr)
 
     def test_architectures(self):
-        gpu = {"CCL_ENABLE_CUDA": "ON", "CCL_BUILD_NCCL": "ON"}
-        self.assertEqual(printed("--cuda", "13")["defines"], gpu | {"CMAKE_CUDA_ARCHITECTURES": "90"})
+        gpu = {"CCL_ENABLE_CUDA": "ON", "CCL_BUILD_NCCL": "ON", "CMAKE_CUDA_FLAGS": "--compress-mode=size",
+               "CCL_PERF_TYPES": "float;bfloat16", "CCL_PERF_REDOPS": "sum"}  # fmt: skip
+        self.assertEqual(printed("--cuda", "13")["defines"], gpu | {"CMAKE_CUDA_ARCHITECTURES": "90-real"})
         release = printed("--cuda", "12", "--release")["defines"]
         self.assertEqual(re.findall(r"\d+", release["CMAKE_CUDA_ARCHITECTURES"]), ["80", "90", "100", "120"])
         self.assertEqual({name: release[name] for name in gpu}, gpu)
@@ -63,10 +64,11 @@ class Packaging(unittest.TestCase):
             nvcc.chmod(0o755)
             before, os.environ["CUDACXX"] = os.environ.get("CUDACXX"), str(nvcc)
             try:
-                build_wheel.check_compiler(12, release=False)
-                for major, release, reason in ((13, False, "for CUDA 13"), (12, True, "needs 12.8")):
+                for major, reason in ((13, "for CUDA 13"), (12, "needs 12.8")):
                     with self.assertRaisesRegex(SystemExit, reason):
-                        build_wheel.check_compiler(major, release)
+                        build_wheel.check_compiler(major)
+                nvcc.write_text("#!/bin/sh\necho Cuda compilation tools, release 12.8, V12.8.93\n")
+                build_wheel.check_compiler(12)
             finally:
                 del os.environ["CUDACXX"]
                 if before is not None:

@@ -22,8 +22,8 @@ function(run)
   endif()
 endfunction()
 run(${clang} -x cuda --cuda-device-only --cuda-gpu-arch=sm_90 --cuda-path=${to}/cuda -std=c++20 -O2
-  -Wno-unknown-cuda-version -Xclang -fcuda-allow-variadic-functions -I${source}/include -I${include} -emit-llvm
-  -S ${source}/examples/triton/team_functions.cu -o ${to}/ccl_team.ll)
+  -Wno-unknown-cuda-version -Xclang -fcuda-allow-variadic-functions -fgpu-flush-denormals-to-zero
+  -I${source}/include -I${include} -emit-llvm -S ${source}/examples/triton/team_functions.cu -o ${to}/ccl_team.ll)
 file(READ ${to}/ccl_team.ll code)
 foreach(name IN ITEMS rank ranks window barrier)
   if(NOT code MATCHES "define [^\n]*@ccl_team_${name}\\(")
@@ -34,6 +34,10 @@ string(REGEX MATCHALL "declare [^\n]*@[^(]+" declared "${code}")
 list(FILTER declared EXCLUDE REGEX "@llvm\\.")
 if(declared)
   message(FATAL_ERROR "ccl_team.ll needs functions of others: ${declared}")
+endif()
+# Triton's code has this flag, and LLVM links no module with another value of it.
+if(NOT code MATCHES "!\"nvvm-reflect-ftz\", i32 1}")
+  message(FATAL_ERROR "ccl_team.ll does not flush denormals to zero, as Triton does")
 endif()
 if(NOT llc OR NOT ptxas)
   message(STATUS "bitcode for sm_90; not assembled: no llc of LLVM 16, or no ptxas")
