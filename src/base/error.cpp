@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/text.hpp"
+
 namespace ccl {
 
 std::string_view name(Errc code) {
@@ -57,7 +59,7 @@ std::string Error::message() const {
   if (rank >= 0) text += fmt::format("rank {}", rank);
   if (!host.empty()) text += fmt::format("{}on {}", text.empty() ? "" : " ", host);
   if (!text.empty()) text += ": ";
-  text += fmt::format("{}: {}", name(code), what);
+  text += fmt::format("{}: {}", name(code), detail::on_one_line(what));  // part may be a peer's
   std::string where;
   const auto add = [&where](const std::string& part) {
     where += (where.empty() ? "" : ", ") + part;

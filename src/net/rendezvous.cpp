@@ -66,7 +66,7 @@ Error to_error(const RootNotice& notice) {
 
 std::string describe(const Member& m) {
   return fmt::format("rank {} on {} (pid {})", m.rank,
-                     std::string_view{m.host, strnlen(m.host, sizeof m.host)}, m.pid);
+                     on_one_line({m.host, strnlen(m.host, sizeof m.host)}), m.pid);
 }
 
 Error lost_error(const Member& member, int os_code) {

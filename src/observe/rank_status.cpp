@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/text.hpp"
+
 namespace ccl {
 
 const Operation* RankStatus::running() const {
@@ -45,7 +47,7 @@ void put(char (&to)[size], const std::string& from) {
 }
 template <std::size_t size>
 std::string get(const char (&from)[size]) {
-  return {from, strnlen(from, size)};
+  return on_one_line({from, strnlen(from, size)});
 }
 
 template <class T>

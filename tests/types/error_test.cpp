@@ -32,6 +32,11 @@ Result<int> quarter_in_a_line(int x) {
 }
 }  // namespace
 
+TEST_CASE("what another rank has written into an error is one line of printable characters") {
+  CHECK(Error{Errc::mismatch, "rank 1 creates \x1b[2Ja\nb\xff"}.message() ==
+        "mismatch: rank 1 creates ?[2Ja?b?");
+}
+
 TEST_CASE("CCL_TRY passes values down and errors up") {
   CHECK(quarter(8).value() == 2);
   CHECK(quarter(6).error().code == Errc::invalid_argument);

@@ -25,9 +25,11 @@ struct Config {
 
   bool blocking = true;       ///< false: create returns at once; see `Communicator::wait`
   std::optional<bool> check;  ///< compares every call's arguments between ranks (CCL_CHECK)
-  /// Seconds of a wait without progress; 0: no limit (CCL_TIMEOUT).
+  /// Seconds of a wait without progress; 0: no limit (CCL_TIMEOUT). `split` and `shrink` take the
+  /// parent's.
   std::optional<double> timeout_s;
-  std::optional<double> init_timeout_s;      ///< seconds of creation (CCL_INIT_TIMEOUT)
+  /// Seconds of creation; 0: no limit (CCL_INIT_TIMEOUT). `split` and `shrink` take the parent's.
+  std::optional<double> init_timeout_s;
   std::optional<Index> memory_budget_bytes;  ///< bytes of wires and scratch (CCL_MEMORY_BUDGET)
   std::optional<int> channels;  ///< channels of every composition; unset: the plan's choice
   /// Limits on that choice (CCL_MIN_CTAS, CCL_MAX_CTAS).

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/text.hpp"
 #include "net/message_rules.hpp"
 
 namespace ccl::detail {
@@ -43,7 +44,7 @@ Result<void> Membership::check_member(int r, const Member& member) const {
 void Membership::set_members(const Lock&, std::vector<Member> all) {
   members = std::move(all);
   for (const Member& m : members) {
-    places.push_back({m.rank, m.pid, m.host_hash, std::string(m.host, strnlen(m.host, 40))});
+    places.push_back({m.rank, m.pid, m.host_hash, on_one_line({m.host, strnlen(m.host, 40)})});
   }
 }
 

@@ -14,14 +14,17 @@ namespace ccl {
 namespace detail {
 namespace {
 
-/// A child is on its parent's device, whatever device the thread is at.
-void take_device(const CommState& parent, Config& config) {
-  if (config.device == Config::automatic) config.device = parent.identity.config().device;
+/// A child is on its parent's device, whatever device the thread is at, and has its limits.
+void inherit(const CommState& parent, Config& config) {
+  const Config& of = parent.identity.config();
+  if (config.device == Config::automatic) config.device = of.device;
+  if (!config.timeout_s) config.timeout_s = of.timeout_s;
+  if (!config.init_timeout_s) config.init_timeout_s = of.init_timeout_s;
 }
 
 Result<std::optional<Communicator>> split(CommState& parent, int color, int key, Config config) {
   CCL_CHECK(parent.ready());
-  take_device(parent, config);
+  inherit(parent, config);
   if (parent.identity.ranks() == 1) {
     if (color < 0) return std::optional<Communicator>{};
     CCL_TRY(auto alone, Communicator::create(UniqueId{}, 0, 1, std::move(config)));
@@ -52,7 +55,7 @@ Result<std::optional<Communicator>> split(CommState& parent, int color, int key,
 Result<Communicator> shrink(CommState& parent, std::span<const int> excluded, Shrink effect,
                             Config config) {
   if (auto well = parent.ready(); !well && !parent.was_up()) return fail(std::move(well).error());
-  take_device(parent, config);
+  inherit(parent, config);
   auto stay = surviving_ranks(parent.identity.rank(), parent.identity.ranks(), excluded);
   if (!stay) return fail(parent.annotate(std::move(stay).error()));
   auto child = CommState::make(0, 1, std::move(config));
