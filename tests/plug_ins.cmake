@@ -63,6 +63,11 @@ foreach(name IN ITEMS transport.collnet transport.collnet_auto transport.collnet
     CCL_TEST_SOFTWARE_COLLNET="$<TARGET_FILE:software_collnet>")
   add_dependencies(ccl.test.${name} software_collnet)
 endforeach()
+if(TARGET ccl.test.src.nccl.fallback.multicast)
+  target_compile_definitions(ccl.test.src.nccl.fallback.multicast PRIVATE
+    CCL_TEST_ENV_PLUG_IN="$<TARGET_FILE:ccl_test_nccl_env>")
+  add_dependencies(ccl.test.src.nccl.fallback.multicast ccl_test_nccl_env)
+endif()
 if(TARGET ccl.test.src.nccl.fallback.reductions)
   target_compile_definitions(ccl.test.src.nccl.fallback.reductions PRIVATE
     CCL_TEST_PROFILER_PLUG_IN="$<TARGET_FILE:ccl_test_nccl_profiler>")
