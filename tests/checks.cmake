@@ -1,6 +1,6 @@
 # Tests that read the sources or build other projects.
 
-foreach(check IN ITEMS layers results tests format readme tables)
+foreach(check IN ITEMS layers results tests format readme tables multicast)
   add_test(NAME ${CCL_TEST_PREFIX}ccl.${check}
     COMMAND ${CMAKE_COMMAND} -P ${PROJECT_SOURCE_DIR}/cmake/check_${check}.cmake)
   set_tests_properties(${CCL_TEST_PREFIX}ccl.${check} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIP: ")
@@ -44,6 +44,16 @@ foreach(plant IN LISTS plants ITEMS ${crowded})
     -Droot=${plant} -P ${PROJECT_SOURCE_DIR}/cmake/check_layers.cmake)
   set_tests_properties(${CCL_TEST_PREFIX}ccl.layers.sees.${name} PROPERTIES
     PASS_REGULAR_EXPRESSION "must not include|is no layer|is paid|more than 30")
+endforeach()
+
+# The check of multicast must report each of these.
+file(GLOB plants ${CMAKE_CURRENT_SOURCE_DIR}/multicast_violations/*)
+foreach(plant IN LISTS plants)
+  get_filename_component(name ${plant} NAME)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.multicast.sees.${name} COMMAND ${CMAKE_COMMAND}
+    -Droot=${plant} -P ${PROJECT_SOURCE_DIR}/cmake/check_multicast.cmake)
+  set_tests_properties(${CCL_TEST_PREFIX}ccl.multicast.sees.${name} PROPERTIES
+    PASS_REGULAR_EXPRESSION "which only|does not name")
 endforeach()
 
 # What each source includes, which builds by folders hide. The check must report each plant.

@@ -10,6 +10,7 @@ function(ccl_add_nvcc_test name check file)
     -Dnvcc=${CMAKE_CUDA_COMPILER} -Dsource=${PROJECT_SOURCE_DIR} -Dinclude=${PROJECT_BINARY_DIR}/include
     -Dfile=${file} -Dto=${CMAKE_CURRENT_BINARY_DIR}/${name}.out ${ARGN}
     -P ${CMAKE_CURRENT_SOURCE_DIR}/support/check_${check}.cmake)
+  set_tests_properties(${CCL_TEST_PREFIX}ccl.test.${name}.gpu PROPERTIES SKIP_REGULAR_EXPRESSION "SKIP: ")
 endfunction()
 # Each kernel waits for the previous launch before it ends, even if its body does nothing. Before
 # sm_90 there are no early launches.
@@ -46,6 +47,25 @@ ccl_add_nvcc_test(detail.multicast.switch_program ptx detail/multicast/switch_pr
   "-Dpattern=multimem\\.[a-z_]+(\\.release)?|\\.entry" "-Dexpected=.entry .entry .entry ${kernel} ${kernel}")
 ccl_add_nvcc_test(detail.multicast.kernels architectures detail/multicast/kernels.cu
   "-Darchitectures=90 100" -Dspill_limit=0)
+# The instructions that the assembler makes of them. Sums of 16-bit floats have one of their own, in
+# which the switch accumulates in more bits: F32ADD or HPADD, and not ADD.
+find_program(CCL_NVDISASM nvdisasm HINTS ${CUDAToolkit_BIN_DIR} ${PROJECT_SOURCE_DIR}/.deps/nvdisasm/nvidia/cu13/bin)
+set(of_all 4xLDGMC.E.ADD.32 4xLDGMC.E.ADD.64 1xLDGMC.E.ADD.F32x4.RN 2xLDGMC.E.ADD.F64.RN)
+set(min_and_max 4xLDGMC.E.MAX.32 2xLDGMC.E.MAX.64 1xLDGMC.E.MAX.BF16x8.RN 1xLDGMC.E.MAX.F16x8.RN 4xLDGMC.E.MAX.S32
+  2xLDGMC.E.MAX.S64 4xLDGMC.E.MIN.32 2xLDGMC.E.MIN.64 1xLDGMC.E.MIN.BF16x8.RN 1xLDGMC.E.MIN.F16x8.RN
+  4xLDGMC.E.MIN.S32 2xLDGMC.E.MIN.S64)
+set(on_90 ${of_all} 1xLDGMC.E.F32ADD.BF16x8.RN 1xLDGMC.E.F32ADD.F16x8.RN ${min_and_max})
+set(on_100 ${of_all} 1xLDGMC.E.HPADD.BF16x8.RN 1xLDGMC.E.HPADD.F16x8.RN ${min_and_max})
+list(JOIN on_90 " " on_90)
+list(JOIN on_100 " " on_100)
+ccl_add_nvcc_test(detail.multicast.switch_memory_sass sass detail/multicast/switch_memory.cu
+  -Dnvdisasm=${CCL_NVDISASM} "-Darchitectures=90 100" "-Dpattern=LDGMC[.A-Z0-9x]+[.](RN|S32|S64|32|64)"
+  "-Dexpected_90=${on_90}" "-Dexpected_100=${on_100}")
+# One sum and one broadcast with them, one sum by the emulation. Stores are plain ones.
+ccl_add_nvcc_test(detail.multicast.kernels_sass sass detail/multicast/kernels.cu
+  -Dnvdisasm=${CCL_NVDISASM} "-Darchitectures=90 100" "-Dpattern=LDGMC[.A-Z0-9x]+|STG[.]E[.]128[.]STRONG[.]SYS"
+  "-Dexpected_90=1xLDGMC.E.F32ADD.BF16x8.RN.STRONG.SYS 2xSTG.E.128.STRONG.SYS"
+  "-Dexpected_100=1xLDGMC.E.HPADD.BF16x8.RN.STRONG.SYS 2xSTG.E.128.STRONG.SYS")
 ccl_add_nvcc_test(hierarchical_moves ptx hierarchical_moves.cu -Darchitecture=90
   "-Dpattern=\\.version" -Dexpected=.version)
 if(CCL_TEST_LONG)

@@ -1,7 +1,7 @@
 # Plug-ins that tests open: their libraries, and the tests that have their paths.
 
 # A network plug-in over TCP, in each version of NCCL's interface.
-foreach(test IN LISTS transports_of_plug_ins ITEMS collective.collective_ll collective.collective_ll128
+foreach(test IN LISTS transports_of_plug_ins ITEMS matrix collective.collective_ll collective.collective_ll128
     collective.collective_simple src.plug_in.library)
   if(TARGET ccl.test.${test})
     foreach(version IN ITEMS 9 10 11 12)
@@ -38,7 +38,7 @@ foreach(name IN ITEMS env profiler tuner)
 endforeach()
 # With the plug-in that reduces in software, and with plug-ins that fail or are older.
 foreach(name IN ITEMS transport.collnet transport.collnet_auto transport.collnet_faults
-    transport.collnet_gather
+    transport.collnet_gather matrix
     played.collnet hosts.collnet src.transport.unprotected)
   if(NOT TARGET ccl.test.${name})
     continue()
@@ -63,6 +63,14 @@ foreach(name IN ITEMS transport.collnet transport.collnet_auto transport.collnet
     CCL_TEST_SOFTWARE_COLLNET="$<TARGET_FILE:software_collnet>")
   add_dependencies(ccl.test.${name} software_collnet)
 endforeach()
+if(TARGET ccl.test.matrix)
+  target_compile_definitions(ccl.test.matrix PRIVATE CCL_TEST_MATRIX_PAGE="${PROJECT_SOURCE_DIR}/docs/validation/matrix.md")
+endif()
+if(TARGET ccl.test.src.nccl.fallback.multicast)
+  target_compile_definitions(ccl.test.src.nccl.fallback.multicast PRIVATE
+    CCL_TEST_ENV_PLUG_IN="$<TARGET_FILE:ccl_test_nccl_env>")
+  add_dependencies(ccl.test.src.nccl.fallback.multicast ccl_test_nccl_env)
+endif()
 if(TARGET ccl.test.src.nccl.fallback.reductions)
   target_compile_definitions(ccl.test.src.nccl.fallback.reductions PRIVATE
     CCL_TEST_PROFILER_PLUG_IN="$<TARGET_FILE:ccl_test_nccl_profiler>")

@@ -19,6 +19,8 @@ class Nccl {
 
   /// Opens `path`, the path of libnccl.so.2. Ends the program if that fails.
   explicit Nccl(const char* path) {
+    // Multicast can put the GPUs of a shared host out of service.
+    ::setenv("NCCL_NVLS_ENABLE", "0", 1);
     library_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) {
       std::printf("cannot open NCCL (%s); give the path of libnccl.so.2\n", dlerror());

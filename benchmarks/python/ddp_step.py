@@ -58,6 +58,7 @@ def time_in(owner, name, spent):
 
 
 def main():
+    os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast can put the GPUs of a shared host out of service
     rank = int(os.environ["RANK"])
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("ccl_comm")

@@ -20,6 +20,7 @@ def numbers(begin, end):
 
 
 def main():
+    os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast can put the GPUs of a shared host out of service
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(rank)

@@ -76,6 +76,7 @@ def change_sizes(turns):
 
 
 def main():
+    os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast can put the GPUs of a shared host out of service
     device = min(int(os.environ["LOCAL_RANK"]), torch.cuda.device_count() - 1)
     torch.cuda.set_device(device)
     dist.init_process_group("nccl")

@@ -36,6 +36,8 @@ part, parts = map(int, given.part.split("/"))
 if not 1 <= part <= parts:
     parser.error(f"--part {given.part} is none; write 1/3, 2/3 or 3/3")
 
+# The backend may be NVIDIA's, whose multicast can put the GPUs of a shared host out of service.
+os.environ["NCCL_NVLS_ENABLE"] = "0"
 if __name__ == "__main__":  # a new interpreter imports this file by another name
     folder = tempfile.mkdtemp(prefix="torch_suite")
     for name in ("barrier", "test_dir", "init_dir"):

@@ -22,6 +22,7 @@
 #include "connect/idle_pairs.hpp"
 #include "gpu/devices.hpp"
 #include "transport/edge_error.hpp"
+#include "transport/ib/verbs/presence.hpp"
 #include "transport/plug_in/presence.hpp"
 #include "transport/wire_layout.hpp"
 
@@ -29,17 +30,34 @@ namespace ccl::detail {
 
 namespace {
 /// Line of NCCL's log that names a channel and what carries it. Numbers in brackets are devices.
+/// `port`: the RDMA port in the process's list; -1: unknown.
 std::string channel_line(const Communicator& comm, int channel, int sender, int receiver,
-                         std::string_view transport) {
+                         std::string_view transport, int port) {
   std::string line = fmt::format("Channel {:02}/0 : {}[{}] -> {}[{}] ", channel, sender,
                                  comm.peer(sender).device, receiver, comm.peer(receiver).device);
   const char* const end = comm.rank() == sender ? "[send]" : "[receive]";
   if (transport == "p2p") return line + "via P2P/direct";
   if (transport == "shm") return line + "via SHM/direct";
-  if (transport == "ib") return line + fmt::format("{} via NET/IB", end);
+  if (transport == "ib") {
+    return line + fmt::format("{} via NET/IB{}", end, port < 0 ? "" : fmt::format("/{}", port));
+  }
   if (transport == "socket") return line + fmt::format("{} via NET/Socket", end);
   if (transport == "plugin") return line + fmt::format("{} via NET/{}", end, net_plug_in_name());
   return line + fmt::format("via {}", transport);
+}
+
+/// Returns the index of the first port that a NIC of `EdgeNics` has, such as "mlx5_0:1" or
+/// "mlx5_0+mlx5_1"; -1: none. The topology numbers the ports of a card, whose functions may each
+/// number their own from 1: a port that the device does not have is its first.
+int port_of(std::string_view nic, const std::vector<IbPortName>& ports) {
+  const std::string_view device = nic.substr(0, nic.find_first_of(":+"));
+  int first = -1;
+  for (std::size_t n = 0; n < ports.size(); ++n) {
+    if (ports[n].device != device) continue;
+    if (nic == fmt::format("{}:{}", device, ports[n].number)) return int(n);
+    if (first < 0) first = int(n);
+  }
+  return first;
 }
 
 /// Checks that the connection has the wires of the edge. The transport may be a program's own.
@@ -300,6 +318,12 @@ Result<void> Connections::connect(const std::vector<PeerChannel>& from,
   if (!made) {
     // Ranks have made different parts of these edges, so no edge can be made again.
     if (owners_.size() > before) broken_ = made.error();
+  } else if (!halves.empty() && is_nccl_log_style()) {
+    const bool rings = name_.find("Ring") != name_.npos, trees = name_.find("Tree") != name_.npos;
+    if (rings || trees) {
+      log_as_nccl(LogLevel::info, LogPart::init,
+                  rings ? "Connected all rings" : "Connected all trees");
+    }
   }
   return made;
 }
@@ -342,9 +366,16 @@ void Connections::own(Connection connection, int sender, int receiver,
   log_info(LogPart::init, "{}: {} to {} by {}{}", name_, sender, receiver, connection.transport,
            connection.reads ? ", in read mode" : "");
   if (is_nccl_log_style() && log_enabled(LogLevel::info, LogPart::init)) {
+    const EdgeNics nics = edge_of(sender, receiver, channels).nics;
+    Result<std::vector<IbPortName>> ports;
+    if (std::string_view{connection.transport} == "ib") ports = ib_port_names();
+    std::size_t n = 0;
     for (const auto& [channel, use] : channels) {
+      const int nic = n < nics.of_wire.size() ? nics.of_wire[n] : -1;
+      const int port = nic < 0 || !ports ? -1 : port_of(nics.names[std::size_t(nic)], *ports);
       log_as_nccl(LogLevel::info, LogPart::init,
-                  channel_line(comm_, channel, sender, receiver, connection.transport));
+                  channel_line(comm_, channel, sender, receiver, connection.transport, port));
+      ++n;
     }
   }
   count(connection, sender == me, 1);

@@ -103,6 +103,7 @@ Result<void> Group::submit_launch(std::shared_ptr<Member> member, Step step) {
 Result<void> Group::submit(std::shared_ptr<Member> member, const Call& call) {
   if (depth_ == 0 && member->blocking) {
     member->wait_deferred();
+    CCL_CHECK(member->check_ranks(call));  // before a first call waits for all ranks
     const OnDevice here{member->device};
     return member->use([&call](Operations& all) { return run_call(all, call); });
   }

@@ -214,8 +214,9 @@ Result<void> Member::check_ranks(const Call& call) const {
   const bool rooted = call.is_message() || call.kind == Kind::reduce ||
                       call.kind == Kind::broadcast || call.kind == Kind::gather ||
                       call.kind == Kind::scatter;
+  if (!rooted) return {};
   const std::lock_guard lock{mutex_};
-  if (!rooted || !created_ || !*created_) return {};  // the call itself says so
+  if (!created_ || !*created_) return {};  // the call itself says so
   if (call.root >= 0 && call.root < comm_->ranks()) return {};
   return fail(Errc::invalid_argument, fmt::format("the call names rank {}; there are 0 to {}",
                                                   call.root, comm_->ranks() - 1));

@@ -37,7 +37,8 @@ long put() {
         if (How == Wait::word) session.wait_word(word, 1);
         if (How == Wait::wait) session.wait(0, 1);
         if (How == Wait::wait_all) session.wait_all(1);
-        while (How == Wait::test && !session.test(0, 1)) ModelMemory<P>::pause();
+        while (How == Wait::test && !session.test(0, 1)) {  // which pauses
+        }
         for (int i = 0; i < 2; ++i) {
           got[std::size_t(group.rank())][std::size_t(i)] =
               ModelMemory<P>::load_bulk(team.window<Packet>(1) + i);

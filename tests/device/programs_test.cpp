@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/brief.hpp"
 #include "support/catch.hpp"
 #include "support/device_programs.hpp"
 #include "support/device_world.hpp"
@@ -23,7 +24,7 @@ constexpr int blocks = 2;
 #if defined(CCL_TEST_LONG)
 constexpr int programs = 100'000;
 #else
-constexpr int programs = 10'000;
+constexpr int programs = brief ? 3'000 : 10'000;
 #endif
 
 /// Runs the programs from `first` on. Returns the number of wrong results.

@@ -231,6 +231,85 @@ TEST_CASE("a wait ends at its deadline, and names the rank that is late") {
   CHECK(*world.team(0).data().signal(1, 0, 0) == 0);
 }
 
+TEST_CASE("a loop of tests ends at the deadline, and names the rank that is late") {
+  // Rank 1 signals, rank 2 does not: tests of a third rank do not put the deadline off.
+  DeviceWorld world{3, {.signals = 1}, 8, 0.05};
+  std::atomic<long> wrong{0};
+  world.launch<Lanes<2>>(1, [&](Lanes<2> group, const Team& team, int block) {
+    TeamSession<Lanes<2>> session{group, team, block, 1};
+    if (team.rank() == 1) session.signal(0, 0);
+    if (team.rank() != 0) return;
+    bool first = false, second = false;
+    while (!session.failed() && !(first && second)) {
+      first = session.test(1, 0);
+      second = session.test(2, 0);
+    }
+    wrong += second || !session.failed();
+    wrong += session.test(1, 0) || session.barrier();  // at once
+  });
+  CHECK(wrong == 0);
+  CHECK(world.failure(0).peer == 3);
+  CHECK(world.failure(0).why == detail::LaneFailure::late);
+}
+
+TEST_CASE("an abort ends a loop of tests") {
+  DeviceWorld world{2, {.signals = 1}, 8, 0};
+  std::atomic<long> ended{0};
+  world.launch<Lanes<4>>(1, [&](Lanes<4> group, const Team& team, int block) {
+    TeamSession<Lanes<4>> session{group, team, block, 1};
+    if (team.rank() == 0) {
+      while (!session.failed() && !session.test(1, 0)) {
+      }
+      ended += session.failed();
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    world.stop();
+  });
+  CHECK(ended == 4);
+}
+
+TEST_CASE("tests that return true do not count towards a deadline") {
+  DeviceWorld world{2, {.signals = 1}, 8, 0.6};
+  std::atomic<long> wrong{0};
+  world.launch<Solo>(1, [&](Solo group, const Team& team, int block) {
+    TeamSession<Solo> session{group, team, block, 1};
+    const int peer = 1 - team.rank();
+    for (Word n = 1; n <= 6; ++n) {  // 0.9 s in all, each of which is in the limit
+      if (team.rank() == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{150});
+        session.signal(peer, 0, n);
+        continue;
+      }
+      while (!session.failed() && !session.test(peer, 0, n)) {
+      }
+    }
+    wrong += session.failed();
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a peer that is tested no longer is not late") {
+  DeviceWorld world{3, {.signals = 1}, 8, 0.6};
+  std::atomic<long> wrong{0};
+  world.launch<Solo>(1, [&](Solo group, const Team& team, int block) {
+    TeamSession<Solo> session{group, team, block, 1};
+    if (team.rank() == 0) wrong += session.test(1, 0);  // which never signals
+    for (Word n = 1; n <= 6 && team.rank() != 1; ++n) {
+      if (team.rank() == 2) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{150});
+        session.signal(0, 0, n);
+        continue;
+      }
+      while (!session.failed() && !session.test(2, 0, n)) {
+      }
+    }
+    wrong += session.failed();
+  });
+  CHECK(wrong == 0);
+  CHECK_FALSE(world.failed());
+}
+
 TEST_CASE("an abort ends every wait") {
   DeviceWorld world{2, {.signals = 1}, 8, 0};
   std::atomic<long> good{0};

@@ -98,7 +98,82 @@ long collective() {
       });
 }
 
+/// Cell of a tile that each lane fills and reads: one that another lane of the block moves.
+template <int Width, int Size>
+constexpr int other_cell(int i) {
+  return (i + Size / 2) % Size;
+}
+
+/// Blocks of several lanes send two tiles each, which are in memory that their lanes share. A lane
+/// writes and reads cells that another lane moves.
+template <int Width, class Proto, Promises P = Promises{}>
+long block_tiles(long samples = 0) {
+  constexpr int tile_count = 2;
+  constexpr int size = std::is_same_v<Proto, LL> ? Width : Width == 2 ? 10 : 20;
+  alignas(16) static Word tile[ranks][tile_count][size];
+  static std::array<std::array<Word, size>, tile_count> got;
+  return explore<Width, P>(
+      1,
+      [](auto group, const Team& team, int, int) {
+        using Group = decltype(group);
+        const int me = team.rank();
+        if (group.rank() == 0) std::fill_n(&tile[me][0][0], tile_count * size, Word{0});
+        TeamSession session{group, team, 0, 1};
+        Tiles<Group, Word, TileShape<1, size>, Proto, 2> all{session};
+        const auto mine = [&](auto&& f) {  // of this lane
+          constexpr int each = (size + Width - 1) / Width;
+          const int begin = group.rank() * each, end = std::min(int{size}, begin + each);
+          for (int i = begin; i < end; ++i) f(other_cell<Width, size>(i));
+        };
+        for (int n = 0; n < tile_count; ++n) {
+          if (me == 0) {
+            mine([&](int i) { tile[0][n][i] = value_of(n, 0, i); });
+            all.send(1, n, tile[0][n]);
+          } else {
+            all.recv(0, n, tile[1][n]);
+            mine([&](int i) { got[std::size_t(n)][std::size_t(i)] = tile[1][n][i]; });
+          }
+        }
+      },
+      [](const MemoryModel& model) {
+        for (int n = 0; n < tile_count; ++n) {
+          for (int i = 0; i < size; ++i) {
+            if (model.value_of(got[std::size_t(n)][std::size_t(i)]) != value_of(n, 0, i)) {
+              throw OrderError{"a wrong word"};
+            }
+          }
+        }
+      },
+      0, {}, samples);
+}
+
+/// Random executions: those of 16 lanes are too many to try all.
+constexpr long samples = 2000;
+
 }  // namespace
+
+TEST_CASE("no execution of tiles of blocks of several lanes shows old data") {
+  const long ll = block_tiles<2, LL>(), ll128 = block_tiles<2, LL128>();
+  const long pairs = block_tiles<8, LL128Pairs>(samples), wide = block_tiles<8, LL>(samples);
+  WARN("executions: LL " << ll << ", LL128 " << ll128 << ", LL128Pairs " << pairs
+                         << " random ones, LL with 8 lanes " << wide);
+  CHECK(ll > 10);
+  CHECK(ll128 > 10);
+  CHECK(pairs > samples / 10);
+  CHECK(wide > samples / 10);
+}
+
+TEST_CASE("the model catches a missing order among lanes of a block, and of each protocol") {
+  CHECK(flaw([] { block_tiles<2, LL, no_sync>(); }) != "");     // before the second tile
+  CHECK(flaw([] { block_tiles<2, LL, no_vote>(); }) != "");     // after a tile
+  CHECK(flaw([] { block_tiles<2, LL128, no_sync>(); }) != "");  // data, then the flag
+  CHECK(flaw([] { block_tiles<2, LL128, no_release>(); }) != "");
+  CHECK(flaw([] { block_tiles<2, LL128, no_acquire>(); }) != "");
+  CHECK(flaw([] { block_tiles<8, LL128Pairs, no_sync>(samples); }) != "");
+  CHECK(flaw([] { block_tiles<8, LL128Pairs, no_release>(samples); }) != "");
+  CHECK(flaw([] { block_tiles<8, LL128Pairs, no_acquire>(samples); }) != "");
+  CHECK(flaw([] { block_tiles<8, LL, no_sync>(samples); }) != "");
+}
 
 TEST_CASE("no execution of collectives of tiles shows old data") {
   long ll = 0, ll128 = 0;

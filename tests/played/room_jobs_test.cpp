@@ -12,14 +12,18 @@
 #include <ccl/detail/choose/facts.hpp>
 
 #include <array>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/log_style.hpp"
 #include "comm/state.hpp"
+#include "support/log_of.hpp"
 #include "support/room/nccl_answers.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
+#include "transport/ib/verbs/presence.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -95,6 +99,36 @@ TEST_CASE("bytes between hosts go by the NICs of NCCL's channels, as much by eac
                                                                    small(2 * rings), 1);
                          }),
                 parts_of(answer.trees, nics));
+  }
+}
+
+TEST_CASE("lines of NCCL's log name the RDMA port of each channel by its number in the list") {
+  detail::use_nccl_log_style([] { return -1; });  // for the rest of the process
+  room::Room hosts{room::two_nics(), 2};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  const auto ports = detail::ib_port_names();
+  REQUIRE(ports.has_value());
+  REQUIRE(ports->size() == 4);
+  for (const int channels : {1, 2}) {
+    std::vector<room::Traffic> moved;
+    const std::string lines = log_of([&] {
+      moved = moved_by(hosts, "AllReduce by a ring", [&] {
+        played::all_reduces<Ring, Simple, Ways>(ranks, 4096, small(channels), 1);
+      });
+    });
+    std::set<int> named, busy;
+    for (std::size_t n = 0; n < moved.size(); ++n) {
+      if (moved[n].sent + moved[n].received > 0) busy.insert(int(n));
+    }
+    const std::regex line{"Channel [0-9]+/0 : .* via NET/IB(/([0-9]+))?\n"};
+    for (std::sregex_iterator at{lines.begin(), lines.end(), line}, end; at != end; ++at) {
+      REQUIRE((*at)[1].matched);
+      named.insert(std::stoi((*at)[2]));
+    }
+    INFO(lines);
+    CHECK(busy.size() == 2 * std::size_t(channels));
+    CHECK(named == busy);
   }
 }
 

@@ -632,6 +632,7 @@ def late_wait(n, me):
 
 
 def main():
+    os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast can put the GPUs of a shared host out of service
     rank, gpu = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(gpu)
     alone = sys.argv[1].startswith("communicator")

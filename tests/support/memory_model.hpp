@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -33,7 +34,7 @@ struct OrderError : std::runtime_error {
 /// check that a store into a slot comes after the loads of its earlier content.
 class MemoryModel {
  public:
-  static constexpr int max_fibers = 8;
+  static constexpr int max_fibers = 16;
   using Clock = std::array<unsigned, max_fibers>;
 
   /// Runs `prepare`, which adds lanes, `after` when they are done, and so on until all executions
@@ -43,23 +44,19 @@ class MemoryModel {
     long runs = 0;
     choices_.clear();
     do {
-      fibers_.clear();
-      places_.clear();
-      loads_.clear();
-      at_ = 0;
-      pruned_ = false;
-      error_.clear();
-      current() = this;
-      prepare();
-      run();
-      current() = nullptr;
-      if (!error_.empty()) throw OrderError{error_};
-      if (!pruned_) {
-        after();
-        ++runs;
-      }
+      runs += execute(prepare, after);
       if (++tried_ > most) throw std::runtime_error{"more executions than expected"};
     } while (next_execution());
+    return runs;
+  }
+  /// Runs `count` executions whose branches are random, for lanes that have too many to try all.
+  long sample(const std::function<void()>& prepare, const std::function<void()>& after,
+              long count) {
+    std::minstd_rand random{1};
+    random_ = &random;
+    long runs = 0;
+    for (long n = 0; n < count; ++n) runs += execute(prepare, after);
+    random_ = nullptr;
     return runs;
   }
   static MemoryModel*& current() {
@@ -303,9 +300,27 @@ class MemoryModel {
   }
   int choose(int count) {
     if (count <= 1) return 0;
+    if (random_ != nullptr) return int((*random_)() >> 8) % count;
     if (at_ == choices_.size()) choices_.push_back({0, count});
     if (choices_[at_].count != count) throw std::logic_error{"an execution did not repeat"};
     return choices_[at_++].taken;
+  }
+  /// Runs one execution. Returns 1, or 0 if it cannot be: a lane waits for a store for ever.
+  int execute(const std::function<void()>& prepare, const std::function<void()>& after) {
+    fibers_.clear();
+    places_.clear();
+    loads_.clear();
+    at_ = 0;
+    pruned_ = false;
+    error_.clear();
+    current() = this;
+    prepare();
+    run();
+    current() = nullptr;
+    if (!error_.empty()) throw OrderError{error_};
+    if (pruned_) return 0;
+    after();
+    return 1;
   }
   bool next_execution() {
     choices_.resize(std::min(at_, choices_.size()));
@@ -349,15 +364,26 @@ class MemoryModel {
       if (moved) continue;
       // No fiber can continue. A fiber that waits for a store that does not come should have read
       // the current value.
-      for (const auto& f : fibers_) pruned_ = pruned_ || (!f->done && f->waits_for != nullptr);
+      for (const auto& f : fibers_) {
+        if (f->done || f->waits_for == nullptr) continue;
+        if (random_ == nullptr) {
+          pruned_ = true;
+        } else {
+          f->waits_for = nullptr;  // it takes another branch
+          moved = true;
+        }
+      }
+      if (moved) continue;
       // Failed polls may have read old values; new values become visible in the end.
       if (!pruned_ && !nudge()) error_ = "all lanes wait, and nobody is to come";
       if (pruned_ || !error_.empty()) return;
     }
   }
-  /// Once after a store, those who polled in vain look again and see the newest.
+  /// After a store, those who polled in vain look again and see the newest. Twice, because lanes
+  /// that vote may have read old values with some of them in the first round.
   bool nudge() {
-    if (nudged_at_ == stores_) return false;
+    nudges_ = nudged_at_ == stores_ ? nudges_ + 1 : 1;
+    if (nudges_ > 2) return false;
     nudged_at_ = stores_;
     for (auto& f : fibers_) {
       if (f->done || !f->paused) continue;
@@ -396,8 +422,10 @@ class MemoryModel {
   std::map<const Word*, Location> places_;
   std::vector<Load> loads_;
   std::vector<Branch> choices_;
+  std::minstd_rand* random_ = nullptr;  // null: all branches in turn
   size_t at_ = 0;
   unsigned long stores_ = 0, nudged_at_ = ~0ul;
+  int nudges_ = 0;  // since the last store
   bool pruned_ = false;
   std::string error_;
   long tried_ = 0;

@@ -27,7 +27,8 @@ struct ModelData {
 };
 
 /// Lanes of a group over `ModelMemory`. Without `Syncs`, a `sync` does not wait for the others.
-template <int Width, class ModelMemory, bool Syncs = true>
+/// Without `Votes`, a vote does not either, and has the lane's own result.
+template <int Width, class ModelMemory, bool Syncs = true, bool Votes = true>
 class ModelLanes {
  public:
   static constexpr int width = Width;
@@ -38,7 +39,7 @@ class ModelLanes {
     if (Width > 1 && Syncs) Memory::model().meet(*gate_, Width, true);
   }
   bool all(bool vote) const {
-    return Width == 1 ? vote : Memory::model().meet(*gate_, Width, vote) == 0;
+    return Width == 1 || !Votes ? vote : Memory::model().meet(*gate_, Width, vote) == 0;
   }
 
  private:

@@ -17,6 +17,7 @@ struct Promises {
   bool release = true, acquire = true;                // of signals, barriers and flags
   bool credit_release = true, credit_acquire = true;  // of packets that are read
   bool sync = true;                                   // lanes of a block wait for each other
+  bool vote = true;                                   // so they do when they vote
   bool count_release = true, count_acquire = true;    // of counters
 };
 
@@ -66,7 +67,7 @@ struct ModelMemory : ModelData {
 inline constexpr int ranks = 2;
 inline constexpr int max_blocks = 2;
 inline constexpr DeviceRequirements needs{
-    .blocks = max_blocks, .signals = 2, .counters = 1, .ll_bytes = 1024, .ll128_bytes = 1024};
+    .blocks = max_blocks, .signals = 2, .counters = 1, .ll_bytes = 1024, .ll128_bytes = 2048};
 inline constexpr detail::TeamLayout layout = detail::TeamLayout::of(needs, ranks);
 inline constexpr int window_packets = 4;
 
@@ -119,9 +120,10 @@ struct Blocks {
 };
 
 /// Runs `kernel(group, team, launch, block)` on all lanes, once or more, then `check()`. Returns
-/// the number of executions.
+/// the number of executions: all, or `samples` random ones.
 template <int Width, Promises P, class Kernel, class Check>
-long explore(int launches, Kernel kernel, Check check, Word begun = 0, Blocks blocks = {}) {
+long explore(int launches, Kernel kernel, Check check, Word begun = 0, Blocks blocks = {},
+             long samples = 0) {
   static Ranks world;
   MemoryModel model;
   const auto prepare = [&] {
@@ -133,7 +135,7 @@ long explore(int launches, Kernel kernel, Check check, Word begun = 0, Blocks bl
         model.add([&, r, block = i / Width, lane = i % Width] {
           for (int n = 0; n < launches; ++n) {
             kernel(
-                ModelLanes<Width, ModelMemory<P>, P.sync>{
+                ModelLanes<Width, ModelMemory<P>, P.sync, P.vote>{
                     world.gates[std::size_t(r)][std::size_t(block)], lane},
                 world.teams[std::size_t(r)], n, block);
           }
@@ -141,13 +143,15 @@ long explore(int launches, Kernel kernel, Check check, Word begun = 0, Blocks bl
       }
     }
   };
-  return model.explore(prepare, [&] { check(model); });
+  const auto after = [&] { check(model); };
+  return samples > 0 ? model.sample(prepare, after, samples) : model.explore(prepare, after);
 }
 
 inline constexpr Promises no_release{.release = false}, no_acquire{.acquire = false};
 inline constexpr Promises no_credit_release{.credit_release = false};
 inline constexpr Promises no_credit_acquire{.credit_acquire = false};
 inline constexpr Promises no_sync{.sync = false};
+inline constexpr Promises no_vote{.sync = false, .vote = false};
 inline constexpr Promises no_count_release{.count_release = false};
 inline constexpr Promises no_count_acquire{.count_acquire = false};
 

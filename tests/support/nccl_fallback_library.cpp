@@ -40,6 +40,14 @@ bool reaches_itself() {
          (version == library_version || dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ||
           dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr);
 }
+/// True if NCCL would use NVLink multicast where the GPUs have it.
+bool may_multicast() {
+  const char* const enabled = std::getenv("NCCL_NVLS_ENABLE");
+  return enabled == nullptr || std::string_view{enabled} != "0";
+}
+/// Written as the library is loaded, which is before its first call.
+const bool loaded_with_multicast = may_multicast();
+
 int count(const char* what, int more = 1) {
   const std::lock_guard lock{mutex};
   return counts[what] += more;
@@ -138,6 +146,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   const auto is = [](const char* text, const char* name) {
     return text != nullptr && std::string_view{text} == name;
   };
+  count("multicast", may_multicast() || loaded_with_multicast ? 1 : 0);
   count("limited", config->maxCTAs == 7 && config->cgaClusterSize == 2 ? 1 : 0);
   count("named", is(config->netName, "Socket") && is(config->commName, "trainer") ? 1 : 0);
   const std::lock_guard lock{mutex};

@@ -29,9 +29,9 @@ class Tiles;
 /// Signals and packets carry the number of the launch, which is kept in memory of the device. A
 /// replay of a graph is a launch like any other.
 ///
-/// A wait ends at the deadline of the communicator or with its failure. The session has then
-/// failed: its waits return false at once, and its stores are dropped. `DeviceComm::status` returns
-/// the error.
+/// A wait or a loop of tests ends at the deadline of the communicator or with its failure. The
+/// session has then failed: its waits return false at once, and its stores are dropped.
+/// `DeviceComm::status` returns the error.
 ///
 /// `TeamType`: `Team` or `NetworkTeam`, that of the kernel's argument.
 template <class Group, class TeamType = Team>
@@ -136,10 +136,20 @@ class TeamSession {
         word_of(value), [this, id](int p) { return team_.signal(rank(), id, p); }));
   }
   /// Returns true if `wait` would not block, and then has its order.
+  ///
+  /// A test that returns false counts as a poll of a wait. The session fails with the communicator,
+  /// and at its deadline. The deadline counts from the first false test of a peer, and anew from a
+  /// true one or a wait that succeeds. A loop of tests must therefore end if `failed()`.
   CCL_HD bool test(int peer, int id, Word value = 1) {
     if (!is_peer(peer) || !is_signal(id, value)) return false;
     const Word* const at = team_.signal(rank(), id, peer);
-    return vote(group_.rank() != 0 || is_reached(Memory::load_acquire(at), word_of(value)));
+    if (vote(group_.rank() != 0 || is_reached(Memory::load_acquire(at), word_of(value)))) {
+      if (peer == tested_) end_tests();
+      return true;
+    }
+    count_test(peer);
+    if (!group_.all(group_.rank() != 0 || !spin_wait_.ends(tested_, epoch_ - 1))) failed_ = true;
+    return false;
   }
 
   /// Blocks until this block has arrived on all ranks. Other blocks have barriers of their own.
@@ -300,6 +310,21 @@ class TeamSession {
     return agree(
         await_each<Order>(want, [this](int p) { return team_.barrier(rank(), block_, p); }));
   }
+  /// Begins a wait of false tests for a peer if there is none. Tests of other peers are polls of
+  /// the same wait, until so many have gone by that a loop over all signals would have come back.
+  CCL_HD void count_test(int peer) {
+    if (peer == tested_) {
+      others_tested_ = 0;
+    } else if (tested_ < 0 || ++others_tested_ > team_.signals * ranks()) {
+      end_tests();
+      tested_ = peer;
+    }
+  }
+  CCL_HD void end_tests() {
+    tested_ = -1;
+    others_tested_ = 0;
+    spin_wait_.restart();
+  }
   /// True if calls to a rank go through the proxy.
   CCL_HD bool is_far(int peer) const {
     if constexpr (has_network) return team_.is_far(peer);
@@ -365,7 +390,9 @@ class TeamSession {
   Word epoch_ = 0;     // number of this launch; 0: none
   Word barriers_ = 0;  // of this launch
   bool failed_ = false;
-  bool in_step_ = false;  // `begin_packets` has run
+  bool in_step_ = false;   // `begin_packets` has run
+  int tested_ = -1;        // peer of the wait that false tests make; -1: none
+  int others_tested_ = 0;  // false tests of other peers since the last one of it
   detail::SpinWait<Memory> spin_wait_;
 };
 

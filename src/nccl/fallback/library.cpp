@@ -17,6 +17,7 @@
 #include "base/io/mapping.hpp"
 #include "base/io/os_error.hpp"
 #include "base/made_once.hpp"
+#include "nccl/fallback/multicast.hpp"
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/sendfile.h>
@@ -153,7 +154,10 @@ Result<const RealNccl*> real_nccl() {
   const std::lock_guard lock{loaded.get().mutex};
   auto& all = loaded.get().all;
   auto found = all.find(path);
-  if (found == all.end()) found = all.emplace(path, load(path)).first;
+  if (found == all.end()) {
+    CCL_CHECK(keep_multicast_off());
+    found = all.emplace(path, load(path)).first;
+  }
   if (!found->second) return fail(found->second.error());
   return &*found->second;
 }

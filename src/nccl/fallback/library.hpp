@@ -37,7 +37,8 @@ struct RealNccl {
 };
 
 /// Returns the library, which is loaded once and stays; null if the setting is empty. Fails with
-/// `Errc::bad_setting` if it cannot be loaded, lacks functions that are needed, or is ccl's own.
+/// `Errc::bad_setting` if it cannot be loaded, lacks functions that are needed, is ccl's own, or
+/// may use NVLink multicast without being allowed to: see `keep_multicast_off`.
 Result<const RealNccl*> real_nccl();
 
 }  // namespace ccl::detail::nccl

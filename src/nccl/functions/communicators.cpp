@@ -49,7 +49,7 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
   }
   return derive(parent, wanted, std::move(family), made,
                 [&whole, from, color, key, wanted](Member& whose) {
-                  return bring_up(whose, [&]() -> Result<Communicator> {
+                  return bring_up(whose, "ncclCommSplit", [&]() -> Result<Communicator> {
                     CCL_TRY(auto child, split_of(whole, from, color, key, wanted));
                     if (child) return *std::move(child);
                     return fail(Errc::internal, "a rank with a color got no communicator");
@@ -86,7 +86,7 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
                   auto shrunk =
                       whose.create_for_all([&] { return from.shrink(excluded, how, wanted); });
                   if (aborts && !from.status()) whole.abandon();
-                  return shrunk ? complete(whose) : shrunk;
+                  return shrunk ? complete(whose, "ncclCommShrink") : shrunk;
                 });
 }
 
@@ -117,17 +117,21 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   });
 }
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return answer_in_group([&] { return join(comm, ranks, {&id, 1}, rank, nullptr); });
+  return answer_in_group([&] {
+    return join(comm, ranks, {&id, 1}, rank, nullptr, "ncclCommInitRank");
+  });
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  return answer_in_group([&] { return join(comm, ranks, {&id, 1}, rank, config); });
+  return answer_in_group([&] {
+    return join(comm, ranks, {&id, 1}, rank, config, "ncclCommInitRankConfig");
+  });
 }
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int id_count,
                                       ncclUniqueId* ids, ncclConfig_t* config) {
   return answer_in_group([&] {
     const std::size_t count = ids == nullptr || id_count < 0 ? 0 : std::size_t(id_count);
-    return join(comm, ranks, {ids, count}, rank, config);
+    return join(comm, ranks, {ids, count}, rank, config, "ncclCommInitRankScalable");
   });
 }
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
@@ -147,7 +151,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int* devices) {
     ccl::Result<void> good;
     for (int rank = 0; rank < ranks && good; ++rank) {
       if (before >= 0) good = set_device(devices != nullptr ? devices[rank] : rank);
-      if (good) good = join(&comms[rank], ranks, {&id, 1}, rank, nullptr);
+      if (good) good = join(&comms[rank], ranks, {&id, 1}, rank, nullptr, "ncclCommInitAll");
     }
     if (before >= 0) (void)set_device(before);
     if (!good) group.spoil(good.error());

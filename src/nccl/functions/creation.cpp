@@ -19,8 +19,10 @@
 #include "base/fork_mutex.hpp"
 #include "base/log_style.hpp"
 #include "base/made_once.hpp"
+#include "base/text.hpp"
 #include "nccl/api.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/log/layout.hpp"
 #include "nccl/plug_in/env.hpp"
 #include "settings/report.hpp"
 #include "transport/plug_in/presence.hpp"
@@ -76,28 +78,49 @@ Result<void> check_rank(int rank, int ranks) {
 
 namespace {
 
+/// Names the subsystems of NCCL that the program asks for and of which ccl has no lines.
+void log_silent_subsystems() {
+  const auto given = setting_text("DEBUG_SUBSYS");
+  if (!given || given->starts_with('^')) return;
+  const std::string asked = "," + upper(*given) + ",";
+  std::string silent;
+  for (const char* const name : {"CALL", "NVLS", "REG", "PROFILE", "RAS"}) {
+    if (asked.find(fmt::format(",{},", name)) == asked.npos) continue;
+    silent += fmt::format("{}{}", silent.empty() ? "" : ", ", name);
+  }
+  if (silent.empty()) return;
+  log_as_nccl(LogLevel::version, LogPart::init,
+              fmt::format("{} names {}, which ccl accepts and has no lines for (calls are COLL, "
+                          "registered buffers INIT)",
+                          variable_of("DEBUG_SUBSYS"), silent));
+}
+
 /// As NCCL, names the version once if a level of the log is given.
 void log_version(int rank) {
   static std::atomic<bool> logged{false};
   if (rank != 0 || !setting_given("DEBUG") || logged.exchange(true)) return;
   log_as_nccl(LogLevel::version, LogPart::init,
               fmt::format("NCCL version {}.{}.{} by ccl", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH));
+  log_silent_subsystems();
 }
 
 }  // namespace
 
-Result<void> bring_up(Member& whose, const std::function<Result<Communicator>()>& make) {
+Result<void> bring_up(Member& whose, const char* function,
+                      const std::function<Result<Communicator>()>& make) {
   CCL_CHECK(whose.create(make));
-  return complete(whose);
+  return complete(whose, function);
 }
 
-Result<void> complete(Member& whose) {
-  whose.logged().log_stage("ncclCommInitRankConfig", "Init COMPLETE");
+Result<void> complete(Member& whose, const char* function) {
+  if (const auto ready = whose.ready()) log_layout(*ready);
+  whose.logged().log_stage(function, "Init COMPLETE");
   return whose.config.early_signals ? whose.make_signals() : Result<void>{};
 }
 
 Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
-                  const ncclConfig_t* config, const std::function<void(MemberConfig&)>& change) {
+                  const ncclConfig_t* config, const char* function,
+                  const std::function<void(MemberConfig&)>& change) {
   CCL_CHECK(check_given(comm, "comm"));
   *comm = nullptr;
   load_env_plug_in();
@@ -126,10 +149,10 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   LoggedRank starts = whose.logged();
   starts.rank = rank;
   starts.ranks = ranks;
-  starts.log_stage("ncclCommInitRankConfig", "Init START");
+  starts.log_stage(function, "Init START");
   wanted.blocking = false;  // the member waits
   return Group::of_this_thread().submit(std::move(member), [=, &whose] {
-    return bring_up(whose, [&]() -> Result<Communicator> {
+    return bring_up(whose, function, [&]() -> Result<Communicator> {
       if (opens_root) CCL_CHECK(ccl::start_root(ids.front(), rank));
       return Communicator::create(ids, rank, ranks, wanted);
     });

@@ -21,12 +21,14 @@ Result<UniqueId> new_id();
 /// Fails with `Errc::invalid_argument` unless 0 <= rank < ranks.
 Result<void> check_rank(int rank, int ranks);
 /// Creates the communicator of a member, and its signals if its configuration wants them early.
-Result<void> bring_up(Member& whose, const std::function<Result<Communicator>()>& make);
+/// `function`: the program's call, for the log.
+Result<void> bring_up(Member& whose, const char* function,
+                      const std::function<Result<Communicator>()>& make);
 /// Completes a member whose communicator was created by other means.
-Result<void> complete(Member& whose);
+Result<void> complete(Member& whose, const char* function);
 /// Creates a rank from ids, with its handle. `change` may set more of its configuration.
 Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
-                  const ncclConfig_t* config,
+                  const ncclConfig_t* config, const char* function,
                   const std::function<void(MemberConfig&)>& change = {});
 /// Creates a rank of a communicator derived from `parent`, with its handle. `create` runs in the
 /// order of the parent's calls.

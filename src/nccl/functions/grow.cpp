@@ -42,8 +42,9 @@ Result<void> grow_existing(ncclComm_t comm, int ranks, int rank, ncclComm_t* mad
                   whose.rename(id->to_string());
                   Config plain = wanted;
                   plain.blocking = false;  // the member waits
-                  return bring_up(
-                      whose, [&] { return Communicator::create(*id, from.rank(), ranks, plain); });
+                  return bring_up(whose, "ncclCommGrow", [&] {
+                    return Communicator::create(*id, from.rank(), ranks, plain);
+                  });
                 });
 }
 
@@ -74,7 +75,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, in
                        "comm and uniqueId are null; a new rank passes the id that "
                        "ncclCommGetUniqueId gave another rank");
     }
-    return join(made, ranks, {id, 1}, rank, config);
+    return join(made, ranks, {id, 1}, rank, config, "ncclCommGrow");
   });
 }
 

@@ -80,7 +80,7 @@ ncclResult_t cclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int r
                              const cclCommOptions_t* options) {
   return answer_in_group([&]() -> ccl::Result<void> {
     CCL_CHECK(check_size(options, "options"));
-    return join(comm, ranks, {&id, 1}, rank, nullptr,
+    return join(comm, ranks, {&id, 1}, rank, nullptr, "cclCommInitRank",
                 [&](MemberConfig& config) { apply(*options, config); });
   });
 }

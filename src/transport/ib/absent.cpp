@@ -16,6 +16,10 @@ Result<IbPresence> ib_presence() {
   return IbPresence{0, IbAbsence::not_built};
 }
 
+Result<std::vector<IbPortName>> ib_port_names() {
+  return std::vector<IbPortName>{};
+}
+
 template <>
 Handshake ProxiedEnd<IbLink>::handshake() const {
   return {};

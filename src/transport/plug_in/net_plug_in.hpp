@@ -43,6 +43,7 @@ class NetPlugIn {
   virtual ~NetPlugIn() = default;
 
   const std::string& name() const { return name_; }
+  const std::string& version() const { return version_; }  // of its interface: "12"
   /// Text for messages: "network plug-in Sockets (libnccl-net.so, version 12)".
   std::string text() const;
 

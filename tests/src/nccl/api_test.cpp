@@ -1,7 +1,9 @@
-// What a group of calls makes of a function that fails.
+// What a group of calls makes of a function that fails, and the names of all functions.
 #include <cstdint>
+#include <string>
 
 #include "support/nccl_ranks.hpp"
+#include <dlfcn.h>
 
 using namespace ccl::test;
 
@@ -117,4 +119,115 @@ TEST_CASE("a call of a group that fails is the group's failure") {
   CHECK(ncclCommWindowRegister(all[0], sums, sizeof sums, &window, 64) == ncclInvalidArgument);
   CHECK(ncclGroupEnd() == ncclInvalidArgument);
   for (const float sum : sums) CHECK(sum == 0);
+}
+
+namespace {
+/// Functions of NCCL 2.32.3, without those of the interface for kernels.
+constexpr const char* names[] = {"ncclAllGather",
+                                 "ncclAllGatherConfig",
+                                 "ncclAllReduce",
+                                 "ncclAllReduceConfig",
+                                 "ncclAlltoAll",
+                                 "ncclAlltoAllConfig",
+                                 "ncclBcast",
+                                 "ncclBroadcast",
+                                 "ncclBroadcastConfig",
+                                 "ncclCommAbort",
+                                 "ncclCommCount",
+                                 "ncclCommCuDevice",
+                                 "ncclCommDeregister",
+                                 "ncclCommDestroy",
+                                 "ncclCommFinalize",
+                                 "ncclCommGetAsyncError",
+                                 "ncclCommGetUniqueId",
+                                 "ncclCommGrow",
+                                 "ncclCommInitAll",
+                                 "ncclCommInitRank",
+                                 "ncclCommInitRankConfig",
+                                 "ncclCommInitRankScalable",
+                                 "ncclCommMemStats",
+                                 "ncclCommRegister",
+                                 "ncclCommResume",
+                                 "ncclCommRevoke",
+                                 "ncclCommShrink",
+                                 "ncclCommSplit",
+                                 "ncclCommSuspend",
+                                 "ncclCommUserRank",
+                                 "ncclCommWindowDeregister",
+                                 "ncclCommWindowRegister",
+                                 "ncclGather",
+                                 "ncclGatherConfig",
+                                 "ncclGetErrorString",
+                                 "ncclGetLastError",
+                                 "ncclGetUniqueId",
+                                 "ncclGetVersion",
+                                 "ncclGroupEnd",
+                                 "ncclGroupSimulateEnd",
+                                 "ncclGroupStart",
+                                 "ncclMemAlloc",
+                                 "ncclMemFree",
+                                 "ncclParamBind",
+                                 "ncclParamDumpAll",
+                                 "ncclParamGet",
+                                 "ncclParamGetAllParameterKeys",
+                                 "ncclParamGetI16",
+                                 "ncclParamGetI32",
+                                 "ncclParamGetI64",
+                                 "ncclParamGetI8",
+                                 "ncclParamGetParameter",
+                                 "ncclParamGetStr",
+                                 "ncclParamGetU16",
+                                 "ncclParamGetU32",
+                                 "ncclParamGetU64",
+                                 "ncclParamGetU8",
+                                 "ncclPutSignal",
+                                 "ncclRecv",
+                                 "ncclRedOpCreatePreMulSum",
+                                 "ncclRedOpDestroy",
+                                 "ncclReduce",
+                                 "ncclReduceConfig",
+                                 "ncclReduceScatter",
+                                 "ncclReduceScatterConfig",
+                                 "ncclResetDebugInit",
+                                 "ncclScatter",
+                                 "ncclScatterConfig",
+                                 "ncclSend",
+                                 "ncclSetEncryption",
+                                 "ncclSignal",
+                                 "ncclWaitSignal",
+                                 "ncclWinGetUserPtr"};
+
+template <class Function>
+Function* pnccl(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+}
+}  // namespace
+
+TEST_CASE("every function has its name with p, for libraries that stand before it") {
+  static_assert(std::size(names) == 73);
+  for (const char* const name : names) {
+    INFO(name);
+    void* const plain = ::dlsym(RTLD_DEFAULT, name);
+    CHECK(plain != nullptr);
+    void* const other = ::dlsym(RTLD_DEFAULT, (std::string{"p"} + name).c_str());
+    CHECK(other != nullptr);
+    // Declared for C++ programs, too, so it is a function of its own.
+    if (std::string{name} != "ncclResetDebugInit") CHECK(other == plain);
+  }
+}
+
+TEST_CASE("calls by the names with p are the functions' own") {
+  int version = 0;
+  CHECK(pnccl<decltype(ncclGetVersion)>("pncclGetVersion")(&version) == ncclSuccess);
+  CHECK(version == NCCL_VERSION_CODE);
+  const NcclRanks all{2};
+  const float data = 1;
+  float sums[2] = {};
+  auto* const sum = pnccl<decltype(ncclAllReduce)>("pncclAllReduce");
+  REQUIRE(pnccl<decltype(ncclGroupStart)>("pncclGroupStart")() == ncclSuccess);
+  for (int r = 0; r < 2; ++r) {
+    CHECK(sum(&data, &sums[r], 1, ncclFloat, ncclSum, all[r], nullptr) == ncclSuccess);
+  }
+  REQUIRE(pnccl<decltype(ncclGroupEnd)>("pncclGroupEnd")() == ncclSuccess);
+  for (const float got : sums) CHECK(got == 2);
 }

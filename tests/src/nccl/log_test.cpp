@@ -33,11 +33,52 @@ TEST_CASE("the version and the subsystems that NCCL has are logged") {
     ::unlink(path.c_str());
     return text;
   };
-  CHECK(log_of("VERSION", "ALL", "shm").find("NCCL version 2.32.3") != std::string::npos);
+  const std::string first = log_of("VERSION", "CALL,INIT,REG", "shm");  // once for the process
+  CHECK(first.find("NCCL version 2.32.3") != std::string::npos);
+  CHECK(first.find("NCCL_DEBUG_SUBSYS names CALL, REG, which ccl accepts") != std::string::npos);
   CHECK(log_of("INFO", "SHM", "shm").find(" INFO SHM edge ") != std::string::npos);
   CHECK(log_of("TRACE", "ALLOC", "shm").find(" TRACE ALLOC ") != std::string::npos);
   CHECK(log_of("INFO", "PROXY", "socket").find(" INFO PROXY ") != std::string::npos);
-  CHECK(log_of("INFO", "NET", "shm").find(" SHM ") == std::string::npos);
+  const std::string net = log_of("INFO", "NET", "shm,socket");
+  INFO(net);
+  CHECK(net.find(" SHM ") == std::string::npos);
+  const auto contains = [&](const char* line) { return std::regex_search(net, std::regex{line}); };
+  CHECK(contains("NCCL INFO NET/(IB : No device found.|IB : Using .0.[a-z0-9_]+:1/(IB|RoCE))"));
+  CHECK(contains("NCCL INFO NET/Socket : Using .0.[^: ]+:[^ ]+<0>"));
+  CHECK(contains("NCCL INFO Using network Socket"));
+}
+
+TEST_CASE("networks, rings and what made a communicator are logged as NCCL does") {
+  const std::string path = "/tmp/ccl.networks." + std::to_string(::getpid());
+  {
+    const ccl::test::Environment log{{{"NCCL_DEBUG", "INFO"},
+                                      {"NCCL_DEBUG_SUBSYS", "INIT,GRAPH,NET"},
+                                      {"NCCL_DEBUG_FILE", path},
+                                      {"CCL_ALGO", "Ring"},
+                                      {"CCL_TRANSPORT", "socket"}}};
+    reload_log();
+    OneThread all;
+    float data[ranks] = {};
+    CHECK(all.group([&](int r, ncclComm_t comm) {
+      return ncclAllReduce(&data[r], &data[r], 1, ncclFloat, ncclSum, comm, nullptr);
+    }) == ncclSuccess);
+    ncclComm_t parts[ranks] = {};
+    CHECK(all.group([&](int r, ncclComm_t comm) {
+      return ncclCommSplit(comm, 0, r, &parts[r], nullptr);
+    }) == ncclSuccess);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclSuccess);
+  }
+  reload_log();
+  std::ifstream file{path};
+  const std::string text{std::istreambuf_iterator<char>{file}, {}};
+  ::unlink(path.c_str());
+  INFO(text);
+  const auto contains = [&](const char* line) { return std::regex_search(text, std::regex{line}); };
+  CHECK(contains("NCCL INFO Ring 00 : [0-9]+ -> 0 -> [0-9]+"));
+  CHECK(contains("NCCL INFO Connected all rings"));
+  CHECK(contains("NCCL INFO ncclCommSplit comm 0x[0-9a-f]+ rank 0 .* - Init COMPLETE"));
 }
 
 TEST_CASE("lines that tools look for in NCCL's log are there") {
@@ -60,7 +101,7 @@ TEST_CASE("lines that tools look for in NCCL's log are there") {
   INFO(text);
   const auto contains = [&](const char* line) { return std::regex_search(text, std::regex{line}); };
   const char* const of_rank =
-      ":[0-9]+:[0-9]+ .-1. NCCL INFO ncclCommInitRankConfig comm 0x[0-9a-f]+ rank 0 nranks [0-9]+ "
+      ":[0-9]+:[0-9]+ .-1. NCCL INFO ncclCommInitAll comm 0x[0-9a-f]+ rank 0 nranks [0-9]+ "
       "cudaDev -1 nvmlDev -1 busId 0 commId 0x[0-9a-f]+ - Init (START|COMPLETE)";
   CHECK(contains(of_rank));
   CHECK(
@@ -69,5 +110,9 @@ TEST_CASE("lines that tools look for in NCCL's log are there") {
   CHECK(contains(
       "NCCL INFO AllReduce: 4 Bytes -> Algo [A-Z0-9]+ proto [A-Z0-9]+ channel.Lo..Hi.=.0.."));
   CHECK(contains("NCCL INFO Channel 00/0 : 0.-1. -> 1.-1. via SHM/direct"));
+  CHECK(contains("NCCL INFO Channel 00/0[0-9] : +0 +[0-9]"));
+  CHECK(contains("NCCL INFO Trees .0. [0-9-]+/[0-9-]+/[0-9-]+->0->[0-9-]+"));
+  CHECK(contains("NCCL INFO [1-9][0-9]* coll channels"));
+  CHECK_FALSE(contains("NCCL INFO Using network"));  // CCL_TRANSPORT is shm
   CHECK(contains("NCCL INFO comm 0x[0-9a-f]+ rank 0 nranks .* - Destroy COMPLETE"));
 }

@@ -1,5 +1,6 @@
 // Communicators that do not block: every call returns at once, and ncclCommGetAsyncError says when
 // it is done.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -67,6 +68,129 @@ TEST_CASE("collectives and messages of communicators that do not block") {
   });
   CHECK((sums[0] == 2 && sums[1] == 2));
   CHECK((data[0] == 1 && data[1] == 1));
+}
+
+TEST_CASE("each further collective of communicators that do not block") {
+  TwoRanks two;
+  ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+  config.maxCTAs = 1;
+  const float in[2][2] = {{1, 2}, {3, 4}};
+  float out[2][4] = {};
+  using Call = ncclResult_t (*)(const float*, float*, ncclComm_t, const ncclCollConfig_t*);
+  const auto run = [&](const char* name, Call call, std::vector<float> first,
+                       std::vector<float> second) {
+    INFO(name);
+    for (auto& of_rank : out) std::fill_n(of_rank, 4, 0.f);
+    two.both([&](int r, ncclComm_t comm) { return call(in[r], out[r], comm, &config); });
+    CHECK(std::equal(first.begin(), first.end(), out[0]));
+    CHECK(std::equal(second.begin(), second.end(), out[1]));
+  };
+  // Where rank 0 sends and does not receive, its part may be done before rank 1 calls: there the
+  // root is rank 0 and receives.
+#define CCL_TEST_CALL(...) \
+  [](const float* a, float* b, ncclComm_t comm, const ncclCollConfig_t* given) { __VA_ARGS__; }
+  run("Reduce",
+      CCL_TEST_CALL((void)given; return ncclReduce(a, b, 2, ncclFloat, ncclSum, 0, comm, nullptr)),
+      {4, 6}, {0, 0});
+  run("ReduceScatter",
+      CCL_TEST_CALL((void)given;
+                    return ncclReduceScatter(a, b, 1, ncclFloat, ncclSum, comm, nullptr)),
+      {4}, {6});
+  run("AllGather",
+      CCL_TEST_CALL((void)given; return ncclAllGather(a, b, 2, ncclFloat, comm, nullptr)),
+      {1, 2, 3, 4}, {1, 2, 3, 4});
+  run("AlltoAll",
+      CCL_TEST_CALL((void)given; return ncclAlltoAll(a, b, 1, ncclFloat, comm, nullptr)), {1, 3},
+      {2, 4});
+  run("Gather", CCL_TEST_CALL((void)given; return ncclGather(a, b, 2, ncclFloat, 0, comm, nullptr)),
+      {1, 2, 3, 4}, {0});
+  run("Scatter",
+      CCL_TEST_CALL((void)given; return ncclScatter(a, b, 1, ncclFloat, 1, comm, nullptr)), {3},
+      {4});
+  run("Bcast",
+      CCL_TEST_CALL((void)given; b[0] = a[0]; return ncclBcast(b, 1, ncclFloat, 1, comm, nullptr)),
+      {3}, {3});
+  run("AllReduceConfig",
+      CCL_TEST_CALL(return ncclAllReduceConfig(a, b, 2, ncclFloat, ncclSum, comm, nullptr, given)),
+      {4, 6}, {4, 6});
+  run("ReduceConfig",
+      CCL_TEST_CALL(return ncclReduceConfig(a, b, 2, ncclFloat, ncclSum, 0, comm, nullptr, given)),
+      {4, 6}, {0, 0});
+  run("ReduceScatterConfig",
+      CCL_TEST_CALL(
+          return ncclReduceScatterConfig(a, b, 1, ncclFloat, ncclSum, comm, nullptr, given)),
+      {4}, {6});
+  run("AllGatherConfig",
+      CCL_TEST_CALL(return ncclAllGatherConfig(a, b, 2, ncclFloat, comm, nullptr, given)),
+      {1, 2, 3, 4}, {1, 2, 3, 4});
+  run("BroadcastConfig",
+      CCL_TEST_CALL(return ncclBroadcastConfig(a, b, 2, ncclFloat, 1, comm, nullptr, given)),
+      {3, 4}, {3, 4});
+  run("AlltoAllConfig",
+      CCL_TEST_CALL(return ncclAlltoAllConfig(a, b, 1, ncclFloat, comm, nullptr, given)), {1, 3},
+      {2, 4});
+  run("GatherConfig",
+      CCL_TEST_CALL(return ncclGatherConfig(a, b, 2, ncclFloat, 0, comm, nullptr, given)),
+      {1, 2, 3, 4}, {0});
+  run("ScatterConfig",
+      CCL_TEST_CALL(return ncclScatterConfig(a, b, 1, ncclFloat, 1, comm, nullptr, given)), {3},
+      {4});
+#undef CCL_TEST_CALL
+}
+
+TEST_CASE("signals alone, counts of memory and a revoke of communicators that do not block") {
+  TwoRanks two;
+  std::vector<float> memory[2] = {std::vector<float>(1024), std::vector<float>(1024)};
+  ncclWindow_t windows[2] = {};
+  two.both([&](int r, ncclComm_t comm) {
+    return ncclCommWindowRegister(comm, memory[r].data(), 4096, &windows[r], NCCL_WIN_DEFAULT);
+  });
+  ncclWaitSignalDesc_t from{1, 1, 0, 0};
+  CHECK(ncclWaitSignal(1, &from, two.all[0], nullptr) == ncclInProgress);
+  // Not collective: it is answered while the other call waits.
+  std::uint64_t bytes = ~std::uint64_t{0};
+  const auto asked = ncclCommMemStats(two.all[0], ncclStatGpuMemTotal, &bytes);
+  CHECK(asked == ncclSuccess);
+  CHECK(bytes == 0);  // CPU ranks hold none of a GPU
+  CHECK(state_of(two.all[0]) == ncclInProgress);
+  const auto sent = ncclSignal(0, 0, 0, 0, two.all[1], nullptr);
+  CHECK((sent == ncclInProgress || sent == ncclSuccess));
+  for (int r = 0; r < 2; ++r) CHECK(NcclRanks::end_of(two.all[r]) == ncclSuccess);
+  // A revoke ends what waits.
+  CHECK(ncclWaitSignal(1, &from, two.all[0], nullptr) == ncclInProgress);
+  const auto revoked = ncclCommRevoke(two.all[0], NCCL_REVOKE_DEFAULT);
+  CHECK((revoked == ncclInProgress || revoked == ncclSuccess));
+  CHECK(NcclRanks::end_of(two.all[0]) != ncclInProgress);
+  float data = 1;
+  const auto later = ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, two.all[0], nullptr);
+  CHECK((later == ncclInProgress || later == ncclInvalidUsage));
+  CHECK(NcclRanks::end_of(two.all[0]) != ncclSuccess);
+  for (ncclComm_t& comm : two.all.comms) {
+    CHECK(ncclCommAbort(comm) == ncclSuccess);
+    comm = nullptr;
+  }
+}
+
+TEST_CASE("a creation with several ids does not block") {
+  ncclUniqueId ids[2];
+  for (auto& id : ids) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = not_blocking();
+  ncclComm_t comms[2] = {};
+  CHECK(ncclCommInitRankScalable(&comms[0], 2, 0, 2, ids, &config) == ncclInProgress);
+  CHECK(state_of(comms[0]) == ncclInProgress);
+  const auto second = ncclCommInitRankScalable(&comms[1], 2, 1, 2, ids, &config);
+  CHECK((second == ncclInProgress || second == ncclSuccess));
+  float data = 1, sums[2] = {};
+  for (int r = 0; r < 2; ++r) {
+    REQUIRE(NcclRanks::end_of(comms[r]) == ncclSuccess);
+    const auto made = ncclAllReduce(&data, &sums[r], 1, ncclFloat, ncclSum, comms[r], nullptr);
+    CHECK((made == ncclInProgress || made == ncclSuccess));
+  }
+  for (int r = 0; r < 2; ++r) {
+    CHECK(NcclRanks::end_of(comms[r]) == ncclSuccess);
+    CHECK(sums[r] == 2);
+    CHECK(ncclCommDestroy(comms[r]) == ncclSuccess);
+  }
 }
 
 TEST_CASE("calls that are made while others are in progress run in their order") {

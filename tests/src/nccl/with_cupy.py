@@ -26,7 +26,7 @@ if "RANK" not in os.environ:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    common = dict(os.environ, WORLD_SIZE=str(count), MASTER_PORT=str(port), LD_PRELOAD=library)
+    common = dict(os.environ, WORLD_SIZE=str(count), MASTER_PORT=str(port), LD_PRELOAD=library, NCCL_NVLS_ENABLE="0")
     if count > gpus:
         common["CCL_MULTI_RANK_GPU_ENABLE"] = "1"
     children = [subprocess.Popen([sys.executable, *sys.argv], env=dict(common, RANK=str(r))) for r in range(count)]

@@ -7,7 +7,8 @@ import sys
 if "WITH_JAX_IN_CHILD" not in os.environ:
     library = os.path.abspath(sys.argv[1])
     os.execve(sys.executable, [sys.executable, *sys.argv], dict(
-        os.environ, LD_PRELOAD=library, WITH_JAX_IN_CHILD="1", XLA_PYTHON_CLIENT_PREALLOCATE="false"))
+        os.environ, LD_PRELOAD=library, NCCL_NVLS_ENABLE="0", WITH_JAX_IN_CHILD="1",
+        XLA_PYTHON_CLIENT_PREALLOCATE="false"))
 
 try:
     import jax

@@ -22,7 +22,8 @@ if "RANK" not in os.environ:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     common = dict(
-        os.environ, WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LD_PRELOAD=library)
+        os.environ, WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LD_PRELOAD=library,
+        NCCL_NVLS_ENABLE="0")
     if count > torch.cuda.device_count():
         common["CCL_MULTI_RANK_GPU_ENABLE"] = "1"
     children = [

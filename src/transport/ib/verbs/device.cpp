@@ -348,6 +348,15 @@ Result<IbPorts> find_ib_ports() {
   return std::move(search).result();
 }
 
+Result<std::vector<IbPortName>> ib_port_names() {
+  CCL_TRY(const IbPorts found, find_ib_ports());
+  std::vector<IbPortName> names;
+  for (const IbPort& port : found.ports) {
+    names.push_back({port.device->name(), port.number, port.infiniband});
+  }
+  return names;
+}
+
 Result<IbPresence> ib_presence() {
   CCL_TRY(const IbPorts found, find_ib_ports());
   IbPresence presence;

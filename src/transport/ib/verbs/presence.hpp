@@ -2,6 +2,9 @@
 
 #include <ccl/types/result.hpp>
 
+#include <string>
+#include <vector>
+
 namespace ccl::detail {
 
 /// Reason why a rank has no RDMA port. Travels in PeerInfo.
@@ -23,5 +26,15 @@ struct IbPresence {
 
 /// RDMA ports of this process. Fails only if settings do not fit.
 Result<IbPresence> ib_presence();
+
+/// Active port that the settings allow.
+struct IbPortName {
+  std::string device;
+  int number = 1;
+  bool infiniband = false;  // else RoCE
+};
+
+/// Names the ports of `ib_presence`, in the order of their cards; none without an RDMA device.
+Result<std::vector<IbPortName>> ib_port_names();
 
 }  // namespace ccl::detail

@@ -121,6 +121,10 @@ TEST_CASE("a GID index that some ports have leaves out the others; one that none
     CHECK(found->ports[0].gid_index == 3);
     CHECK(contains(found->left_out, "fake_0 port 1: CCL_IB_GID_INDEX=3 is not in use"));
     CHECK(detail::ib_presence()->kinds == 2);
+    const auto names = detail::ib_port_names();
+    REQUIRE(names->size() == 1);
+    CHECK(names->front().device == "fake_1");
+    CHECK_FALSE(names->front().infiniband);
   }
   const Environment environment{{{"CCL_IB_GID_INDEX", "7"}}};
   const auto found = detail::find_ib_ports();

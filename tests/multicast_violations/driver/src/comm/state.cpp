@@ -1,0 +1,1 @@
+void* create = dlsym(libcuda, "cuMulticastCreate");

@@ -1,0 +1,1 @@
+dist.init_process_group("nccl")

@@ -1,0 +1,46 @@
+# Compiles a file to machine code for several architectures, and looks at its instructions:
+# cmake -Dnvcc= -Dnvdisasm= -Dsource= -Dinclude= -Dfile= -Dto= -Darchitectures= -Dpattern=
+#   -Dexpected_90= -Dexpected_100= -P check_sass.cmake
+# `architectures` has numbers between spaces, such as "90 100". All parts of the disassembly that
+# match `pattern`, sorted, must be `expected_N`, which has words between spaces, each as "4xWORD" if
+# it comes four times. No kernel may use local memory.
+cmake_minimum_required(VERSION 3.25)
+if(NOT nvdisasm)
+  message("SKIP: nvdisasm is not installed")
+  return()
+endif()
+separate_arguments(architectures)
+foreach(architecture IN LISTS architectures)
+  execute_process(COMMAND ${nvcc} -std=c++20 -O3 -DNDEBUG -arch=sm_${architecture} -cubin -Xptxas -v
+    -I${source}/include -I${include} ${source}/tests/${file} -o ${to}
+    ERROR_VARIABLE log RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "${file} does not compile for sm_${architecture}:\n${log}")
+  endif()
+  execute_process(COMMAND ${nvdisasm} -c ${to} OUTPUT_VARIABLE sass ERROR_VARIABLE wrong RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "nvdisasm fails for sm_${architecture}:\n${wrong}")
+  endif()
+  if(sass MATCHES "[^\n]*[ ](STL|LDL)[. ][^\n]*")
+    message(FATAL_ERROR "${file} uses local memory on sm_${architecture}: ${CMAKE_MATCH_0}")
+  endif()
+  string(REGEX MATCHALL "${pattern}" found "${sass}")
+  set(words ${found})
+  list(REMOVE_DUPLICATES words)
+  list(SORT words)
+  set(counted "")
+  foreach(word IN LISTS words)
+    set(each ${found})
+    string(REPLACE "." "[.]" exactly "${word}")
+    list(FILTER each INCLUDE REGEX "^${exactly}$")
+    list(LENGTH each times)
+    list(APPEND counted ${times}x${word})
+  endforeach()
+  string(REGEX MATCHALL "Used [0-9]+ registers" registers "${log}")
+  list(JOIN registers ", " registers)
+  list(JOIN counted " " counted)
+  message(STATUS "sm_${architecture}: ${registers}; ${counted}")
+  if(NOT counted STREQUAL expected_${architecture})
+    message(FATAL_ERROR "${file} has on sm_${architecture}\n${counted}\nand not\n${expected_${architecture}}")
+  endif()
+endforeach()
