@@ -94,7 +94,7 @@ TEST_CASE("a program of which some cases were skipped has passed, and says which
 TEST_CASE("a program that fails or skips nothing is not skipped") {
   const Ran failed = run("[one],[fails]");
   INFO(failed.text);
-  CHECK(failed.code == 1);
+  CHECK((failed.code != 0 && failed.code != 77));
   CHECK(contains(failed, "SKIP: no such device (in 1 of 2 cases)\n"));
   const Ran fine = run("[runs]");
   CHECK(fine.code == 0);
