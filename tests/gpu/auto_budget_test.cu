@@ -7,16 +7,14 @@
 
 #include "on_gpus.cuh"
 #include "support/catch.hpp"
+#include "support/skip.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
 TEST_CASE("a communicator has memory for an Auto of every collective") {
   const int ranks = devices();
-  if (ranks < 2) {
-    std::printf("SKIP: fewer than two GPUs\n");
-    return;
-  }
+  if (ranks < 2) return skip("fewer than two GPUs");
   on_gpus(ranks, [&](const Communicator& comm) -> Result<void> {
     constexpr Index most = 1 << 18;
     const int me = comm.rank(), next = (me + 1) % ranks, previous = (me + ranks - 1) % ranks;

@@ -11,6 +11,7 @@
 #include "communicator.cuh"
 #include "support/call_faults.hpp"
 #include "support/network_faults.hpp"
+#include "support/skip.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -26,7 +27,7 @@ int gpus() {
 /// True if a test must leave out, because there is no GPU.
 bool without_gpu() {
   if (gpus() > 0) return false;
-  std::puts("SKIP: no GPU");
+  skip("no GPU");
   return true;
 }
 
@@ -152,7 +153,7 @@ TEST_CASE("faults of kernels") {
 
 // The last case of the file: what the ones before have played.
 TEST_CASE("faults of GPUs in all: all but one are named rightly within 10 s") {
-  if (table().empty()) return;  // this case was run alone, or there is no GPU
+  if (table().empty()) return skip("the cases before have played no fault");
   const auto in_time =
       std::ranges::count_if(table(), [](const Named& of) { return of.right && of.took_s < 10; });
   std::printf("%td of %zu faults are named within 10 s\n", in_time, table().size());

@@ -14,6 +14,7 @@
 #include "support/bad_messages.hpp"
 #include "support/lan.hpp"
 #include "support/played_rank.hpp"
+#include "support/skip.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -110,7 +111,7 @@ std::vector<Attack> attacks() {
 
 TEST_CASE("a job ends right beside strangers, and no stranger has a success") {
   const Lan lan{hosts + 1};
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   std::printf(
       "| attack | ranks | ends | start-up, s | a call, ms | tries |\n|---|---|---|---|---|---|\n");
   const char* const only = std::getenv("ATTACK");
@@ -122,7 +123,7 @@ TEST_CASE("a job ends right beside strangers, and no stranger has a success") {
 
 TEST_CASE("a rank that sends a frame with a field at an extreme is named by all others") {
   const Lan lan{hosts + 1};
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   for (const int ranks : sizes) {
     const auto frames = bad_frames(ranks);
     Outcome all;

@@ -18,6 +18,7 @@
 #include "support/lan.hpp"
 #include "support/processes.hpp"
 #include "support/ranks.hpp"
+#include "support/skip.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -98,7 +99,7 @@ Answer add_up(const Communicator& comm, const Call& call) {
 
 TEST_CASE("hosts whose network reduces: the head of a host sends the message once") {
   const Lan lan{8};
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   const auto body = [](const Communicator& comm, Texts&) -> Answer {
     Plan plan;
     plan.slot_count = 4;
@@ -127,7 +128,7 @@ TEST_CASE("hosts whose network reduces: the head of a host sends the message onc
 
 TEST_CASE("hosts whose network reduces: a host that is unplugged ends the call everywhere") {
   const Lan lan{3};
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   const auto body = [](const Communicator& comm, Texts& texts) -> Answer {
     CCL_TRY(const auto chain, Sums<CollNetChain>::create(comm));
     CCL_CHECK(add_up(comm, chain));

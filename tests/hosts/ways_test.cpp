@@ -14,6 +14,7 @@
 #include "support/lan.hpp"
 #include "support/processes.hpp"
 #include "support/ranks.hpp"
+#include "support/skip.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -67,7 +68,7 @@ std::vector<std::string> run_on(const Lan& lan, const std::string& variables) {
 
 TEST_CASE("hosts with one CCL_HOSTID that share no memory talk over TCP") {
   const Lan lan{2};
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   for (const char* variable : {"", "CCL_HOSTID=one", "NCCL_HOSTID=one"}) {
     INFO(variable);
     for (const std::string& text : run_on(lan, variable)) CHECK(text == "3");
@@ -76,7 +77,7 @@ TEST_CASE("hosts with one CCL_HOSTID that share no memory talk over TCP") {
 
 TEST_CASE("data goes by the interface that has reached the root, not by the first") {
   const Lan lan{2};
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   // An interface before eth0, in a network that ends in itself.
   for (int host = 0; host < ranks; ++host) {
     const std::string dead = fmt::format(
@@ -93,7 +94,7 @@ TEST_CASE("data goes by the interface that has reached the root, not by the firs
 
 TEST_CASE("an interface that leads nowhere is an error that names the setting") {
   const Lan lan{2};
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   for (int host = 0; host < ranks; ++host) {
     REQUIRE(lan.in(host, fmt::format("ip link add bmc0 type veth peer name bmcp && "
                                      "ip addr add 10.98.0.{}/24 dev bmc0 && "

@@ -31,7 +31,6 @@ class Locale {
     const std::string compile = "localedef -i " + name + " -f UTF-8 " + made + " >/dev/null 2>&1";
     there = std::system(compile.c_str()) == 0 &&
             std::setlocale(LC_ALL, (name + ".UTF-8").c_str()) != nullptr;
-    if (!there) skip("there is no locale " + name);
   }
   ~Locale() {
     std::setlocale(LC_ALL, "C");
@@ -112,11 +111,13 @@ TEST_CASE("a text inside a line has no line of its own") {
 
 TEST_CASE("settings and link speeds are read in a locale with other letters") {
   const Locale turkish{"tr_TR"};
+  if (!turkish.there) return skip("there is no locale tr_TR");
   check_settings_are_read();
 }
 
 TEST_CASE("settings and link speeds are read in a locale with other numbers") {
   const Locale german{"de_DE"};
+  if (!german.there) return skip("there is no locale de_DE");
   check_settings_are_read();
   CHECK(topo::pcie_bw("2.5 GT/s PCIe", 16) == 3);
 }

@@ -17,6 +17,7 @@
 #include "support/environment.hpp"
 #include "support/lan.hpp"
 #include "support/lost_time.hpp"
+#include "support/skip.hpp"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,7 +47,7 @@ int complain(const Error& e, int code) {
 
 TEST_CASE("ranks of three hosts meet, while a scanner knocks at every port") {
   const Lan lan;
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   constexpr int ranks = 7;
   const UniqueId id = unique_id_at("10.99.0.1:4711", "namespaces").value();
   const pid_t scanner = start([&] {
@@ -99,7 +100,7 @@ TEST_CASE("ranks of three hosts meet, while a scanner knocks at every port") {
 
 TEST_CASE("hosts of IPv6 alone meet at a link-local address, whatever they call their interface") {
   const Lan lan;
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   for (const bool others : {true, false}) {  // addresses besides
     for (int h = 0; h < 2; ++h) {
       REQUIRE(lan.in(h, fmt::format("ip addr flush dev eth0 && {} ip addr add fe80::{}/64 dev eth0 "
@@ -131,7 +132,7 @@ TEST_CASE("hosts of IPv6 alone meet at a link-local address, whatever they call 
 
 TEST_CASE("a host that falls silent is noticed within five seconds, by keep-alives after two") {
   const Lan lan;
-  need(lan);
+  if (!lan.good()) return skip(no_lan);
   const Environment keep_alive{"CCL_BOOTSTRAP_KEEPALIVE", "2"};
   const UniqueId id = unique_id_at("10.99.0.1:4711", "silent").value();
   std::vector<pid_t> pids;
