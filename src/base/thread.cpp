@@ -12,6 +12,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
+#include "base/left_behind.hpp"
 #include <dlfcn.h>
 #include <sys/resource.h>
 
@@ -65,8 +66,12 @@ struct LaneThreads::Threads {
   std::vector<std::thread> started;
 };
 
+/// Waits without an end if a lane is left behind. Whoever waits for the scope does not.
 void LaneThreads::join() {
+  LaneScope* const scope = this_thread_facts.lanes;
+  if (scope != nullptr) scope->running.fetch_sub(1);
   for (auto& thread : threads_->started) thread.join();
+  if (scope != nullptr) scope->running.fetch_add(1);
   delete threads_;
 }
 
@@ -76,8 +81,18 @@ bool LaneThreads::start(void (*lane)(const void* context, int channel), const vo
     if (threads_ == nullptr) threads_ = new Threads;
     auto& all = threads_->started;
     all.reserve(all.size() + 1);  // before the thread, which must not be lost
-    CCL_TRY(auto thread, own_thread("each channel", [=] { lane(context, channel); }));
-    all.push_back(std::move(thread));
+    const ThreadFacts facts = this_thread_facts;
+    if (facts.lanes != nullptr) facts.lanes->running.fetch_add(1);
+    auto thread = own_thread("each channel", [=] {
+      this_thread_facts = facts;
+      lane(context, channel);
+      if (facts.lanes != nullptr) facts.lanes->running.fetch_sub(1);
+    });
+    if (!thread) {
+      if (facts.lanes != nullptr) facts.lanes->running.fetch_sub(1);
+      return fail(std::move(thread).error());
+    }
+    all.push_back(*std::move(thread));
     return {};
   });
   if (started) return true;

@@ -50,9 +50,15 @@ struct PlugInLink : ConnectingLink, ZeroCopy::Accesses {
   static Result<void> send(const std::shared_ptr<PlugInLink>& link, std::size_t line,
                            net::SecureSocket socket);
   void wake() { context.proxy->wake(); }
+  void works() {
+    channels->works();
+    ConnectingLink::works();
+  }
   void end() override { channels->end_access(); }
 
  private:
+  /// Begins to listen for each channel, within half of the limit of creation.
+  Result<void> listen(const std::shared_ptr<NetContext>& net);
   Result<void> choose_devices(const NetContext& net);
   /// Places the slots in GPU memory if topology and devices allow it.
   Result<void> place_on_gpu(const NetContext& net);

@@ -61,8 +61,10 @@ class PlugInSender final : public PlugInTask {
     for (std::size_t c = 0; c < channels_.size() && have_handles_; ++c) {
       NetChannel& channel = objects(c);
       if (channel.comm == nullptr) {
-        const int result = plug_in().connect(link_->channels->context().get(), channel.device,
-                                             handles_[c], &channel.comm);
+        const int result = call("connect", c, [&] {
+          return plug_in().connect(link_->channels->context().get(), channel.device, handles_[c],
+                                   &channel.comm);
+        });
         if (result != net_abi::success) {
           channel.comm = nullptr;
           broke("connect", result, fmt::format("for channel {}", c));
@@ -164,7 +166,9 @@ class PlugInSender final : public PlugInTask {
   bool send(std::size_t c, const Source& from, std::size_t bytes) {
     Channel& channel = channels_[c];
     void*& request = channel.request(channel.begun);
-    const int result = plug_in().isend(objects(c).comm, from.at, bytes, from.handle, &request);
+    const int result = call("isend", c, [&] {
+      return plug_in().isend(objects(c).comm, from.at, bytes, from.handle, &request);
+    });
     if (result != net_abi::success) {
       broke("isend", result, fmt::format("for step {} of {} bytes", channel.begun, bytes));
       return false;

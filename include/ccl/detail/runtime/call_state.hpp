@@ -5,11 +5,9 @@
 #include <ccl/detail/lanes/spin_wait.hpp>
 #include <ccl/detail/runtime/call_info.hpp>
 #include <ccl/detail/runtime/call_sequencer.hpp>
-#include <ccl/detail/runtime/proxy_helper.hpp>
 
 #include <atomic>
 #include <memory>
-#include <optional>
 
 namespace ccl::detail {
 
@@ -24,7 +22,6 @@ struct CallState {
   WaitRecord waits;                   // waits of CPU lanes
   std::unique_ptr<PhaseLog> phases;   // of CPU lanes; null: they note none
   AbortWatch watch;                   // status and failure words that lanes poll
-  std::optional<ProxyHelper> helper;  // while CPU lanes run over proxied wires
 
   /// Numbers a call, from 1 on.
   Word next_call() {
