@@ -144,13 +144,6 @@ TEST_CASE("CollNet: a result that never comes ends the call at the deadline") {
   check_contain(said, "the network that reduces between hosts");
 }
 
-TEST_CASE("CollNet: a result of fewer bytes than were asked for is an error") {
-  const auto said = faulty_job({1, 1}, 1, "test:0:less").run(sum_of_ones, false);
-  check_contain(said, "test of the CollNet plug-in Faulty (" CCL_TEST_COLLNET_V12
-                      ", version 12) reported 4092 bytes of an iallreduce of 4096 bytes");
-  check_contain(said, "rank 1 on ");
-}
-
 TEST_CASE("CollNet: an operation that never returns ends the call within its limit") {
   for (const std::string function : {"iallreduce", "test"}) {
     INFO(function);
