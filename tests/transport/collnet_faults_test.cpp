@@ -1,14 +1,17 @@
 // CollNet where a plug-in is missing, refuses, fails or never returns.
 #include <ccl/algo/collnet_chain.hpp>
+#include <ccl/algo/collnet_direct.hpp>
 #include <ccl/ccl.hpp>
 #include <ccl/transport/collnet.hpp>
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -157,6 +160,52 @@ TEST_CASE("CollNet: an operation that never returns ends the call within its lim
                         ", version 12) has not returned from " +
                             function + " for ");
     check_contain(said, "rank 2 on ");
+  }
+}
+
+TEST_CASE("CollNet: an abort ends a call whose operation never returns") {
+  for (const std::string function : {"iallreduce", "test"}) {
+    INFO(function);
+    auto job = faulty_job({1, 1}, 1, function + ":3:hangs");
+    job.timeout_s = 0;
+    const auto begin = Clock::now();
+    const auto said = job.run(
+        [](const Communicator& comm) -> Answer {
+          std::thread aborts{[&comm] {
+            std::this_thread::sleep_for(std::chrono::milliseconds{300});
+            if (comm.rank() == 0) comm.abort();
+          }};
+          const Answer sum = sum_of_ones(comm);
+          aborts.join();
+          return sum;
+        },
+        false);
+    CHECK(seconds(Clock::now() - begin) < 20);
+    check_contain(said, "aborted: ");
+  }
+}
+
+TEST_CASE("CollNet: a gather or scatter that never returns ends the call within its limit") {
+  for (const std::string function : {"iallgather", "ireducescatter"}) {
+    INFO(function);
+    auto job = faulty_job({1, 1}, 1, function + ":1:hangs");
+    job.timeout_s = 2;
+    const auto said = job.run(
+        [](const Communicator& comm) -> Answer {
+          Plan plan;
+          plan.slot_count = 4;
+          plan.slot_bytes = 4096;
+          using Gathers = Collective<AllGather, CollNetDirect, Simple, CollNetTransport>;
+          using Scatters = Collective<ReduceScatter, CollNetDirect, Simple, CollNetTransport>;
+          CCL_TRY(const auto gathers, Gathers::create(comm, plan));
+          CCL_TRY(const auto scatters, Scatters::create(comm, plan));
+          std::vector<int> one(20'000, 1), all(40'000, 1);
+          CCL_CHECK(gathers(one.data(), all.data(), Index(one.size())));
+          CCL_CHECK(scatters(all.data(), one.data(), Index(one.size()), Sum{}));
+          return std::string{"well"};
+        },
+        false);
+    check_contain(said, "version 12) has not returned from " + function + " for ");
   }
 }
 

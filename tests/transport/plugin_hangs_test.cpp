@@ -115,8 +115,12 @@ TEST_CASE("without a limit, a call that does not return keeps neither an abort n
             CHECK(edge.from.status.ok());
             CHECK(edge.to.status.ok());
             if (!aborts) return;
-            edge.from.status.set({Errc::aborted, "abort was called"});
-            REQUIRE(wait_until([&] { return !edge.to.status.ok(); }));
+            for (Lent* const end : {&edge.from, &edge.to}) {
+              end->status.set({Errc::aborted, "abort was called"});
+            }
+            const auto tasks = [](const Lent& of) { return of.proxy.counters().tasks; };
+            CHECK(tasks(edge.from) + tasks(edge.to) == 2);
+            CHECK(wait_until([&] { return tasks(edge.from) + tasks(edge.to) < 2; }));
           },
           said);
       CHECK(mentions(log, said.c_str()));
