@@ -12,7 +12,6 @@
 
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
-#include "base/left_behind.hpp"
 #include <dlfcn.h>
 #include <sys/resource.h>
 

@@ -230,7 +230,7 @@ void ProxyEngine::listen() {
 
 bool ProxyEngine::round(bool left_over_only) {
   bool moved = false, ended = false;
-  const bool may_call = LibraryCalls::here();
+  const bool may_call = LibraryCalls::may_call();
   skipped_ = false;
   deferred_ns_.store(0, std::memory_order_relaxed);  // all tasks with work are tried
   const std::size_t count = tasks_.size();

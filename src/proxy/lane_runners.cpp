@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/left_behind.hpp"
 #include "base/thread.hpp"
 #include <linux/futex.h>
 #include <sched.h>

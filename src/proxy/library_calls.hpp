@@ -7,7 +7,7 @@
 #include <chrono>
 #include <mutex>
 
-#include "base/left_behind.hpp"
+#include "base/thread.hpp"
 
 namespace ccl::detail {
 
@@ -30,7 +30,7 @@ class LibraryCalls {
     return call();
   }
   /// True if this thread gives tasks turns in which they may call.
-  static bool here() { return this_thread_facts.can_be_left; }
+  static bool may_call() { return this_thread_facts.can_be_left; }
 
   /// Wakes the engine's thread, if the engine lives. Any thread.
   void wake();
@@ -82,7 +82,7 @@ class LibraryCalls {
     }
     ~Running() {
       Word mine = number;
-      if (!of.running_.compare_exchange_strong(mine, 0, std::memory_order_acq_rel)) stay_behind();
+      if (!of.running_.compare_exchange_strong(mine, 0, std::memory_order_acq_rel)) park_thread();
     }
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;

@@ -150,7 +150,7 @@ void NetChannels::end_user_memory(std::size_t channel, void* handle) {
   }
   calls_->wake();
   // A thread that gives tasks turns must not wait for one.
-  if (LibraryCalls::here()) return;
+  if (LibraryCalls::may_call()) return;
   const auto end = std::chrono::steady_clock::now() + use_limit;
   while (!due->done.load(std::memory_order_acquire) && !closing() &&
          std::chrono::steady_clock::now() < end) {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/left_behind.hpp"
+#include "base/thread.hpp"
 #include "support/catch.hpp"
 
 using namespace ccl;
@@ -84,7 +84,7 @@ TEST_CASE("a launch ends when all lanes have but those that are left behind") {
               state.scope = this_thread_facts.lanes;
               state.stuck = true;
               state.released.wait(false);
-              detail::stay_behind();
+              detail::park_thread();
             }
             // The others end later.
             while (!state.stuck) std::this_thread::yield();

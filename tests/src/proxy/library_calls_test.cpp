@@ -36,8 +36,8 @@ struct Library {
 };
 
 /// Calls the library in each turn, with `limit_s`.
-struct Caller final : ProxyTask {
-  Caller(std::shared_ptr<detail::LibraryCalls> by, std::shared_ptr<Library> of, double limit)
+struct CallingTask final : ProxyTask {
+  CallingTask(std::shared_ptr<detail::LibraryCalls> by, std::shared_ptr<Library> of, double limit)
       : calls{std::move(by)}, library{std::move(of)}, limit_s{limit} {
     calls_library = true;
   }
@@ -68,8 +68,8 @@ struct Called {
   std::optional<detail::ProxyEngine> engine{std::in_place, &status};
   std::shared_ptr<detail::LibraryCalls> calls = engine->library_calls().value();
   std::shared_ptr<Library> library = std::make_shared<Library>();
-  std::shared_ptr<Caller> add(double limit_s = 0) {
-    const auto task = std::make_shared<Caller>(calls, library, limit_s);
+  std::shared_ptr<CallingTask> add(double limit_s = 0) {
+    const auto task = std::make_shared<CallingTask>(calls, library, limit_s);
     REQUIRE(engine->add(task));
     REQUIRE(wait_until([&] { return library->calls > 0; }));
     return task;
@@ -115,7 +115,7 @@ TEST_CASE("a call within its limit keeps its thread, however many there are") {
   task->end = true;
 }
 
-TEST_CASE("without a limit, a call ends the patience of an engine that has failed or ends") {
+TEST_CASE("without a limit, a call is left once its engine has failed or ends") {
   for (const bool fails : {false, true}) {
     INFO(fails);
     Called of;
@@ -183,7 +183,7 @@ TEST_CASE("lanes run on a thread that is left behind in a call, and their launch
     of.engine->run_lanes([](void* given) { (*static_cast<decltype(body)*>(given))(); }, &body,
                          false);
   };
-  run([&] { runs += std::this_thread::get_id() != program && detail::LibraryCalls::here(); });
+  run([&] { runs += std::this_thread::get_id() != program && detail::LibraryCalls::may_call(); });
   CHECK(runs == 1);
   CHECK_THROWS_AS(run([] { throw std::runtime_error{"lanes"}; }), std::runtime_error);
 
@@ -192,7 +192,7 @@ TEST_CASE("lanes run on a thread that is left behind in a call, and their launch
   const auto library = of.library;
   std::thread adds{[&] {
     while (runs < 2) std::this_thread::yield();
-    REQUIRE(of.engine->add(std::make_shared<Caller>(of.calls, of.library, 0.3)));
+    REQUIRE(of.engine->add(std::make_shared<CallingTask>(of.calls, of.library, 0.3)));
   }};
   const auto begin = Clock::now();
   run([&, library] {
