@@ -71,7 +71,7 @@ class LibraryCalls {
 
  private:
   using Duration = std::chrono::steady_clock::duration;
-  static constexpr auto longest_step = std::chrono::milliseconds{250};
+  static constexpr auto longest_step = std::chrono::milliseconds{500};
   struct Running {
     Running(LibraryCalls& calls, const char* function, double limit_s)
         : of{calls}, number{++calls.count_} {

@@ -151,10 +151,10 @@ TEST_CASE("CollNet: an operation that never returns ends the call within its lim
   for (const std::string function : {"iallreduce", "test"}) {
     INFO(function);
     auto job = faulty_job({2, 1}, 2, function + ":3:hangs");
-    job.timeout_s = 2;
+    job.timeout_s = 6;
     const auto begin = Clock::now();
     const auto said = job.run(sum_of_ones, false);
-    CHECK(seconds(Clock::now() - begin) < 20);
+    CHECK(seconds(Clock::now() - begin) < 30);
     CHECK(said[2].find("timed_out: the CollNet plug-in") != std::string::npos);
     check_contain(said, "the CollNet plug-in Faulty (" CCL_TEST_COLLNET_V12
                         ", version 12) has not returned from " +
@@ -180,7 +180,7 @@ TEST_CASE("CollNet: an abort ends a call whose operation never returns") {
           return sum;
         },
         false);
-    CHECK(seconds(Clock::now() - begin) < 20);
+    CHECK(seconds(Clock::now() - begin) < 30);
     check_contain(said, "aborted: ");
   }
 }
@@ -189,7 +189,7 @@ TEST_CASE("CollNet: a gather or scatter that never returns ends the call within 
   for (const std::string function : {"iallgather", "ireducescatter"}) {
     INFO(function);
     auto job = faulty_job({1, 1}, 1, function + ":1:hangs");
-    job.timeout_s = 2;
+    job.timeout_s = 6;
     const auto said = job.run(
         [](const Communicator& comm) -> Answer {
           Plan plan;

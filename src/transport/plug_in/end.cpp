@@ -172,6 +172,22 @@ Result<void> PlugInLink::prepare() {
   return edge.side == EdgeSide::sender ? Result<void>{} : listen(net);
 }
 
+Error PlugInLink::late() const {
+  return {
+      Errc::timed_out,
+      fmt::format("{}rank {} on {} has made no connection within {:.3g} s; start all ranks, "
+                  "check the network, or raise CCL_INIT_TIMEOUT",
+                  has_handles.load() ? "connect of the " + channels->plug_in().text() + " to " : "",
+                  edge.peer.rank, edge.peer.host, context.deadline_s)};
+}
+
+Result<void> PlugInLink::wait_connected(const net::Deadline& deadline) {
+  auto done = ConnectingLink::wait_connected(deadline);
+  // The task comes first, unless its thread got no core.
+  const bool is_late = !done && done.error().code == Errc::timed_out;
+  return is_late && state() == State::connecting && has_handles ? fail(late()) : done;
+}
+
 void PlugInLink::prepare_wires() {
   if (polled) return;  // lanes of a GPU lend nothing
   for (Wire& wire : wires) {

@@ -48,17 +48,17 @@ class PlugInSender final : public PlugInTask {
   void take_handles(const PlugInControlSocket::Message& message) {
     ControlReader body{message.body};
     const auto handles = body.get_all<NetHandle>();
-    if (!body.good() || handles.size() != channels_.size() || have_handles_) {
+    if (!body.good() || handles.size() != channels_.size() || link_->has_handles) {
       return reject(
           fmt::format("it listens on {} channels, not {}", handles.size(), channels_.size()));
     }
     handles_ = handles;
-    have_handles_ = true;
+    link_->has_handles = true;
   }
 
   bool make() override {
-    bool moved = false, all = have_handles_;
-    for (std::size_t c = 0; c < channels_.size() && have_handles_; ++c) {
+    bool moved = false, all = link_->has_handles;
+    for (std::size_t c = 0; c < channels_.size() && link_->has_handles; ++c) {
       NetChannel& channel = objects(c);
       if (channel.comm == nullptr) {
         const int result = call("connect", c, [&] {
@@ -83,11 +83,7 @@ class PlugInSender final : public PlugInTask {
       return true;
     }
     if (std::chrono::steady_clock::now() > deadline_) {
-      give_up(Errc::timed_out,
-              fmt::format("{} {} has made no connection within {:.3g} s; start all ranks, check "
-                          "the network, or raise CCL_INIT_TIMEOUT",
-                          have_handles_ ? "connect of the " + plug_in().text() + " to" : "",
-                          peer_text(), link_->context.deadline_s));
+      give_up(link_->late());
     }
     return moved;
   }
@@ -224,7 +220,6 @@ class PlugInSender final : public PlugInTask {
   }
 
   std::vector<NetHandle> handles_;
-  bool have_handles_ = false;
   std::vector<Word> receives_;  // by channel: begun by a peer that leaves
   bool said_ = false;           // how far this end has come
 };
