@@ -141,7 +141,10 @@ void ProxyEngine::finish_apart(Time end) {
       ended_.store(true);
     });
     if (!thread) return finish(end);  // without tasks that call
-    thread_ = *std::move(thread);
+    {
+      const std::lock_guard lock{start_mutex_};
+      thread_ = *std::move(thread);
+    }
     await_thread();
   }
 }

@@ -143,6 +143,7 @@ TEST_CASE("an abort ends a connection that waits, with receives under way") {
           const Word& arrived = *edge.in->wires[0].posted;
           REQUIRE(wait_until([&] { return detail::HostMemory::load_acquire(&arrived) == 3; }));
           edge.from.status.set({Errc::aborted, "abort was called"});
+          edge.from.proxy.wake();  // all steps are sent, so its thread may sleep
           REQUIRE(wait_until([&] { return !edge.to.status.ok(); }));
           CHECK(edge.to.status.result().error().code == Errc::aborted);
         }
