@@ -186,12 +186,19 @@ void NetChannels::end_due() {
 }
 
 void NetChannels::end_access() {
-  if (!left_.load()) {
-    const std::unique_lock lock{use, use_limit};
-    bool any = false;
-    for (const NetChannel& channel : each) any = any || !channel.user_memory.empty();
-    if (lock.owns_lock() && !any && !closing()) return;
-    if (lock.owns_lock()) begin_close();
+  {
+    const auto end = std::chrono::steady_clock::now() + use_limit;
+    std::unique_lock lock{use, std::try_to_lock};
+    while (!lock.owns_lock() && !closing() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds{50});
+      (void)lock.try_lock();
+    }
+    if (lock.owns_lock() && !closing()) {  // no other thread begins to close
+      bool any = false;
+      for (const NetChannel& channel : each) any = any || !channel.user_memory.empty();
+      if (!any) return;
+      begin_close();
+    }
   }
   await_close();
   if (closed()) return;

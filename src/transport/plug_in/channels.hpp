@@ -39,8 +39,8 @@ class NetChannels : public std::enable_shared_from_this<NetChannels> {
   const NetPlugIn& plug_in() const { return context_->plug_in(); }
   const NetContext& context() const { return *context_; }
   std::vector<NetChannel> each;
-  /// The task holds it in each turn, and other threads while they end registrations or all access.
-  std::recursive_timed_mutex use;
+  /// The task holds it in each turn, and a thread that ends all access.
+  std::mutex use;
 
   /// Runs a function of the plug-in in a turn of the task.
   template <class Call>
