@@ -29,7 +29,7 @@ function(ccl_share_cores)
     "src\\.net\\.(auth(_limits)?|crypto\\.handshake|namespaces)"
     "src\\.observe\\.(failure_watch|health\\.(limits|service))"
     "src\\.transport\\.ib\\.departures"
-    "transport\\.(collnet_(auto|faults)|p2p_edges|plugin_failures|socket(\\.(full|integrity))?)")
+    "transport\\.(collnet_(auto|faults)|p2p_edges|plugin_(failures|hangs(_in_calls)?)|socket(\\.(full|integrity))?)")
   get_property(tests DIRECTORY PROPERTY TESTS)
   foreach(test IN LISTS tests)
     set(cost 1000)

@@ -15,6 +15,15 @@ foreach(test IN LISTS transports_of_plug_ins ITEMS matrix collective.collective_
       endif()
       add_dependencies(ccl.test.${test} ccl_test_net${version})
     endforeach()
+    if(NOT TARGET ccl_test_net_plain)  # for figures beside SocketTransport: docs/validation/tcp.md
+      add_library(ccl_test_net_plain MODULE support/net_plug_in.cpp)
+      target_include_directories(ccl_test_net_plain PRIVATE ${PROJECT_SOURCE_DIR}/src)
+      target_compile_definitions(ccl_test_net_plain PRIVATE CCL_TEST_NET_VERSION=12 CCL_TEST_NET_PLAIN)
+      target_compile_options(ccl_test_net_plain PRIVATE ${test_options})
+      target_link_libraries(ccl_test_net_plain PRIVATE ccl)
+      set_target_properties(ccl_test_net_plain PROPERTIES CXX_VISIBILITY_PRESET hidden)
+    endif()
+    add_dependencies(ccl.test.${test} ccl_test_net_plain)
     target_compile_definitions(ccl.test.${test} PRIVATE
       CCL_TEST_NET="$<TARGET_FILE_DIR:ccl_test_net12>/$<TARGET_FILE_PREFIX:ccl_test_net12>ccl_test_net")
   endif()

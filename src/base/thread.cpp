@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,12 +64,63 @@ Error no_thread(std::string_view what, Error why) noexcept {
   return why;
 }
 
-struct LaneThreads::Threads {
-  std::vector<std::thread> started;
+/// Lanes of a scope on detached threads. A thread cannot join them, because one that is left behind
+/// never ends.
+struct LanesInScope {
+  std::mutex mutex;
+  std::condition_variable ended;
+  int running = 0;
+
+  void begin(LaneScope& scope) {
+    const std::lock_guard lock{mutex};
+    ++running;
+    scope.running.fetch_add(1);
+  }
+  void end(LaneScope& scope) {
+    const std::lock_guard lock{mutex};
+    scope.running.fetch_sub(1);
+    --running;
+    ended.notify_all();
+  }
 };
 
+struct LaneThreads::Threads {
+  std::vector<std::thread> started;
+  std::shared_ptr<LanesInScope> in_scope;
+};
+
+namespace {
+/// Starts a lane in the scope of this thread.
+Result<void> start_in_scope(const std::shared_ptr<LanesInScope>& lanes,
+                            void (*lane)(const void* context, int channel), const void* context,
+                            int channel) {
+  const ThreadFacts facts = this_thread_facts;
+  lanes->begin(*facts.lanes);
+  auto thread = own_thread("each channel", [=] {
+    this_thread_facts = facts;
+    lane(context, channel);
+    lanes->end(*facts.lanes);
+  });
+  if (!thread) {
+    lanes->end(*facts.lanes);
+    return fail(std::move(thread).error());
+  }
+  thread->detach();
+  return {};
+}
+}  // namespace
+
+/// Waits without an end if a lane is left behind. Whoever waits for the scope does not.
 void LaneThreads::join() {
+  LaneScope* const scope = this_thread_facts.lanes;
   for (auto& thread : threads_->started) thread.join();
+  if (scope != nullptr && threads_->in_scope != nullptr) {
+    scope->running.fetch_sub(1);
+    const std::shared_ptr<LanesInScope> lanes = threads_->in_scope;
+    std::unique_lock lock{lanes->mutex};
+    lanes->ended.wait(lock, [&] { return lanes->running == 0; });
+    scope->running.fetch_add(1);
+  }
   delete threads_;
 }
 
@@ -74,6 +128,10 @@ bool LaneThreads::start(void (*lane)(const void* context, int channel), const vo
                         int channel) {
   const auto started = without_exceptions([&]() -> Result<void> {
     if (threads_ == nullptr) threads_ = new Threads;
+    if (this_thread_facts.lanes != nullptr) {
+      if (threads_->in_scope == nullptr) threads_->in_scope = std::make_shared<LanesInScope>();
+      return start_in_scope(threads_->in_scope, lane, context, channel);
+    }
     auto& all = threads_->started;
     all.reserve(all.size() + 1);  // before the thread, which must not be lost
     CCL_TRY(auto thread, own_thread("each channel", [=] { lane(context, channel); }));

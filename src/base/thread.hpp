@@ -3,11 +3,13 @@
 #include <ccl/detail/base/exceptions.hpp>
 #include <ccl/types/result.hpp>
 
+#include <atomic>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include <signal.h>
+#include <unistd.h>
 
 namespace ccl::detail {
 
@@ -15,6 +17,31 @@ namespace ccl::detail {
 /// until they end. The first call takes the loader's lock: call it without a lock that a library's
 /// constructor may need.
 void stay_loaded();
+
+/// CPU lanes of one launch, on threads of ccl that can be left behind.
+struct LaneScope {
+  std::atomic<int> running{0};  // threads that may still use what the launch has lent them
+  std::atomic<int> left{0};     // threads that are left behind
+  /// True if nothing runs any more but what is left behind.
+  bool only_left() const { return left.load() > 0 && running.load() == 0; }
+  void leave_one() {
+    left.fetch_add(1);  // before the other: `only_left` has the opposite order
+    running.fetch_sub(1);
+  }
+};
+
+/// Facts about a thread of ccl that may call other libraries.
+struct ThreadFacts {
+  bool can_be_left = false;    // nobody waits for it without an end
+  LaneScope* lanes = nullptr;  // that it runs; null: none
+};
+inline constinit thread_local ThreadFacts this_thread_facts;
+
+/// Keeps the calling thread, which was left behind, from all that others own now. It sleeps until
+/// the process ends.
+[[noreturn]] inline void park_thread() noexcept {
+  for (;;) ::pause();
+}
 
 /// Blocks all signals of the calling thread, and so of threads that it starts.
 class NoSignals {

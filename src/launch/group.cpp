@@ -107,7 +107,6 @@ Result<void> run_at_once(std::span<RecordedCall* const> calls) {
   const Communicator& comm = calls.front()->connections().comm();
   const auto run = [&](std::size_t i) {
     results[i] = guarded(comm, [&] {
-      launches[i].help_proxy();
       calls[i]->run_on_host(launches[i]);
       return launches[i].finish();
     });

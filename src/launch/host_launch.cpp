@@ -38,16 +38,14 @@ Result<void> run_on_host(QueuedCall&& call, const WirePaths& paths, int root, co
   CCL_TRY(Launch && launch, Launch::begin(std::move(call)));
   Connections& connections = launch.connections();
   CCL_CHECK(connect_lanes(connections, paths, root));
-  launch.help_proxy();
-  paths.run(connections, given);
+  launch.run_lanes([&] { paths.run(connections, given); });
   return launch.finish();
 }
 
 Result<void> run_on_host(QueuedCall&& queued, void (*run)(const Connections&, const void* given),
                          const void* given) {
   CCL_TRY(Launch && launch, Launch::begin(std::move(queued)));
-  launch.help_proxy();
-  run(launch.connections(), given);
+  launch.run_lanes([&] { run(launch.connections(), given); });
   return launch.finish();
 }
 
@@ -58,8 +56,7 @@ std::optional<Result<void>> run_short(Connections& connections, const CallInfo& 
   if (auto connected = connect_lanes(connections, paths, root); !connected) return connected;
   if (connections.tables().proxied) {  // since just now
     Launch launch = call.launch();
-    launch.help_proxy();
-    paths.run(connections, given);
+    launch.run_lanes([&] { paths.run(connections, given); });
     return launch.finish();
   }
   paths.run(connections, given);

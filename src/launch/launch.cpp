@@ -97,7 +97,6 @@ Launch::~Launch() {
   if (shown_) end_nvtx_range();
   if (finished_) return;
   CommState& state = *Access::state(connections().comm());
-  connections().calls().helper.reset();
   if (queued_) (void)completes([&] { leave_order(); });
   record_end(state, call_.info(), false);
 }
@@ -224,11 +223,10 @@ Result<Launch> Launch::begin_queued(QueuedCall&& call, Stream stream, Lock lock,
   return launch;
 }
 
-void Launch::help_proxy() {
+void Launch::run_lanes(void (*lanes)(void* of), void* of) {
   const WireTables& tables = connections().tables();
-  if (!tables.proxied) return;
-  connections().calls().helper.emplace(Access::state(connections().comm())->proxy,
-                                       tables.unproxied);
+  if (!tables.proxied) return lanes(of);
+  Access::state(connections().comm())->proxy.run_lanes(lanes, of, tables.unproxied);
 }
 
 bool Launch::same_messages(std::string_view op, const MessageList& sends,
@@ -278,7 +276,6 @@ Result<void> Launch::end_lanes() {
   CommState& state = *Access::state(connections().comm());
   CallState& calls = connections().calls();
   const LaneFailure& found = calls.lane_failure;
-  calls.helper.reset();
   if (found.peer != 0 && found.why == LaneFailure::no_wire) {
     state.rendezvous.fail_all(no_wire(connections(), int(found.peer) - 1, found.sends != 0));
   } else if (found.peer != 0 && found.why == LaneFailure::unread) {

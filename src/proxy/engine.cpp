@@ -8,12 +8,15 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <utility>
 
 #include "base/exceptions.hpp"
 #include "base/io/os_error.hpp"
 #include "base/numa.hpp"
 #include "base/thread.hpp"
+#include "proxy/lane_runners.hpp"
+#include "proxy/library_calls.hpp"
 #include "proxy/transfer_log.hpp"
 #include <poll.h>
 #include <sched.h>
@@ -30,6 +33,9 @@ constexpr long idle_sleep_us = 4000;  // while a helper blocks; any event wakes 
 constexpr std::size_t few_tasks = 4;  // trying them costs less than epoll
 constexpr int idle_rounds = 32;       // rounds without any movement before the thread blocks
 constexpr double last_rounds_s = 1;   // time limit for tasks that are ending when the engine ends
+// For a thread that adds a task: a call to another library, and tries before it sleeps.
+constexpr double longest_call_s = 10;
+constexpr unsigned short_rounds = 1000, long_round_us = 50;
 // Limits of polling a task: a launch may take `eager_us` between two steps, and a poll costs some
 // us.
 constexpr long eager_us = 300, rarest_look_us = 1000;
@@ -57,17 +63,10 @@ ProxyEngine::ProxyEngine(Status* status) : status_{status} {}
 ProxyEngine::~ProxyEngine() {
   stop();
   for (const auto& engine : further_) engine->stop();
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(last_rounds_s);
-  while (std::chrono::steady_clock::now() < end) {
-    bool ending = any_ending(), moved = ending && round();
-    for (const auto& engine : further_) {
-      if (!engine->any_ending()) continue;
-      ending = true;
-      moved = engine->round() || moved;
-    }
-    if (!ending) break;
-    if (!moved) sleep(true, 1000);
-  }
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds{long(last_rounds_s * 1000)};
+  calls_now_.load() == nullptr ? finish(end) : finish_apart(end);
+  end_calls();
   tasks_.clear();
   for (const auto& engine : further_) engine->tasks_.clear();
   further_.clear();
@@ -82,15 +81,33 @@ void ProxyEngine::note_transfers(int size) {
 void ProxyEngine::stop() {
   stop_.store(true);
   wake();
-  if (thread_.joinable()) thread_.join();
+  await_thread();
+}
+
+void ProxyEngine::finish(Time end) {
+  while (std::chrono::steady_clock::now() < end) {
+    bool ending = any_ending(), moved = ending && round();
+    for (const auto& engine : further_) {
+      if (!engine->any_ending()) continue;
+      ending = true;
+      moved = engine->round() || moved;
+    }
+    if (!ending) break;
+    if (!moved) sleep(true, 1000);
+  }
 }
 
 bool ProxyEngine::any_ending() const {
   return std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) { return task->ending(); });
 }
 
+Result<void> ProxyEngine::start_thread() {
+  CCL_TRY(thread_, own_thread("the proxy", [this] { run(); }));
+  return {};
+}
+
 Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
-  const std::lock_guard lock{start_mutex_};
+  std::unique_lock lock{start_mutex_};
   if (doorbell_ < 0) {
     doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (doorbell_ < 0) {
@@ -102,11 +119,18 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
   }
   if (!thread_.joinable()) {
     if (watch_ < 0) watch_ = ::epoll_create1(EPOLL_CLOEXEC);  // without it, all tasks try
-    CCL_TRY(thread_, own_thread("the proxy", [this] { run(); }));
+    CCL_CHECK(start_thread());
     log_info(LogPart::proxy, "a proxy thread drives this rank's connections");
   }
+  lock.unlock();  // the thread may be replaced meanwhile
   {
-    const RoundLock mine = await_round_lock();
+    const RoundLock mine = await_round_lock(longest_call_s);
+    if (!mine) {
+      return fail(Errc::timed_out,
+                  fmt::format("the proxy cannot take a new connection, because a call to a plug-in "
+                              "has not returned for {} s; look there",
+                              longest_call_s));
+    }
     // Before it is watched. Jobs with many channels add thousands of tasks.
     if (tasks_.size() == tasks_.capacity()) tasks_.reserve(2 * tasks_.size() + 1);
     watch(*task);
@@ -126,10 +150,22 @@ ProxyEngine& ProxyEngine::further(int n) {
   return *further_[std::size_t(n)];
 }
 
-ProxyEngine::RoundLock ProxyEngine::await_round_lock() {
-  for (;;) {
-    if (RoundLock mine = round_lock()) return mine;
-    ::sched_yield();  // rounds are short
+ProxyEngine::RoundLock ProxyEngine::await_round_lock(double call_limit_s) {
+  Word seen = 0;
+  auto since = std::chrono::steady_clock::now();
+  for (unsigned tries = 0;; ++tries) {
+    RoundLock mine = round_lock();
+    if (mine || tries < short_rounds) {
+      if (mine) return mine;
+      ::sched_yield();  // rounds are short
+      continue;
+    }
+    ::usleep(long_round_us);
+    const LibraryCalls* const calls = calls_now_.load();
+    const Word now = calls == nullptr ? 0 : calls->number();
+    if (now == 0 || std::exchange(seen, now) != now) since = std::chrono::steady_clock::now();
+    const auto waited = std::chrono::steady_clock::now() - since;
+    if (waited > std::chrono::duration<double>(call_limit_s)) return {nullptr, nullptr};
   }
 }
 
@@ -139,6 +175,7 @@ void ProxyEngine::fail_thrown() noexcept {
 }
 
 ProxyTask::Progress ProxyEngine::progress_of(ProxyTask& task) {
+  current_ = &task;
   try {
     return task.progress(moved_);
   } catch (...) {
@@ -193,12 +230,18 @@ void ProxyEngine::listen() {
 
 bool ProxyEngine::round(bool left_over_only) {
   bool moved = false, ended = false;
+  const bool may_call = LibraryCalls::may_call();
+  skipped_ = false;
   deferred_ns_.store(0, std::memory_order_relaxed);  // all tasks with work are tried
   const std::size_t count = tasks_.size();
   const auto run_tasks = [&](auto&& has_turn) {
     for (std::size_t n = 0; n < count; ++n) {
       auto& task = tasks_[first_ + n < count ? first_ + n : first_ + n - count];
       if (task == nullptr || !has_turn(*task)) continue;
+      if (task->calls_library && !may_call) {
+        skipped_ = true;
+        continue;
+      }
       switch (progress_of(*task)) {
         case ProxyTask::Progress::none:
           break;
@@ -268,12 +311,14 @@ bool ProxyEngine::guard() {
 }
 
 void ProxyEngine::run() {
+  this_thread_facts.can_be_left = true;
   detail::run_on(cpus_);
   try {
     move_tasks();
   } catch (...) {
     fail_thrown();
   }
+  ended_.store(true);
 }
 
 void ProxyEngine::move_tasks() {
@@ -335,7 +380,7 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
   if (for_tasks && stay) {
     bool polled = false;
     auto deadline = std::chrono::steady_clock::time_point::max();
-    const RoundLock mine = await_round_lock();
+    const RoundLock mine = await_round_lock(std::numeric_limits<double>::infinity());
     stay = completes([this] { watched_.reserve(tasks_.size() + 1); });
     for (const auto& task : tasks_) {
       if (task->arm()) stay = false;

@@ -47,6 +47,10 @@ bool ProxyEngine::help_once(bool looks_elsewhere) {
   RoundLock mine = round_lock();
   if (!mine) return false;
   const bool moved = round();
+  if (skipped_ && wants_calls()) {  // the engine's thread makes them
+    wake();
+    return moved;
+  }
   helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
   if (moved || now - wait.last > same_wait) wait.since = now;
@@ -56,7 +60,7 @@ bool ProxyEngine::help_once(bool looks_elsewhere) {
     return std::all_of(tasks_.begin(), tasks_.end(),
                        [](const auto& t) { return t->readiness.fd >= 0; });
   };
-  if (looks_elsewhere || waited_us < idle_after_us ||
+  if (looks_elsewhere || skipped_ || waited_us < idle_after_us ||
       (waited_us < idle_on_sockets_after_us && on_sockets())) {
     mine.reset();
   } else {
@@ -64,6 +68,14 @@ bool ProxyEngine::help_once(bool looks_elsewhere) {
     wait.last = std::chrono::steady_clock::now();
   }
   return moved;
+}
+
+bool ProxyEngine::wants_calls() const {
+  return std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) {
+    if (!task->calls_library) return false;
+    const ProxyInterest interest = task->interest();
+    return interest.pending || interest.polled;
+  });
 }
 
 void ProxyEngine::idle_wait(RoundLock lock, double waited_us) {

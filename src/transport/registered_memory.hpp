@@ -2,7 +2,9 @@
 
 #include <ccl/detail/transport/registered_memory.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,24 +32,54 @@ class RegisteredMemory {
   /// Returns the registration with a device, which `make()` makes once; null if it makes none. The
   /// registration must keep the device. It may have `ended()`: once that is true, and the device is
   /// not asked for again, it is forgotten.
+  ///
+  /// `make()` may never return, so only threads that ask for the same device wait for it.
   template <class Registration, class Make>
   std::shared_ptr<Registration> with(const void* device, Make make) {
-    const std::lock_guard lock{mutex_};
-    for (const Made& known : made_) {
-      if (known.device == device) return std::static_pointer_cast<Registration>(known.made);
+    std::unique_lock lock{mutex_};
+    for (auto known = find(device); known != made_.end(); known = find(device)) {
+      if (known->made != nullptr) return std::static_pointer_cast<Registration>(known->made);
+      making_.wait(lock);
     }
     // Connections that close when they are idle would leave one behind each time.
-    std::erase_if(made_, [](const Made& known) { return known.has_ended(known.made.get()); });
-    std::shared_ptr<Registration> made = make();
-    if (made != nullptr) made_.push_back({device, made, has_ended<Registration>});
+    std::erase_if(made_, [](const Made& known) {
+      return known.made != nullptr && known.has_ended(known.made.get());
+    });
+    made_.push_back({device, nullptr, has_ended<Registration>});
+    lock.unlock();
+    std::shared_ptr<Registration> made;
+    {
+      const Making making{*this, device, made};
+      made = make();
+    }
     return made;
   }
 
  private:
   struct Made {
     const void* device;
-    std::shared_ptr<void> made;
+    std::shared_ptr<void> made;  // null while it is made
     bool (*has_ended)(const void* registration);
+  };
+  std::vector<Made>::iterator find(const void* device) {
+    return std::ranges::find(made_, device, &Made::device);
+  }
+  /// A call of `make()`, which may throw. Its end records `made`.
+  template <class Registration>
+  struct Making {
+    RegisteredMemory& of;
+    const void* device;
+    const std::shared_ptr<Registration>& made;
+    ~Making() {
+      const std::lock_guard lock{of.mutex_};
+      const auto at = of.find(device);
+      if (made != nullptr) {
+        at->made = made;
+      } else {
+        of.made_.erase(at);
+      }
+      of.making_.notify_all();
+    }
   };
   template <class Registration>
   static bool has_ended(const void* registration) {
@@ -62,6 +94,7 @@ class RegisteredMemory {
   const Index bytes_;
   std::atomic<bool> fit_{true};
   std::mutex mutex_;
+  std::condition_variable making_;
   std::vector<Made> made_;
 };
 

@@ -46,18 +46,20 @@ Fault fault_of(std::string_view function, std::atomic<int>& calls) {
   const std::size_t last = all.rfind(':');
   return {calls.fetch_add(1) >= std::atoi(all.data() + end + 1), all.substr(last + 1)};
 }
+[[noreturn]] void hang() {
+  for (;;) ::pause();
+}
 template <class Call>
 int pass(std::string_view function, std::atomic<int>& calls, Call&& call) {
   const Fault fault = fault_of(function, calls);
   if (!fault.comes || fault.code == "never") return call();
-  if (fault.code == "hangs") {
-    for (;;) ::pause();
-  }
+  if (fault.code == "hangs") hang();
   return std::atoi(fault.code.data());
 }
 
 std::atomic<int> inits, device_calls, properties_calls, listens, connects, supports_calls,
-    registrations, reduces, gathers, scatters, tests, busy, begun;
+    registrations, reduces, gathers, scatters, tests, busy, begun, deregistrations, group_ends,
+    listener_ends, ends;
 
 int init(void** context, std::uint64_t communicator, ccl::detail::PlugInLogger log) {
   return pass("init", inits, [&] { return under().init(context, communicator, log); });
@@ -91,7 +93,8 @@ int register_dma_buf(void*, void*, std::size_t, int, std::uint64_t, int, void**)
   return 5;
 }
 int deregister_memory(void* group, void* memory_handle) {
-  return under().group.deregister_memory(group, memory_handle);
+  return pass("deregMr", deregistrations,
+              [&] { return under().group.deregister_memory(group, memory_handle); });
 }
 /// Begins an operation by `call`, unless the network is busy.
 template <class Call>
@@ -156,17 +159,18 @@ int test(void* request, int* done, int* bytes) {
   *done = 0;
   const Fault fault = fault_of("test", tests);
   if (fault.comes && fault.code == "never") return 0;
+  if (fault.comes && fault.code == "hangs") hang();
   if (fault.comes) return std::atoi(fault.code.data());
   return under().group.test(request, done, bytes);
 }
 int close_group(void* group) {
-  return under().group.close_group(group);
+  return pass("closeColl", group_ends, [&] { return under().group.close_group(group); });
 }
 int close_listener(void* listener) {
-  return under().group.close_listener(listener);
+  return pass("closeListen", listener_ends, [&] { return under().group.close_listener(listener); });
 }
 int finalize(void* context) {
-  return under().finalize(context);
+  return pass("finalize", ends, [&] { return under().finalize(context); });
 }
 
 constexpr bool has_all = CCL_TEST_COLLNET_VERSION != 10;

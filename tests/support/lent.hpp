@@ -12,7 +12,7 @@ namespace ccl::test {
 /// finishes posted steps.
 struct Lent {
   detail::Status status;
-  detail::ProxyEngine proxy;
+  detail::ProxyEngine proxy{&status};
   TransportContext context;
   Lent() {
     context.status = &status;

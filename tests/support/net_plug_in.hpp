@@ -16,6 +16,7 @@ class TestNet {
   static constexpr int held = -2;      // it returns when the fault is taken back
   static constexpr int busy = -3;      // every other call has no effect
   static constexpr int oversize = -4;  // `test` reports a gigabyte
+  static constexpr int one_held = -5;  // as `held`, but later calls go well
 
   explicit TestNet(int version)
       : version_{version}, path_{std::string{CCL_TEST_NET} + std::to_string(version) + ".so"} {

@@ -74,10 +74,13 @@ struct OneEdge {
   Result<Connection> out{}, in{};
 
   /// Connects the ends, as far as that goes.
-  explicit OneEdge(double deadline_s = 20, const WireShape& of = {2, 4, 1024}, int entries = 0) {
+  explicit OneEdge(double deadline_s = 20, const WireShape& of = {2, 4, 1024}, int entries = 0,
+                   double call_limit_s = 0) {
     from.context.secret = to.context.secret = fresh_secret();
     from.proxy.note_transfers(entries);
     to.proxy.note_transfers(entries);
+    from.proxy.limit_calls(call_limit_s);
+    to.proxy.limit_calls(call_limit_s);
     from.context.deadline_s = to.context.deadline_s = deadline_s;
     receiver = PluginTransport::setup(to.context, edge_of(a, b, EdgeSide::receiver, of, 1));
     sender = PluginTransport::setup(from.context, edge_of(a, b, EdgeSide::sender, of, 1));
@@ -103,26 +106,29 @@ struct OneEdge {
     REQUIRE(wait_until([&] { return !errors().empty(); }));
     return errors().front();
   }
+  /// Posts a step if there is a slot at both ends.
+  bool try_push() {
+    const Wire &wire = out->wires[0], &there = in->wires[0];
+    const Word arrived = detail::HostMemory::load_acquire(there.posted);
+    detail::HostMemory::store_credit(there.drained, arrived);
+    to.proxy.wake();
+    const Word drained = detail::HostMemory::load_credit(wire.drained);
+    if (*wire.sent >= std::min(drained, arrived) + 4) return false;
+    wire.sizes[*wire.sent % 4] = 64;
+    *wire.sent += 1;
+    detail::HostMemory::store_release(wire.posted, *wire.sent);
+    from.proxy.wake();
+    return true;
+  }
   /// Posts steps until an end fails or `most` are posted. The receiver's lanes return at once what
   /// has arrived, and no step is posted that has no slot there: this plug-in sends also what nobody
   /// receives, and so would all steps of a receiver whose thread does not run.
   Word push_steps(Word most) {
-    const Wire &wire = out->wires[0], &there = in->wires[0];
     for (Word n = 0; n < most; ++n) {
-      const bool free = wait_until(
-          [&] {
-            const Word arrived = detail::HostMemory::load_acquire(there.posted);
-            detail::HostMemory::store_credit(there.drained, arrived);
-            to.proxy.wake();
-            const Word drained = detail::HostMemory::load_credit(wire.drained);
-            return !to.status.ok() || *wire.sent < std::min(drained, arrived) + 4;
-          },
-          &from.status);
-      if (!free || !from.status.ok() || !to.status.ok()) return n;
-      wire.sizes[*wire.sent % 4] = 64;
-      *wire.sent += 1;
-      detail::HostMemory::store_release(wire.posted, *wire.sent);
-      from.proxy.wake();
+      bool pushed = false;
+      const bool free =
+          wait_until([&] { return !to.status.ok() || (pushed = try_push()); }, &from.status);
+      if (!free || !from.status.ok() || !pushed) return n;
     }
     return most;
   }

@@ -1,15 +1,23 @@
 // CollNet where a plug-in is missing, refuses, fails or never returns.
 #include <ccl/algo/collnet_chain.hpp>
+#include <ccl/algo/collnet_direct.hpp>
 #include <ccl/ccl.hpp>
 #include <ccl/transport/collnet.hpp>
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <iterator>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/collnet_job.hpp"
 #include "support/error_matchers.hpp"
+#include <unistd.h>
 
 using namespace ccl;
 using namespace ccl::test;
@@ -37,6 +45,22 @@ void check_contain(const std::vector<std::string>& said, const std::string& part
     INFO("rank " << r << ": " << said[r]);
     CHECK(said[r].find(part) != std::string::npos);
   }
+}
+
+/// Rank 1 logs to `path`.
+std::function<Variables(int)> with_log(std::function<Variables(int)> more, std::string path) {
+  ::unlink(path.c_str());
+  return [more = std::move(more), path = std::move(path)](int r) {
+    auto all = more(r);
+    if (r == 1) all.insert(all.end(), {{"CCL_DEBUG_FILE", path}, {"CCL_DEBUG", "INFO"}});
+    return all;
+  };
+}
+std::string text_of(const std::string& path) {
+  std::ifstream file{path};
+  std::string all{std::istreambuf_iterator<char>{file}, {}};
+  ::unlink(path.c_str());
+  return all;
 }
 
 CollNetJob faulty_job(std::vector<int> hosts, int rank, std::string fault) {
@@ -121,6 +145,96 @@ TEST_CASE("CollNet: a result that never comes ends the call at the deadline") {
   const auto said = job.run(sum_of_ones, false);
   check_contain(said, "timed_out");
   check_contain(said, "the network that reduces between hosts");
+}
+
+TEST_CASE("CollNet: an operation that never returns ends the call within its limit") {
+  for (const std::string function : {"iallreduce", "test"}) {
+    INFO(function);
+    auto job = faulty_job({2, 1}, 2, function + ":3:hangs");
+    job.timeout_s = 6;
+    const auto begin = Clock::now();
+    const auto said = job.run(sum_of_ones, false);
+    CHECK(seconds(Clock::now() - begin) < 30);
+    CHECK(said[2].find("timed_out: the CollNet plug-in") != std::string::npos);
+    check_contain(said, "the CollNet plug-in Faulty (" CCL_TEST_COLLNET_V12
+                        ", version 12) has not returned from " +
+                            function + " for ");
+    check_contain(said, "rank 2 on ");
+  }
+}
+
+TEST_CASE("CollNet: an abort ends a call whose operation never returns") {
+  for (const std::string function : {"iallreduce", "test"}) {
+    INFO(function);
+    auto job = faulty_job({1, 1}, 1, function + ":3:hangs");
+    job.timeout_s = 0;
+    const auto begin = Clock::now();
+    const auto said = job.run(
+        [](const Communicator& comm) -> Answer {
+          std::thread aborts{[&comm] {
+            std::this_thread::sleep_for(std::chrono::milliseconds{300});
+            if (comm.rank() == 0) comm.abort();
+          }};
+          const Answer sum = sum_of_ones(comm);
+          aborts.join();
+          return sum;
+        },
+        false);
+    CHECK(seconds(Clock::now() - begin) < 30);
+    check_contain(said, "aborted: ");
+  }
+}
+
+TEST_CASE("CollNet: a gather or scatter that never returns ends the call within its limit") {
+  for (const std::string function : {"iallgather", "ireducescatter"}) {
+    INFO(function);
+    auto job = faulty_job({1, 1}, 1, function + ":1:hangs");
+    job.timeout_s = 6;
+    const auto said = job.run(
+        [](const Communicator& comm) -> Answer {
+          Plan plan;
+          plan.slot_count = 4;
+          plan.slot_bytes = 4096;
+          using Gathers = Collective<AllGather, CollNetDirect, Simple, CollNetTransport>;
+          using Scatters = Collective<ReduceScatter, CollNetDirect, Simple, CollNetTransport>;
+          CCL_TRY(const auto gathers, Gathers::create(comm, plan));
+          CCL_TRY(const auto scatters, Scatters::create(comm, plan));
+          std::vector<int> one(20'000, 1), all(40'000, 1);
+          CCL_CHECK(gathers(one.data(), all.data(), Index(one.size())));
+          CCL_CHECK(scatters(all.data(), one.data(), Index(one.size()), Sum{}));
+          return std::string{"well"};
+        },
+        false);
+    check_contain(said, "version 12) has not returned from " + function + " for ");
+  }
+}
+
+TEST_CASE("CollNet: a function that fails at the end is a line of the log") {
+  for (const std::string function : {"deregMr", "closeColl", "closeListen", "finalize"}) {
+    INFO(function);
+    const std::string path = fmt::format("/tmp/ccl.collnet_end.{}", ::getpid());
+    auto job = faulty_job({1, 1}, 1, function + ":0:3");
+    job.more = with_log(job.more, path);
+    check_contain(job.run(sum_of_ones), "well");
+    CHECK(text_of(path).find("the CollNet plug-in Faulty (" CCL_TEST_COLLNET_V12
+                             ", version 12) failed in " +
+                             function + " with 3 (internal error)") != std::string::npos);
+  }
+}
+
+TEST_CASE("CollNet: a function that never returns at the end is left to itself") {
+  for (const std::string function : {"deregMr", "closeColl", "closeListen", "finalize"}) {
+    INFO(function);
+    const std::string path = fmt::format("/tmp/ccl.collnet_end.{}", ::getpid());
+    auto job = faulty_job({1, 1}, 1, function + ":0:hangs");
+    job.more = with_log(job.more, path);
+    const auto begin = Clock::now();
+    check_contain(job.run(sum_of_ones), "well");
+    CHECK(seconds(Clock::now() - begin) < 40);
+    const std::string log = text_of(path);
+    CHECK((log.find("has not closed a group for 10 s") != log.npos ||
+           log.find("has not returned from finalize for 10 s") != log.npos));
+  }
 }
 
 TEST_CASE("CollNet: a type that one rank's network refuses is refused on all ranks") {

@@ -137,8 +137,13 @@ TEST_CASE("an abort ends a connection that waits, with receives under way") {
         {
           OneEdge edge;
           REQUIRE(edge.out);
+          REQUIRE(edge.in);
           (void)edge.push_steps(3);
+          // Only then the receiver works, with receives under way for its other slots.
+          const Word& arrived = *edge.in->wires[0].posted;
+          REQUIRE(wait_until([&] { return detail::HostMemory::load_acquire(&arrived) == 3; }));
           edge.from.status.set({Errc::aborted, "abort was called"});
+          edge.from.proxy.wake();  // all steps are sent, so its thread may sleep
           REQUIRE(wait_until([&] { return !edge.to.status.ok(); }));
           CHECK(edge.to.status.result().error().code == Errc::aborted);
         }

@@ -58,8 +58,15 @@ class ProxyTask {
   virtual int watched() const { return -1; }
   /// True if the owner is destroyed. The task must end when all posted data is transmitted.
   virtual bool ending() const = 0;
+  /// Handles a call to another library, `function`, that has not returned for `seconds`. Its thread
+  /// is left behind and never uses the task again. Neither does the engine: the task stays as it is
+  /// until the process ends, because the call may still write to its memory.
+  virtual void left_in_call(const char* function, double seconds) { (void)function, (void)seconds; }
 
   ProxyReadiness readiness;
+  /// true: `progress` calls functions of another library, which may never return, and runs only on
+  /// threads that can be left behind
+  bool calls_library = false;
   /// true: the task sends, and runs before the engine polls for received data
   bool goes_first = false;
   /// True: data was left at the engine's last look, when a helper had left.

@@ -147,6 +147,7 @@ Result<void> exchange_peer_info(CommState& state) {
     state.observers.start_recorder(int(size));
     CCL_TRY(const Index transfers, setting_integer("TRACE_TRANSFERS"));
     state.proxy.note_transfers(int(transfers));
+    state.proxy.limit_calls(state.limits.timeout_s);
     CCL_CHECK(observe_failure(state));
   }
   // A lone rank on a GPU may have graphs, too.

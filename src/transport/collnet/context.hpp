@@ -47,6 +47,8 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::vector<Device>& devices() const { return devices_; }
   const Support& support() const { return support_; }
   bool is_stuck() const { return stuck_.load(); }
+  /// Calls the plug-in no more, because a call has not returned.
+  void give_up() { stuck_.store(true); }
 
   /// Calls of one thread. Names the call that fails, or that does not return.
   class Calls {

@@ -1,6 +1,7 @@
 #include "transport/collnet/rail.hpp"
 
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/runtime/proxy_engine.hpp>
 #include <ccl/transport/collnet.hpp>
 
 #include <fmt/format.h>
@@ -107,6 +108,22 @@ void Rail::fail_with(const char* function, int code) const {
   context.fail_communicator(annotated(network->failed(function, code)));
 }
 
+void Rail::left_in_call(const char* function, double seconds) const {
+  network->give_up();
+  const double operation_limit_s = context.proxy->operation_limit_s();
+  const bool late = operation_limit_s > 0 && seconds >= operation_limit_s / 2;
+  const Error error = annotated(
+      {Errc::timed_out,
+       fmt::format(
+           "the CollNet plug-in {} has not returned from {} for {:.2g} s ({}), on {} for "
+           "channel {}; look there, or unset CCL_COLLNET_ENABLE",
+           network->plug_in().text(), function, seconds,
+           late ? "half of CCL_TIMEOUT" : "after the failure or the end of its communicator",
+           network->devices()[std::size_t(device)].name, channel)});
+  log_warn(LogPart::net, "{}; its thread and the memory that it uses are left to it", error.what);
+  if (!closing.load()) context.fail_communicator(error);
+}
+
 Result<Rails> Rails::listen(const Request& request, std::span<const int> channels) {
   Rails made;
   made.limit_s_ = request.context.deadline_s;
@@ -179,7 +196,10 @@ Result<void> Rails::connect(const std::vector<std::vector<RailHandle>>& handles,
 }
 
 Result<std::vector<RailWires>> Rails::start() {
-  for (const auto& rail : rails_) CCL_CHECK(rail->context.add(make_rail_task(rail)));
+  for (const auto& rail : rails_) {
+    CCL_TRY(rail->calls, rail->context.proxy->library_calls());
+    CCL_CHECK(rail->context.add(make_rail_task(rail)));
+  }
   return std::move(lanes_);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/io/mapping.hpp"
 #include "gpu/host_pin.hpp"
+#include "proxy/library_calls.hpp"
 #include "transport/collnet/context.hpp"
 
 namespace ccl::detail::collnet {
@@ -34,9 +35,10 @@ struct Rail {
   void* up_memory = nullptr;  // registrations
   void* down_memory = nullptr;
   Mapping memory;
-  Wire up, down;                     // of the proxy
-  bool polled = false;               // the lanes are a GPU's, and cannot call
-  std::atomic<bool> closing{false};  // the composition has ended
+  std::shared_ptr<LibraryCalls> calls;  // of the task
+  Wire up, down;                        // of the proxy
+  bool polled = false;                  // the lanes are a GPU's, and cannot call
+  std::atomic<bool> closing{false};     // the composition has ended
 
   Rail() = default;
   Rail(const Rail&) = delete;
@@ -46,6 +48,8 @@ struct Rail {
   bool healthy() const { return context.status == nullptr || !context.failed(); }
   /// Fails the communicator: a function of the plug-in has returned `code`.
   void fail_with(const char* function, int code) const;
+  /// Fails the communicator: a function of the plug-in has not returned for `seconds`.
+  void left_in_call(const char* function, double seconds) const;
   /// Error of this rank and network.
   Error annotated(Error error) const;
 };

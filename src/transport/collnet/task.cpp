@@ -1,4 +1,5 @@
 #include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/runtime/proxy_engine.hpp>
 #include <ccl/transport/proxy_task.hpp>
 
 #include <algorithm>
@@ -22,6 +23,8 @@ class RailTask final : public ProxyTask {
     const Device& device = rail_->network->devices()[std::size_t(rail_->device)];
     most_ = Index(std::min<std::size_t>(device.max_reduced_bytes, collnet::max_bytes));
     goes_first = true;
+    calls_library = true;
+    call_limit_s_ = rail_->context.proxy->operation_limit_s() / 2;
   }
 
   Progress progress(ProxyCounters& counters) override {
@@ -41,6 +44,9 @@ class RailTask final : public ProxyTask {
     interest.pending = ending() || (!refused_ && may_start());
     interest.polled = (rail_->polled && !ending()) || !requests_.empty() || refused_;
     return interest;
+  }
+  void left_in_call(const char* function, double seconds) override {
+    rail_->left_in_call(function, seconds);
   }
   bool ending() const override { return rail_->closing.load(std::memory_order_acquire); }
 
@@ -97,13 +103,20 @@ class RailTask final : public ProxyTask {
       return reinterpret_cast<std::byte*>(wire.slot(slot)) + sent_;
     };
     const auto each = std::size_t(step.bytes);
-    const int code = rail.network->plug_in().begin(
-        step.move, rail.group,
-        {at(rail.up, started_), at(rail.down, placed_), rail.up_memory, rail.down_memory,
-         std::size_t(piece), each, each * std::size_t(step.host) + std::size_t(sent_), step.type,
-         int(step.op)},
-        &handle);
-    if (code != 0) fail_with(function_of(step.move), code);
+    const PlugIn::Piece whole{at(rail.up, started_),
+                              at(rail.down, placed_),
+                              rail.up_memory,
+                              rail.down_memory,
+                              std::size_t(piece),
+                              each,
+                              each * std::size_t(step.host) + std::size_t(sent_),
+                              step.type,
+                              int(step.op)};
+    const char* const function = function_of(step.move);
+    const int code = rail.calls->run(function, call_limit_s_, [&] {
+      return rail.network->plug_in().begin(step.move, rail.group, whole, &handle);
+    });
+    if (code != 0) fail_with(function, code);
     refused_ = code == 0 && handle == nullptr;
     return handle != nullptr && code == 0;
   }
@@ -115,7 +128,9 @@ class RailTask final : public ProxyTask {
       const Request& first = requests_.front();
       int finished = first.handle == nullptr ? 1 : 0, bytes = 0;
       if (first.handle != nullptr) {
-        const int code = rail_->network->plug_in().group().test(first.handle, &finished, &bytes);
+        const int code = rail_->calls->run("test", call_limit_s_, [&] {
+          return rail_->network->plug_in().group().test(first.handle, &finished, &bytes);
+        });
         if (code != 0) {
           fail_with("test", code);
           return any;
@@ -142,6 +157,7 @@ class RailTask final : public ProxyTask {
   }
 
   const std::shared_ptr<Rail> rail_;
+  double call_limit_s_ = 0;      // of a call to the plug-in; 0: none
   Index most_ = 0;               // bytes of one operation
   Word started_ = 0, done_ = 0;  // steps
   Word placed_ = 0, given_ = 0;  // results of steps that have started, and of those that are done

@@ -38,14 +38,41 @@ struct UserMemory {
 };
 }  // namespace
 
-NetChannels::NetChannels(std::shared_ptr<NetContext> context, const Edge& edge)
+NetChannels::NetChannels(std::shared_ptr<NetContext> context, const Edge& edge,
+                         std::shared_ptr<LibraryCalls> calls, double creation_limit_s,
+                         double operation_limit_s)
     : each(std::size_t(edge.shape.channels)),
       context_{std::move(context)},
       sends_{edge.side == EdgeSide::sender},
       between_{fmt::format(
           "from rank {} on {} to rank {} on {}", sends_ ? edge.self.rank : edge.peer.rank,
           sends_ ? edge.self.host : edge.peer.host, sends_ ? edge.peer.rank : edge.self.rank,
-          sends_ ? edge.peer.host : edge.self.host)} {}
+          sends_ ? edge.peer.host : edge.self.host)},
+      calls_{std::move(calls)},
+      operation_limit_s_{operation_limit_s},
+      call_limit_s_{creation_limit_s / 2} {}
+
+void NetChannels::works() {
+  call_limit_s_ = operation_limit_s_ / 2;
+  limited_by_ = "CCL_TIMEOUT";
+}
+
+void NetChannels::leave() {
+  left_.store(true);
+  if (!begun_.exchange(true)) begun_at_ = std::chrono::steady_clock::now();
+}
+
+Error NetChannels::overdue(const char* function, double seconds) const {
+  const std::string limit = call_limit_s_ > 0 && seconds >= call_limit_s_
+                                ? fmt::format("half of {}", limited_by_)
+                                : "after the failure or the end of its communicator";
+  return {Errc::timed_out,
+          fmt::format("{} of the {} has not returned for {:.2g} s ({}), on {} for channel {} {}; "
+                      "look there",
+                      function, plug_in().text(), seconds, limit,
+                      context_->devices()[std::size_t(each[called_for_].device)].name, called_for_,
+                      between_)};
+}
 
 void NetChannels::begin_close() {
   if (begun_.exchange(true)) return;
@@ -66,7 +93,7 @@ void NetChannels::begin_close() {
 
 void NetChannels::await_close() const {
   const auto end = begun_at_ + close_limit;
-  while (!closed() && std::chrono::steady_clock::now() < end) {
+  while (!closed() && !left_.load() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::microseconds{100});
   }
 }
@@ -91,8 +118,10 @@ void* NetChannels::user_memory(RegisteredMemory& memory, std::size_t channel) {
       memory.with<UserMemory>(to.identity.get(), [&]() -> std::shared_ptr<UserMemory> {
         if (!memory.fit()) return nullptr;
         void* handle = nullptr;
-        const int result = plug_in().reg(to.comm, memory.base(), std::size_t(memory.bytes()),
-                                         net_abi::host_memory, &handle);
+        const int result = call("regMr", channel, [&] {
+          return plug_in().reg(to.comm, memory.base(), std::size_t(memory.bytes()),
+                               net_abi::host_memory, &handle);
+        });
         if (result == net_abi::success) {
           to.user_memory.push_back(handle);
           return std::shared_ptr<UserMemory>{
@@ -111,32 +140,65 @@ void* NetChannels::user_memory(RegisteredMemory& memory, std::size_t channel) {
 
 void NetChannels::end_user_memory(std::size_t channel, void* handle) {
   if (!context_->is_ours()) return;
-  std::unique_lock lock{use, use_limit};
-  if (!lock.owns_lock()) {
-    log_warn(LogPart::net,
-             "a registered buffer stays registered with the {} (a call of it {} has "
-             "not returned)",
-             plug_in().text(), between_);
-    return;
+  const auto due = std::make_shared<Due>();
+  due->channel = channel;
+  due->handle = handle;
+  {
+    const std::lock_guard lock{due_mutex_};
+    due_.push_back(due);
+    any_due_.store(true, std::memory_order_release);
   }
-  if (closing()) {  // which ends all registrations
-    lock.unlock();
-    return await_close();
+  calls_->wake();
+  // A thread that gives tasks turns must not wait for one.
+  if (LibraryCalls::may_call()) return;
+  const auto end = std::chrono::steady_clock::now() + use_limit;
+  while (!due->done.load(std::memory_order_acquire) && !closing() &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
-  std::erase(each[channel].user_memory, handle);
-  const int result = plug_in().dereg(each[channel].comm, handle);
-  if (result != net_abi::success) {
-    log_warn(LogPart::net, "{}", error("deregMr", result, channel).what);
+  if (due->done.load(std::memory_order_acquire)) return;
+  if (closing()) await_close();  // which ends all registrations
+  if (closed()) return;
+  log_warn(LogPart::net,
+           "a registered buffer stays registered with the {} (a call of it {} has "
+           "not returned)",
+           plug_in().text(), between_);
+}
+
+void NetChannels::end_due() {
+  while (any_due() && !closing()) {
+    std::shared_ptr<Due> due;
+    {
+      const std::lock_guard lock{due_mutex_};
+      due = std::move(due_.back());
+      due_.pop_back();
+      if (due_.empty()) any_due_.store(false, std::memory_order_release);
+    }
+    NetChannel& of = each[due->channel];
+    std::erase(of.user_memory, due->handle);
+    const int result =
+        call("deregMr", due->channel, [&] { return plug_in().dereg(of.comm, due->handle); });
+    if (result != net_abi::success) {
+      log_warn(LogPart::net, "{}", error("deregMr", result, due->channel).what);
+    }
+    due->done.store(true, std::memory_order_release);
   }
 }
 
 void NetChannels::end_access() {
   {
-    const std::unique_lock lock{use, use_limit};
-    bool any = false;
-    for (const NetChannel& channel : each) any = any || !channel.user_memory.empty();
-    if (lock.owns_lock() && !any && !closing()) return;
-    if (lock.owns_lock()) begin_close();
+    const auto end = std::chrono::steady_clock::now() + use_limit;
+    std::unique_lock lock{use, std::try_to_lock};
+    while (!lock.owns_lock() && !closing() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds{50});
+      (void)lock.try_lock();
+    }
+    if (lock.owns_lock() && !closing()) {  // no other thread begins to close
+      bool any = false;
+      for (const NetChannel& channel : each) any = any || !channel.user_memory.empty();
+      if (!any) return;
+      begin_close();
+    }
   }
   await_close();
   if (closed()) return;

@@ -76,7 +76,6 @@ Result<void> NetContext::begin(std::uint64_t communicator) {
 Result<std::shared_ptr<NetContext>> NetContext::make(std::shared_ptr<const NetPlugIn> plug_in,
                                                      std::uint64_t communicator) {
   using Made = Result<std::shared_ptr<NetContext>>;
-  const std::string text = plug_in->text();
   CCL_TRY(const auto made,
           start_detached("the start of a network plug-in", [plug_in, communicator]() -> Made {
             std::shared_ptr<NetContext> context{new NetContext{plug_in}};
@@ -85,10 +84,12 @@ Result<std::shared_ptr<NetContext>> NetContext::make(std::shared_ptr<const NetPl
           }));
   CCL_TRY(const double limit_s, init_limit_s());
   if (returns_within(made, limit_s)) return made.get();
-  return fail(Errc::timed_out,
-              fmt::format("init or devices of the {} has not returned within {:.3g} s; set "
-                          "CCL_NET_PLUGIN=none, or raise CCL_INIT_TIMEOUT",
-                          text, limit_s));
+  // Another communicator's `finalize`, too, keeps this one's functions waiting.
+  const char* const function = plug_in->running();
+  return fail(Errc::timed_out, fmt::format("{} of the {} has not returned within {:.3g} s; set "
+                                           "CCL_NET_PLUGIN=none, or raise CCL_INIT_TIMEOUT",
+                                           function == nullptr ? "init or devices" : function,
+                                           plug_in->text(), limit_s));
 }
 
 NetContext::~NetContext() {

@@ -12,7 +12,9 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "base/detached_call.hpp"
 #include "gpu/devices.hpp"
 #include "transport/net_choice.hpp"
 #include "transport/plug_in/link.hpp"
@@ -125,24 +127,65 @@ Result<void> PlugInLink::place_on_gpu(const NetContext& net) {
   return {};
 }
 
+Result<void> PlugInLink::listen(const std::shared_ptr<NetContext>& net) {
+  // A thread that is given up keeps what it has made.
+  struct Made {
+    std::vector<NetHandle> handles;
+    std::vector<void*> listeners;
+    int result = net_abi::success;
+  };
+  std::vector<int> devices;
+  for (const NetChannel& channel : channels->each) devices.push_back(channel.device);
+  CCL_TRY(const auto listening, start_detached("listen of a network plug-in", [net, devices] {
+            Made made;
+            for (const int device : devices) {
+              void* listener = nullptr;
+              made.result =
+                  net->plug_in().listen(net->get(), device, made.handles.emplace_back(), &listener);
+              if (made.result != net_abi::success) break;
+              made.listeners.push_back(listener);
+            }
+            return made;
+          }));
+  const double limit_s = context.deadline_s / 2;
+  if (!returns_within(listening, limit_s)) return fail(channels->overdue("listen", limit_s));
+  const Made& made = listening.get();
+  handles = made.handles;
+  for (std::size_t c = 0; c < made.listeners.size(); ++c) {
+    channels->each[c].listener = made.listeners[c];
+  }
+  if (made.result == net_abi::success) return {};
+  return fail(
+      net->plug_in().error("listen", made.result,
+                           fmt::format("for channel {}, from rank {} on {}", made.listeners.size(),
+                                       edge.peer.rank, edge.peer.host)));
+}
+
 Result<void> PlugInLink::prepare() {
   CCL_TRY(auto net, NetContext::of(context));
   warn_if_unprotected("the " + net->plug_in().text());
-  channels = std::make_shared<NetChannels>(net, edge);
+  CCL_TRY(auto calls, context.proxy->library_calls());
+  channels = std::make_shared<NetChannels>(net, edge, std::move(calls), context.deadline_s,
+                                           context.proxy->operation_limit_s());
   CCL_CHECK(choose_devices(*net));
   CCL_CHECK(place_on_gpu(*net));
-  if (edge.side == EdgeSide::sender) return {};
-  for (std::size_t c = 0; c < channels->each.size(); ++c) {
-    NetChannel& channel = channels->each[c];
-    const int result = net->plug_in().listen(net->get(), channel.device, handles.emplace_back(),
-                                             &channel.listener);
-    if (result == net_abi::success) continue;
-    channel.listener = nullptr;
-    return fail(net->plug_in().error(
-        "listen", result,
-        fmt::format("for channel {}, from rank {} on {}", c, edge.peer.rank, edge.peer.host)));
-  }
-  return {};
+  return edge.side == EdgeSide::sender ? Result<void>{} : listen(net);
+}
+
+Error PlugInLink::late() const {
+  return {
+      Errc::timed_out,
+      fmt::format("{}rank {} on {} has made no connection within {:.3g} s; start all ranks, "
+                  "check the network, or raise CCL_INIT_TIMEOUT",
+                  has_handles.load() ? "connect of the " + channels->plug_in().text() + " to " : "",
+                  edge.peer.rank, edge.peer.host, context.deadline_s)};
+}
+
+Result<void> PlugInLink::wait_connected(const net::Deadline& deadline) {
+  auto done = ConnectingLink::wait_connected(deadline);
+  // The task comes first, unless its thread got no core.
+  const bool is_late = !done && done.error().code == Errc::timed_out;
+  return is_late && state() == State::connecting && has_handles ? fail(late()) : done;
 }
 
 void PlugInLink::prepare_wires() {

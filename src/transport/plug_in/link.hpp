@@ -2,6 +2,7 @@
 
 #include <ccl/detail/transport/zero_copy.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -49,10 +50,21 @@ struct PlugInLink : ConnectingLink, ZeroCopy::Accesses {
   static Result<void> receive(const std::shared_ptr<PlugInLink>& link);
   static Result<void> send(const std::shared_ptr<PlugInLink>& link, std::size_t line,
                            net::SecureSocket socket);
+  /// The sender has the handles of the receiver, so `connect` is what is missing.
+  std::atomic<bool> has_handles{false};
+  /// Error: the sender has no connection at the limit.
+  Error late() const;
+  Result<void> wait_connected(const net::Deadline& deadline);
   void wake() { context.proxy->wake(); }
+  void works() {
+    channels->works();
+    ConnectingLink::works();
+  }
   void end() override { channels->end_access(); }
 
  private:
+  /// Begins to listen for each channel, within half of the limit of creation.
+  Result<void> listen(const std::shared_ptr<NetContext>& net);
   Result<void> choose_devices(const NetContext& net);
   /// Places the slots in GPU memory if topology and devices allow it.
   Result<void> place_on_gpu(const NetContext& net);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "base/fork_mutex.hpp"
 #include "base/forks.hpp"
 
 namespace ccl::detail {
@@ -54,7 +53,7 @@ class PlugInOf final : public NetPlugIn {
   }
 
   int init(void** context, std::uint64_t communicator) const override {
-    const std::lock_guard lock{mutex_};  // as NCCL calls it
+    const Alone alone{*this, "init"};
     net_abi::CommConfig config;
     if constexpr (has_contexts<Interface>) {
       return of_.init(context, communicator, &config, log_of_plug_in, ignore_event);
@@ -74,18 +73,18 @@ class PlugInOf final : public NetPlugIn {
   }
   int finalize(void* context) const override {
     if constexpr (has_contexts<Interface>) {
-      const std::lock_guard lock{mutex_};
+      const Alone alone{*this, "finalize"};
       return of_.finalize == nullptr ? net_abi::success : of_.finalize(context);
     }
     return net_abi::success;
   }
   int devices(int& count) const override {
-    const std::lock_guard lock{mutex_};
+    const Alone alone{*this, "devices"};
     count = 0;
     return of_.devices.count(&count);
   }
   int properties(int device, NetDevice& out) const override {
-    const std::lock_guard lock{mutex_};
+    const Alone alone{*this, "getProperties"};
     properties_of<decltype(of_.properties.get)> all{};
     const int result = of_.properties.get(device, &all);
     if (result != net_abi::success) return result;
@@ -178,8 +177,7 @@ class PlugInOf final : public NetPlugIn {
   using properties_of = decltype(properties_type(Get{}));
 
   const Interface& of_;
-  // Functions of the process, one thread at a time.
-  mutable ForkMutex mutex_{[] {}};
+  // Changed by the function that runs alone.
   mutable bool begun_ = false;
   mutable int process_ = 0;
 };

@@ -4,12 +4,16 @@
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "base/fork_mutex.hpp"
 #include "plug_in/library.hpp"
 #include "plug_in/symbols.hpp"
 #include "transport/plug_in/net_abi.hpp"
@@ -72,13 +76,33 @@ class NetPlugIn {
   virtual int close_recv(void* comm) const = 0;
   virtual int close_listen(void* listener) const = 0;
 
+  /// Name of the function of the process that runs: `init`, `finalize`, `devices` or
+  /// `getProperties`, of any communicator; null: none. They run one at a time.
+  const char* running() const { return running_.load(); }
+
   /// Error of a function: the plug-in, its result as text and number, and `doing`.
   Error error(const char* function, int result, std::string_view doing) const;
 
  protected:
   NetPlugIn(const char* name, const PlugInSymbol& found);
+  /// A function of the process, which runs alone, as NCCL calls it.
+  class Alone {
+   public:
+    Alone(const NetPlugIn& of, const char* function) : lock_{of.mutex_}, running_{of.running_} {
+      running_.store(function);
+    }
+    ~Alone() { running_.store(nullptr); }
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+
+   private:
+    const std::lock_guard<ForkMutex> lock_;
+    std::atomic<const char*>& running_;
+  };
 
  private:
+  mutable ForkMutex mutex_{[] {}};
+  mutable std::atomic<const char*> running_{nullptr};
   const std::string name_, library_, version_;
 };
 

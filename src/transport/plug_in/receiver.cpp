@@ -54,7 +54,8 @@ class PlugInReceiver final : public PlugInTask {
     for (std::size_t c = 0; c < channels_.size(); ++c) {
       NetChannel& channel = objects(c);
       if (channel.comm == nullptr) {
-        const int result = plug_in().accept(channel.listener, &channel.comm);
+        const int result =
+            call("accept", c, [&] { return plug_in().accept(channel.listener, &channel.comm); });
         if (result != net_abi::success) {
           channel.comm = nullptr;
           broke("accept", result, fmt::format("for channel {}", c));
@@ -82,7 +83,8 @@ class PlugInReceiver final : public PlugInTask {
     return moved;
   }
   bool close_listener(std::size_t c) {
-    const int result = plug_in().close_listen(std::exchange(objects(c).listener, nullptr));
+    void* const listener = std::exchange(objects(c).listener, nullptr);
+    const int result = call("closeListen", c, [&] { return plug_in().close_listen(listener); });
     if (result == net_abi::success) return true;
     broke("closeListen", result, fmt::format("for channel {}", c));
     return false;
@@ -138,8 +140,10 @@ class PlugInReceiver final : public PlugInTask {
       if (at.request == nullptr && !at.begun) {
         const Word bytes = channel.size_of(at.done) & ~ZeroCopy::mark;
         if (bytes > 0) {
-          const int result = plug_in().iflush(objects(c).comm, channel.wire.slot(at.done),
-                                              std::size_t(bytes), objects(c).slots, &at.request);
+          const int result = call("iflush", c, [&] {
+            return plug_in().iflush(objects(c).comm, channel.wire.slot(at.done), std::size_t(bytes),
+                                    objects(c).slots, &at.request);
+          });
           if (result != net_abi::success) {
             broke("iflush", result, fmt::format("for step {}", at.done));
             return true;
@@ -150,7 +154,8 @@ class PlugInReceiver final : public PlugInTask {
       if (at.request != nullptr) {
         bool done = false;
         Index ignored = 0;
-        const int result = plug_in().test(at.request, done, ignored);
+        const int result =
+            call("test", c, [&] { return plug_in().test(at.request, done, ignored); });
         if (result != net_abi::success) {
           broke("test", result, fmt::format("for the flush of step {}", at.done));
           return true;
@@ -184,7 +189,7 @@ class PlugInReceiver final : public PlugInTask {
   }
   /// Number of steps that the peer has sent, if it leaves. Messages beyond it are empty.
   Word last_step(const Channel& channel) const {
-    return sent_.empty() ? ~Word(0) : sent_[std::size_t(&channel - channels_.data())];
+    return sent_.empty() ? ~Word(0) : sent_[index_of(channel)];
   }
   bool begin(std::size_t c) {
     Channel& channel = channels_[c];
@@ -201,9 +206,11 @@ class PlugInReceiver final : public PlugInTask {
       }
       const bool lands = landing.memory != nullptr;
       void*& request = channel.request(step);
-      const int result = plug_in().irecv(
-          objects(c).comm, lands ? landing.at : static_cast<void*>(channel.wire.slot(step)),
-          std::size_t(lands ? landing.bytes : link_->edge.shape.slot_bytes), handle, &request);
+      void* const at = lands ? landing.at : static_cast<void*>(channel.wire.slot(step));
+      const auto bytes = std::size_t(lands ? landing.bytes : link_->edge.shape.slot_bytes);
+      const int result = call("irecv", c, [&] {
+        return plug_in().irecv(objects(c).comm, at, bytes, handle, &request);
+      });
       if (result != net_abi::success) {
         broke("irecv", result, fmt::format("for step {}", step));
         return true;

@@ -48,21 +48,23 @@ class PlugInSender final : public PlugInTask {
   void take_handles(const PlugInControlSocket::Message& message) {
     ControlReader body{message.body};
     const auto handles = body.get_all<NetHandle>();
-    if (!body.good() || handles.size() != channels_.size() || have_handles_) {
+    if (!body.good() || handles.size() != channels_.size() || link_->has_handles) {
       return reject(
           fmt::format("it listens on {} channels, not {}", handles.size(), channels_.size()));
     }
     handles_ = handles;
-    have_handles_ = true;
+    link_->has_handles = true;
   }
 
   bool make() override {
-    bool moved = false, all = have_handles_;
-    for (std::size_t c = 0; c < channels_.size() && have_handles_; ++c) {
+    bool moved = false, all = link_->has_handles;
+    for (std::size_t c = 0; c < channels_.size() && link_->has_handles; ++c) {
       NetChannel& channel = objects(c);
       if (channel.comm == nullptr) {
-        const int result = plug_in().connect(link_->channels->context().get(), channel.device,
-                                             handles_[c], &channel.comm);
+        const int result = call("connect", c, [&] {
+          return plug_in().connect(link_->channels->context().get(), channel.device, handles_[c],
+                                   &channel.comm);
+        });
         if (result != net_abi::success) {
           channel.comm = nullptr;
           broke("connect", result, fmt::format("for channel {}", c));
@@ -81,11 +83,7 @@ class PlugInSender final : public PlugInTask {
       return true;
     }
     if (std::chrono::steady_clock::now() > deadline_) {
-      give_up(Errc::timed_out,
-              fmt::format("{} {} has made no connection within {:.3g} s; start all ranks, check "
-                          "the network, or raise CCL_INIT_TIMEOUT",
-                          have_handles_ ? "connect of the " + plug_in().text() + " to" : "",
-                          peer_text(), link_->context.deadline_s));
+      give_up(link_->late());
     }
     return moved;
   }
@@ -164,7 +162,9 @@ class PlugInSender final : public PlugInTask {
   bool send(std::size_t c, const Source& from, std::size_t bytes) {
     Channel& channel = channels_[c];
     void*& request = channel.request(channel.begun);
-    const int result = plug_in().isend(objects(c).comm, from.at, bytes, from.handle, &request);
+    const int result = call("isend", c, [&] {
+      return plug_in().isend(objects(c).comm, from.at, bytes, from.handle, &request);
+    });
     if (result != net_abi::success) {
       broke("isend", result, fmt::format("for step {} of {} bytes", channel.begun, bytes));
       return false;
@@ -220,7 +220,6 @@ class PlugInSender final : public PlugInTask {
   }
 
   std::vector<NetHandle> handles_;
-  bool have_handles_ = false;
   std::vector<Word> receives_;  // by channel: begun by a peer that leaves
   bool said_ = false;           // how far this end has come
 };

@@ -1,5 +1,7 @@
 #include "transport/plug_in/task.hpp"
 
+#include <ccl/comm/log.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +22,7 @@ constexpr auto leaving_limit = std::chrono::milliseconds{900};  // below that of
 
 PlugInTask::PlugInTask(std::shared_ptr<PlugInLink> link, net::SecureSocket socket)
     : link_{std::move(link)}, control_{std::move(socket)}, deadline_{link_->deadline} {
+  calls_library = true;
   for (const Wire& wire : link_->wires) {
     Channel& channel = channels_.emplace_back();
     channel.wire = wire;
@@ -36,6 +39,12 @@ ProxyTask::Progress PlugInTask::progress(ProxyCounters& counters) {
   // A thread that ends access to registered buffers closes the connections.
   const std::unique_lock lock{link_->channels->use, std::try_to_lock};
   if (!lock.owns_lock()) return Progress::none;
+  const Progress progress = turn(counters);
+  if (link_->channels->any_due()) link_->channels->end_due();
+  return progress;
+}
+
+ProxyTask::Progress PlugInTask::turn(ProxyCounters& counters) {
   if (state_ != State::over && link_->channels->closing()) end();
   if (state_ == State::over) return over();
   const bool closing = ending();  // before the check of posted steps: no more are posted
@@ -83,7 +92,7 @@ ProxyInterest PlugInTask::interest() const {
     if (!ending()) interest.deadline = link_->last_look;
     return interest;
   }
-  interest.pending = state_ == State::running && could_move();
+  interest.pending = (state_ == State::running && could_move()) || link_->channels->any_due();
   // Nothing reports that a request is done, or that a call may be repeated.
   interest.polled = state_ == State::making || ending() || any_under_way() || link_->polled ||
                     std::any_of(channels_.begin(), channels_.end(),
@@ -130,13 +139,19 @@ bool PlugInTask::register_slots(std::size_t c) {
   const char* function = "regMr";
   int result = net_abi::success;
   if (!link_->is_on_gpu()) {
-    result = plug_in().reg(to.comm, wire.slots, bytes, net_abi::host_memory, &to.slots);
+    result = call(function, c, [&] {
+      return plug_in().reg(to.comm, wire.slots, bytes, net_abi::host_memory, &to.slots);
+    });
   } else if (link_->dma_buf) {
     function = "regMrDmaBuf";
-    result =
-        plug_in().reg_dma_buf(to.comm, piece.base, piece.bytes, link_->dma_buf.get(), &to.slots);
+    result = call(function, c, [&] {
+      return plug_in().reg_dma_buf(to.comm, piece.base, piece.bytes, link_->dma_buf.get(),
+                                   &to.slots);
+    });
   } else {
-    result = plug_in().reg(to.comm, piece.base, piece.bytes, net_abi::gpu_memory, &to.slots);
+    result = call(function, c, [&] {
+      return plug_in().reg(to.comm, piece.base, piece.bytes, net_abi::gpu_memory, &to.slots);
+    });
   }
   if (result == net_abi::success) return true;
   to.slots = nullptr;
@@ -148,7 +163,9 @@ bool PlugInTask::register_slots(std::size_t c) {
 
 bool PlugInTask::test(Channel& channel, Index& bytes) {
   bool done = false;
-  const int result = plug_in().test(channel.request(channel.done), done, bytes);
+  const int result = call("test", index_of(channel), [&] {
+    return plug_in().test(channel.request(channel.done), done, bytes);
+  });
   if (result == net_abi::success) return done;
   broke("test", result, fmt::format("for step {}", channel.done));
   return false;
@@ -209,6 +226,19 @@ void PlugInTask::give_up(const Error& error) {
   const bool tell = !sends() || link_->state() == PlugInLink::State::works;
   end();
   link_->fail_with(error, tell);
+}
+
+/// The thread of the call is left behind, so this one has the task and the link.
+void PlugInTask::left_in_call(const char* function, double seconds) {
+  state_ = State::over;
+  link_->channels->leave();
+  const Error error = link_->channels->overdue(function, seconds);
+  log_warn(LogPart::net, "{}; its thread and the memory that it uses are left to it", error.what);
+  if (control_.open() && !control_.broken()) {
+    control_.send(PlugInControl::refused, refusal(error));
+  }
+  // Until it works, the waiting `connect` returns the error.
+  link_->fail_with(error, !sends() || link_->state() == PlugInLink::State::works);
 }
 
 void PlugInTask::reject(std::string_view why) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "proxy/transfer_notes.hpp"
@@ -24,6 +25,7 @@ class PlugInTask : public ProxyTask {
   Progress progress(ProxyCounters& counters) final;
   ProxyInterest interest() const final;
   bool arm() final;
+  void left_in_call(const char* function, double seconds) final;
   bool ending() const final { return link_->closing.load(std::memory_order_acquire); }
   int watched() const final { return control_.fd(); }
 
@@ -61,10 +63,19 @@ class PlugInTask : public ProxyTask {
 
   const NetPlugIn& plug_in() const { return link_->channels->plug_in(); }
   NetChannel& objects(std::size_t c) { return link_->channels->each[c]; }
+  /// Runs a function of the plug-in for a channel. If it does not return within its limit, the
+  /// thread is left behind: see `left_in_call`.
+  template <class Call>
+  int call(const char* function, std::size_t channel, Call&& call) {
+    return link_->channels->call(function, channel, std::forward<Call>(call));
+  }
   /// Registers the slots of a channel, whose connection is made.
   bool register_slots(std::size_t c);
   /// Tests the oldest request of a channel. False if it is not done, or has failed.
   bool test(Channel& channel, Index& bytes);
+  std::size_t index_of(const Channel& channel) const {
+    return std::size_t(&channel - channels_.data());
+  }
   bool any_under_way() const;
   std::vector<Word> begun() const;
   /// Reads what a peer has `begun`; fails the connection and returns none if it does not fit.
@@ -91,6 +102,7 @@ class PlugInTask : public ProxyTask {
   std::chrono::steady_clock::time_point leave_by();
 
  private:
+  Progress turn(ProxyCounters& counters);
   Progress over();
   unsigned quiet_ = 0;
   std::chrono::steady_clock::time_point leave_by_{};

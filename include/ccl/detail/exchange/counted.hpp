@@ -121,8 +121,7 @@ Result<void> counted_on_host(QueuedCall&& call, const CountedWork& work) {
     counts.send(p, &work.send_counts[p], sizeof(int));
     counts.recv(p, &work.recv_counts[p], sizeof(int));
   }
-  launch.help_proxy();
-  run_messages<Op, Algo, Proto>(connections, counts);
+  launch.run_lanes([&] { run_messages<Op, Algo, Proto>(connections, counts); });
   CCL_CHECK(launch.end_lanes());
   CCL_CHECK(check_ready(connections.comm()));
   for (int p = 0; p < ranks; ++p) {
@@ -130,9 +129,8 @@ Result<void> counted_on_host(QueuedCall&& call, const CountedWork& work) {
       return too_many(p, work.recv_counts[p], false);
     }
   }
-  launch.help_proxy();
   MessageTable rows = row_messages(work, ranks);
-  run_messages<Op, Algo, Proto>(connections, rows);
+  launch.run_lanes([&] { run_messages<Op, Algo, Proto>(connections, rows); });
   return launch.finish();
 }
 

@@ -93,9 +93,8 @@ Result<void> exchange_on_host(QueuedCall&& call, MessageTable& table) {
     return {};
   }
   CCL_TRY(Launch && launch, Launch::begin(std::move(call)));
-  launch.help_proxy();
   if (launch.same_messages(Op::name, table.sends, table.recvs)) {
-    run_messages<Op, Algo, Proto>(connections, table);
+    launch.run_lanes([&] { run_messages<Op, Algo, Proto>(connections, table); });
   }
   return launch.finish();
 }
@@ -118,7 +117,7 @@ class ExchangeCall final : public RecordedCall {
       : RecordedCall{std::move(connections), info}, table_{std::move(table)} {}
   void run_on_host(Launch& launch) override {
     if (!launch.same_messages(Op::name, table_.sends, table_.recvs)) return;
-    run_messages<Op, Algo, Proto>(connections(), table_);
+    launch.run_lanes([&] { run_messages<Op, Algo, Proto>(connections(), table_); });
   }
 
  private:

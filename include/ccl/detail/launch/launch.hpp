@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace ccl::detail {
@@ -47,13 +48,16 @@ class Launch {
   /// Place of the kernels, after `on_device`.
   const DeviceTarget& target() const { return target_; }
 
-  /// Lets this thread, which runs the CPU lanes, help the proxy until the lanes end. All wires must
-  /// be connected.
-  void help_proxy();
+  /// Runs the CPU lanes, which help the proxy while they wait. All wires must be connected. If a
+  /// network plug-in carries some, the lanes run on another thread, which can be left behind.
+  template <class Lanes>
+  void run_lanes(Lanes&& lanes) {
+    run_lanes([](void* of) { (*static_cast<std::remove_reference_t<Lanes>*>(of))(); }, &lanes);
+  }
   /// Checks, with checking on, that both ends of each message give the same length. Otherwise the
   /// communicator fails. Messages are listed by peer.
   bool same_messages(std::string_view op, const MessageList& sends, const MessageList& recvs);
-  /// Ends the help for the proxy and returns the failure of the CPU lanes or of the communicator.
+  /// Returns the failure of the CPU lanes or of the communicator.
   Result<void> end_lanes();
   /// Ends the launch and returns its result. `cuda_code` is the result of the kernels' launch. If a
   /// launch on a GPU has failed, peers wait for it, so the communicator fails on all ranks. It does
@@ -67,6 +71,7 @@ class Launch {
   static Result<Launch> begin_queued(QueuedCall&& call, Stream stream, Lock lock,
                                      std::shared_ptr<void> keep);
   Result<void> start();
+  void run_lanes(void (*lanes)(void* of), void* of);
   void leave_order();
   Result<void> check() const;
   Result<void> end_on_device(int cuda_code);

@@ -7,6 +7,7 @@
 #include <ccl/types/word.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,9 @@ struct pollfd;
 
 namespace ccl::detail {
 
+class LaneRunners;
+class LibraryCalls;
+struct LaneScope;
 class TransferLog;
 
 /// Engine that moves the bytes of proxied wires. Threads that wait inside a collective run rounds
@@ -33,6 +37,10 @@ class TransferLog;
 /// for some dozens of calls.
 ///
 /// A task that throws, without memory for example, is dropped and fails the communicator.
+///
+/// A task may call another library, whose functions may never return. Only threads of ccl make
+/// these calls: the engine's, and those of `run_lanes`. A thread whose call does not return within
+/// its limit is left behind with the task, and the engine goes on without both.
 class ProxyEngine {
  public:
   struct Counters {
@@ -46,7 +54,8 @@ class ProxyEngine {
 
   /// `status` is the communicator's, and may be null.
   explicit ProxyEngine(Status* status = nullptr);
-  /// Waits at most 1 s for tasks that are ending and drops the others.
+  /// Waits at most 1 s for tasks that are ending and drops the others. Waits another second for a
+  /// call to another library.
   ~ProxyEngine();
   ProxyEngine(const ProxyEngine&) = delete;
   ProxyEngine& operator=(const ProxyEngine&) = delete;
@@ -65,6 +74,18 @@ class ProxyEngine {
   /// Returns the n-th further engine, created on first use and destroyed with this one. Its thread
   /// has no helpers. Transports use it to spread one connection over threads.
   ProxyEngine& further(int n);
+
+  /// Returns the record through which tasks call other libraries. Makes it first, and lets the
+  /// network thread watch it.
+  Result<std::shared_ptr<LibraryCalls>> library_calls();
+  /// Sets the operation limit in seconds; 0: none. Calls may take half of it. Set it before the
+  /// first task is added.
+  void limit_calls(double operation_limit_s) { operation_limit_s_ = operation_limit_s; }
+  double operation_limit_s() const { return operation_limit_s_; }
+  /// Runs the CPU lanes of a launch, `lanes(of)`, so that the threads that wait in them help this
+  /// engine. If tasks call other libraries, the lanes run on a thread that can be left behind.
+  /// Returns when they have ended, or when the others have ended and one is left behind.
+  void run_lanes(void (*lanes)(void* of), void* of, bool looks_elsewhere);
 
   /// Sets the CPUs on which the threads of this engine and of further ones run; empty: any. Call it
   /// before the first task is added.
@@ -108,7 +129,8 @@ class ProxyEngine {
   RoundLock round_lock() {
     return {try_acquire() ? this : nullptr, [](ProxyEngine* of) { of->release(); }};
   }
-  RoundLock await_round_lock();
+  /// Empty if one call to another library has kept the lock for `call_limit_s`.
+  RoundLock await_round_lock(double call_limit_s);
   // Caller holds `busy_`; `left_over_only`: the tasks that `rest` marked.
   bool round(bool left_over_only = false);
   ProxyTask::Progress progress_of(ProxyTask& task);
@@ -126,8 +148,18 @@ class ProxyEngine {
   void run();
   void move_tasks();  // until the engine stops
   void stop();        // ends the thread
+  Result<void> start_thread();
+  void await_thread();  // until it has ended or is left behind
+  using Time = std::chrono::steady_clock::time_point;
+  void finish(Time end);        // gives tasks that are ending their last turns
+  void finish_apart(Time end);  // the same, on a thread that can be left behind
+  // By any thread, which holds the mutex of `calls_`.
+  void look_at_calls();
+  void leave_behind(LaneScope* lanes, const char* function, double seconds);
   bool any_ending() const;
   bool help_once(bool looks_elsewhere);
+  bool wants_calls() const;  // a task that calls libraries could move; caller holds `busy_`
+  void end_calls();          // no thread looks at them any more
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
   bool defers(const Rest& rest);  // at the end of a helper's call; caller holds `busy_`
   bool guard();
@@ -152,6 +184,8 @@ class ProxyEngine {
   std::vector<std::shared_ptr<ProxyTask>> tasks_;
   std::size_t first_ = 0;  // first task of the next round
   ProxyCounters moved_;
+  const ProxyTask* current_ = nullptr;  // the task whose turn it is
+  bool skipped_ = false;                // the last round left out tasks that call libraries
   // With many tasks, one system call per round reports the ready descriptors. Tasks are found by
   // descriptor number, because a descriptor that a forked process holds may be reported after its
   // task has ended.
@@ -168,6 +202,11 @@ class ProxyEngine {
   std::vector<int> cpus_;
   std::mutex start_mutex_;
   std::vector<std::unique_ptr<ProxyEngine>> further_;
+  std::shared_ptr<LibraryCalls> calls_;  // made once
+  std::atomic<LibraryCalls*> calls_now_{nullptr};
+  std::unique_ptr<LaneRunners> lane_runners_;
+  double operation_limit_s_ = 0;
+  std::atomic<bool> ended_{false};  // the thread has left `move_tasks`
   std::thread thread_;
   int doorbell_ = -1;  // eventfd
 };

@@ -24,7 +24,9 @@ class AnyWireCall : public RecordedCall {
   Index bytes() const override {
     return message_bytes(wire_work_on_device(connections(), parts_, given_));
   }
-  void run_on_host(Launch&) override { parts_.run(connections(), &given_); }
+  void run_on_host(Launch& launch) override {
+    launch.run_lanes([&] { parts_.run(connections(), &given_); });
+  }
   /// Arguments on the channels of its share. Without a share it has no channels.
   Work work_on_device() const {
     Work work = wire_work_on_device(connections(), parts_, given_);
