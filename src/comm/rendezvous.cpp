@@ -13,6 +13,11 @@
 
 namespace ccl::detail {
 
+int Rendezvous::next_composition() {
+  state_.departure.note_use();
+  return compositions_.fetch_add(1);
+}
+
 void Rendezvous::fail_all(Error error) noexcept {
   const Errc code = error.code;
   const int peer = error.peer;
@@ -96,9 +101,16 @@ Error Rendezvous::late_connection(Error error) {
 
 bool Rendezvous::name_silent(Error& error,
                              const std::vector<std::vector<std::byte>>& reported) const {
-  const auto silent = [&reported](int r) { return reported[std::size_t(r)].empty(); };
-  if (silent(state_.identity.rank())) return false;  // the bootstrap ends, and nobody was asked
+  const auto empty = [&reported](int r) { return reported[std::size_t(r)].empty(); };
+  if (empty(state_.identity.rank())) return false;  // the bootstrap ends, and nobody was asked
   const bool known = error.peer >= 0 && error.peer < state_.identity.ranks();
+  if (known && state_.status.has_departed(error.peer)) {
+    error.code = Errc::peer_lost;
+    error.what = fmt::format("rank {} on {} has ended (its process exited): {}", error.peer,
+                             state_.identity.peers()[std::size_t(error.peer)].host, error.what);
+    return true;
+  }
+  const auto silent = [&](int r) { return empty(r) && !state_.status.has_departed(r); };
   int found = known && silent(error.peer) ? error.peer : -1;
   for (int r = 0; r < state_.identity.ranks() && found < 0; ++r) {
     if (silent(r)) found = r;

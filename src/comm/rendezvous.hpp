@@ -27,7 +27,7 @@ class Rendezvous {
   std::unique_lock<std::mutex> lock() { return std::unique_lock{mutex_}; }
 
   /// Number of a new composition. All ranks create compositions in the same order.
-  int next_composition() { return compositions_.fetch_add(1); }
+  int next_composition();
   /// Lock of the thread that creates a composition; empty if another thread has it.
   std::unique_lock<std::recursive_mutex> try_to_create() {
     return std::unique_lock{creation_mutex_, std::try_to_lock};

@@ -42,6 +42,7 @@ std::shared_ptr<CommState> CommState::make(int rank, int ranks, Config config) {
 bool CommState::end() {
   watchdog.stop();
   failure_watch.stop();
+  departure.stop();
   idle_closer.reset();
   gpu_lender.reset();
   if (device.gpu) device.gpu->set_loans({});

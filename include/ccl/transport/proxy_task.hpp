@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include <poll.h>
+
 namespace ccl {
 
 /// Condition for which a task waits.
@@ -58,6 +60,13 @@ class ProxyTask {
   virtual int watched() const { return -1; }
   /// True if the owner is destroyed. The task must end when all posted data is transmitted.
   virtual bool ending() const = 0;
+  /// Returns how much of what lanes have posted the network does not have yet, in a unit of the
+  /// task's own. 0: it has all, or gets no more. Asked before the process exits, between two calls
+  /// of `progress`.
+  virtual Word undelivered() const {
+    const ProxyInterest now = interest();
+    return (now.pending && !now.for_helpers) || (now.events & POLLOUT) != 0 ? 1 : 0;
+  }
 
   ProxyReadiness readiness;
   /// true: the task sends, and runs before the engine polls for received data

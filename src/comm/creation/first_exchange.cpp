@@ -148,6 +148,7 @@ Result<void> exchange_peer_info(CommState& state) {
     CCL_TRY(const Index transfers, setting_integer("TRACE_TRANSFERS"));
     state.proxy.note_transfers(int(transfers));
     CCL_CHECK(observe_failure(state));
+    state.departure.start();
   }
   // A lone rank on a GPU may have graphs, too.
   if (state.rendezvous.bootstrap() || state.device.gpu) CCL_CHECK(state.failure_watch.start());

@@ -42,6 +42,7 @@ class RailTask final : public ProxyTask {
     interest.polled = (rail_->polled && !ending()) || !requests_.empty() || refused_;
     return interest;
   }
+  Word undelivered() const override { return works() ? posted() - done_ : 0; }
   bool ending() const override { return rail_->closing.load(std::memory_order_acquire); }
 
  private:
