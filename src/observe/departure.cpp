@@ -33,7 +33,7 @@ constexpr std::chrono::microseconds short_while{200};
 // A lane that has waited so long for a departed rank waits for what never comes: its data had
 // reached this host before the departure did.
 constexpr std::chrono::milliseconds hopeless{900};
-constexpr std::size_t most_seen = 64;  // waits that are remembered
+constexpr std::size_t max_seen = 64;  // waits that are remembered
 
 /// Communicators of this process that have a bootstrap. The engine's mutex guards `all`.
 struct Live {
@@ -203,9 +203,13 @@ std::vector<Departure::Seen> Departure::waits() const {
   return seen;
 }
 
-/// Returns a number of turns of the proxies, or 0 if one of them has nothing to do.
+/// Returns a number of turns of the proxies, or 0 if none of them has anything to do.
 Word Departure::turns() const {
-  const auto of = state_.proxy.activity();
+  auto of = state_.proxy.activity();
+  for (std::size_t n = 0; const auto further = state_.proxy.further_activity(n); ++n) {
+    of.turns += further->turns;
+    of.wanted = of.wanted || further->wanted;
+  }
   return of.wanted ? of.turns : 0;
 }
 
@@ -244,7 +248,7 @@ void Departure::look() noexcept {
       const bool known = std::ranges::any_of(seen_, [&](const Seen& before) {
         return before.at == one.at && before.peer == one.peer && before.step == one.step;
       });
-      if (!known && seen_.size() < most_seen) seen_.push_back(one);
+      if (!known && seen_.size() < max_seen) seen_.push_back(one);
     }
   });
 }

@@ -48,7 +48,7 @@ bool exiting(int ranks, Body body, int except = -1) {
   return reap(all, 100, except < 0 ? 0 : all[std::size_t(except)]);
 }
 
-/// What each rank says, in memory that all processes share.
+/// Texts of the ranks, in memory that all processes share.
 class Words {
  public:
   void keep(int rank, const Result<void>& result) {

@@ -1,4 +1,4 @@
-// Ranks that stay when their neighbors on the ring have departed hear of each other.
+// Ranks that stay when their neighbors on the ring have departed are still notified of each other.
 #include "bootstrap/staying_ranks.hpp"
 
 #include <csignal>

@@ -213,6 +213,32 @@ TEST_CASE("a process that exits without an end of its communicator need not have
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+TEST_CASE("an exit within a group fails the calls that need its rank, which they name") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const pid_t child = ::fork();
+  ncclComm_t comm = nullptr;
+  const ncclResult_t made = ncclCommInitRank(&comm, 2, id, child == 0 ? 1 : 0);
+  float data = 1;
+  const auto sum = [&] {
+    return ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, nullptr);
+  };
+  const bool well = made == ncclSuccess && sum() == ncclSuccess && data == 2;
+  if (child == 0) {
+    if (!well || ncclGroupStart() != ncclSuccess || sum() != ncclSuccess) std::exit(1);
+    std::exit(0);  // the group has launched nothing
+  }
+  CHECK(well);
+  CHECK(sum() == ncclRemoteError);
+  CHECK(last_error_has("rank 1 on "));
+  CHECK(last_error_has("has ended (its process exited without ending its communicator)"));
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+  int status = 99;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("ranks of one process end together") {
   for (int turn = 0; turn < 20; ++turn) {
     NcclRanks all{3};  // destroyed one after the other
