@@ -9,6 +9,7 @@
 #include "base/exceptions.hpp"
 #include "comm/observe/failure_dump.hpp"
 #include "comm/state.hpp"
+#include "net/engine.hpp"
 #include "net/message_rules.hpp"
 
 namespace ccl::detail {
@@ -26,6 +27,11 @@ void Rendezvous::fail_all(Error error) noexcept {
   if (completes([&] { spread(brief); })) return;
   if (bootstrap_) bootstrap_->abort(brief);
   lose_log_line();
+}
+
+void Rendezvous::lose_departed(int peer) noexcept {
+  const auto lock = net::Engine::get().lock();
+  if (bootstrap_) bootstrap_->lose_departed(lock, peer);
 }
 
 void Rendezvous::spread(const Error& error) {

@@ -39,6 +39,8 @@ class Rendezvous {
   /// Fails this communicator and its levels, and sends the error to the other ranks. Without memory
   /// for its text, the code alone fails all of them.
   void fail_all(Error error) noexcept;
+  /// Fails all ranks, because this one needs more of `peer`, whose process has exited.
+  void lose_departed(int peer) noexcept;
   /// Fails all ranks with `Errc::mismatch`, because `peer` differs. All ranks must detect the
   /// difference and call this function before any rank leaves. The caller holds `lock`.
   Result<void> disagree(std::string what, int peer);

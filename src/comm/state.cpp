@@ -94,6 +94,7 @@ void CommState::look_at_lanes(LaneFailure& lane_failure) {
   }
   if (load(lane_failure.why) != LaneFailure::late)
     return rendezvous.fail_all(overflow(lane_failure));
+  if (status.has_departed(peer)) return rendezvous.lose_departed(peer);
   Error error{Errc::timed_out,
               fmt::format("no progress for {} s in a kernel (it waits for {} at step {}); look "
                           "there, or raise CCL_TIMEOUT",

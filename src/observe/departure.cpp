@@ -182,6 +182,16 @@ void Departure::drain() noexcept {
   (void)completes([&] { drain_all({&self, 1}, Clock::now() + exit_limit); });
 }
 
+void Departure::watch(const WaitRecord& waits) {
+  const std::lock_guard lock{programs_mutex_};
+  programs_.push_back(&waits);
+}
+
+void Departure::forget(const WaitRecord& waits) noexcept {
+  const std::lock_guard lock{programs_mutex_};
+  std::erase(programs_, &waits);
+}
+
 void Departure::note(const WaitRecord& waits, std::vector<Seen>& seen) const {
   seen.push_back({&waits, int(HostMemory::load_relaxed(&waits.peer)) - 1,
                   HostMemory::load_relaxed(&waits.step), HostMemory::load_relaxed(&waits.ticket),
@@ -189,8 +199,12 @@ void Departure::note(const WaitRecord& waits, std::vector<Seen>& seen) const {
 }
 
 /// Returns the records of all lanes of this rank, also of those that do not wait.
-std::vector<Departure::Seen> Departure::waits() const {
+std::vector<Departure::Seen> Departure::waits() {
   std::vector<Seen> seen;
+  {
+    const std::lock_guard lock{programs_mutex_};
+    for (const WaitRecord* const one : programs_) note(*one, seen);
+  }
   if (state_.device.gpu) {
     note(state_.device.gpu->watched().waits, seen);
     note(state_.device.gpu->watched().program_waits, seen);
@@ -211,6 +225,14 @@ Word Departure::turns() const {
     of.wanted = of.wanted || further->wanted;
   }
   return of.wanted ? of.turns : 0;
+}
+
+/// Returns the departed rank that a lane waits for, or -1. A wait for this rank itself is one for a
+/// network that reduces, which needs all ranks.
+int Departure::departed_of(const Seen& wait) const {
+  const bool by_network = state_.has_network && wait.peer == state_.identity.rank();
+  if (by_network) return state_.status.departed().front();
+  return wait.peer >= 0 && state_.status.has_departed(wait.peer) ? wait.peer : -1;
 }
 
 /// True if the same wait goes on, its lane has polled since, and so has the proxy that would bring
@@ -237,12 +259,13 @@ void Departure::look() noexcept {
           now, [&](const Seen& one) { return one.at == before.at && one.ticket == before.ticket; });
     });
     for (Seen& one : now) {
-      if (one.peer < 0 || !state_.status.has_departed(one.peer)) continue;
+      const int departed = departed_of(one);
+      if (departed < 0) continue;
       one.since = Clock::now();
       one.turns = turns();
       const auto same = [&](const Seen& before) { return is_hopeless(before, one); };
       if (std::ranges::any_of(seen_, same)) {
-        bootstrap->lose_departed(lock, one.peer);
+        bootstrap->lose_departed(lock, departed);
         return;
       }
       const bool known = std::ranges::any_of(seen_, [&](const Seen& before) {

@@ -4,6 +4,7 @@
 #include <ccl/ccl.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -28,18 +29,51 @@ inline Config on_cpu() {
   return config;
 }
 
+/// An id of a process of its own, which ends with this object: what forks ranks has no thread,
+/// which the thread sanitizer would take for one of theirs.
+class IdElsewhere {
+ public:
+  IdElsewhere() {
+    maker_ = start_process([&]() -> int {
+      ::alarm(200);
+      const auto id = create_unique_id();
+      if (!id) return 1;
+      board_->id = *id;
+      board_->has_id = true;
+      while (!board_->ended) sleep_s(0.01);
+      return 0;
+    });
+    REQUIRE(wait_until([&] { return board_->has_id.load(); }, 60));
+  }
+  ~IdElsewhere() {
+    board_->ended = true;
+    CHECK(reap({maker_}, 60));
+  }
+  IdElsewhere(const IdElsewhere&) = delete;
+  IdElsewhere& operator=(const IdElsewhere&) = delete;
+  const UniqueId& get() const { return board_->id; }
+
+ private:
+  struct Board {
+    UniqueId id;
+    std::atomic<bool> has_id{false}, ended{false};
+  };
+  Shared<Board> board_;
+  pid_t maker_ = 0;
+};
+
 /// Creates a communicator in a process of its own for each rank, and leaves it there for ever.
 /// `body` returns the exit status. The processes end by `exit`, with their handles alive. Returns
 /// true if each ends with 0. `except` may end in any way. No deadline is set: a call that nothing
 /// ends is killed after 100 s.
 template <class Body>
 bool exiting(int ranks, Body body, int except = -1) {
-  const UniqueId id = create_unique_id().value();
+  const IdElsewhere id;
   std::vector<pid_t> all;
   for (int rank = 0; rank < ranks; ++rank) {
     all.push_back(start_process([&]() -> int {
       ::alarm(100);
-      auto made = Communicator::create(id, rank, ranks, on_cpu());
+      auto made = Communicator::create(id.get(), rank, ranks, on_cpu());
       if (!made) return 90;
       auto& comm = *new Communicator{*std::move(made)};
       std::exit(body(comm));

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <vector>
 
 namespace ccl::detail {
@@ -28,6 +29,9 @@ class Departure {
   /// Looks once, with the engine's mutex: connects this rank to the next one that stays, and fails
   /// all ranks if a lane has waited for a departed rank since an earlier look.
   void look() noexcept;
+  /// Also looks at the waits of a program's own lanes, until `forget`. Any thread.
+  void watch(const WaitRecord& waits);
+  void forget(const WaitRecord& waits) noexcept;
   /// Waits until all calls of this rank have ended and the networks have all that they have posted.
   /// Ends after some time in which nothing moves: see `departure.cpp`. Without the engine's mutex.
   void drain() noexcept;
@@ -51,13 +55,16 @@ class Departure {
     Word turns = 0;  // of the proxies at `since`
   };
   void note(const WaitRecord& waits, std::vector<Seen>& seen) const;
-  std::vector<Seen> waits() const;
+  std::vector<Seen> waits();
+  int departed_of(const Seen& wait) const;
   bool is_hopeless(const Seen& before, const Seen& now) const;
   Word turns() const;
 
   CommState& state_;
   std::atomic<bool> ends_{false}, used_{false};
   bool started_ = false;
+  std::mutex programs_mutex_;
+  std::vector<const WaitRecord*> programs_;
   std::vector<Seen> seen_;  // waits for departed ranks at earlier looks
 };
 

@@ -52,12 +52,12 @@ TEST_CASE("a return from main with a static handle is an exit in order") {
 }
 
 TEST_CASE("a static handle of a later communicator ends no less orderly") {
-  const UniqueId id = create_unique_id().value();
+  const IdElsewhere id;
   CHECK(exiting(2, [&](const Communicator& comm) {
     auto first = SumOver<ShmTransport>::create(comm);
     float x = 1;
     if (!first || !(*first)(&x, &x, 1)) return 1;
-    static auto later = Communicator::create(id, comm.rank(), 2, on_cpu());
+    static auto later = Communicator::create(id.get(), comm.rank(), 2, on_cpu());
     if (!later) return 2;
     static auto sum = SumOver<SocketTransport>::create(*later);
     if (!sum || !(*sum)(&x, &x, 1)) return 3;
@@ -68,9 +68,9 @@ TEST_CASE("a static handle of a later communicator ends no less orderly") {
 }
 
 TEST_CASE("a static handle without a composition ends in order, too") {
-  const UniqueId id = create_unique_id().value();
+  const IdElsewhere id;
   CHECK(exiting(2, [&](const Communicator& comm) {
-    static auto later = Communicator::create(id, comm.rank(), 2, on_cpu());
+    static auto later = Communicator::create(id.get(), comm.rank(), 2, on_cpu());
     if (!later || !later->barrier()) return 2;
     if (comm.rank() == 1) return 0;
     sleep_s(1);
@@ -105,7 +105,7 @@ TEST_CASE("static objects may call all ranks and finalize while the process exit
 
 TEST_CASE("a function of atexit from before the communicator may still finalize it") {
   static const Communicator* of_process = nullptr;
-  const UniqueId id = create_unique_id().value();
+  const IdElsewhere id;
   std::vector<pid_t> all;
   for (int rank = 0; rank < 2; ++rank) {
     all.push_back(start_process([&]() -> int {
@@ -113,7 +113,7 @@ TEST_CASE("a function of atexit from before the communicator may still finalize 
       std::atexit([] {
         if (!of_process->finalize()) ::_exit(70);
       });
-      of_process = new Communicator{Communicator::create(id, rank, 2, on_cpu()).value()};
+      of_process = new Communicator{Communicator::create(id.get(), rank, 2, on_cpu()).value()};
       if (!of_process->barrier()) return 1;
       std::exit(0);
     }));
@@ -122,12 +122,12 @@ TEST_CASE("a function of atexit from before the communicator may still finalize 
 }
 
 TEST_CASE("a process exits with several communicators at once") {
-  const UniqueId id = create_unique_id().value();
+  const IdElsewhere id;
   CHECK(exiting(3, [&](const Communicator& comm) {
     std::vector<Communicator> others;
     others.push_back(comm.split(0, comm.rank()).value().value());
     others.push_back(comm.split(comm.rank() == 2 ? 1 : 0, 0).value().value());
-    others.push_back(Communicator::create(id, comm.rank(), 3, on_cpu()).value());
+    others.push_back(Communicator::create(id.get(), comm.rank(), 3, on_cpu()).value());
     auto& kept = *new std::vector<Communicator>{others};
     for (const Communicator& one : kept) {
       auto sum = SumOver<SocketTransport>::create(one);
@@ -144,9 +144,9 @@ TEST_CASE("a process exits with several communicators at once") {
 }
 
 TEST_CASE("ranks that share a process exit together, and one in another process stays") {
-  const UniqueId id = create_unique_id().value();
+  const IdElsewhere id;
   const auto join = [&](int rank) {
-    auto& comm = *new Communicator{Communicator::create(id, rank, 3, on_cpu()).value()};
+    auto& comm = *new Communicator{Communicator::create(id.get(), rank, 3, on_cpu()).value()};
     auto& sum = *new auto(SumOver<SocketTransport>::create(comm).value());
     float x = 1;
     if (!sum(&x, &x, 1) || x != 3 || !comm.barrier()) ::_exit(1);
@@ -186,11 +186,12 @@ TEST_CASE("an exit during a call of another thread fails the others, which name 
 }
 
 TEST_CASE("an exit while a communicator is created does not hang") {
-  const UniqueId id = create_unique_id().value();
+  const IdElsewhere id;
   CHECK(exits_within(20, [&] {
     Config config = on_cpu();
     config.blocking = false;
-    (void)new Communicator{Communicator::create(id, 0, 2, config).value()};  // rank 1 never comes
+    (void)new Communicator{
+        Communicator::create(id.get(), 0, 2, config).value()};  // rank 1 never comes
     sleep_s(0.2);
   }));
   CHECK(exiting(2, [](const Communicator& comm) {
@@ -222,11 +223,11 @@ TEST_CASE("an exit that the network thread calls does not hang, and the others s
 }
 
 TEST_CASE("an exit with the network thread's lock held ends after its limit") {
-  const UniqueId id = create_unique_id().value();
+  const IdElsewhere id;
   const auto rank = [&](int r) {
     return start_process([&, r]() -> int {
       ::alarm(60);
-      auto& comm = *new Communicator{Communicator::create(id, r, 2, on_cpu()).value()};
+      auto& comm = *new Communicator{Communicator::create(id.get(), r, 2, on_cpu()).value()};
       if (!comm.barrier()) return 1;
       if (r == 0) return wait_until([&] { return !comm.status(); }, 20) ? 0 : 2;
       (void)new auto(detail::net::Engine::get().lock());
@@ -259,6 +260,7 @@ TEST_CASE("a handle that ends without finalize is still an abort, while the proc
       [](const Communicator& comm) {
         if (!comm.barrier()) return 1;
         if (comm.rank() == 0) return wait_until([&] { return !comm.status(); }, 20) ? 0 : 2;
+        sleep_s(0.2);  // the other leaves the barrier
         delete &comm;
         sleep_s(2);
         ::_exit(0);
