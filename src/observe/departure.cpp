@@ -78,7 +78,9 @@ bool is_up(const CommState& state) {
   return state.was_up() && state.status.ok() && state.rendezvous.bootstrap() != nullptr;
 }
 
-/// Lets the proxies send what lanes have posted. Without the engine's mutex: the cause of the end
+/// Lets calls on streams of CPU ranks end, and the proxies send what lanes have posted. Launches on
+/// GPUs are not waited for: another thread may be blocked in the driver until peers come, and a
+/// question about them would wait for it. Without the engine's mutex: the cause of the end
 /// of another rank's connection comes through the network thread.
 void drain_all(std::span<CommState* const> states, Clock::time_point until) {
   Word least = ~Word{0}, moved = 0;
@@ -87,7 +89,7 @@ void drain_all(std::span<CommState* const> states, Clock::time_point until) {
     Word left = 0, bytes = 0;
     for (CommState* const state : states) {
       if (!is_up(*state)) continue;
-      left += state->proxy.drain() + (state->device.busy() ? 1 : 0);
+      left += state->proxy.drain() + Word(state->device.in_flight.load());
       bytes += state->proxy.bytes_moved();
     }
     if (left == 0) return;

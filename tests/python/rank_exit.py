@@ -29,6 +29,7 @@ if how == "held":
 
 if comm.rank == 1:
     if how == "exception":
+        time.sleep(0.5)  # it would also end the call, where other ranks are still in it
         raise KeyError("mine")
     sys.exit(0)
 if how in ("early", "late"):

@@ -24,10 +24,11 @@ std::string after_second_end(void (*end)(const Communicator&)) {
         sleep_s(2);  // connects meanwhile
         if (!comm.status()) return 2;
         if (comm.rank() == 2) {
+          sleep_s(1);  // the other has looked at its status
           end(comm);
           return 0;
         }
-        (void)wait_until([&] { return !comm.status(); }, 5);
+        (void)wait_until([&] { return !comm.status(); }, 10);
         words.keep(0, comm.status());
         return 0;
       },
