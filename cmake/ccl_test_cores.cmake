@@ -27,7 +27,7 @@ function(ccl_share_cores)
     "src\\.launch\\.calls"
     "src\\.nccl\\.(family|options)"
     "src\\.net\\.(auth(_limits)?|crypto\\.handshake|namespaces)"
-    "src\\.observe\\.(failure_watch|health\\.(limits|service))"
+    "src\\.observe\\.(departure(_exits)?|failure_watch|health\\.(limits|service))"
     "src\\.transport\\.ib\\.departures"
     "transport\\.(collnet_(auto|faults)|p2p_edges|plugin_(failures|hangs(_in_calls)?)|socket(\\.(full|integrity))?)")
   get_property(tests DIRECTORY PROPERTY TESTS)

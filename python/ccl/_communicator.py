@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import operator
 import os
+import sys
+import weakref
 from typing import Any, Iterable, Sequence
 
 from . import _core, _options
@@ -181,11 +184,13 @@ class Communicator(Calls):
             self._core = GpuCore.create([one.bytes for one in ids], rank, ranks, device, given)
             self._device = device
         self._given = given
+        _live.add(self)
 
     @classmethod
     def _wrap(cls, core: Any, device: int, given: _options.Given) -> Communicator:
         made = cls.__new__(cls)
         made._core, made._device, made._given = core, device, given
+        _live.add(made)
         return made
 
     @classmethod
@@ -337,3 +342,17 @@ class Communicator(Calls):
     def _taken(self, given: _options.Given) -> Any:
         """Returns the options as the engine takes them."""
         return _options.for_engine(given) if self._device == CPU else given
+
+
+_live: weakref.WeakSet[Communicator] = weakref.WeakSet()
+
+
+@atexit.register
+def _begin_exit() -> None:
+    """Makes the end of a communicator a departure from now on, or aborts all after an exception."""
+    error = getattr(sys, "last_value", None)  # that the process ends with
+    if error is not None and not hasattr(sys, "ps1"):
+        for comm in list(_live):
+            if not comm._finalized:
+                comm.abort(f"rank {comm.rank} ended with {type(error).__name__}: {text_of(error)}")
+    _core.begin_exit()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
+import sys
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from . import _core, _errors, nccl
@@ -241,7 +242,8 @@ class GpuCore:
         return self._handle
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
+        # As the interpreter ends, the rank departs with its process.
+        if getattr(self, "_handle", None) is not None and not sys.is_finalizing():
             self.release()
 
     @property

@@ -13,6 +13,7 @@
 
 #include "blocking.hpp"
 #include "collectives.hpp"
+#include "comm/observe/departure.hpp"
 #include "gpu_calls.hpp"
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -322,6 +323,7 @@ NB_MODULE(_core, m) {
     types.append(nb::make_tuple(std::string{name(DataType(i))}, int(size_of(DataType(i)))));
   }
   m.attr("types") = types;
+  m.def("begin_exit", &detail::Departure::begin_exit);
 
   nb::class_<Options>(m, "Options")
       .def(nb::init<>())

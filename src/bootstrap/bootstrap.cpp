@@ -183,8 +183,21 @@ std::optional<Error> Bootstrap::failure() const {
   const Lock lock = Engine::get().lock();
   return core_->shutdown().failure(lock);
 }
-Result<void> Bootstrap::finalize(std::optional<double> limit_s) {
-  return core_->shutdown().finalize(limit_s);
+Result<void> Bootstrap::finalize(std::optional<double> limit_s,
+                                 const std::function<void()>& drain) {
+  return core_->shutdown().finalize(limit_s, drain);
+}
+void Bootstrap::depart(const Lock& lock) noexcept {
+  core_->shutdown().depart(lock);
+}
+bool Bootstrap::is_draining(const Lock& lock) const {
+  return core_->shutdown().is_draining(lock);
+}
+void Bootstrap::lose_departed(const Lock& lock, int rank) noexcept {
+  core_->shutdown().lose_departed(lock, rank);
+}
+void Bootstrap::join_staying(const Lock& lock) noexcept {
+  core_->staying().join(lock);
 }
 
 }  // namespace ccl::detail

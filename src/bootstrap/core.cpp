@@ -36,6 +36,11 @@ Result<std::shared_ptr<Conn>> Bootstrap::Core::start(const Lock& lock, SecureSoc
   if (conn && failure) {
     (*conn)->send_now(FrameKind::notice, membership_.rank, 0, bytes_of(to_notice(*failure)));
   }
+  if (conn && !shutdown_.is_leaving(lock) && status().any_departed()) {
+    for (const int rank : status().departed()) {
+      if (rank != peer.rank) (*conn)->send_now(FrameKind::departure, rank, 0, {});
+    }
+  }
   return conn;
 }
 
@@ -118,6 +123,9 @@ void Bootstrap::Core::on_frame(const Lock& lock, const FrameHeader& h, Bytes pay
     }
     case FrameKind::goodbye:
       waits_.notify(lock);
+      break;
+    case FrameKind::departure:
+      shutdown_.on_departure(lock, h.rank);
       break;
     case FrameKind::rank_status:
       statuses_.on_status(lock, h, payload);

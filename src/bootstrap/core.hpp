@@ -15,6 +15,7 @@
 #include "bootstrap/shrink_rendezvous.hpp"
 #include "bootstrap/shutdown.hpp"
 #include "bootstrap/status_exchange.hpp"
+#include "bootstrap/staying_ranks.hpp"
 #include "net/auth.hpp"
 #include "net/conn.hpp"
 
@@ -48,6 +49,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   RingGather& gather() { return gather_; }
   PeerMessages& messages() { return messages_; }
   StatusExchange& statuses() { return statuses_; }
+  StayingRanks& staying() { return staying_; }
   ShrinkRendezvous& shrink() { return shrink_; }
   ShrinkAgreement& agreement() { return agreement_; }
   Status& status() const { return shutdown_.status(); }
@@ -65,6 +67,7 @@ class Bootstrap::Core : public std::enable_shared_from_this<Core> {
   RingGather gather_{*this};
   PeerMessages messages_{*this};
   StatusExchange statuses_{*this};
+  StayingRanks staying_{*this};
   ShrinkRendezvous shrink_{*this};
   ShrinkAgreement agreement_{*this};
 };

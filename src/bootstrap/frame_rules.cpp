@@ -27,8 +27,8 @@ bool may_send(PeerRole role, FrameKind kind) {
   }
   if (kind == FrameKind::part) return role == PeerRole::next || role == PeerRole::prev;
   if (kind == FrameKind::token) return role == PeerRole::prev;
-  return one_of(
-      {FrameKind::message, FrameKind::notice, FrameKind::goodbye, FrameKind::rank_status});
+  return one_of({FrameKind::message, FrameKind::notice, FrameKind::goodbye, FrameKind::rank_status,
+                 FrameKind::departure});
 }
 
 const char* text_of(PeerRole role) {
@@ -140,6 +140,11 @@ std::string wrong_frame(const Membership& members, PeerRole role, int sender,
     case FrameKind::rank_status:
       check.in_range(rank, header.rank, 0, members.ranks - 1)
           .in_range("number of a status", header.tag, 1, std::int64_t(max_statuses));
+      break;
+    case FrameKind::departure:
+      check.in_range(rank, header.rank, 0, members.ranks - 1)
+          .require(header.rank != members.rank,
+                   fmt::format("a departure of rank {}, which is this rank itself", header.rank));
       break;
     case FrameKind::next:
       check.part("next", wrong_next(members, payload));

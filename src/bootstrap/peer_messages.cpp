@@ -61,7 +61,7 @@ Result<SecureSocket> PeerMessages::dial(Lock& lock, const Member& to, const Dead
   lock.unlock();
   auto socket = without_exceptions([&] {
     return auth_connect(Address{to.listen}, members.secret, bytes_of(hello), deadline,
-                        &core_.status());
+                        &core_.status(), Listener::has_started);
   });
   lock.lock();
   return socket;
@@ -78,12 +78,18 @@ Result<std::shared_ptr<Conn>> PeerMessages::conn_to(Lock& lock, int peer, double
         members.failed_at(peer, {Errc::timed_out, "another thread still connects to it"}).error());
   }
   if (auto open = open_conn(lock, peer)) return open;
+  if (core_.status().has_departed(peer)) core_.shutdown().lose_departed(lock, peer);
+  CCL_CHECK(core_.shutdown().usable(lock));
   const Member& to = members.members[size_t(peer)];
   dialed_.insert(peer);
   auto socket = dial(lock, to, deadline);
   dialed_.erase(peer);
   core_.waits().notify(lock);
   if (auto usable = core_.shutdown().usable(lock); !usable) return fail(usable.error());
+  if (!socket && core_.status().has_departed(peer)) {  // meanwhile
+    core_.shutdown().lose_departed(lock, peer);
+    CCL_CHECK(core_.shutdown().usable(lock));
+  }
   if (!socket) {
     Error error = std::move(socket).error();
     if (error.code == Errc::timed_out && limit_s > 0) {
@@ -107,7 +113,7 @@ Result<std::vector<std::byte>> PeerMessages::recv(int peer, std::uint64_t tag,
     return at != inbox_.end() && !at->second.empty();
   };
   CCL_CHECK(core_.waits().wait(
-      lock, arrived, label.what, [&] { return std::vector{peer}; }, limit_s, label.setting));
+      lock, arrived, label.what, [&] { return std::vector{peer}; }, limit_s, label.setting, peer));
   const auto it = inbox_.find(key);
   auto message = std::move(it->second.front());
   it->second.pop_front();

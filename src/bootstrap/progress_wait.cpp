@@ -22,6 +22,8 @@ std::string say_refused(const Lock&, unsigned before) {
                      number == 1 ? " was" : "s were", of.why);
 }
 
+// Without progress: what a rank sent before it departed may still travel through other ranks.
+constexpr double last_words_s = 2;
 constexpr double others_find_s = 3;  // for another rank to report a stopped rank
 
 std::string say_late(const std::vector<int>& late, const char* setting) {
@@ -41,13 +43,21 @@ Deadline ProgressWait::deadline(const Lock& lock, const Wait& wait) const {
   return wait.limit_s ? Deadline::after(wait.max_s) : core_.formation().deadline(lock);
 }
 
+int ProgressWait::departed_of(int needed) const {
+  const Status& status = core_.status();
+  if (!status.any_departed()) return -1;
+  if (needed == all_ranks) return status.departed().front();
+  return status.has_departed(needed) ? needed : -1;
+}
+
 Result<void> ProgressWait::wait(Lock& lock, const std::function<bool()>& done, const char* what,
                                 const std::function<std::vector<int>()>& missing,
-                                std::optional<double> limit_s, const char* setting) {
+                                std::optional<double> limit_s, const char* setting, int needed) {
   const bool endless = limit_s && *limit_s == 0;
   const double max_s = limit_s.value_or(core_.membership().deadline_s);
   Wait wait{done, what, limit_s, setting, max_s, progress_};
   auto until = deadline(lock, wait);
+  std::optional<Deadline> last_words;
   for (;;) {
     CCL_CHECK(core_.status().result());
     if (done()) return {};
@@ -55,6 +65,12 @@ Result<void> ProgressWait::wait(Lock& lock, const std::function<bool()>& done, c
     if (wait.seen != progress_) {
       wait.seen = progress_;
       until = deadline(lock, wait);
+      last_words.reset();
+    }
+    if (const int rank = departed_of(needed); rank >= 0) {
+      if (!last_words) last_words = Deadline::after(last_words_s);
+      if (last_words->passed()) core_.shutdown().lose_departed(lock, rank);
+      CCL_CHECK(core_.shutdown().usable(lock));
     }
     if (!endless && until.passed()) {
       std::vector<int> late = core_.formation().missing(lock);

@@ -32,10 +32,13 @@ class ProgressWait {
   }
   /// Waits until `done`, until the bootstrap fails, or until the limit has passed without progress.
   /// The limit is `limit_s`, which `setting` raises, or else the bootstrap's deadline; 0 sets none.
-  /// `missing` returns the ranks that the message names.
+  /// `missing` returns the ranks that the message names. `needed`: which departed ranks the wait
+  /// cannot do without.
   Result<void> wait(net::Lock& lock, const std::function<bool()>& done, const char* what,
                     const std::function<std::vector<int>()>& missing = {},
-                    std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT");
+                    std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT",
+                    int needed = all_ranks);
+  static constexpr int all_ranks = -1;  // else the number of one rank
 
  private:
   struct Wait {
@@ -47,6 +50,8 @@ class ProgressWait {
     std::uint64_t seen;  // progress at the start of the limit
   };
   enum class Overdue { done, progressed, timed_out };
+  /// Returns a departed rank that a wait needs, or -1.
+  int departed_of(int needed) const;
   net::Deadline deadline(const net::Lock& lock, const Wait& wait) const;
   Result<Overdue> overdue(net::Lock& lock, const Wait& wait, const std::vector<int>& late);
 

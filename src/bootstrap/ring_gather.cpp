@@ -221,6 +221,15 @@ void RingGather::send_first_token(const Lock&) {
 // first one, which returns when all ranks are in the barrier. The second one releases the ranks.
 Result<void> RingGather::barrier(std::optional<double> limit_s, const char* setting,
                                  const char* what) {
+  return meet(limit_s, setting, what, false);
+}
+
+Result<void> RingGather::barrier_of_end(std::optional<double> limit_s) {
+  return meet(limit_s, "CCL_TIMEOUT", "finalize", true);
+}
+
+Result<void> RingGather::meet(std::optional<double> limit_s, const char* setting, const char* what,
+                              bool ends_by_departure) {
   const Membership& members = core_.membership();
   Lock lock = Engine::get().lock();
   CCL_CHECK(core_.shutdown().usable(lock));
@@ -238,8 +247,11 @@ Result<void> RingGather::barrier(std::optional<double> limit_s, const char* sett
     }
   }
   auto done = core_.waits().wait(
-      lock, [&] { return second_token_ == number; }, what,
-      [&] { return std::vector{members.prev_peer()}; }, limit_s, setting);
+      lock,
+      [&] {
+        return second_token_ == number || (ends_by_departure && core_.status().any_departed());
+      },
+      what, [&] { return std::vector{members.prev_peer()}; }, limit_s, setting);
   barrier_ = nullptr;
   if (done) call_.clear();
   return done;

@@ -40,6 +40,8 @@ class RingGather {
   bool fits_in_message(Index bytes_each) const;
   Result<void> barrier(std::optional<double> limit_s = {}, const char* setting = "CCL_TIMEOUT",
                        const char* what = "barrier");
+  /// Barrier of the last call. It also ends when a rank has departed, who cannot come.
+  Result<void> barrier_of_end(std::optional<double> limit_s);
 
   /// Handles `FrameKind::part` and `token` once the ring is complete.
   void on_frame(const net::Lock&, const net::FrameHeader& h, net::Bytes payload);
@@ -52,6 +54,8 @@ class RingGather {
   std::uint64_t calls_begun() const { return calls_; }
 
  private:
+  Result<void> meet(std::optional<double> limit_s, const char* setting, const char* what,
+                    bool ends_by_departure);
   static PartHead head_of(net::Bytes payload);
   struct Gather {
     PartHead mine;

@@ -14,7 +14,7 @@ namespace ccl::detail {
 using namespace net;
 
 namespace {
-constexpr double goodbye_s = 5;  // limit of the wait for the neighbors' goodbyes
+constexpr double goodbye_s = 5;  // limit of the wait for the neighbors' goodbyes, or their closes
 }  // namespace
 
 Result<void> Shutdown::usable(const Lock&) const {
@@ -80,19 +80,28 @@ Error Shutdown::give_up(Error error) noexcept {
   return error;
 }
 
-Result<void> Shutdown::finalize(std::optional<double> limit_s) {
+Result<void> Shutdown::finalize(std::optional<double> limit_s, const std::function<void()>& drain) {
   if (finalized_) return {};
-  if (core_.membership().ranks > 1) {
-    CCL_CHECK(core_.gather().barrier(limit_s, "CCL_TIMEOUT", "finalize"));
-  }
+  if (core_.membership().ranks > 1) CCL_CHECK(core_.gather().barrier_of_end(limit_s));
   Lock lock = Engine::get().lock();
   CCL_CHECK(usable(lock));
+  const auto until = Deadline::after(goodbye_s);
+  if (status_->any_departed()) {  // not all ranks can meet, so this one departs, too
+    lock.unlock();
+    if (drain) drain();
+    lock.lock();
+    CCL_CHECK(usable(lock));
+    depart(lock);
+    while (is_draining(lock) && !until.passed()) {
+      core_.waits().sleep(lock, std::chrono::milliseconds(5));
+    }
+    return {};
+  }
   leaving_ = true;
   send_goodbyes(lock);
   // A rank waits only for its neighbors, which have passed the barrier, too.
   const PeerSockets& sockets = core_.sockets();
   const auto has_left = [](const auto& c) { return !c || c->received_goodbye() || !c->is_open(); };
-  const auto until = Deadline::after(goodbye_s);
   while (!(has_left(sockets.next) && has_left(sockets.prev)) && !until.passed() && !failure_) {
     core_.waits().sleep(lock, std::chrono::milliseconds(50));
   }
@@ -108,6 +117,47 @@ void Shutdown::close_gracefully() {
   send_goodbyes(lock);
   close_all(lock);
   finalized_ = true;
+}
+
+void Shutdown::depart(const Lock& lock) noexcept {
+  if (failure_ || leaving_ || finalized_) return;
+  if (core_.membership().ranks > 1 && !core_.sockets().has_ring(lock)) return;
+  status_->set_leaving();
+  const auto say = [&] {
+    send_departure(lock, core_.membership().rank);
+    send_goodbyes(lock);
+    close_all(lock);
+  };
+  leaving_ = true;
+  if (!completes(say)) {
+    core_.statuses().stop(lock);
+    close_connections(lock);
+  }
+  finalized_ = true;
+  core_.waits().notify(lock);
+}
+
+bool Shutdown::is_draining(const Lock& lock) const {
+  bool any = false;
+  core_.sockets().for_each(lock, [&](const Conn& c) { any = any || c.is_draining(); });
+  return any;
+}
+
+void Shutdown::lose_departed(const Lock& lock, int rank) noexcept {
+  const auto& members = core_.membership().members;
+  if (rank < 0 || std::size_t(rank) >= members.size()) return;
+  if (completes([&] { on_error(lock, departed_error(members[std::size_t(rank)])); })) return;
+  cut(lock, Errc::peer_lost, rank);
+}
+
+void Shutdown::on_departure(const Lock& lock, int rank) {
+  if (failure_ || leaving_ || !status_->set_departed(rank)) return;
+  const LogRank in_log{core_.membership().rank};
+  log_info(LogPart::bootstrap, "the process of rank {} exits without ending its communicator",
+           rank);
+  send_departure(lock, rank);
+  core_.waits().count(lock);
+  core_.waits().notify(lock);
 }
 
 void Shutdown::leave() noexcept {
@@ -150,7 +200,7 @@ void Shutdown::end_peer(const Lock& lock, const Conn& conn, PeerRole role, const
     return on_error(lock, protocol_error(root ? "the root" : describe(peer), peer.rank,
                                          describe(core_.membership().me), conn.fault()));
   }
-  if (conn.received_goodbye()) return;
+  if (conn.received_goodbye() || status_->has_departed(peer.rank)) return;
   // A caller may have given up before it knew that it was accepted. The ring detects dead ranks.
   if (role == PeerRole::caller && !conn.received_frame() && broken_record(os_code) == nullptr)
     return;
@@ -212,6 +262,10 @@ void Shutdown::release_waiters(const Lock& lock, Error error) {
 void Shutdown::send_goodbyes(const Lock& lock) {
   core_.sockets().for_each(
       lock, [&](Conn& c) { c.send_now(FrameKind::goodbye, core_.membership().rank, 0, {}); });
+}
+
+void Shutdown::send_departure(const Lock& lock, int rank) {
+  core_.sockets().for_each(lock, [&](Conn& c) { c.send_now(FrameKind::departure, rank, 0, {}); });
 }
 
 // The source of statuses may be destroyed now, and readers of statuses may outlive it.

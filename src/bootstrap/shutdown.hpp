@@ -3,6 +3,7 @@
 #include <ccl/detail/base/status.hpp>
 #include <ccl/detail/runtime/bootstrap.hpp>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,9 +30,18 @@ class Shutdown {
   void abort(const Error& error) noexcept;
   /// Sends `error` to all ranks while the ring forms. Returns it with this rank and its host.
   Error give_up(Error error) noexcept;
-  Result<void> finalize(std::optional<double> limit_s = {});
+  /// See `Bootstrap::finalize`.
+  Result<void> finalize(std::optional<double> limit_s = {},
+                        const std::function<void()>& drain = {});
   /// Ends a bootstrap that all ranks know to be over.
   void close_gracefully();
+  /// Tells all ranks that this one's process exits in order, and closes the connections. Does
+  /// nothing if the bootstrap has failed, has ended or still forms.
+  void depart(const net::Lock&) noexcept;
+  /// True while a connection still sends what it was given last, or its other end is open.
+  bool is_draining(const net::Lock&) const;
+  /// Fails all ranks, because one of them needs more of `rank`, which has departed.
+  void lose_departed(const net::Lock&, int rank) noexcept;
   /// Ends the bootstrap for its destructor.
   void leave() noexcept;
 
@@ -40,6 +50,8 @@ class Shutdown {
   void on_error(const net::Lock&, Error error) noexcept;
   /// Fails all ranks with `Errc::mismatch` and `owner` as the peer.
   void on_mismatch(const net::Lock&, int owner, std::string what);
+  /// Records that the process of `rank` exits in order, and tells the others once.
+  void on_departure(const net::Lock&, int rank);
   void on_closed(const net::Lock&, const net::Conn& conn, PeerRole role, const net::Member& peer,
                  int os_code) noexcept;
   /// Sets the child of a split that not all ranks have left yet. It receives this one's failure.
@@ -58,6 +70,7 @@ class Shutdown {
   void release_waiters(const net::Lock&, Error error);
   void fail_child(const net::Lock&, Bootstrap::Core& child, const Error& error);
   void send_goodbyes(const net::Lock&);
+  void send_departure(const net::Lock&, int rank);
   void close_all(const net::Lock&);
 
   Bootstrap::Core& core_;

@@ -35,13 +35,15 @@ std::vector<std::vector<std::byte>> StatusExchange::rank_statuses(double limit_s
   Lock lock = Engine::get().lock();
   const int rank = core_.membership().rank, ranks = core_.membership().ranks;
   const Shutdown& shutdown = core_.shutdown();
+  std::vector<std::vector<std::byte>> out(static_cast<size_t>(ranks));
+  if (shutdown.is_leaving(lock)) return out;  // ranks that leave say nothing of each other
   const auto begin = Clock::now();
   const auto until = Deadline::after(limit_s), dial = Deadline::after(limit_s / 4);
   const bool had_failed = shutdown.failure(lock).has_value();
   const auto fails = [&] { return shutdown.failure(lock).has_value() != had_failed; };
   std::set<int> missing;
   for (int r = 0; r < ranks; ++r) {
-    if (r != rank) missing.insert(missing.end(), r);
+    if (r != rank && !core_.status().has_departed(r)) missing.insert(missing.end(), r);
   }
   const auto look = [&] {
     std::erase_if(missing, [&](int r) {
@@ -69,12 +71,12 @@ std::vector<std::vector<std::byte>> StatusExchange::rank_statuses(double limit_s
     }
   }
   while (!look()) pause();
-  std::vector<std::vector<std::byte>> out(static_cast<size_t>(ranks));
-  if (shutdown.is_leaving(lock)) return out;  // ranks that leave say nothing of each other
+  if (shutdown.is_leaving(lock)) return out;
   // A failure cuts the wait short, so a rank that is missing may be well.
   if (fails() && !missing.empty() && !until.passed()) return out;
   for (const auto& [r, status] : received_) {
-    if (!missing.contains(r)) out[size_t(r)] = status.text;
+    const bool is_old = core_.status().has_departed(r);
+    if (!missing.contains(r) && !is_old) out[size_t(r)] = status.text;
   }
   if (source_) out[size_t(rank)] = own_status(lock);
   return out;

@@ -60,6 +60,7 @@ namespace {
 Result<void> barrier(CommState& state) {
   CCL_CHECK(state.ready());
   if (!state.rendezvous.bootstrap()) return {};
+  state.departure.note_use();
   Operation op;
   std::string_view{"barrier"}.copy(op.what, sizeof op.what - 1);
   const auto [cell, tally] = state.observers.counters().barrier();
@@ -82,8 +83,8 @@ Result<void> finalize(CommState& state) {
   }
   if (state.rendezvous.bootstrap()) {
     const auto lock = state.rendezvous.lock();
-    CCL_CHECK(state.rendezvous.after_rendezvous(
-        state.rendezvous.bootstrap()->finalize(state.limits.timeout_s)));
+    CCL_CHECK(state.rendezvous.after_rendezvous(state.rendezvous.bootstrap()->finalize(
+        state.limits.timeout_s, [&state] { state.departure.drain(); })));
   }
   state.rendezvous.set_finalized();
   leave_health_service(state);

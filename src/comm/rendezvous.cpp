@@ -9,9 +9,15 @@
 #include "base/exceptions.hpp"
 #include "comm/observe/failure_dump.hpp"
 #include "comm/state.hpp"
+#include "net/engine.hpp"
 #include "net/message_rules.hpp"
 
 namespace ccl::detail {
+
+int Rendezvous::next_composition() {
+  state_.departure.note_use();
+  return compositions_.fetch_add(1);
+}
 
 void Rendezvous::fail_all(Error error) noexcept {
   const Errc code = error.code;
@@ -21,6 +27,11 @@ void Rendezvous::fail_all(Error error) noexcept {
   if (completes([&] { spread(brief); })) return;
   if (bootstrap_) bootstrap_->abort(brief);
   lose_log_line();
+}
+
+void Rendezvous::lose_departed(int peer) noexcept {
+  const auto lock = net::Engine::get().lock();
+  if (bootstrap_) bootstrap_->lose_departed(lock, peer);
 }
 
 void Rendezvous::spread(const Error& error) {
@@ -96,9 +107,16 @@ Error Rendezvous::late_connection(Error error) {
 
 bool Rendezvous::name_silent(Error& error,
                              const std::vector<std::vector<std::byte>>& reported) const {
-  const auto silent = [&reported](int r) { return reported[std::size_t(r)].empty(); };
-  if (silent(state_.identity.rank())) return false;  // the bootstrap ends, and nobody was asked
+  const auto empty = [&reported](int r) { return reported[std::size_t(r)].empty(); };
+  if (empty(state_.identity.rank())) return false;  // the bootstrap ends, and nobody was asked
   const bool known = error.peer >= 0 && error.peer < state_.identity.ranks();
+  if (known && state_.status.has_departed(error.peer)) {
+    error.code = Errc::peer_lost;
+    error.what = fmt::format("rank {} on {} has ended (its process exited): {}", error.peer,
+                             state_.identity.peers()[std::size_t(error.peer)].host, error.what);
+    return true;
+  }
+  const auto silent = [&](int r) { return empty(r) && !state_.status.has_departed(r); };
   int found = known && silent(error.peer) ? error.peer : -1;
   for (int r = 0; r < state_.identity.ranks() && found < 0; ++r) {
     if (silent(r)) found = r;

@@ -27,7 +27,7 @@ class Rendezvous {
   std::unique_lock<std::mutex> lock() { return std::unique_lock{mutex_}; }
 
   /// Number of a new composition. All ranks create compositions in the same order.
-  int next_composition() { return compositions_.fetch_add(1); }
+  int next_composition();
   /// Lock of the thread that creates a composition; empty if another thread has it.
   std::unique_lock<std::recursive_mutex> try_to_create() {
     return std::unique_lock{creation_mutex_, std::try_to_lock};
@@ -39,6 +39,8 @@ class Rendezvous {
   /// Fails this communicator and its levels, and sends the error to the other ranks. Without memory
   /// for its text, the code alone fails all of them.
   void fail_all(Error error) noexcept;
+  /// Fails all ranks, because this one needs more of `peer`, whose process has exited.
+  void lose_departed(int peer) noexcept;
   /// Fails all ranks with `Errc::mismatch`, because `peer` differs. All ranks must detect the
   /// difference and call this function before any rank leaves. The caller holds `lock`.
   Result<void> disagree(std::string what, int peer);

@@ -42,6 +42,7 @@ std::shared_ptr<CommState> CommState::make(int rank, int ranks, Config config) {
 bool CommState::end() {
   watchdog.stop();
   failure_watch.stop();
+  departure.stop();
   idle_closer.reset();
   gpu_lender.reset();
   if (device.gpu) device.gpu->set_loans({});
@@ -93,6 +94,7 @@ void CommState::look_at_lanes(LaneFailure& lane_failure) {
   }
   if (load(lane_failure.why) != LaneFailure::late)
     return rendezvous.fail_all(overflow(lane_failure));
+  if (status.has_departed(peer)) return rendezvous.lose_departed(peer);
   Error error{Errc::timed_out,
               fmt::format("no progress for {} s in a kernel (it waits for {} at step {}); look "
                           "there, or raise CCL_TIMEOUT",

@@ -13,6 +13,7 @@
 #include "comm/creation.hpp"
 #include "comm/level_cache.hpp"
 #include "comm/observe/connection_counts.hpp"
+#include "comm/observe/departure.hpp"
 #include "comm/observe/failure_watch.hpp"
 #include "comm/observe/observers.hpp"
 #include "comm/observe/watchdog.hpp"
@@ -45,6 +46,7 @@ struct CommState : std::enable_shared_from_this<CommState> {
   Observers observers{*this};
   Watchdog watchdog{*this};
   FailureWatch failure_watch{*this};
+  Departure departure{*this};
   LevelCache levels;
   Creation creation;
   // Memory and wires that kernels of peers may use after this rank has dropped its handle. Guarded

@@ -13,6 +13,9 @@
 
 namespace ccl::detail {
 namespace {
+// A departed rank has set all its flags before this rank learned of the departure.
+constexpr double departed_s = 0.5;
+
 using SharedWord = std::atomic<Word>;
 static_assert(SharedWord::is_always_lock_free && sizeof(SharedWord) == sizeof(Word));
 
@@ -74,6 +77,7 @@ Result<std::unique_ptr<StreamSignals>> StreamSignals::open(CommState& state, int
   signals->rank_ = state.identity.rank();
   signals->ranks_ = state.identity.ranks();
   signals->timeout_s_ = state.limits.timeout_s;
+  signals->status_ = &state.status;
   signals->boards_.resize(std::size_t(state.identity.ranks()));
   signals->pins_.resize(std::size_t(state.identity.ranks()));
   Fd memory;
@@ -181,6 +185,17 @@ StreamSignals::OtherPlace StreamSignals::other_place(Word waits) const {
   return {};
 }
 
+int StreamSignals::late_peer(Word waits, double quiet_s) const {
+  const int kind = int(waits & 0xff) - 1;
+  for (int p = 0; p < ranks_; ++p) {
+    if ((waits >> (8 + p) & 1) == 0) continue;
+    if (mine().flag[kind][p].word.load(std::memory_order_acquire) != 0) continue;
+    if (timeout_s_ > 0 && quiet_s > timeout_s_) return p;
+    if (quiet_s > departed_s && status_->has_departed(p)) return p;
+  }
+  return -1;
+}
+
 void StreamSignals::watch() {
   using Clock = std::chrono::steady_clock;
   Board& board = mine();
@@ -208,14 +223,11 @@ void StreamSignals::watch() {
         Ref{watched.lane_failure.peer}.store(Word(found.peer + 1), std::memory_order_release);
       }
       before = found;
-    } else if (timeout_s_ > 0 && Clock::now() - moved > std::chrono::duration<double>(timeout_s_)) {
-      const int kind = int(waits & 0xff) - 1;
-      for (int p = 0; p < ranks_; ++p) {
-        if ((waits >> (8 + p) & 1) == 0) continue;
-        if (board.flag[kind][p].word.load(std::memory_order_acquire) != 0) continue;
+    } else if (waits != 0) {
+      const std::chrono::duration<double> quiet = Clock::now() - moved;
+      if (const int late = late_peer(waits, quiet.count()); late >= 0) {
         Ref{watched.lane_failure.step}.store(0, std::memory_order_relaxed);
-        Ref{watched.lane_failure.peer}.store(Word(p + 1), std::memory_order_release);
-        break;
+        Ref{watched.lane_failure.peer}.store(Word(late + 1), std::memory_order_release);
       }
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{failed ? 1 : 5});

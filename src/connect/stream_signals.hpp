@@ -53,14 +53,17 @@ class StreamSignals {
   };
   /// Finds such a peer. `waits`: as on the board, not 0.
   OtherPlace other_place(Word waits) const;
+  /// Returns a peer that the stream waits for and that is late, or has departed; -1: none.
+  int late_peer(Word waits, double quiet_s) const;
   void watch();
   void let_go();
 
   std::shared_ptr<Gpu> gpu_;
   int rank_ = 0, ranks_ = 1;
   double timeout_s_ = 0;
-  std::vector<Mapping> boards_;  // one for each rank
-  std::vector<HostPin> pins_;    // destroyed before `boards_`
+  const Status* status_ = nullptr;  // the communicator's
+  std::vector<Mapping> boards_;     // one for each rank
+  std::vector<HostPin> pins_;       // destroyed before `boards_`
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -79,6 +79,7 @@ class LeftBehind {
 
 Result<std::shared_ptr<Ending>> Ending::start(Communicator comm, std::shared_ptr<void> kept) {
   auto made = std::make_shared<Ending>();
+  Access::state(comm)->departure.leave_to_end();
   CCL_TRY(made->thread_,
           own_thread("the end of a communicator",
                      [made, comm = std::move(comm), kept = std::move(kept)]() mutable {

@@ -24,7 +24,8 @@ enum class FrameKind : std::uint32_t {
   notice,       // error: a rank is lost or has aborted
   goodbye,      // graceful end of the sender
   rank_status,  // status of `rank`; `tag` counts its statuses
-  receipt       // acknowledges a status at the other end of the connection
+  receipt,      // acknowledges a status at the other end of the connection
+  departure     // the process of `rank` ends in order; its ranks need nothing more
 };
 
 constexpr std::uint64_t max_message_bytes = std::uint64_t{64} << 20;  // payload; also of a part
@@ -64,6 +65,8 @@ class Conn : public Handler, public std::enable_shared_from_this<Conn> {
   /// unread input would discard output that is in flight.
   void drain();
   bool is_open() const { return bool(socket_) && !draining_; }
+  /// True from `drain` until the other end has closed, too.
+  bool is_draining() const { return bool(socket_) && draining_; }
   bool received_goodbye() const { return received_goodbye_; }
   bool received_frame() const { return received_frame_; }
 

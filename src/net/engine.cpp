@@ -231,7 +231,16 @@ void Engine::flush_all() {
   }
 }
 
+namespace {
+thread_local bool serves = false;
+}  // namespace
+
+bool Engine::in_own_thread() {
+  return serves;
+}
+
 void Engine::loop(int epoll) {
+  serves = true;
   epoll_event ready[64];
   Lock lock{mutex_};
   callback_lock_ = &lock;

@@ -55,6 +55,8 @@ class Engine {
   void remove(Handler& handler);
   /// True in calls of handlers and tickers by the engine's thread.
   bool in_engine_thread() const { return in_round_; }
+  /// True in the engine's thread. Any thread, without the mutex.
+  static bool in_own_thread();
   /// Calls `tick` about every `period`, at least 100 ms, until it returns false.
   Result<void> add_ticker(std::function<bool()> tick,
                           std::chrono::milliseconds period = min_period);

@@ -36,6 +36,7 @@ std::optional<Payload> payload_of(FrameKind kind) {
     case FrameKind::release:
     case FrameKind::goodbye:
     case FrameKind::receipt:
+    case FrameKind::departure:
       return Payload{0, 0};
   }
   return {};
@@ -46,7 +47,7 @@ std::optional<Payload> payload_of(FrameKind kind) {
 std::string_view name(FrameKind kind) {
   constexpr std::string_view names[] = {"message",  "part",        "token",   "next",
                                         "progress", "formed",      "release", "notice",
-                                        "goodbye",  "rank_status", "receipt"};
+                                        "goodbye",  "rank_status", "receipt", "departure"};
   const auto index = std::size_t(kind) - 1;
   return index < std::size(names) ? names[index] : "unknown";
 }
@@ -55,7 +56,7 @@ std::string wrong_header(const FrameHeader& header) {
   const auto payload = payload_of(header.kind);
   if (!payload) {
     return fmt::format("kind of frame is {}, not from 1 to {}", std::uint32_t(header.kind),
-                       std::uint32_t(FrameKind::receipt));
+                       std::uint32_t(FrameKind::departure));
   }
   return FieldCheck{}
       .in_range(fmt::format("length of a {} frame", name(header.kind)), header.bytes,
@@ -136,7 +137,8 @@ std::string wrong_to_root(int rank, const FrameHeader& header, Bytes payload) {
     case FrameKind::goodbye:
       check.in_range(fmt::format("rank of a {} frame", name(header.kind)), header.rank, rank, rank);
       break;
-    case FrameKind::rank_status:  // ranks send it over all their connections
+    case FrameKind::rank_status:  // ranks send both over all their connections
+    case FrameKind::departure:
       break;
     case FrameKind::notice: {
       RootNotice notice;

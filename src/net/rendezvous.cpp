@@ -100,6 +100,17 @@ Error lost_error(const Member& member, int os_code) {
   return e;
 }
 
+Error departed_error(const Member& member) {
+  Error e;
+  e.code = Errc::peer_lost;
+  e.peer = member.rank;
+  e.what = fmt::format(
+      "{} has ended (its process exited without ending its communicator) and is "
+      "still needed; see its own output",
+      describe(member));
+  return e;
+}
+
 void refuse_hello(Accepted one, std::string_view receiver, const std::string& why) {
   const std::string sender = one.from.to_string();
   log_warn(LogPart::bootstrap, "refused a connection from {} to {} ({})", sender, receiver, why);

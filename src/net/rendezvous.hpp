@@ -102,6 +102,8 @@ std::string describe(const Member& member);
 /// Returns the error for a lost `member`. `os_code` is the error of its connection. A broken record
 /// gives `Errc::refused`.
 Error lost_error(const Member& member, int os_code);
+/// Error of a wait for a rank whose process has ended in order.
+Error departed_error(const Member& member);
 /// Closes a connection whose hello does not fit. It is no part of the job, so it fails nobody. Logs
 /// both ends, and sends the caller the error.
 void refuse_hello(Accepted one, std::string_view receiver, const std::string& why);

@@ -110,6 +110,7 @@ void FailureWatch::stop() noexcept {
 }
 
 void FailureWatch::look() noexcept {
+  state_.departure.look();
   if (sent_) return;
   // One look later, so that both ends of a broken connection have their own errors.
   const bool before = std::exchange(failed_, has_failed(state_));

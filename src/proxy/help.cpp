@@ -113,6 +113,25 @@ ProxyEngine::Rest ProxyEngine::rest() const {
   return rest;
 }
 
+Word ProxyEngine::drain() noexcept {
+  Word left = 0;
+  try {
+    if (task_count_.load(std::memory_order_relaxed) > 0) {
+      const RoundLock mine = round_lock();
+      if (mine) round();
+      if (mine && skipped_ && wants_calls()) wake();  // the engine's thread makes them
+      if (!mine) left = 1;
+      for (std::size_t n = 0; mine && n < tasks_.size(); ++n) left += tasks_[n]->undelivered();
+    }
+  } catch (...) {
+    fail_thrown();
+  }
+  const std::unique_lock lock{start_mutex_, std::try_to_lock};
+  if (!lock) return left + 1;
+  for (const auto& engine : further_) left += engine->drain();
+  return left;
+}
+
 bool ProxyEngine::defers(const Rest& rest) {
   const Word now = HostMemory::now_ns();
   const Word took = std::min(now - last_call_ns_, max_call_ns);

@@ -41,6 +41,18 @@ class Ranks(unittest.TestCase):
     def test_leaving_a_block_with_an_exception_aborts(self):
         launch.run("rank_faults.py", 4, "leave")
 
+    def test_programs_end_without_an_end_of_their_communicator(self):
+        for how in ("global", "held", "early", "late"):
+            with self.subTest(how):
+                launch.run("rank_exit.py", 3, how)
+
+    def test_a_call_that_needs_a_rank_that_has_exited_names_it(self):
+        launch.run("rank_exit.py", 3, "needed")
+
+    def test_an_exception_that_ends_a_rank_reaches_the_others_at_once(self):
+        results = launch.wait(launch.start("rank_exit.py", 3, "exception"))
+        self.assertEqual([code for code, _ in results], [0, 1, 0], results)
+
     def test_a_missing_rank_ends_the_creation(self):
         results = launch.wait(
             launch.start("rank_few.py", 3, environment={"CCL_INIT_TIMEOUT": "2"}, skip=(1,))

@@ -45,7 +45,7 @@ inline std::vector<BadFrame> bad_frames(int ranks) {
   const int bad = ranks - 1, other_rank = bad - 1;
   constexpr auto head = std::uint64_t{96};  // of a part
   std::vector<BadFrame> all{
-      {{FrameKind(0), bad, 0, 0}, {}, "kind of frame is 0, not from 1 to 11"},
+      {{FrameKind(0), bad, 0, 0}, {}, "kind of frame is 0, not from 1 to 12"},
       {{FrameKind(99), bad, 0, 0}, {}, "kind of frame is 99"},
       {{FrameKind(~0u), bad, 0, 0}, {}, "kind of frame is 4294967295"},
       {{FrameKind::message, bad, 1, max_message_bytes + 1}, {}, "length of a message frame is"},

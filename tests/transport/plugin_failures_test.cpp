@@ -7,6 +7,7 @@
 #include <csignal>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "support/environment.hpp"
 #include "support/log_of.hpp"
@@ -72,6 +73,40 @@ TEST_CASE("the other end is told of an error, too") {
   CHECK(error.rank == 1);
   CHECK(error.peer == 0);
   CHECK(mentions(error.what, "gave up: isend of the network plug-in Test"));
+}
+
+TEST_CASE("the network does not have a step while the plug-in has not sent it") {
+  const TestNet& net = TestNet::all()[0];
+  const Environment chosen{"CCL_NET_PLUGIN", net.path()};
+  OneEdge edge;
+  REQUIRE(edge.out);
+  REQUIRE(edge.in);
+  const auto drained = [&] { return edge.from.proxy.drain() == 0; };
+  REQUIRE(wait_until(drained));
+  {
+    const Faulty fault{net, "test", 0, TestNet::no_end};
+    CHECK(edge.push_steps(1) == 1);
+    for (int n = 0; n < 100; ++n) {
+      CHECK_FALSE(drained());
+      std::this_thread::sleep_for(std::chrono::microseconds{100});
+    }
+  }
+  CHECK(wait_until(drained));
+}
+
+TEST_CASE("the end of a connection to a rank whose process has exited fails nothing") {
+  const TestNet& net = TestNet::all()[0];
+  const Environment chosen{"CCL_NET_PLUGIN", net.path()};
+  OneEdge edge;
+  REQUIRE(edge.out);
+  REQUIRE(edge.in);
+  CHECK(edge.push_steps(3) == 3);
+  CHECK(edge.from.status.set_departed(1));
+  edge.in = fail(Errc::aborted, "the receiver has gone");
+  edge.receiver.reset();
+  REQUIRE(wait_until([&] { return edge.to.proxy.counters().tasks == 0; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds{100});
+  CHECK(edge.from.status.ok());
 }
 
 TEST_CASE("a function that fails at the end is a line of the log, and the memory stays") {

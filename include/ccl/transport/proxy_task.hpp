@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include <poll.h>
+
 namespace ccl {
 
 /// Condition for which a task waits.
@@ -62,6 +64,13 @@ class ProxyTask {
   /// is left behind and never uses the task again. Neither does the engine: the task stays as it is
   /// until the process ends, because the call may still write to its memory.
   virtual void left_in_call(const char* function, double seconds) { (void)function, (void)seconds; }
+  /// Returns how much of what lanes have posted the network does not have yet, in a unit of the
+  /// task's own. 0: it has all, or gets no more. Asked before the process exits, between two calls
+  /// of `progress`.
+  virtual Word undelivered() const {
+    const ProxyInterest now = interest();
+    return (now.pending && !now.for_helpers) || (now.events & POLLOUT) != 0 ? 1 : 0;
+  }
 
   ProxyReadiness readiness;
   /// true: `progress` calls functions of another library, which may never return, and runs only on

@@ -149,6 +149,7 @@ Result<void> exchange_peer_info(CommState& state) {
     state.proxy.note_transfers(int(transfers));
     state.proxy.limit_calls(state.limits.timeout_s);
     CCL_CHECK(observe_failure(state));
+    state.departure.start();
   }
   // A lone rank on a GPU may have graphs, too.
   if (state.rendezvous.bootstrap() || state.device.gpu) CCL_CHECK(state.failure_watch.start());

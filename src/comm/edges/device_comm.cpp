@@ -27,7 +27,10 @@ namespace detail {
 /// State that all handles of one rank's device-side interface share.
 struct DeviceCommState {
   explicit DeviceCommState(Communicator of) : comm{std::move(of)} {}
-  ~DeviceCommState() { keep_for_peers(); }
+  ~DeviceCommState() {
+    Access::state(comm)->departure.forget(waits);
+    keep_for_peers();
+  }
   DeviceCommState(const DeviceCommState&) = delete;
   DeviceCommState& operator=(const DeviceCommState&) = delete;
   /// Without a `close`, kernels of peers may still write to this rank's memory, and messages
@@ -209,6 +212,7 @@ Result<std::shared_ptr<DeviceCommState>> make(const Communicator& comm, const Wi
   }
   if (reach == WindowReach::near) CCL_CHECK(connect_far(state, *made, team));
   team.watch = watch_of(state, *made);
+  state.departure.watch(made->waits);
   made->team = NetworkTeam{team};
   if (team.far_ranks > 0) team.blocks = 0;
   made->near = Team{team};

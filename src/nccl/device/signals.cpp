@@ -136,9 +136,12 @@ Result<void> Signals::wait_on_host(const SignalPlace& place, std::uint64_t times
   std::uint64_t& taken = mine[count()];
   CCL_TRY(const double limit_s, setting_seconds("TIMEOUT"));
   HostWait waiting{comm_, limit_s};
+  const auto state = Access::state(comm_);
   for (;;) {
+    const bool departed = state->status.has_departed(place.peer);  // it sends no more
     const auto came = std::atomic_ref{*mine}.load(std::memory_order_acquire) - taken;
     if (came >= times) break;
+    if (departed) state->rendezvous.lose_departed(place.peer);
     CCL_TRY(const bool goes_on, waiting.pause());
     if (goes_on) continue;
     Error error{Errc::timed_out,

@@ -102,9 +102,9 @@ Error Rail::annotated(Error error) const {
 
 void Rail::fail_with(const char* function, int code) const {
   constexpr int remote_error = 6;
-  if (code == remote_error) {  // another head may have told why
-    await_cause(context.status, [this] { return closing.load(); });
-  }
+  // Another head may have told why.
+  const auto leaving = [this] { return closing.load(); };
+  if (code == remote_error && !await_cause(context.status, -1, leaving)) return;
   context.fail_communicator(annotated(network->failed(function, code)));
 }
 

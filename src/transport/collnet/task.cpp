@@ -48,6 +48,7 @@ class RailTask final : public ProxyTask {
   void left_in_call(const char* function, double seconds) override {
     rail_->left_in_call(function, seconds);
   }
+  Word undelivered() const override { return works() ? posted() - done_ : 0; }
   bool ending() const override { return rail_->closing.load(std::memory_order_acquire); }
 
  private:

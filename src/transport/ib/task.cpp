@@ -164,7 +164,7 @@ void IbTask::close_line() {
 void IbTask::peer_gave_up(const IbMessage& message) {
   const auto error = read_refusal(link_->edge, message.body);
   if (!error) return reject(error.error().what);
-  if (fails_communicator()) await_cause(link_->context.status, [this] { return ending(); });
+  if (fails_communicator()) (void)peer_departs();
   refuse(*error);
 }
 
@@ -384,8 +384,17 @@ void IbTask::reject(std::string_view why) {
   give_up(Errc::mismatch, broken_protocol(link_->edge, why), EPROTO);
 }
 
+bool IbTask::peer_departs() const {
+  return !await_cause(link_->context.status, link_->edge.peer.rank, [this] { return ending(); });
+}
+
 void IbTask::lost(const char* why, int os_code) {
-  if (fails_communicator()) await_cause(link_->context.status, [this] { return ending(); });
+  if (fails_communicator() && peer_departs()) {
+    if (!std::exchange(left_, true)) return;  // what it sent may still complete
+    departed_ = true;
+    end_pairs();
+    return;
+  }
   give_up(Errc::peer_lost,
           os_code == 0 ? fmt::format("lost {} ({})", peer_text(), why)
                        : fmt::format("lost {} ({}: {})", peer_text(), why, std::strerror(os_code)),

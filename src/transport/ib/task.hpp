@@ -34,6 +34,9 @@ class IbTask : public ProxyTask {
   Progress progress(ProxyCounters& counters) final;
   ProxyInterest interest() const final;
   bool ending() const final { return link_->closing.load(std::memory_order_acquire); }
+  Word undelivered() const final {
+    return state_ == State::over || (finished() && !line_.unsent()) ? 0 : 1;
+  }
   bool arm() final { return in_.place == 0 && all_.arm(); }
 
   ~IbTask() override;
@@ -109,7 +112,7 @@ class IbTask : public ProxyTask {
   void on_peer_closed();
   /// True if all is well so far, and the lanes may need nothing more of this connection.
   bool is_behind() const {
-    return state_ == State::over && left_ && link_->state() != IbLink::State::failed;
+    return state_ == State::over && left_ && !departed_ && link_->state() != IbLink::State::failed;
   }
   /// Handles a failed receive. `code` is that of ibv_post_recv.
   void cannot_receive(const Pair& pair, int code);
@@ -121,6 +124,8 @@ class IbTask : public ProxyTask {
   void peer_gave_up(const IbMessage& message);
   void give_up(Errc code, std::string what, int os_code = 0);
   void lost(const char* why, int os_code);
+  /// Waits for the cause of the peer's end. True if its process has ended in order.
+  bool peer_departs() const;
   /// Gives up because the peer has sent what does not fit.
   void reject(std::string_view why);
   /// Return what does not fit in a list of the peer, or an empty text.
@@ -142,6 +147,7 @@ class IbTask : public ProxyTask {
   State state_ = State::waiting;
   std::uint32_t round_ = 0;  // of making queue pairs
   bool left_ = false;        // the other end has closed without an error
+  bool departed_ = false;    // its process has ended: what lanes post now goes nowhere
   std::vector<IbPort> ports_;
   std::vector<std::int32_t> nics_;  // by channel; see `IbLinkPorts`
   std::vector<IbPortCard> peers_ports_;

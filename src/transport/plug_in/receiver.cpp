@@ -19,6 +19,7 @@ class PlugInReceiver final : public PlugInTask {
  private:
   bool sends() const override { return false; }
   bool needs_peer() const override { return false; }
+  bool finished() const override { return true; }
   static Word free_until(const Channel& channel) {
     return HostMemory::load_credit(channel.wire.drained) + Word(channel.wire.slot_count);
   }

@@ -30,6 +30,10 @@ class PlugInSender final : public PlugInTask {
     return std::any_of(channels_.begin(), channels_.end(),
                        [](const Channel& channel) { return channel.begun < posted(channel); });
   }
+  bool finished() const override {
+    return std::all_of(channels_.begin(), channels_.end(),
+                       [](const Channel& channel) { return channel.done >= posted(channel); });
+  }
   bool could_move() const override {
     return std::any_of(channels_.begin(), channels_.end(), [](const Channel& channel) {
       return channel.begun < posted(channel) && channel.has_room() && !channel.blocked;

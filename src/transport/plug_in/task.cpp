@@ -72,7 +72,7 @@ ProxyTask::Progress PlugInTask::turn(ProxyCounters& counters) {
 }
 
 ProxyTask::Progress PlugInTask::over() {
-  if (left_ && needs_peer() && link_->state() != PlugInLink::State::failed) {
+  if (is_behind() && needs_peer()) {
     lost("it closed its end of the connection", 0);
   }
   return ending() && link_->channels->closed() ? Progress::ended : Progress::none;
@@ -80,9 +80,9 @@ ProxyTask::Progress PlugInTask::over() {
 
 ProxyInterest PlugInTask::interest() const {
   if (state_ == State::over) {
-    const bool waits = left_ && sends() && link_->state() != PlugInLink::State::failed;
-    return {-1, 0, (left_ && needs_peer()) || (ending() && link_->channels->closed()),
-            ending() || (waits && link_->polled)};
+    const bool behind = is_behind();
+    return {-1, 0, (behind && needs_peer()) || (ending() && link_->channels->closed()),
+            ending() || (behind && sends() && link_->polled)};
   }
   ProxyInterest interest;
   interest.fd = control_.fd();
@@ -209,7 +209,7 @@ void PlugInTask::broke(const char* function, int result, std::string_view doing)
   const Error error = plug_in().error(
       function, result, fmt::format("{}, {} {}", doing, sends() ? "to" : "from", peer_text()));
   if (error.code == Errc::peer_lost) {
-    await_cause(link_->context.status, [this] { return ending(); });
+    if (peer_departs()) return end();
   }
   give_up(error);
 }
@@ -248,8 +248,17 @@ void PlugInTask::reject(std::string_view why) {
   give_up(Errc::mismatch, broken_protocol(link_->edge, why), EPROTO);
 }
 
+bool PlugInTask::peer_departs() const {
+  return !await_cause(link_->context.status, link_->edge.peer.rank, [this] { return ending(); });
+}
+
 void PlugInTask::lost(const char* why, int os_code) {
-  await_cause(link_->context.status, [this] { return ending(); });
+  if (link_->state() == PlugInLink::State::works && peer_departs()) {
+    if (!std::exchange(left_, true)) return;  // what it sent may still complete
+    departed_ = true;
+    end();
+    return;
+  }
   give_up(Errc::peer_lost,
           os_code == 0 ? fmt::format("lost {} ({})", peer_text(), why)
                        : fmt::format("lost {} ({}: {})", peer_text(), why, std::strerror(os_code)),

@@ -27,6 +27,9 @@ class PlugInTask : public ProxyTask {
   bool arm() final;
   void left_in_call(const char* function, double seconds) final;
   bool ending() const final { return link_->closing.load(std::memory_order_acquire); }
+  Word undelivered() const final {
+    return state_ == State::over || (finished() && !control_.unsent()) ? 0 : 1;
+  }
   int watched() const final { return control_.fd(); }
 
  protected:
@@ -58,6 +61,7 @@ class PlugInTask : public ProxyTask {
   virtual void leave() = 0;   // the owner is gone
   virtual void let_go() = 0;  // ends the task's hold on the users' memory
   virtual void on_message(const PlugInControlSocket::Message& message) = 0;
+  virtual bool finished() const = 0;    // the plug-in has sent all posted steps
   virtual bool needs_peer() const = 0;  // if the peer leaves: is that a loss?
   virtual bool sends() const = 0;
 
@@ -87,6 +91,8 @@ class PlugInTask : public ProxyTask {
   void give_up(const Error& error);
   void reject(std::string_view why);
   void lost(const char* why, int os_code);
+  /// Waits for the cause of the peer's end. True if its process has ended in order.
+  bool peer_departs() const;
   /// Ends the use of the plug-in's connections.
   void end();
   void listen();
@@ -96,7 +102,8 @@ class PlugInTask : public ProxyTask {
   std::vector<Channel> channels_;
   PlugInControlSocket control_;
   State state_ = State::waiting;
-  bool left_ = false;                                 // the other end has closed without an error
+  bool left_ = false;      // the other end has closed without an error
+  bool departed_ = false;  // its process has ended: what lanes post now goes nowhere
   std::chrono::steady_clock::time_point deadline_{};  // of the making
   /// Limit for the peer's part of the leaving, from the first call on.
   std::chrono::steady_clock::time_point leave_by();
@@ -104,6 +111,10 @@ class PlugInTask : public ProxyTask {
  private:
   Progress turn(ProxyCounters& counters);
   Progress over();
+  /// True if the peer has left, and the lanes may need nothing more of this connection.
+  bool is_behind() const {
+    return left_ && !departed_ && link_->state() != PlugInLink::State::failed;
+  }
   unsigned quiet_ = 0;
   std::chrono::steady_clock::time_point leave_by_{};
 };

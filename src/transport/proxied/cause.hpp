@@ -7,16 +7,22 @@
 
 namespace ccl::detail {
 
-/// Blocks until the communicator has an error or `leaving()` is true, for at most 2 s. The other
-/// end of a connection may have left because of a third rank, and the bootstrap's account of that
-/// can arrive later than the end of the connection.
+/// Blocks until the communicator has an error, `leaving()` is true, or the process of `peer` has
+/// ended in order, for at most 2 s. The other end of a connection may have left because of a third
+/// rank, and the bootstrap's account of that can arrive later than the end of the connection.
+///
+/// Returns true if the peer is lost. Returns false if its process has ended in order: its data has
+/// come, and nothing has failed. Also false if this rank departs itself, because others then may
+/// leave, too.
 template <class Leaving>
-void await_cause(const Status* status, Leaving leaving) {
+bool await_cause(const Status* status, int peer, Leaving leaving) {
   const auto due = std::chrono::steady_clock::now() + std::chrono::seconds{2};
-  while (status != nullptr && status->ok() && !leaving() &&
+  const auto departs = [&] { return status->has_departed(peer) || status->is_leaving(); };
+  while (status != nullptr && status->ok() && !departs() && !leaving() &&
          std::chrono::steady_clock::now() < due) {
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
+  return status == nullptr || !status->ok() || !departs();
 }
 
 }  // namespace ccl::detail

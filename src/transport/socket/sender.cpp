@@ -4,7 +4,9 @@
 #include <span>
 
 #include "transport/socket/task.hpp"
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -76,6 +78,17 @@ class SendStream final : public SocketTask {
     const int in = link_->both_ways ? 0 : POLLIN | POLLRDHUP;
     return {socket_.get(), short((blocked_ ? POLLOUT : 0) | in), more && !blocked_, polled(), false,
             gathers};
+  }
+
+  /// In bytes. The receiver's kernel has acknowledged what the socket does not queue.
+  Word undelivered() const override {
+    if ((arrived_ && (!socket_ || left_)) || revoked()) return 0;
+    int queued = 0;
+    if (socket_ && ::ioctl(socket_.get(), SIOCOUTQ, &queued) != 0) queued = 0;
+    const Word steps = HostMemory::load_acquire(wire_.posted) - step_;
+    const bool leaves = arrived_ && ending();
+    return steps * Word(slot_bytes() + Index(sizeof(StepHeader))) - Word(sent_) + Word(queued) +
+           (socket_.unsent() || leaves ? 1 : 0);
   }
 
  private:

@@ -61,7 +61,7 @@ void SocketLink::lose(const char* what, int os_code) {
                                  edge.peer.rank, edge.peer.host, broken),
                      os_code);
   }
-  await_cause(context.status, [this] { return leaving(); });
+  if (!await_cause(context.status, edge.peer.rank, [this] { return leaving(); })) return;
   fail_with(Errc::peer_lost,
             os_code == 0
                 ? fmt::format("lost rank {} on {} ({})", edge.peer.rank, edge.peer.host, what)

@@ -154,6 +154,41 @@ TEST_CASE("ends in a group wait at its end: other ranks may have another order")
   }
 }
 
+TEST_CASE("the exit of a process with a communicator is no failure of who needs nothing more") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  std::vector<pid_t> children;
+  for (const int rank : {0, 1, 2}) {
+    const pid_t child = ::fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    ncclComm_t comm = nullptr;
+    if (ncclCommInitRank(&comm, 3, id, rank) != ncclSuccess) std::exit(1);
+    for (int n = 0; n < 5; ++n) {
+      float data = 1;
+      if (ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, nullptr) != ncclSuccess ||
+          data != 3) {
+        std::exit(2);
+      }
+    }
+    if (rank == 2) std::exit(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds{700 * (rank + 1)});
+    ncclResult_t state = ncclNumResults;
+    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclSuccess) std::exit(3);
+    const auto begin = Clock::now();
+    if (ncclCommDestroy(comm) != ncclSuccess) std::exit(4);
+    std::exit(Clock::now() - begin < std::chrono::seconds{3} ? 0 : 5);
+  }
+  for (const pid_t child : children) {
+    int status = 99;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}
+
 TEST_CASE("a process that exits without an end of its communicator need not have crashed") {
   ncclUniqueId id;
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
@@ -168,9 +203,36 @@ TEST_CASE("a process that exits without an end of its communicator need not have
   CHECK(::write(created[1], &one, 1) == 1);
   float data = 1;
   CHECK(ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, nullptr) == ncclRemoteError);
-  CHECK(last_error_has("killed, crashed, or exited without ending its communicator"));
+  CHECK(last_error_has("rank 1 on "));
+  CHECK(last_error_has("has ended (its process exited without ending its communicator)"));
   CHECK(ncclCommAbort(comm) == ncclSuccess);
   for (const int fd : created) ::close(fd);
+  int status = 99;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("an exit within a group fails the calls that need its rank, which they name") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const pid_t child = ::fork();
+  ncclComm_t comm = nullptr;
+  const ncclResult_t made = ncclCommInitRank(&comm, 2, id, child == 0 ? 1 : 0);
+  float data = 1;
+  const auto sum = [&] {
+    return ncclAllReduce(&data, &data, 1, ncclFloat, ncclSum, comm, nullptr);
+  };
+  const bool well = made == ncclSuccess && sum() == ncclSuccess && data == 2;
+  if (child == 0) {
+    if (!well || ncclGroupStart() != ncclSuccess || sum() != ncclSuccess) std::exit(1);
+    std::exit(0);  // the group has launched nothing
+  }
+  CHECK(well);
+  CHECK(sum() == ncclRemoteError);
+  CHECK(last_error_has("rank 1 on "));
+  CHECK(last_error_has("has ended (its process exited without ending its communicator)"));
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
   int status = 99;
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));

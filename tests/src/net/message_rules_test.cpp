@@ -120,7 +120,7 @@ TEST_CASE("a frame that a root cannot receive fails all of its ranks") {
     CHECK(mentions(made.error().what, "sent the root"));
   };
   const std::vector<std::byte> member(sizeof(Member));
-  all_fail({FrameKind(12), 1, 0, 0}, {}, "kind of frame is 12");
+  all_fail({FrameKind(13), 1, 0, 0}, {}, "kind of frame is 13");
   all_fail({FrameKind::message, 1, 0, 0}, {}, "a message frame, which no root receives");
   all_fail({FrameKind::part, 1, 0, 0}, {}, "a part frame");
   all_fail({FrameKind::token, 1, 0, 0}, {}, "a token frame");

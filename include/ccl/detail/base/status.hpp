@@ -4,6 +4,7 @@
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -48,6 +49,29 @@ class Status {
     copy_ = at;
     if (at != nullptr) copy(word_.load(std::memory_order_relaxed));
   }
+  /// Records that the process of `rank` exits in order, with its communicators alive. That is no
+  /// failure: only a wait for that rank fails. Returns false if it was known. Any thread.
+  bool set_departed(int rank) {
+    const std::lock_guard lock{mutex_};
+    if (std::find(departed_.begin(), departed_.end(), rank) != departed_.end()) return false;
+    departed_.push_back(rank);
+    any_departed_.store(true, std::memory_order_release);
+    return true;
+  }
+  bool any_departed() const { return any_departed_.load(std::memory_order_acquire); }
+  bool has_departed(int rank) const {
+    if (!any_departed()) return false;
+    const std::lock_guard lock{mutex_};
+    return std::find(departed_.begin(), departed_.end(), rank) != departed_.end();
+  }
+  /// Returns the departed ranks, in the order in which this rank learned of them.
+  std::vector<int> departed() const {
+    const std::lock_guard lock{mutex_};
+    return departed_;
+  }
+  /// Records that this rank departs itself: connections that others close are no failure any more.
+  void set_leaving() { leaving_.store(true, std::memory_order_release); }
+  bool is_leaving() const { return leaving_.load(std::memory_order_acquire); }
   bool ok() const { return word_.load(std::memory_order_acquire) == 0; }
   /// Returns the first failure, or success.
   Result<void> result() const {
@@ -74,6 +98,8 @@ class Status {
   std::atomic<Word> word_{0};
   Word* copy_ = nullptr;
   std::vector<Status*> followers_;
+  std::atomic<bool> any_departed_{false}, leaving_{false};
+  std::vector<int> departed_;
   mutable std::mutex mutex_;
   Error error_;
 };

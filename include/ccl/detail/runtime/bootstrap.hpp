@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -191,8 +192,21 @@ class Bootstrap {
   bool has_failed() const;
   /// Returns the error that it has failed with, of this rank or another. Any thread.
   std::optional<Error> failure() const;
-  /// Ends the bootstrap gracefully. Collective. Ranks may then exit without an error on others.
-  Result<void> finalize(std::optional<double> limit_s = {});
+  /// Ends the bootstrap gracefully. Collective. Ranks may then exit without an error on others. If
+  /// a rank has departed, calls `drain()` and departs, too, because not all ranks can meet.
+  Result<void> finalize(std::optional<double> limit_s = {},
+                        const std::function<void()>& drain = {});
+  using Lock = std::unique_lock<std::mutex>;  // of the network thread
+  /// Tells all ranks that the process of this one exits in order, and ends the bootstrap. The
+  /// process must live until `is_draining` is false.
+  void depart(const Lock& lock) noexcept;
+  /// True while other ranks have not closed their ends of the connections.
+  bool is_draining(const Lock& lock) const;
+  /// Fails all ranks, because this one waits for `rank`, which has departed.
+  void lose_departed(const Lock& lock, int rank) noexcept;
+  /// Connects this rank to the next one that has not departed, so that the ranks that stay receive
+  /// further departures, losses and failures. Only in calls of the network thread.
+  void join_staying(const Lock& lock) noexcept;
 
  private:
   explicit Bootstrap(std::shared_ptr<Core> core);

@@ -103,6 +103,13 @@ class ProxyEngine {
   /// it.
   void wake_polled();
 
+  /// Moves what can move. Returns what the networks do not have yet (`ProxyTask::undelivered`) of
+  /// all tasks, here and on further engines; 0: they have all. Waits for no lock: tasks that
+  /// another thread moves count as 1. A round may take 2 s for the cause of the end of a
+  /// connection, which comes through the network thread. So the caller must not hold the lock of
+  /// that thread. Any thread.
+  Word drain() noexcept;
+
   using Helper = ProxyHelper;
 
   Counters counters() const;

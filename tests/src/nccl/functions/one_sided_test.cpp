@@ -1,5 +1,6 @@
 // Windows, and NCCL's one-sided operations on them.
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -105,6 +106,28 @@ TEST_CASE("a wait for signals ends when the communicator is aborted") {
   all.comms.clear();
   for (void* one : windows->memory) CHECK(ncclMemFree(one) == ncclSuccess);
   windows->memory.clear();
+}
+
+TEST_CASE("a wait for signals of a rank whose process has exited ends, and takes what it sent") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const pid_t child = ::fork();
+  const int rank = child == 0 ? 1 : 0;
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.rmaEagerInit = 1;  // without a window
+  const bool well = ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclSuccess;
+  if (child == 0) std::exit(well && ncclSignal(0, 0, 0, 0, comm, nullptr) == ncclSuccess ? 0 : 1);
+  CHECK(well);
+  int status = 99;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  ncclWaitSignalDesc_t one{1, 1, 0, 0};
+  CHECK(ncclWaitSignal(1, &one, comm, nullptr) == ncclSuccess);
+  CHECK(ncclWaitSignal(1, &one, comm, nullptr) == ncclRemoteError);
+  CHECK(last_error_has("rank 1 on "));
+  CHECK(last_error_has("has ended (its process exited without ending its communicator)"));
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
 
 TEST_CASE("several signals and contexts are apart") {

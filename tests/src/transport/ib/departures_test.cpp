@@ -2,6 +2,9 @@
 // arrives, and the other end learns why.
 #include <ccl/transport/ib.hpp>
 
+#include <chrono>
+#include <thread>
+
 #include "support/fake_verbs.hpp"
 #include "support/two_ranks.hpp"
 #include "transport/ib/link.hpp"
@@ -25,6 +28,24 @@ TEST_CASE("what was sent before the sender left arrives, though queue pairs had 
     CHECK(edge.to.status.ok());
   }
   CHECK(fabric.held() == 0);
+}
+
+TEST_CASE("a step for a rank whose process has ended keeps no core busy") {
+  FakeVerbs fabric{1};
+  OneEdge edge{{1, 4, 128}};
+  (void)edge.from.status.set_departed(1);
+  edge.in.reset();
+  REQUIRE(wait_until([&] { return edge.to.proxy.counters().tasks == 0; }));
+  const int before = fabric.held();
+  fabric.take_down(0);
+  REQUIRE(wait_until([&] { return fabric.held() < before; }));  // the sender has no queue pairs
+  CHECK(edge.push(0, 1, 1).problem == "");
+  const auto& proxy = edge.from.proxy;
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});  // its polls get rare
+  const Word so_far = proxy.counters().rounds;
+  std::this_thread::sleep_for(std::chrono::milliseconds{500});
+  CHECK(proxy.counters().rounds - so_far < 5000);
+  CHECK(edge.from.status.ok());
 }
 
 TEST_CASE("a sender that recreates queue pairs learns at once that the receiver has left") {
@@ -78,6 +99,18 @@ TEST_CASE("what had arrived when queue pairs end counts, however slowly it is ta
   CHECK(pull(in, 4, 1, &edge.to.status, &edge.to.proxy).problem == "");
   CHECK(edge.from.status.ok());
   CHECK(edge.to.status.ok());
+}
+
+TEST_CASE("an engine is not drained while a step waits for a slot of the receiver") {
+  FakeVerbs fabric{1};
+  OneEdge edge{{1, 4, 128}};
+  const auto drained = [&] { return edge.from.proxy.drain() == 0; };
+  CHECK(edge.push(0, 4, 1).problem == "");
+  REQUIRE(wait_until(drained));
+  CHECK(edge.push(0, 1, 1).problem == "");
+  for (int n = 0; n < 100; ++n) CHECK_FALSE(drained());
+  CHECK(pull(edge.in->wires[0], 4, 1, &edge.to.status, &edge.to.proxy).problem == "");
+  CHECK(wait_until(drained));
 }
 
 TEST_CASE("an end that gives up tells the other its reason, whatever the code") {

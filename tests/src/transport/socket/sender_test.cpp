@@ -2,6 +2,7 @@
 #include <ccl/detail/lanes/host_memory.hpp>
 
 #include <array>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -43,11 +44,7 @@ Index take(const Fd& far) {
   return all;
 }
 
-}  // namespace
-
-TEST_CASE("a stream that was in the middle of a step shows the others the steps behind it") {
-  Lent lent;
-  ProxyEngine others;
+std::shared_ptr<SocketLink> make_link(const Lent& lent, int of_streams) {
   const auto link = std::make_shared<SocketLink>();
   link->edge.side = EdgeSide::sender;
   link->edge.shape = shape;
@@ -58,9 +55,18 @@ TEST_CASE("a stream that was in the middle of a step shows the others the steps 
   link->wires = layout.wires(link->memory.base(), EdgeSide::sender, true);
   Handshake theirs{};
   HandshakeCursor put, get;
-  put.put(theirs, streams);
+  put.put(theirs, of_streams);
   put.put(theirs, 0);
   REQUIRE(link->read_fields(theirs, get).has_value());
+  return link;
+}
+
+}  // namespace
+
+TEST_CASE("a stream that was in the middle of a step shows the others the steps behind it") {
+  Lent lent;
+  ProxyEngine others;
+  const auto link = make_link(lent, streams);
   link->engines = {&lent.proxy, &others};
   Line first = make_line(), second = make_line();
   const int socket = first.near.get();
@@ -101,4 +107,26 @@ TEST_CASE("a stream that was in the middle of a step shows the others the steps 
   link->closing = true;
   (void)by_hand->progress(counters);
   others.wake();
+}
+
+TEST_CASE("what a stream has not delivered: steps without a socket, and bytes that nobody took") {
+  Lent lent;
+  const auto link = make_link(lent, 1);
+  link->engines = {&lent.proxy};
+  link->arriving.resize(1);
+  const auto stream = make_send_stream(link, 0, 0, {});
+  ProxyCounters counters;
+  (void)stream->progress(counters);
+  CHECK(stream->undelivered() == 0);
+  const Wire& wire = link->wires[0];
+  wire.sizes[0] = 64;
+  HostMemory::store_release(wire.posted, 1);
+  (void)stream->progress(counters);
+  CHECK(stream->undelivered() > 0);
+  Line line = make_line();
+  REQUIRE(link->arriving.put(0, line.near));
+  (void)stream->progress(counters);
+  CHECK(stream->undelivered() > 0);  // the other end's kernel counts it until it is read
+  CHECK(take(line.far) == 64 + Index(sizeof(StepHeader)));
+  CHECK(stream->undelivered() == 0);
 }
