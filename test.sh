@@ -40,7 +40,7 @@ declare -A sanitized=(
   [tsan]='^(src\.transport\.([^p]|p[^l])|transport\.([^n]|n[^v]|nvls$)|detail\.transport|algo\.(ring|tree|pairwise)$|comm\.communicator$|detail\.runtime\.proxy_engine$|detail\.base\.biased_mutex$|src\.launch\.short_context$|device\.(programs|session|tiles)$)'
 )
 if [ $long = ON ]; then
-  sanitized[asan]+='|^(collective\.collective_simple|element\.types_0|transport\.nvls_types)$'
+  sanitized[asan]+='|^(collective\.collective_simple|element\.types_ring|transport\.nvls_types)$'
   sanitized[tsan]+='|^transport\.nvls_types$'
 else
   notes+=("tsan: tests without precompiled headers, by which an include that one lacks is found (only with --long, and in builds with ccache)")
@@ -48,7 +48,7 @@ else
   notes+=("asan and tsan: transport.nvls_types (only with --long; the plain build runs it, and transport.nvls under both takes the same ways of the code)")
   notes+=("tsan: fewer counts, ranks and rounds in algo.pairwise, algo.ring, algo.tree, device.programs, device.tiles, src.launch.short_context and src.transport.ib.registered_algorithms (all with --long; the plain build takes all)")
   notes+=("headers in detail/: compiled as parts of the public ones (each alone with --long)")
-  notes+=("asan: collective.collective_simple and element.types_0, and checks of alignment (only with --long)")
+  notes+=("asan: collective.collective_simple and element.types_ring, and checks of alignment (only with --long)")
   notes+=("consume.add_subdirectory: it compiles the runtime again, every source alone and without precompiled headers: includes of other libraries that one lacks are found there (only with --long)")
   notes+=("played.wide_packets, wide_messages, wide_direct: 16 and 72 ranks of one host (only with --long)")
   notes+=("played.room_simulator: four hosts of the shapes dgx and one-sided, two hosts of all (four hosts of ndv4 and two-nics only with --long)")

@@ -2,9 +2,9 @@
 // memory, and the kernels are functions of this test.
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/one_shot.hpp>
-#include <ccl/auto.hpp>
 #include <ccl/collective/all_to_all_v.hpp>
 #include <ccl/collective/send_recv.hpp>
+#include <ccl/detail/choose/auto_collective.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 

@@ -1,6 +1,12 @@
-#include <ccl/ccl.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/collective/all_to_all_v.hpp>
+#include <ccl/collective/send_recv.hpp>
 #include <ccl/comm/log.hpp>
+#include <ccl/detail/choose/auto_collective.hpp>
 #include <ccl/detail/choose/tuning.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/loopback.hpp>
 
 #include <cstdio>
 #include <fstream>

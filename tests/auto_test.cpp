@@ -1,5 +1,6 @@
 #include <ccl/ccl.hpp>
 
+#include <algorithm>
 #include <functional>
 
 #include "support/catch.hpp"
@@ -218,4 +219,21 @@ TEST_CASE("an Auto makes do with what the memory budget holds") {
         return expect(comm.memory_used() <= comm.memory_budget(), "over the budget");
       },
       config);
+}
+
+TEST_CASE("Fused of a Collective that chooses runs as that of a named algorithm, on one CPU rank") {
+  using By = Collective<AllReduce, TwoShot, LL128, DefaultTransport>;
+  using Named = Fused<AsIs<float>, By, AddRmsNorm<float>>;
+  using Any = Fused<AsIs<float>, Collective<AllReduce>, AddRmsNorm<float>>;
+  constexpr int rows = 3, length = 1000;
+  alignas(16) static float in[rows * length], one[rows * length], other[rows * length];
+  for (int i = 0; i < rows * length; ++i) in[i] = float(i % 17) - 8;
+  with_ranks(1, [](int, const Communicator& comm) -> Result<void> {
+    CCL_TRY(const auto named, Named::create(comm));
+    CCL_TRY(const auto any, Any::create(comm));
+    CCL_CHECK(expect(any.name(rows, length).find("OneShot") != std::string::npos, "another"));
+    CCL_CHECK(named(in, rows, length, {nullptr, nullptr, one}));
+    CCL_CHECK(any(in, rows, length, {nullptr, nullptr, other}));
+    return expect(std::equal(one, one + rows * length, other) && one[1] != 0, "another result");
+  });
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/candidate.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/detail/base/concat.hpp>
 #include <ccl/detail/runtime/guarded.hpp>

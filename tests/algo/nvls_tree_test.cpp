@@ -1,7 +1,7 @@
 // NvlsTree between CPU ranks of several hosts, in processes, over emulated multicast memory.
 #include <ccl/algo/nvls_tree.hpp>
-#include <ccl/algo/ring.hpp>
-#include <ccl/auto.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/detail/choose/auto_collective.hpp>
 #include <ccl/detail/runtime/levels.hpp>
 #include <ccl/hierarchical.hpp>
 #include <ccl/proto/ll.hpp>
@@ -127,10 +127,10 @@ TEST_CASE("NvlsTree crosses by the GPUs next to the NICs, beside the rails of ot
         ::setenv("CCL_TOPO_FILE", path.c_str(), 1);
       },
       [](const Communicator& comm) -> Answer {
-        CCL_TRY(const auto rings,
-                (Collective<AllReduce, Hierarchical<Ring, Ring>, Simple>::create(comm)));
+        CCL_TRY(const auto trees,
+                (Collective<AllReduce, Hierarchical<Tree, Tree>, Simple>::create(comm)));
         CCL_TRY(const auto wrong, run_all(comm));
-        CCL_TRY(const auto more, sum_some(comm, rings));
+        CCL_TRY(const auto more, sum_some(comm, trees));
         CCL_TRY(const auto levels, detail::levels_of(comm, true));
         return fmt::format("{}{}{} {}", wrong, more, fmt::join(levels->heads, " "), levels->slice);
       });

@@ -1,8 +1,4 @@
 // Report to all ranks when one of them falls behind: its rank, its operation and its step.
-#include <ccl/algo/ring.hpp>
-#include <ccl/collective.hpp>
-#include <ccl/proto/ll.hpp>
-#include <ccl/proto/simple.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -12,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/calls/rings.hpp"
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include "support/on_ranks.hpp"
@@ -21,8 +18,6 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
-using LLSums = Collective<AllReduce, Ring, LL, DefaultTransport>;
 
 constexpr int ranks = 4;
 constexpr int victim = 2;
@@ -61,8 +56,8 @@ int play(Board& board, int rank, Trouble&& trouble) {
     Config config;
     config.timeout_s = wait_limit_s;
     CCL_TRY(auto comm, Communicator::create(board.id, rank, ranks, config));
-    CCL_TRY(auto sums, Sums::create(comm));
-    CCL_TRY(auto ll_sums, LLSums::create(comm));
+    CCL_TRY(auto sums, RingSums::create(comm));
+    CCL_TRY(auto ll_sums, RingSums::create(comm, Via::any, {}, By::ll));
     std::vector<float> x(5000, 1.f), y(5000);
     for (int i = 0; i < 5; ++i) {
       ++board.ready;
@@ -159,7 +154,7 @@ TEST_CASE("a rank that is late for the creation of a collective is not waited fo
   }
   const auto results = on_ranks(comms, [](const Communicator& comm) -> Result<void> {
     if (comm.rank() == comm.ranks() - 1) std::this_thread::sleep_for(std::chrono::seconds{2});
-    CCL_TRY(const auto sums, Sums::create(comm));
+    CCL_TRY(const auto sums, RingSums::create(comm));
     float x = 1;
     return sums(&x, &x, 1);
   });
@@ -187,7 +182,7 @@ TEST_CASE("of four ranks one leaves a loop early: all errors name it and what it
         ++board->ready;  // a process can be late to start, on a busy machine
         wait_until([&] { return board->ready == ranks; }, 30);
         CCL_TRY(auto comm, Communicator::create(board->id, r, ranks, config));
-        CCL_TRY(auto sums, Sums::create(comm));
+        CCL_TRY(auto sums, RingSums::create(comm));
         std::vector<double> x(100, 1.0), y(100);
         for (int i = 0; i < (r == victim ? 6 : 7); ++i) CCL_CHECK(sums(x.data(), y.data(), 100));
         wait_until([&] { return !comm.status().has_value(); }, 20);

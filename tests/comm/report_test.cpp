@@ -1,10 +1,8 @@
 // Reports of live communicators: on demand, on a signal, and in errors.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/log.hpp>
 #include <ccl/comm/report.hpp>
-#include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <fmt/format.h>
@@ -15,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "support/calls/rings.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
@@ -24,8 +23,6 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
-using LLSums = Collective<AllReduce, Ring, LL, DefaultTransport>;
 using P2p = Collective<SendRecv, Pairwise, Simple, DefaultTransport>;
 }  // namespace
 
@@ -40,7 +37,7 @@ TEST_CASE("on demand, a rank learns what all others do, while they do it") {
   for (int r = 0; r < 3; ++r) {
     threads.emplace_back([&, r] {
       results[r] = [&]() -> Result<void> {
-        CCL_TRY(auto sums, LLSums::create((*comms)[r]));
+        CCL_TRY(auto sums, RingSums::create((*comms)[r], Via::any, {}, By::ll));
         std::vector<float> x(1000, 1.f), y(1000);
         CCL_CHECK(sums(x.data(), y.data(), 1000));
         while (r == 1 && !go) sleep_s(0.001);
@@ -107,9 +104,9 @@ TEST_CASE("on a signal, a process logs what all ranks do") {
     config.timeout_s = 60;
     auto comms = Communicator::create_all(2, config);
     if (!comms) return 1;
-    std::vector<Result<Sums>> sums(2, fail(Errc::internal, "not made"));
+    std::vector<Result<RingSums>> sums(2, fail(Errc::internal, "not made"));
     Result<void> result;
-    const auto make = [&](int r) { sums[r] = Sums::create((*comms)[r]); };
+    const auto make = [&](int r) { sums[r] = RingSums::create((*comms)[r]); };
     std::thread first{[&] {
       make(0);
       float x = 1, y = 0;
@@ -208,7 +205,7 @@ TEST_CASE("errors of a call and the report give it the same number") {
     threads.emplace_back([&, r] {
       const auto work = [&]() -> Result<void> {
         const Communicator& comm = (*comms)[size_t(r)];
-        CCL_TRY(const auto sums, Sums::create(comm));
+        CCL_TRY(const auto sums, RingSums::create(comm));
         float x = 1, y = 0;
         CCL_CHECK(sums(&x, &y, 1));
         CCL_CHECK(comm.barrier());

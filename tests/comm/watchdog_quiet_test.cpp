@@ -3,10 +3,13 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "support/calls/rings.hpp"
 #include "support/fault_job.hpp"
 #include "support/log_of.hpp"
 
@@ -15,6 +18,21 @@ using namespace ccl::test;
 using namespace ccl::test::faults;
 
 namespace {
+
+/// What a rank calls.
+struct Shm : CpuRank {
+  Communicator comm;
+  Board& board;
+  RingSums sums;
+  std::vector<float> x = std::vector<float>(400'000, 1.f), y = x;
+
+  static Result<std::unique_ptr<Shm>> create(const Communicator& comm, Board& board) {
+    CCL_TRY(auto sums, RingSums::create(comm));
+    return std::unique_ptr<Shm>{new Shm{{}, comm, board, std::move(sums)}};
+  }
+  Result<void> sum(Index n = count) { return sums(x.data(), y.data(), n); }
+  bool is_victim() const { return comm.rank() == victim; }
+};
 
 /// Runs all-reduces for `job_s` seconds. Now and then rank 2 pauses for `pause_s`.
 Result<void> run_with_pauses(Shm& calls, double job_s, const std::vector<double>& pauses_s) {
@@ -29,8 +47,8 @@ Result<void> run_with_pauses(Shm& calls, double job_s, const std::vector<double>
     }
     // All ranks end after the same call.
     float goes = now_s() < until ? 1 : 0, all = 0;
-    CCL_CHECK(calls.sums(&goes, &all, 1, Min{}));
-    if (all == 0) break;
+    CCL_CHECK(calls.sums(&goes, &all, 1));
+    if (all < ranks) break;
   }
   return {};
 }
@@ -107,7 +125,7 @@ TEST_CASE("ranks that are threads of one process draw one line, and it is withdr
       std::vector<std::thread> threads;
       for (int r = 0; r < 3; ++r) {
         threads.emplace_back([&, r] {
-          const auto sums = Shm::Sums::create((*comms)[std::size_t(r)]);
+          const auto sums = RingSums::create((*comms)[std::size_t(r)]);
           float x = 1, y = 0;
           while (r == 1 && !go) sleep_s(0.01);
           if (!sums || !(*sums)(&x, &y, 1) || y != 3) found = -100;

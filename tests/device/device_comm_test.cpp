@@ -1,12 +1,8 @@
 // The device-side interface of communicators of CPU ranks, whose kernels are functions on CPU
 // lanes.
-#include <ccl/algo/ring.hpp>
-#include <ccl/collective/all_reduce.hpp>
 #include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/device/device_comm.hpp>
 #include <ccl/device/tiles.hpp>
-#include <ccl/proto/simple.hpp>
-#include <ccl/transport/shm.hpp>
 
 #include <atomic>
 #include <fstream>
@@ -16,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/calls/rings.hpp"
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include "support/held_port.hpp"
@@ -167,16 +164,15 @@ TEST_CASE("kernels of ranks in other processes address each other") {
 }
 
 TEST_CASE("kernels run between the communicator's own calls") {
-  using Calls = Collective<AllReduce, Ring, Simple, ShmTransport>;
   for (const auto& said : on_threads(3, cpu(), [](const Communicator& comm) -> Result<void> {
          std::vector<Word> memory(10);
          CCL_TRY(const auto window, Window::create(comm, memory.data(), 80));
          CCL_TRY(const auto device, DeviceComm::create(comm, window, needs_of(comm.ranks())));
-         CCL_TRY(const auto all_reduce, Calls::create(comm));
+         CCL_TRY(const auto all_reduce, test::RingSums::create(comm, test::Via::shm));
          for (int launch = 0; launch < 20; ++launch) {
            if (auto why = kernel(device.team(), launch); !why.empty()) return fail(wrong(why));
            std::vector<int> data(100, comm.rank() + launch);
-           CCL_CHECK(all_reduce(data.data(), data.data(), 100, Sum{}));
+           CCL_CHECK(all_reduce(data.data(), data.data(), 100));
            if (data[99] != 3 + 3 * launch) return fail(wrong("a sum of the communicator"));
          }
          return device.status();

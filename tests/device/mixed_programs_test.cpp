@@ -1,17 +1,15 @@
 // Random programs of kernels of CPU ranks, mixed with collectives of their communicator.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
-#include <ccl/collective/all_reduce.hpp>
 #include <ccl/collective/all_to_all.hpp>
 #include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/device/device_comm.hpp>
-#include <ccl/proto/ll.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/shm.hpp>
 
 #include <random>
 #include <vector>
 
+#include "support/calls/rings.hpp"
 #include "support/device_programs.hpp"
 #include "support/on_ranks.hpp"
 
@@ -22,7 +20,6 @@ namespace {
 
 using Solo = detail::SoloLane;
 using Program = DeviceProgram<Solo>;
-using Sums = Collective<AllReduce, Ring, LL, ShmTransport>;
 using Exchanges = Collective<AllToAll, Pairwise, Simple, ShmTransport>;
 
 #if defined(CCL_TEST_LONG)
@@ -40,7 +37,7 @@ class Calls {
  public:
   static Result<Calls> create(const Communicator& comm) {
     constexpr Plan plan{.channels = 1, .slot_count = 4, .slot_bytes = 4 << 10};
-    CCL_TRY(auto sums, Sums::create(comm, plan));
+    CCL_TRY(auto sums, RingSums::create(comm, Via::shm, plan, By::ll));
     CCL_TRY(auto exchanges, Exchanges::create(comm, plan));
     return Calls{comm, std::move(sums), std::move(exchanges)};
   }
@@ -50,7 +47,7 @@ class Calls {
     const int call = int(random % 97);
     if (random % 2 == 0) {
       std::vector<int> data(std::size_t(count), me + call);
-      CCL_CHECK(sums_(data.data(), data.data(), count, Sum{}));
+      CCL_CHECK(sums_(data.data(), data.data(), count));
       for (const int is : data) {
         if (is != ranks * (ranks - 1) / 2 + ranks * call) return fail(wrong("a sum"));
       }
@@ -66,10 +63,10 @@ class Calls {
   }
 
  private:
-  Calls(Communicator comm, Sums sums, Exchanges exchanges)
+  Calls(Communicator comm, RingSums sums, Exchanges exchanges)
       : comm_{std::move(comm)}, sums_{std::move(sums)}, exchanges_{std::move(exchanges)} {}
   Communicator comm_;
-  Sums sums_;
+  RingSums sums_;
   Exchanges exchanges_;
 };
 

@@ -1,5 +1,9 @@
 // Operations that move elements and reduce nothing, for types of all sizes: patterns, protocols,
 // ranks, counts, alignments, transports and plans by pairs.
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+
 #include "support/types_suite.hpp"
 
 using namespace ccl;
@@ -7,6 +11,11 @@ using namespace ccl::test;
 
 namespace {
 
+template <class O, class A>
+struct Pattern {
+  using Op = O;
+  using Algo = A;
+};
 using Moves =
     std::tuple<Pattern<AllGather, Ring>, Pattern<AllGather, Pairwise>, Pattern<Broadcast, Ring>,
                Pattern<Broadcast, Tree>, Pattern<Broadcast, Pairwise>, Pattern<AllToAll, Pairwise>,

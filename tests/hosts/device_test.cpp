@@ -1,9 +1,6 @@
 // Kernels of CPU ranks on several hosts: the source that runs on one host runs on them, too.
-#include <ccl/algo/ring.hpp>
-#include <ccl/collective/all_reduce.hpp>
 #include <ccl/detail/lanes/host_lanes.hpp>
 #include <ccl/device/device_comm.hpp>
-#include <ccl/proto/simple.hpp>
 
 #include <fmt/format.h>
 
@@ -14,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/calls/rings.hpp"
 #include "support/device_programs.hpp"
 #include "support/ranks.hpp"
 
@@ -24,7 +22,6 @@ namespace {
 
 using Solo = detail::SoloLane;
 using Program = DeviceProgram<Solo, max_unrolled_ranks, LL128, NetworkTeam>;
-using Sums = Collective<AllReduce, Ring, Simple, DefaultTransport>;
 constexpr int blocks = 2;
 
 Error wrong(const std::string& what) {
@@ -51,7 +48,7 @@ Answer play_programs(const Communicator& comm, int programs) {
   const int ranks = comm.ranks();
   CCL_TRY(const Made made,
           Made::create(comm, Program::window_bytes(ranks, blocks), Program::needs(ranks, blocks)));
-  CCL_TRY(const auto sums, Sums::create(comm));
+  CCL_TRY(const auto sums, RingSums::create(comm));
   std::atomic<long> found{0};
   for (int n = 0; n < programs; ++n) {
     std::vector<std::thread> threads;
@@ -67,7 +64,7 @@ Answer play_programs(const Communicator& comm, int programs) {
     if (found > 0) return fail(wrong(fmt::format("{} results of program {}", found.load(), n)));
     if (n % 8 != 0) continue;
     std::vector<int> data(100, comm.rank() + n);
-    CCL_CHECK(sums(data.data(), data.data(), 100, Sum{}));
+    CCL_CHECK(sums(data.data(), data.data(), 100));
     if (data[99] != ranks * (ranks - 1) / 2 + ranks * n) return fail(wrong("a sum"));
   }
   CCL_CHECK(made.device.close());

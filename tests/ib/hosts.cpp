@@ -2,7 +2,19 @@
 // VM_TRANSPORT=socket, SocketTransport. With SPARSE set it makes two calls of each operation
 // instead of nine. It then runs Pairwise only with Simple and on few hosts, because most of its
 // time goes into R(R - 1) connections for each operation.
-#include <ccl/ccl.hpp>
+#include <ccl/algo/bruck.hpp>
+#include <ccl/algo/doubling.hpp>
+#include <ccl/algo/hierarchical.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/pat.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/hierarchical.hpp>
+#include <ccl/proto/ll.hpp>
+#include <ccl/proto/ll128.hpp>
+#include <ccl/proto/simple.hpp>
+#include <ccl/transport/ib.hpp>
+#include <ccl/transport/socket.hpp>
 
 #include <cstdlib>
 #include <string_view>

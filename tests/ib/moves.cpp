@@ -1,7 +1,6 @@
 // moves OPERATION CALLS BYTES: calls over IbTransport, with every element checked. BYTES is the
 // longer buffer of a rank. SendRecv goes to the rank after half of the others.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 
@@ -10,6 +9,8 @@
 #include <cstdlib>
 #include <string_view>
 #include <vector>
+
+#include "support/calls/rings.hpp"
 
 using namespace ccl;
 
@@ -44,15 +45,14 @@ Result<void> run(std::string_view operation, int calls, Index bytes) {
   const int ranks = comm.ranks(), me = comm.rank();
   const Index share = bytes / 4 / ranks, all = share * ranks;
   if (operation == "all_gather") {
-    CCL_TRY(const auto gather, (Collective<AllGather, Ring, Simple, IbTransport>::create(comm)));
+    CCL_TRY(const auto gather, test::RingGathers::create(comm));
     return run_calls(
         comm, calls, share, all,
         [&](const float* in, float* out) { return gather(in, out, share); },
         [&](int call, Index i) { return given(int(i / share), call, i % share); });
   }
   if (operation == "reduce_scatter") {
-    CCL_TRY(const auto scatter,
-            (Collective<ReduceScatter, Ring, Simple, IbTransport>::create(comm)));
+    CCL_TRY(const auto scatter, test::RingScatters::create(comm));
     return run_calls(
         comm, calls, all, share,
         [&](const float* in, float* out) { return scatter(in, out, share); },

@@ -3,7 +3,6 @@
 // RANK set it is one rank on a host of the virtual machine (tests/ib/vm.sh). Settings: BYTES of a
 // message, CALLS of each kind.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/registered_buffer.hpp>
 #include <ccl/proto/simple.hpp>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
+#include "support/calls/rings.hpp"
 #include "support/fake_verbs.hpp"
 #include "support/on_ranks.hpp"
 
@@ -60,10 +60,9 @@ float wanted(AllToAll, const Communicator& comm, Index i, Index count) {
 }
 
 /// Calls in turns, with neither buffer registered, the input, and both.
-template <class Op, class Algo>
-Result<void> measure(const Communicator& comm, const char* what, Index count, Index ins,
-                     Index outs) {
-  CCL_TRY(auto collective, (Collective<Op, Algo, Simple, IbTransport>::create(comm)));
+template <class Op, class C>
+Result<void> measure(const Communicator& comm, const C& collective, const char* what, Index count,
+                     Index ins, Index outs) {
   std::vector<float> in(std::size_t(ins), 0), out(std::size_t(outs), 0);
   for (Index i = 0; i < ins; ++i) in[std::size_t(i)] = value(comm.rank(), i);
   Measured measured[3];
@@ -110,9 +109,17 @@ Result<void> measure(const Communicator& comm, const char* what, Index count, In
 
 Result<void> all(const Communicator& comm) {
   const Index count = number("BYTES", Index{64} << 20) / Index{sizeof(float)}, ranks = comm.ranks();
-  CCL_CHECK((measure<AllReduce, Ring>(comm, "all_reduce", count, count, count)));
-  CCL_CHECK((measure<AllGather, Ring>(comm, "all_gather", count, count, ranks * count)));
-  return measure<AllToAll, Pairwise>(comm, "all_to_all", count, ranks * count, ranks * count);
+  {
+    CCL_TRY(const auto sums, RingSums::create(comm, Via::ib));
+    CCL_CHECK(measure<AllReduce>(comm, sums, "all_reduce", count, count, count));
+  }
+  {
+    CCL_TRY(const auto gathers, RingGathers::create(comm));
+    CCL_CHECK(measure<AllGather>(comm, gathers, "all_gather", count, count, ranks * count));
+  }
+  CCL_TRY(const auto exchanges,
+          (Collective<AllToAll, Pairwise, Simple, IbTransport>::create(comm)));
+  return measure<AllToAll>(comm, exchanges, "all_to_all", count, ranks * count, ranks * count);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Thread block clusters of launches, by the GPU, the size of the launch and the setting.
 #include "support/played/played_gpus.hpp"
 // Kernels come before other headers of ccl.
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/transport/p2p.hpp>
 
@@ -15,7 +15,7 @@ using namespace ccl;
 using namespace ccl::test;
 
 namespace {
-using RingOfGpus = Collective<AllReduce, Ring, Simple, P2pTransport>;
+using TreeOfGpus = Collective<AllReduce, Tree, Simple, P2pTransport>;
 
 /// Launches with clusters, of 5 calls of two ranks on so many channels.
 int clustered(int channels, int capability = 90, int multiprocessors = 132) {
@@ -25,12 +25,12 @@ int clustered(int channels, int capability = 90, int multiprocessors = 132) {
   auto comms = played::create_ranks(ranks);
   const int before = played::clustered_launches;
   played::on_each(comms, [&](const played::Rank& rank) -> std::string {
-    const auto ring = RingOfGpus::create(rank.comm, Plan{.channels = channels});
-    if (!ring) return ring.error().message();
+    const auto tree = TreeOfGpus::create(rank.comm, Plan{.channels = channels});
+    if (!tree) return tree.error().message();
     constexpr Index count = 1 << 16;
     std::vector<float> data(count, 1);
     for (int call = 0; call < calls; ++call) {
-      const auto done = (*ring)(data.data(), data.data(), count, Sum{}, rank.stream);
+      const auto done = (*tree)(data.data(), data.data(), count, Sum{}, rank.stream);
       if (!done) return done.error().message();
     }
     rank.synchronize();

@@ -4,7 +4,7 @@
 #include "support/played/played_gpus.hpp"
 // Kernels come before other headers of ccl.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/transport/socket.hpp>
@@ -23,6 +23,7 @@
 #include "support/driver.hpp"
 #include "support/error_matchers.hpp"
 #include "support/id_between.hpp"
+#include "support/played/calls.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
 #include "topo/graph/p2p_path.hpp"
@@ -149,7 +150,7 @@ TEST_CASE("a process sends over a GPU that it does not see, next to the NIC") {
       if (lends != process.sees_nics()) return lends ? "a needless lender" : "no lender";
     }
     return process.each([](const played::Rank& rank) -> std::string {
-      const auto made = Collective<AllReduce, Ring, Simple, Ways>::create(rank.comm, small(2));
+      const auto made = Collective<AllReduce, Tree, Simple, Ways>::create(rank.comm, small(2));
       return made ? played::all_reduce(rank, *made, 3000, 2) : made.error().message();
     });
   };
@@ -165,7 +166,7 @@ TEST_CASE("NVLink between GPUs of two processes, which see their own only, carri
       if (P2pTransport::edge_transport(a, b).line_bytes != 128) return "no whole lines";
     }
     return process.each([](const played::Rank& rank) -> std::string {
-      const auto made = Collective<AllReduce, Ring, LL128, Ways>::create(rank.comm, small(2));
+      const auto made = Collective<AllReduce, Tree, LL128, Ways>::create(rank.comm, small(2));
       return made ? played::all_reduce(rank, *made, 3000, 2) : made.error().message();
     });
   };

@@ -6,7 +6,6 @@
 #include "support/played/played_gpus.hpp"
 // Kernels come before other headers of ccl.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/transport/p2p.hpp>
@@ -15,6 +14,7 @@
 
 #include "support/environment.hpp"
 #include "support/played/calls.hpp"
+#include "support/room/calls.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
@@ -38,17 +38,17 @@ played::Ranks many_ranks(int per_host, int wanted = many) {
 
 TEST_CASE("GPUs of 18 hosts and more reduce by a ring and pass messages on") {
   auto comms = many_ranks(4);
-  played::all_reduces<Ring, LL, P2pTransport>(comms, 500, small);
+  room::rings::all_reduces_by_words(comms, 500, small, 3);
 }
 
 TEST_CASE("collectives by rings and trees are right among the GPUs of 9 hosts of 8 and more") {
   auto comms = many_ranks(8);
   using Ways = P2pTransport;
   const int root = int(comms.size()) - 1, calls = 2;
-  played::all_reduces<Ring, Simple, Ways>(comms, 500, small, calls);
+  room::rings::all_reduces(comms, 500, small, calls);
   played::all_reduces<Tree, LL, Ways>(comms, 500, small, calls);
-  played::all_gathers<Ring, LL, Ways>(comms, 9, small, calls);
-  played::reduce_scatters<Ring, LL, Ways>(comms, 9, small, calls);
+  room::rings::all_gathers_by_words(comms, 9, small, calls);
+  room::rings::reduce_scatters_by_words(comms, 9, small, calls);
   played::broadcasts<Tree, LL, Ways>(comms, 500, root, small, calls);
   played::reduces<Tree, LL, Ways>(comms, 500, root, small, calls);
 }

@@ -4,7 +4,7 @@
 // Kernels come before other headers of ccl.
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/one_shot.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/comm/window.hpp>
 #include <ccl/transport/p2p.hpp>
@@ -31,7 +31,7 @@ namespace {
 constexpr Plan small{.channels = 1, .slot_count = 2, .slot_bytes = 64 << 10};
 constexpr Index count = 3000;
 using Views = Collective<AllReduce, OneShot, LL128, P2pTransport>;
-using Wires = Collective<AllReduce, Ring, Simple, P2pTransport>;
+using Wires = Collective<AllReduce, Tree, Simple, P2pTransport>;
 
 detail::CommState& state_of(const Communicator& comm) {
   return *detail::Access::state(comm);

@@ -1,28 +1,22 @@
 // A NIC of a host fails, between two calls or during one: the calls end rightly, and the nearest
 // NICs share what the lost one carried.
-#define CCL_PLAYED_WARP 2  // lanes of a warp
-#include "support/played/played_gpus.hpp"
-// Kernels come before other headers of ccl.
-#include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
-#include <ccl/algo/tree.hpp>
-#include <ccl/collective.cuh>
-
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <functional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/played/played_gpus.hpp"
+#include "support/room/calls.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 using room::small;
-using room::Ways;
 
 namespace {
 constexpr int failing = 3;                      // NIC of host 0
@@ -50,10 +44,11 @@ void fail_under_way(room::Room& hosts, double bytes, const std::atomic<bool>& ov
   hosts.verbs().take_down(failing);
 }
 
-/// Calls a composition of each rank: once well, once with the failure, once more. `call(rank,
-/// composition, count)` returns what went wrong.
-template <class C, class Call>
-Seen calls_with_failure(room::Room& hosts, bool under_way, const Plan& plan, Call call) {
+/// Creates a rank's composition.
+using Create = std::function<Result<room::RankCall>(const played::Rank&, const Plan&)>;
+
+/// Calls a composition of each rank: once well, once with the failure, once more.
+Seen calls_with_failure(room::Room& hosts, bool under_way, const Plan& plan, const Create& create) {
   Seen seen;
   auto ranks = hosts.create_ranks();
   if (!ranks[0]) FAIL(ranks[0].error().message());
@@ -62,12 +57,12 @@ Seen calls_with_failure(room::Room& hosts, bool under_way, const Plan& plan, Cal
   std::atomic<bool> over{false};
   std::thread breaker;
   played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
-    const auto made = C::create(rank.comm, plan);
+    const auto made = create(rank, plan);
     if (!made) {
       all.arrive_and_drop();
       return made.error().message();
     }
-    std::string problem = call(rank, *made, few);
+    std::string problem = (*made)(rank, few, 1);
     const auto meet = [&](auto alone) {
       all.arrive_and_wait();
       if (rank.rank == 0) alone();
@@ -83,14 +78,14 @@ Seen calls_with_failure(room::Room& hosts, bool under_way, const Plan& plan, Cal
       }
     });
     began = std::chrono::steady_clock::now();
-    if (problem.empty()) problem = call(rank, *made, many);
+    if (problem.empty()) problem = (*made)(rank, many, 1);
     meet([&] {
       seen.took_s = seconds_since(began);
       over = true;
       if (breaker.joinable()) breaker.join();
       before = hosts.verbs().traffic();
     });
-    if (problem.empty()) problem = call(rank, *made, few);
+    if (problem.empty()) problem = (*made)(rank, few, 1);
     meet([&] { seen.after = hosts.verbs().traffic(); });
     return problem;
   });
@@ -126,34 +121,29 @@ void check_failover(const char* what, const Seen& seen, const room::Shape& shape
   }
 }
 
-template <class C, class Call>
-void check_composition(const char* what, int channels, Call call) {
+void check_composition(const char* what, int channels, const Create& create) {
   const bool under_way = GENERATE(false, true);
   const room::Shape shape = room::dgx();
   room::Room hosts{shape, 2};
-  check_failover(what, calls_with_failure<C>(hosts, under_way, small(channels), call), shape,
+  check_failover(what, calls_with_failure(hosts, under_way, small(channels), create), shape,
                  under_way);
 }
 }  // namespace
 
 TEST_CASE("rings go on over the nearest NICs") {
-  using C = Collective<AllReduce, Ring, Simple, Ways>;
-  check_composition<C>("AllReduce by rings", 8, [](const auto& rank, const C& sums, Index count) {
-    return played::all_reduce(rank, sums, count, 1);
+  check_composition("AllReduce by rings", 8, [](const auto& rank, const Plan& plan) {
+    return room::rings::create(rank, plan);
   });
 }
 
 TEST_CASE("trees go on over the nearest NICs") {
-  using C = Collective<AllReduce, Tree, Simple, Ways>;
-  check_composition<C>("AllReduce by trees", 16, [](const auto& rank, const C& sums, Index count) {
-    return played::all_reduce(rank, sums, count, 1);
+  check_composition("AllReduce by trees", 16, [](const auto& rank, const Plan& plan) {
+    return room::trees::create(rank, plan);
   });
 }
 
 TEST_CASE("messages go on over the nearest NICs") {
-  using C = Collective<SendRecv, Pairwise, Simple, Ways>;
-  check_composition<C>("SendRecv with the next host", 2,
-                       [](const auto& rank, const C& messages, Index count) {
-                         return played::send_recv(rank, messages, count, 1, 8);
-                       });
+  check_composition("SendRecv with the next host", 2, [](const auto& rank, const Plan& plan) {
+    return room::pairs::create(rank, plan, 8);
+  });
 }

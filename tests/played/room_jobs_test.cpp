@@ -3,8 +3,6 @@
 #define CCL_PLAYED_WARP 2  // lanes of a warp
 #include "support/played/played_gpus.hpp"
 // Kernels come before other headers of ccl.
-#include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/choose/candidate.hpp>
 #include <ccl/collective.cuh>
@@ -20,6 +18,7 @@
 #include "base/log_style.hpp"
 #include "comm/state.hpp"
 #include "support/log_of.hpp"
+#include "support/room/calls.hpp"
 #include "support/room/nccl_answers.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
@@ -88,17 +87,13 @@ TEST_CASE("bytes between hosts go by the NICs of NCCL's channels, as much by eac
     if (!ranks[0]) FAIL(ranks[0].error().message());
     const int rings = ranks[0]->ring_count(), nics = answer.shape.nics;
     CHECK(rings == int(answer.rings.size()));
+    check_parts(moved_by(hosts, "AllReduce by rings",
+                         [&] { room::rings::all_reduces(ranks, rings * 8192, small(rings), 1); }),
+                parts_of(answer.rings, nics));
     check_parts(
-        moved_by(
-            hosts, "AllReduce by rings",
-            [&] { played::all_reduces<Ring, Simple, Ways>(ranks, rings * 8192, small(rings), 1); }),
-        parts_of(answer.rings, nics));
-    check_parts(moved_by(hosts, "AllReduce by trees",
-                         [&] {
-                           played::all_reduces<Tree, Simple, Ways>(ranks, rings * 4096,
-                                                                   small(2 * rings), 1);
-                         }),
-                parts_of(answer.trees, nics));
+        moved_by(hosts, "AllReduce by trees",
+                 [&] { room::trees::all_reduces(ranks, rings * 4096, small(2 * rings), 1); }),
+        parts_of(answer.trees, nics));
   }
 }
 
@@ -140,17 +135,17 @@ TEST_CASE("all operations are right between hosts of 8 and 4 GPUs, of which one 
   if (!ranks[0]) FAIL(ranks[0].error().message());
   const int rings = ranks[0]->ring_count(), last = int(ranks.size()) - 1;
   const auto moved = moved_by(hosts, "all operations", [&] {
-    played::all_reduces<Ring, Simple, Ways>(ranks, 5000, small(rings), 2);
-    played::all_reduces<Tree, Simple, Ways>(ranks, 5000, small(2 * rings), 2);
-    played::all_gathers<Ring, Simple, Ways>(ranks, 1000, small(rings), 2);
-    played::reduce_scatters<Ring, Simple, Ways>(ranks, 1000, small(rings), 2);
-    played::broadcasts<Ring, Simple, Ways>(ranks, 1000, last, small(rings), 2);
-    played::reduces<Tree, Simple, Ways>(ranks, 1000, last, small(2 * rings), 2);
-    played::all_to_alls<Pairwise, Simple, Ways>(ranks, 1000, small(2), 2);
-    played::all_to_all_vs<Pairwise, Simple, Ways>(ranks, small(2), 2);
-    played::gathers<Pairwise, Simple, Ways>(ranks, 1000, last, small(2), 2);
-    played::scatters<Pairwise, Simple, Ways>(ranks, 1000, last, small(2), 2);
-    played::send_recvs<Pairwise, Simple, Ways>(ranks, 1000, small(2), 2, 4);
+    room::rings::all_reduces(ranks, 5000, small(rings), 2);
+    room::trees::all_reduces(ranks, 5000, small(2 * rings), 2);
+    room::rings::all_gathers(ranks, 1000, small(rings), 2);
+    room::rings::reduce_scatters(ranks, 1000, small(rings), 2);
+    room::rings::broadcasts(ranks, 1000, last, small(rings), 2);
+    room::trees::reduces(ranks, 1000, last, small(2 * rings), 2);
+    room::pairs::all_to_alls(ranks, 1000, small(2), 2);
+    room::pairs::all_to_all_vs(ranks, small(2), 2);
+    room::pairs::gathers(ranks, 1000, last, small(2), 2);
+    room::pairs::scatters(ranks, 1000, last, small(2), 2);
+    room::pairs::send_recvs(ranks, 1000, small(2), 2, 4);
   });
   const std::set<int> of_part = room::busy(moved, 1, whole.nics);
   CHECK(of_part == std::set{0, 1, 3});
@@ -162,9 +157,8 @@ TEST_CASE("a ring of GPUs on 2 and 4 hosts sums lines of 128 bytes over RDMA alo
   room::Room hosts{room::dgx(), std::vector<int>(std::size_t(count), 1)};
   auto ranks = hosts.create_ranks();
   if (!ranks[0]) FAIL(ranks[0].error().message());
-  const auto moved = moved_by(hosts, "AllReduce", [&] {
-    played::all_reduces<Ring, LL128, IbTransport>(ranks, 5000, small(2), 3);
-  });
+  const auto moved = moved_by(hosts, "AllReduce",
+                              [&] { room::rings::all_reduces_by_lines(ranks, 5000, small(2), 3); });
   for (int h = 0; h < count; ++h) CHECK(!room::busy(moved, h, 8).empty());
 }
 
@@ -177,14 +171,12 @@ TEST_CASE("rings and trees leave an NVLink domain of two hosts once, by NICs of 
     if (!ranks[0]) FAIL(ranks[0].error().message());
     CHECK(machines_of(ranks) == machines);
     const int rings = ranks[0]->ring_count();
-    const auto by_rings = moved_by(hosts, what, [&] {
-      played::all_reduces<Ring, Simple, Ways>(ranks, 8 * 4096, small(rings), calls);
-    });
-    played::all_reduces<Tree, Simple, Ways>(ranks, 8 * 4096, small(2 * rings), calls);
-    played::all_gathers<Ring, Simple, Ways>(ranks, 1000, small(rings), calls);
-    played::broadcasts<Tree, Simple, Ways>(ranks, 1000, int(ranks.size()) - 1, small(2 * rings),
-                                           calls);
-    played::all_to_alls<Pairwise, Simple, Ways>(ranks, 1000, small(2), calls);
+    const auto by_rings = moved_by(
+        hosts, what, [&] { room::rings::all_reduces(ranks, 8 * 4096, small(rings), calls); });
+    room::trees::all_reduces(ranks, 8 * 4096, small(2 * rings), calls);
+    room::rings::all_gathers(ranks, 1000, small(rings), calls);
+    room::trees::broadcasts(ranks, 1000, int(ranks.size()) - 1, small(2 * rings), calls);
+    room::pairs::all_to_alls(ranks, 1000, small(2), calls);
     if (machines > 1) CHECK(room::unevenness(by_rings, 8) < evenly);
     return by_rings;
   };

@@ -24,6 +24,8 @@
 #include <utility>
 
 #include "comm/state.hpp"
+#include "support/played/calls.hpp"
+#include "support/room/calls.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
 
@@ -102,21 +104,18 @@ TEST_CASE("the simulator moves the bytes by each NIC that hosts which are played
     const Plan by_pairs = small(std::max(2, shape.nics / shape.gpus));
     const Index block = rings * share, message = by_pairs.channels * share;
     compare(AllReduce{}, Ring{}, block * all * 4, by_rings,
-            [&] { played::all_reduces<Ring, Simple, Ways>(ranks, block * all, by_rings, 1); });
+            [&] { room::rings::all_reduces(ranks, block * all, by_rings, 1); });
     compare(AllReduce{}, Tree{}, block * 32, by_trees,
-            [&] { played::all_reduces<Tree, Simple, Ways>(ranks, block * 8, by_trees, 1); });
+            [&] { room::trees::all_reduces(ranks, block * 8, by_trees, 1); });
     compare(AllGather{}, Ring{}, block * all * 4, by_rings,
-            [&] { played::all_gathers<Ring, Simple, Ways>(ranks, block, by_rings, 1); });
+            [&] { room::rings::all_gathers(ranks, block, by_rings, 1); });
     compare(ReduceScatter{}, Ring{}, block * all * 4, by_rings,
-            [&] { played::reduce_scatters<Ring, Simple, Ways>(ranks, block, by_rings, 1); });
+            [&] { room::rings::reduce_scatters(ranks, block, by_rings, 1); });
     compare(AllToAll{}, Pairwise{}, message * all * 4, by_pairs,
-            [&] { played::all_to_alls<Pairwise, Simple, Ways>(ranks, message, by_pairs, 1); });
+            [&] { room::pairs::all_to_alls(ranks, message, by_pairs, 1); });
     compare(
         SendRecv{}, Pairwise{}, message * 4, by_pairs,
-        [&] {
-          played::send_recvs<Pairwise, Simple, Ways>(ranks, message, by_pairs, 1, shape.gpus);
-        },
-        shape.gpus);
+        [&] { room::pairs::send_recvs(ranks, message, by_pairs, 1, shape.gpus); }, shape.gpus);
   }
 }
 
@@ -128,9 +127,8 @@ TEST_CASE("the simulator relays messages where hosts which are played do") {
   if (!ranks[0]) FAIL(ranks[0].error().message());
   const Index message = 2048;
   // GPU g sends to GPU g - 1 of the other host, but GPU 0 to GPU 7 of its own.
-  const auto moved = moved_by(hosts, "SendRecv with another rail", [&] {
-    played::send_recvs<Pairwise, Simple, Ways>(ranks, message, small(1), 1, 7);
-  });
+  const auto moved = moved_by(hosts, "SendRecv with another rail",
+                              [&] { room::pairs::send_recvs(ranks, message, small(1), 1, 7); });
   const auto counted = simulated<SendRecv, Pairwise>(hosts.shape(), 2, message * 4, small(1), 7);
   for (std::size_t n = 0; n < moved.size(); ++n) {
     INFO("level " << level << ", host " << n / 8 << ", NIC " << n % 8);
@@ -192,14 +190,14 @@ TEST_CASE("the simulator joins the hosts of NVLink domains as communicators do")
   const Plan by_rings = small(rings), by_trees = small(2 * rings), by_pairs = small(2);
   const Index block = rings * 1024, message = 2048;
   compare(AllReduce{}, Ring{}, block * all * 4, by_rings,
-          [&] { played::all_reduces<Ring, Simple, Ways>(ranks, block * all, by_rings, 1); });
+          [&] { room::rings::all_reduces(ranks, block * all, by_rings, 1); });
   compare(AllReduce{}, Tree{}, block * 32, by_trees,
-          [&] { played::all_reduces<Tree, Simple, Ways>(ranks, block * 8, by_trees, 1); });
+          [&] { room::trees::all_reduces(ranks, block * 8, by_trees, 1); });
   compare(AllToAll{}, Pairwise{}, message * all * 4, by_pairs,
-          [&] { played::all_to_alls<Pairwise, Simple, Ways>(ranks, message, by_pairs, 1); });
+          [&] { room::pairs::all_to_alls(ranks, message, by_pairs, 1); });
   compare(
       SendRecv{}, Pairwise{}, message * 4, by_pairs,
-      [&] { played::send_recvs<Pairwise, Simple, Ways>(ranks, message, by_pairs, 1, 3); }, 3);
+      [&] { room::pairs::send_recvs(ranks, message, by_pairs, 1, 3); }, 3);
 }
 
 TEST_CASE("rings have the channels that their NICs need over RDMA, as the simulator says") {
@@ -317,4 +315,29 @@ TEST_CASE("the simulator and the chooser put compositions into one order") {
         std::min_element(predicted[i].begin(), predicted[i].end()) - predicted[i].begin();
     CHECK(us[std::size_t(best)] < worst_choice * *std::min_element(us.begin(), us.end()));
   }
+}
+
+TEST_CASE("choices between hosts go by the network that the topology found") {
+  room::Room hosts{room::dgx(), 2};
+  auto ranks = hosts.create_ranks();
+  if (!ranks[0]) FAIL(ranks[0].error().message());
+  using Simply = Candidate<Ring, Simple>;
+  using Flagged = Candidate<Ring, LL>;
+  const std::array facts{detail::facts_of<AllReduce, Simply, Ways>(),
+                         detail::facts_of<AllReduce, Flagged, Ways>()};
+  std::vector<std::string> reasons(ranks.size());
+  played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
+    const auto made = detail::Chooser::create(rank.comm, {AllReduce::name, facts, false, true});
+    if (!made) return made.error().message();
+    const int small_one = made->pick(1024), large_one = made->pick(Index{1} << 30);
+    if (facts[std::size_t(small_one)].name() != "Ring/LL") return "LL is not for 1 KiB";
+    if (facts[std::size_t(large_one)].name() != "Ring/Simple") return "Simple is not for 1 GiB";
+    reasons[std::size_t(rank.rank)] = made->explain(Index{1} << 30, large_one, small(8)).text();
+    return {};
+  });
+  INFO(reasons[0]);
+  // 8 rings of 45 GB/s: 2 * 15 / 16 GiB over 325 GB/s of NVLink, which is less.
+  CHECK(reasons[0].find("NVLink of 371 GB/s inside a host") != std::string::npos);
+  CHECK(reasons[0].find("RDMA of 360 GB/s between hosts") != std::string::npos);
+  CHECK(reasons[15] == reasons[0]);
 }

@@ -5,12 +5,7 @@
 #include "support/skip.hpp"
 // Kernels come before other headers of ccl.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
-#include <ccl/algo/tree.hpp>
-#include <ccl/choose/candidate.hpp>
 #include <ccl/collective.cuh>
-#include <ccl/detail/choose/chooser.hpp>
-#include <ccl/detail/choose/facts.hpp>
 #include <ccl/topo/search.hpp>
 #include <ccl/transport/socket.hpp>
 
@@ -30,6 +25,7 @@
 #include "gpu/devices.hpp"
 #include "gpu/memory.hpp"
 #include "support/memory_policy.hpp"
+#include "support/room/calls.hpp"
 #include "support/room/room.hpp"
 #include "support/room/traffic.hpp"
 #include "transport/ib/gpu/memory.hpp"
@@ -91,32 +87,28 @@ void check_room(const room::Shape& shape, int count) {
     check_even(hosts, moved_by(hosts, what, calls), by_graph.rings);
   };
   ring("AllReduce by rings",
-       [&] { played::all_reduces<Ring, Simple, Ways>(ranks, rings * share * 8, small(rings), 1); });
+       [&] { room::rings::all_reduces(ranks, rings * share * 8, small(rings), 1); });
   ring("AllGather by rings",
-       [&] { played::all_gathers<Ring, Simple, Ways>(ranks, rings * share, small(rings), 1); });
+       [&] { room::rings::all_gathers(ranks, rings * share, small(rings), 1); });
   ring("ReduceScatter by rings",
-       [&] { played::reduce_scatters<Ring, Simple, Ways>(ranks, rings * share, small(rings), 1); });
+       [&] { room::rings::reduce_scatters(ranks, rings * share, small(rings), 1); });
   // Two channels for each tree: one has its twin.
-  check_even(hosts,
-             moved_by(hosts, "AllReduce by trees",
-                      [&] {
-                        played::all_reduces<Tree, Simple, Ways>(ranks, rings * share * 4,
-                                                                small(2 * rings), 1);
-                      }),
-             by_graph.trees);
+  check_even(
+      hosts,
+      moved_by(hosts, "AllReduce by trees",
+               [&] { room::trees::all_reduces(ranks, rings * share * 4, small(2 * rings), 1); }),
+      by_graph.trees);
   const int channels = std::max(2, shape.nics / shape.gpus);
-  check_even(hosts,
-             moved_by(hosts, "AllToAll",
-                      [&] {
-                        played::all_to_alls<Pairwise, Simple, Ways>(ranks, channels * share,
-                                                                    small(channels), 1);
-                      }),
-             all);
+  check_even(
+      hosts,
+      moved_by(hosts, "AllToAll",
+               [&] { room::pairs::all_to_alls(ranks, channels * share, small(channels), 1); }),
+      all);
   check_even(hosts,
              moved_by(hosts, "SendRecv with the next host",
                       [&] {
-                        played::send_recvs<Pairwise, Simple, Ways>(ranks, channels * 4 * share,
-                                                                   small(channels), 1, shape.gpus);
+                        room::pairs::send_recvs(ranks, channels * 4 * share, small(channels), 1,
+                                                shape.gpus);
                       }),
              all);
 }
@@ -151,16 +143,15 @@ TEST_CASE("hosts with different numbers of GPUs have right results, and NICs of 
   if (!ranks[0]) FAIL(ranks[0].error().message());
   const int rings = ranks[0]->ring_count();
   const auto by_rings = moved_by(hosts, "AllReduce by rings", [&] {
-    played::all_reduces<Ring, Simple, Ways>(ranks, rings * 4096, small(rings), 2);
+    room::rings::all_reduces(ranks, rings * 4096, small(rings), 2);
   });
   CHECK(room::unevenness(by_rings, shape.nics) < evenly);
-  played::all_reduces<Tree, Simple, Ways>(ranks, 5000, small(2 * rings), 2);
-  played::all_gathers<Ring, Simple, Ways>(ranks, 1000, small(rings), 2);
-  played::reduce_scatters<Ring, Simple, Ways>(ranks, 1000, small(rings), 2);
-  played::send_recvs<Pairwise, Simple, Ways>(ranks, 1000, small(2), 2, 4);
-  const auto by_pairs = moved_by(hosts, "AllToAll", [&] {
-    played::all_to_alls<Pairwise, Simple, Ways>(ranks, 1000, small(2), 2);
-  });
+  room::trees::all_reduces(ranks, 5000, small(2 * rings), 2);
+  room::rings::all_gathers(ranks, 1000, small(rings), 2);
+  room::rings::reduce_scatters(ranks, 1000, small(rings), 2);
+  room::pairs::send_recvs(ranks, 1000, small(2), 2, 4);
+  const auto by_pairs =
+      moved_by(hosts, "AllToAll", [&] { room::pairs::all_to_alls(ranks, 1000, small(2), 2); });
   CHECK(room::busy(by_pairs, 0, 8) == all_of(shape));
   CHECK(room::busy(by_pairs, 1, 8) == std::set{0, 1, 2, 3});
 }
@@ -177,7 +168,7 @@ TEST_CASE("proxy threads run on the CPUs of their GPU's NUMA node, unless the pr
     auto ranks = hosts.create_ranks();
     if (!ranks[0]) FAIL(ranks[0].error().message());
     const int rings = ranks[0]->ring_count();
-    played::all_reduces<Ring, Simple, Ways>(ranks, rings * 1024, small(rings), 1);
+    room::rings::all_reduces(ranks, rings * 1024, small(rings), 1);
     CHECK(detail::allowed_cpus() == before);  // calls leave their thread as it was
     // The ring of NIC n enters at GPU n and leaves at GPU n + 1.
     return fmt::format("{} {}", fmt::join(hosts.verbs().cpus_of(0), ","),
@@ -194,31 +185,6 @@ TEST_CASE("proxy threads run on the CPUs of their GPU's NUMA node, unless the pr
   CHECK(run() == near_first + " " + near_first);
   const Environment unbound{"CCL_IGNORE_CPU_AFFINITY", "1"};
   CHECK(run() == near_first + " " + near_second);
-}
-
-TEST_CASE("choices between hosts go by the network that the topology found") {
-  room::Room hosts{room::dgx(), 2};
-  auto ranks = hosts.create_ranks();
-  if (!ranks[0]) FAIL(ranks[0].error().message());
-  using Simply = Candidate<Ring, Simple>;
-  using Flagged = Candidate<Ring, LL>;
-  const std::array facts{detail::facts_of<AllReduce, Simply, Ways>(),
-                         detail::facts_of<AllReduce, Flagged, Ways>()};
-  std::vector<std::string> reasons(ranks.size());
-  played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
-    const auto made = detail::Chooser::create(rank.comm, {AllReduce::name, facts, false, true});
-    if (!made) return made.error().message();
-    const int small_one = made->pick(1024), large_one = made->pick(Index{1} << 30);
-    if (facts[std::size_t(small_one)].name() != "Ring/LL") return "LL is not for 1 KiB";
-    if (facts[std::size_t(large_one)].name() != "Ring/Simple") return "Simple is not for 1 GiB";
-    reasons[std::size_t(rank.rank)] = made->explain(Index{1} << 30, large_one, small(8)).text();
-    return {};
-  });
-  INFO(reasons[0]);
-  // 8 rings of 45 GB/s: 2 * 15 / 16 GiB over 325 GB/s of NVLink, which is less.
-  CHECK(reasons[0].find("NVLink of 371 GB/s inside a host") != std::string::npos);
-  CHECK(reasons[0].find("RDMA of 360 GB/s between hosts") != std::string::npos);
-  CHECK(reasons[15] == reasons[0]);
 }
 
 namespace {
@@ -273,9 +239,8 @@ TEST_CASE("slots lie in GPU memory where the NIC is near, and else in memory of 
       pieces.holder.clear();
     }
     const int before = pieces.made;
-    const auto moved = moved_by(hosts, "SendRecv", [&] {
-      played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 2, 8);
-    });
+    const auto moved =
+        moved_by(hosts, "SendRecv", [&] { room::pairs::send_recvs(ranks, 4096, small(1), 2, 8); });
     CHECK(room::unevenness(moved, shape.nics) < evenly);
     int senders = 0;
     const std::lock_guard lock{pieces.mutex};
@@ -334,28 +299,24 @@ TEST_CASE("what leaves by a NIC of another GPU goes over that GPU's memory") {
     const int rings = ranks[0]->ring_count();
     Sent sent{};
     int before = pieces.relayed;
-    check_even(
-        hosts,
-        moved_by(
-            hosts, "AllReduce by rings",
-            [&] { played::all_reduces<Ring, Simple, Ways>(ranks, rings * 8192, small(rings), 2); }),
-        all_of(shape));
+    check_even(hosts,
+               moved_by(hosts, "AllReduce by rings",
+                        [&] { room::rings::all_reduces(ranks, rings * 8192, small(rings), 2); }),
+               all_of(shape));
     sent.near_rings = sent_from_near_memory(hosts);
     sent.by_rings = pieces.relayed - before;
-    played::all_reduces<Tree, Simple, Ways>(ranks, rings * 4096, small(2 * rings), 2);
+    room::trees::all_reduces(ranks, rings * 4096, small(2 * rings), 2);
     sent.near_trees = sent_from_near_memory(hosts);
     before = pieces.relayed;
     check_even(
         hosts,
-        moved_by(hosts, "AllToAll",
-                 [&] { played::all_to_alls<Pairwise, Simple, Ways>(ranks, 1024, small(2), 2); }),
+        moved_by(hosts, "AllToAll", [&] { room::pairs::all_to_alls(ranks, 1024, small(2), 2); }),
         all_of(shape));
     sent.by_messages = pieces.relayed - before;
     sent.near_messages = sent_from_near_memory(hosts);  // before the memory is another GPU's
     // GPU g sends to GPU g - 1 of the other host, but GPU 0 to GPU 7 of its own.
-    const auto moved = moved_by(hosts, "SendRecv with another rail", [&] {
-      played::send_recvs<Pairwise, Simple, Ways>(ranks, 4096, small(1), 2, 7);
-    });
+    const auto moved = moved_by(hosts, "SendRecv with another rail",
+                                [&] { room::pairs::send_recvs(ranks, 4096, small(1), 2, 7); });
     for (int n = 0; n < 8; ++n) {
       if (moved[std::size_t(n)].sent > 0) sent.senders.insert(n);
     }
@@ -434,8 +395,8 @@ TEST_CASE("staged data lies on the NUMA node of the GPU") {
   const int rings = ranks[0]->ring_count();
   std::barrier all{16};
   played::on_each(ranks, [&](const played::Rank& rank) -> std::string {
-    const auto made = Collective<AllReduce, Ring, Simple, Ways>::create(rank.comm, small(rings));
-    std::string problem = made ? played::all_reduce(rank, *made, 20'000, 1) : "not made";
+    const auto made = room::rings::create(rank, small(rings));
+    std::string problem = made ? (*made)(rank, 20'000, 1) : "not made";
     all.arrive_and_wait();
     // GPUs 0 to 3 are on node 0. This machine may have no node 1.
     for (int nic = 0; rank.rank == 0 && nic < 4; ++nic) {

@@ -6,9 +6,9 @@
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/one_shot.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/peer_candidates.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/comm/window.hpp>
 #include <ccl/detail/choose/facts.hpp>
@@ -162,7 +162,7 @@ TEST_CASE("Auto takes packets of words among the hosts of a domain, and then Dir
         return std::array{detail::facts_of<AllReduce, Cs, DefaultTransport>()...};
       };
       return of(Candidates<detail::OneShotOfWords, detail::TwoShotOfWords,
-                           Candidate<Direct, Simple>, Candidate<Ring, Simple>>{});
+                           Candidate<Direct, Simple>, Candidate<Tree, Simple>>{});
     }();
     const auto made = detail::Chooser::create(rank.comm, {AllReduce::name, facts, false, true});
     if (!made) return made.error().message();
@@ -197,15 +197,15 @@ TEST_CASE("calls over a larger peer view are launches of their own in a group") 
   auto comms = played::wide_ranks(9);
   played::on_each(comms, [](const played::Rank& rank) -> std::string {
     const auto one = Collective<AllReduce, OneShot, LL, Ways>::create(rank.comm, plan);
-    const auto ring = Collective<AllReduce, Ring, LL, Ways>::create(rank.comm, plan);
+    const auto tree = Collective<AllReduce, Tree, LL, Ways>::create(rank.comm, plan);
     const auto sends = Collective<AllGather, Direct, Simple, Ways>::create(rank.comm, plan);
-    if (!one || !ring || !sends) return "not created";
+    if (!one || !tree || !sends) return "not created";
     const Index count = 500;
     played::Buffers a{rank.rank, 1, count, count}, b{rank.rank, 1, count, count};
     played::Buffers c{rank.rank, 1, count, count * rank.ranks};
     for (int turn = 0; turn < 3; ++turn) {
       const auto done = group(rank.stream, one->bind(a.in[0].data(), a.out[0].data(), count, Sum{}),
-                              ring->bind(b.in[0].data(), b.out[0].data(), count, Sum{}),
+                              tree->bind(b.in[0].data(), b.out[0].data(), count, Sum{}),
                               sends->bind(c.in[0].data(), c.out[0].data(), count));
       if (!done) return done.error().message();
     }

@@ -5,9 +5,9 @@
 // Kernels come before other headers of ccl.
 #include <ccl/algo/copy_engine.hpp>
 #include <ccl/algo/direct.hpp>
-#include <ccl/auto.hpp>
 #include <ccl/collective.cuh>
 #include <ccl/comm/window.hpp>
+#include <ccl/detail/choose/auto_collective.hpp>
 #include <ccl/detail/choose/tuning.hpp>
 #include <ccl/transport/p2p.hpp>
 

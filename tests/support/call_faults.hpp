@@ -1,7 +1,7 @@
 #pragma once
 
 // Faults of calls and of processes, for ranks of any type.
-#include "support/fault_job.hpp"
+#include "support/fault_calls.hpp"
 
 namespace ccl::test::faults {
 

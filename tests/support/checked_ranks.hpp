@@ -7,7 +7,6 @@
 
 #include <string>
 
-#include "support/collective_suite.hpp"
 #include "support/loopback_ranks.hpp"
 
 namespace ccl::test {

@@ -1,17 +1,7 @@
 #pragma once
 
-// Every collective and algorithm of one protocol, over a transport that is chosen at run time, so
+// Every collective of one algorithm and protocol, over a transport that is chosen at run time, so
 // that the element loops are compiled once.
-#include <ccl/algo/bruck.hpp>
-#include <ccl/algo/doubling.hpp>
-#include <ccl/algo/halving.hpp>
-#include <ccl/algo/one_tree.hpp>
-#include <ccl/algo/ordered_chain.hpp>
-#include <ccl/algo/ordered_tree.hpp>
-#include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/pat.hpp>
-#include <ccl/algo/ring.hpp>
-#include <ccl/algo/tree.hpp>
 #include <ccl/collective.hpp>
 
 #include <fmt/format.h>
@@ -293,35 +283,6 @@ void run_large(const std::vector<Communicator>& comms) {
     }
     return {};
   });
-}
-
-template <class Proto>
-void run_protocol_suite() {
-  const int ranks = 4;
-  Config config;
-  config.timeout_s = 60;
-  config.memory_budget_bytes = Index{1} << 30;
-  for (const auto& transport_table : {
-           detail::transport_table<LoopbackTransport>(),
-           detail::transport_table<ShmTransport>(),
-           detail::transport_table<SocketTransport>(),
-       }) {
-    chosen = transport_table;
-    auto comms = Communicator::create_all(ranks, config);
-    INFO((comms ? std::string{} : comms.error().message()));
-    REQUIRE(comms.has_value());
-    const Index largest = 40'003;  // more than the slots of one wire hold
-    int cases = run_suite<Ring, Proto>(*comms, largest);
-    cases += run_suite<Tree, Proto>(*comms, largest);
-    cases += run_suite<Pairwise, Proto>(*comms, largest);
-    cases += run_suite<Pat, Proto>(*comms, largest);
-    run_large<AllReduce, Ring, Proto>(*comms);
-    run_large<AllReduce, Tree, Proto>(*comms);
-    run_large<AllToAll, Pairwise, Proto>(*comms);
-    cases += 3;
-    WARN(Proto::name << " over " << transport_table.name << ": " << cases << " calls checked");
-    on_all(*comms, [](const Communicator& comm) { return comm.finalize(); });
-  }
 }
 
 }  // namespace ccl::test

@@ -1,10 +1,10 @@
 #pragma once
 
 // Jobs of four processes in which one fault is injected, and the line or the error that names it.
-// Ranks are of the CPU (`Shm`, `Tcp`), or of another space of execution, such as GPUs.
-#include <ccl/ccl.hpp>
+// What a rank calls is a type of the test; support/fault_calls.hpp has one.
+#include <ccl/comm/communicator.hpp>
 #include <ccl/comm/log.hpp>
-#include <ccl/transport/socket.hpp>
+#include <ccl/comm/report.hpp>
 
 #include <fmt/format.h>
 
@@ -15,7 +15,6 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -76,43 +75,6 @@ struct CpuRank {
   /// The result of a call when it has ended, which this one has.
   static Result<void> ended(const Communicator&, Result<void> call) { return call; }
 };
-
-/// Handles of one rank, and compositions that all faults use.
-template <class Transport, class Space = CpuRank>
-struct Calls {
-  using Sums = Collective<AllReduce, Ring, Simple, Transport>;
-  using LLSums = Collective<AllReduce, Ring, LL, Transport>;
-  using Copies = Collective<Broadcast, Ring, Simple, Transport>;
-  using Messages = Collective<SendRecv, Pairwise, Simple, Transport>;
-  template <class T>
-  using Array = typename Space::template Array<T>;
-  Communicator comm;
-  Board& board;
-  Sums sums;
-  LLSums ll_sums;
-  Copies copies;
-  Messages messages;
-  Array<float> x = Array<float>(400'000, 1.f), y = Array<float>(400'000, 1.f);
-  Array<double> dx = Array<double>(400'000, 1.), dy = Array<double>(400'000, 1.);
-
-  static Result<std::unique_ptr<Calls>> create(const Communicator& comm, Board& board) {
-    Space::enter(comm);
-    CCL_TRY(auto sums, Sums::create(comm));
-    CCL_TRY(auto ll_sums, LLSums::create(comm));
-    CCL_TRY(auto copies, Copies::create(comm));
-    CCL_TRY(auto messages, Messages::create(comm));
-    return std::unique_ptr<Calls>{new Calls{comm, board, std::move(sums), std::move(ll_sums),
-                                            std::move(copies), std::move(messages)}};
-  }
-  static Config config(int rank) { return Space::config(rank); }
-  static UniqueId id() { return Space::id(); }
-  static void begin(int rank, const UniqueId& id) { Space::begin(rank, id); }
-  Result<void> ended(Result<void> call) const { return Space::ended(comm, std::move(call)); }
-  Result<void> sum(Index n = count) { return ended(sums(x.data(), y.data(), n)); }
-  bool is_victim() const { return comm.rank() == victim; }
-};
-using Shm = Calls<DefaultTransport>;
-using Tcp = Calls<SocketTransport>;
 
 /// One fault: what each rank does after three all-reduces that go well.
 template <class C>

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "comm/state.hpp"
-#include "support/fault_job.hpp"
+#include "support/fault_calls.hpp"
 #include <linux/filter.h>
 #include <sys/socket.h>
 

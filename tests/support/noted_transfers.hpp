@@ -1,10 +1,7 @@
 #pragma once
 
 // What the proxies of ranks note about the steps of a ring over a network.
-#include <ccl/algo/ring.hpp>
-#include <ccl/collective.hpp>
 #include <ccl/comm/flight_record.hpp>
-#include <ccl/proto/simple.hpp>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "calls/rings.hpp"
 #include "catch.hpp"
 #include "on_ranks.hpp"
 #include "processes.hpp"
@@ -37,13 +35,11 @@ struct Job {
 };
 
 /// Records of ranks that have summed up over a network.
-template <class Transport>
-Job sums_over() {
+inline Job sums_over(Via via) {
   Job job;
   job.records.resize(ranks);
   check_well(on_ranks(ranks, {}, [&](const Communicator& comm) -> Result<void> {
-    using Sums = Collective<AllReduce, Ring, Simple, Transport>;
-    CCL_TRY(const auto sums, Sums::create(comm, plan));
+    CCL_TRY(const auto sums, RingSums::create(comm, via, plan));
     std::vector<float> in(count, 1), out(count);
     for (int n = 0; n < calls; ++n) CCL_CHECK(sums(in.data(), out.data(), count));
     CCL_CHECK(comm.barrier());

@@ -5,9 +5,9 @@
 
 #include <initializer_list>
 
-#include "support/collective_suite.hpp"
 #include "support/environment.hpp"
 #include "support/net_plug_in.hpp"
+#include "support/protocol_suite.hpp"
 
 namespace ccl::test {
 

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "support/fault_job.hpp"
+#include "support/fault_calls.hpp"
 
 namespace ccl::test::faults {
 

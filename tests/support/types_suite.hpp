@@ -2,17 +2,8 @@
 
 // Types, reductions and rank counts, with algorithms, protocols, counts, alignments, transports and
 // plans. Each pair of levels of two of these is in a row of a covering array. Only the compositions
-// of the rows are compiled, a part of them in each types_<n>_test.cpp.
-#include <ccl/algo/bruck.hpp>
-#include <ccl/algo/doubling.hpp>
-#include <ccl/algo/halving.hpp>
-#include <ccl/algo/one_tree.hpp>
-#include <ccl/algo/ordered_chain.hpp>
-#include <ccl/algo/ordered_tree.hpp>
-#include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/pat.hpp>
-#include <ccl/algo/ring.hpp>
-#include <ccl/algo/tree.hpp>
+// of the rows are compiled, those of an algorithm in its own
+// tests/element/types_<algorithm>_test.cpp.
 #include <ccl/collective.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
@@ -26,14 +17,16 @@ namespace ccl::test {
 
 // ---- the factors and their levels
 
-template <class O, class A>
-struct Pattern {
-  using Op = O;
-  using Algo = A;
+/// Operations with algorithms, each of which a test compiles.
+enum PatternLevel {
+  by_ring,  // all-reduces
+  by_tree,
+  by_doubling,
+  parts_by_ring,    // reduce-scatters
+  to_root_by_ring,  // reduces
+  to_root_by_tree,
+  patterns
 };
-using Patterns =
-    std::tuple<Pattern<AllReduce, Ring>, Pattern<AllReduce, Tree>, Pattern<AllReduce, Doubling>,
-               Pattern<ReduceScatter, Ring>, Pattern<Reduce, Ring>, Pattern<Reduce, Tree>>;
 using Protocols = std::tuple<Simple, LL, LL128>;
 constexpr int max_ranks = 8;
 constexpr std::array<Index, 7> counts{0, 1, 2, 7, 64, 1023, 4099};
@@ -71,7 +64,7 @@ constexpr Levels levels{int(std::tuple_size_v<Types>),
                         int(std::tuple_size_v<Functors>),
                         max_ranks,
                         int(counts.size()),
-                        int(std::tuple_size_v<Patterns>),
+                        int(patterns),
                         3,
                         int(std::tuple_size_v<Protocols>),
                         3,
@@ -84,8 +77,6 @@ using TypeAt = std::tuple_element_t<size_t(I), Types>;
 template <int I>
 using FunctorAt = std::tuple_element_t<size_t(I), Functors>;
 template <int I>
-using PatternAt = std::tuple_element_t<size_t(I), Patterns>;
-template <int I>
 using ProtocolAt = std::tuple_element_t<size_t(I), Protocols>;
 
 constexpr bool allowed(int f, int a, int g, int b) {
@@ -93,7 +84,8 @@ constexpr bool allowed(int f, int a, int g, int b) {
     return (f == p && a == x && g == q && b == y) || (f == q && a == y && g == p && b == x);
   };
   // Doubling has no place for a prologue or an epilogue.
-  if (both(functor, 4, pattern, 2) || both(functor, 5, pattern, 2)) return false;
+  if (both(functor, 4, pattern, by_doubling) || both(functor, 5, pattern, by_doubling))
+    return false;
   // Only floats round, and only in arithmetic.
   for (const int t : {0, 1, 2, 3, 4, 5, 6, 7, 14}) {
     if (both(type, t, rough, 1)) return false;
@@ -139,19 +131,18 @@ struct Case {
 /// Operation of one composition on its buffers; created for each row.
 using Call = Result<void> (*)(const Communicator& comm, const Case& row, const void* send,
                               void* recv, const void* scalar_at);
-template <int I>
+template <int I, class Op, class Algo>
 Result<void> call(const Communicator& comm, const Case& row, const void* send, void* recv,
                   const void* scalar_at) {
   constexpr Levels at = rows.rows[I];
   using T = TypeAt<at[type]>;
   using F = FunctorAt<at[functor]>;
-  using P = PatternAt<at[pattern]>;
-  using C = Collective<typename P::Op, typename P::Algo, ProtocolAt<at[proto]>, ChosenTransport>;
+  using C = Collective<Op, Algo, ProtocolAt<at[proto]>, ChosenTransport>;
   CCL_TRY(auto c, C::create(comm, plan_of(row.level[plan])));
   const F op = functor_of<F, T>(row.level[memory] != 0 ? scalar_at : nullptr);
   const auto* from = static_cast<const T*>(send);
   auto* to = static_cast<T*>(recv);
-  if constexpr (P::Op::rooted) {
+  if constexpr (Op::rooted) {
     CCL_CHECK(c(from, to, row.count(), op, row.root()));
   } else {
     CCL_CHECK(c(from, to, row.count(), op));
@@ -240,8 +231,8 @@ int sweep(Levels row, int more_counts, RunCase run_case) {
   return levels[rank_count] * (1 + more_counts);
 }
 
-/// The rows whose number is `Part` modulo `Parts`.
-template <int Part, int Parts>
+/// Runs the rows of one pattern.
+template <class Op, class Algo, PatternLevel Which>
 void run_types() {
   const auto comms = communicators();
   const auto over = transports();
@@ -250,27 +241,30 @@ void run_types() {
     constexpr Levels at = rows.rows[I];
     using T = TypeAt<at[type]>;
     using F = FunctorAt<at[functor]>;
-    using P = PatternAt<at[pattern]>;
-    constexpr Shape shape = std::is_same_v<typename P::Op, AllReduce> ? Shape::all_reduce
-                            : std::is_same_v<typename P::Op, Reduce>  ? Shape::reduce
-                                                                      : Shape::reduce_scatter;
+    constexpr Shape shape = std::is_same_v<Op, AllReduce> ? Shape::all_reduce
+                            : std::is_same_v<Op, Reduce>  ? Shape::reduce
+                                                          : Shape::reduce_scatter;
     ran += sweep(at, levels[count] - 1, [&](const Levels& level) {
       const Case one{level};
       INFO("row " << I << ": " << detail::type_label<T>() << ' ' << detail::redop_label<F>() << ", "
-                  << P::Op::name << '/' << P::Algo::name << '/' << ProtocolAt<at[proto]>::name
-                  << '/' << over[size_t(level[transport])].name << ", " << one.ranks() << " ranks, "
+                  << Op::name << '/' << Algo::name << '/' << ProtocolAt<at[proto]>::name << '/'
+                  << over[size_t(level[transport])].name << ", " << one.ranks() << " ranks, "
                   << one.count() << " elements, skew " << level[skew] << ", plan " << level[plan]
                   << (level[in_place] != 0 ? ", in place" : "")
                   << (level[rough] != 0 ? ", rough" : "")
                   << (level[memory] != 0 ? ", scalar in memory" : ""));
       chosen = over[size_t(level[transport])];
-      run_case(comms[size_t(one.ranks())], one, shape, rules<T, F>(), call<I>);
+      run_case(comms[size_t(one.ranks())], one, shape, rules<T, F>(), call<I, Op, Algo>);
     });
   };
-  [&]<int... K>(std::integer_sequence<int, K...>) {
-    (each.template operator()<K * Parts + Part>(), ...);
-  }(std::make_integer_sequence<int, (rows.count - Part + Parts - 1) / Parts>{});
-  WARN(ran << " cases, of one in " << Parts << " of " << rows.count << " rows, which cover "
+  const auto if_its = [&]<int I>() {
+    if constexpr (rows.rows[I][pattern] == Which) each.template operator()<I>();
+  };
+  [&]<int... I>(std::integer_sequence<int, I...>) {
+    (if_its.template operator()<I>(), ...);
+  }(std::make_integer_sequence<int, rows.count>{});
+  REQUIRE(ran > 0);
+  WARN(ran << " cases by " << Algo::name << ", a part of " << rows.count << " rows, which cover "
            << rows.pairs << " pairs");
   for (const auto& each_comm : comms) {
     on_all(each_comm, [](const Communicator& comm) { return comm.finalize(); });

@@ -61,6 +61,27 @@ Answer carry_all(const Communicator& comm) {
   return fmt::format("{} {} {} {}", all, floats, shorts, functors);
 }
 
+/// Gathers by all that `Auto` has over the network alone, in the default plan.
+Answer gather_by_network(const Communicator& comm) {
+  CCL_TRY(const auto call, (Collective<AllGather, Auto, Auto, CollNetTransport>::create(comm)));
+  for (Index count = 1; count <= 1 << 18; count *= 8) {
+    const auto n = std::size_t(count), ranks = std::size_t(comm.ranks());
+    std::vector<int> in(n), out(n * ranks, -1);
+    for (std::size_t i = 0; i < n; ++i) in[i] = int(i % 1000) * 8 + comm.rank();
+    CCL_CHECK(call(in.data(), out.data(), count));
+    for (std::size_t i = 0; i < n * ranks; ++i) {
+      if (out[i] != int(i % n % 1000) * 8 + int(i / n)) return fmt::format("{} is wrong", i);
+    }
+  }
+  return fmt::format("{} of {}", call.name(100), call.compositions().size());
+}
+/// Two hosts of two ranks, each with a NIC of its own.
+CollNetJob job_of_heads() {
+  CollNetJob job{{2, 2}};
+  job.more = [](int) { return Variables{{"SOFTWARE_COLLNET_DEVICES", "2"}}; };
+  return job;
+}
+
 void check_all(const std::vector<std::string>& said, const std::string& want) {
   for (const std::string& one : said) CHECK(one == want);
 }
@@ -92,6 +113,7 @@ TEST_CASE("Auto over CollNetTransport has the algorithms of that network alone")
     return fmt::format("{} of {}", call.name(100), call.compositions().size());
   });
   check_all(said, "all_reduce/CollNetChain/Simple/collnet of 1");
+  check_all(job_of_heads().run(gather_by_network), "all_gather/CollNetDirect/Simple/collnet of 1");
   const auto alone = job_of({2}).run([](const Communicator& comm) -> Answer {
     const auto call = Collective<AllReduce, Auto, Auto, CollNetTransport>::create(comm);
     return call ? "no error" : call.error().message();

@@ -1,6 +1,11 @@
 // AllGather and ReduceScatter by a network that reduces, in software.
 #include <ccl/algo/collnet_direct.hpp>
-#include <ccl/ccl.hpp>
+#include <ccl/algo/ring.hpp>
+#include <ccl/collective/all_gather.hpp>
+#include <ccl/collective/reduce_scatter.hpp>
+#include <ccl/detail/choose/auto_collective.hpp>
+#include <ccl/hierarchical.hpp>
+#include <ccl/proto/simple.hpp>
 #include <ccl/transport/collnet.hpp>
 
 #include <fmt/format.h>
@@ -225,17 +230,4 @@ TEST_CASE("Auto gathers and scatters by the network, or without it where it has 
   const Variables quiet{{"CCL_DEBUG", "NONE"}};
   check_all(job_with(job_of(8, 1, CCL_TEST_COLLNET_V10), quiet).run(choose), wires);
   check_all(job_with(CollNetJob{{2, 2, 2, 2}}, quiet).run(choose), wires);
-}
-
-TEST_CASE("Auto over CollNetTransport gathers by that network alone") {
-  const auto said = job_of(2, 2).run([](const Communicator& comm) -> Answer {
-    CCL_TRY(const auto call, (Collective<AllGather, Auto, Auto, CollNetTransport>::create(comm)));
-    std::string wrong;
-    for (Index count = 1; count <= 1 << 18; count *= 8) {  // of the default plan
-      CCL_TRY(const std::string gathered, gather<int>(comm, call, count, false));
-      wrong += gathered;
-    }
-    return fmt::format("{}{} of {}", wrong, call.name(100), call.compositions().size());
-  });
-  check_all(said, "all_gather/CollNetDirect/Simple/collnet of 1");
 }

@@ -1,6 +1,6 @@
 // Collectives over emulated multicast memory between CPU ranks, in threads and in processes.
 #include <ccl/algo/nvls.hpp>
-#include <ccl/algo/ring.hpp>
+#include <ccl/algo/tree.hpp>
 #include <ccl/group.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/any_of.hpp>
@@ -81,10 +81,10 @@ TEST_CASE("calls over multicast memory in a group, on streams, and beside wires"
   on_all(make(3), [](const Communicator& comm) -> Result<void> {
     CCL_TRY(auto sums, Sums::create(comm, small));
     CCL_TRY(auto more, Sums::create(comm, small));
-    CCL_TRY(auto ring, (Collective<AllReduce, Ring, Simple, LoopbackTransport>::create(comm)));
+    CCL_TRY(auto tree, (Collective<AllReduce, Tree, Simple, LoopbackTransport>::create(comm)));
     std::vector<int> a(500, 1), b(3, 2), c(700, 3);
     std::vector<int> none;
-    CCL_CHECK(group(sums.bind(a.data(), a.data(), 500), ring.bind(b.data(), b.data(), 3),
+    CCL_CHECK(group(sums.bind(a.data(), a.data(), 500), tree.bind(b.data(), b.data(), 3),
                     more.bind(c.data(), c.data(), 700), more.bind(none.data(), none.data(), 0)));
     HostStream first, second;
     CCL_CHECK(sums(a.data(), a.data(), 500, Sum{}, first));
@@ -142,11 +142,11 @@ TEST_CASE("multicast memory by DefaultTransport, and beside wires in a list") {
     CCL_TRY(auto sums,
             (Collective<AllReduce, Nvls, Simple, DefaultTransport>::create(comm, small)));
     CCL_TRY(auto more, (Collective<AllReduce, Nvls, Simple, Ways>::create(comm, small)));
-    CCL_TRY(auto ring, (Collective<AllReduce, Ring, Simple, Ways>::create(comm, small)));
+    CCL_TRY(auto tree, (Collective<AllReduce, Tree, Simple, Ways>::create(comm, small)));
     std::vector<int> data(100, 1);
     CCL_CHECK(sums(data.data(), data.data(), 100));
     CCL_CHECK(more(data.data(), data.data(), 100));
-    CCL_CHECK(ring(data.data(), data.data(), 100));
+    CCL_CHECK(tree(data.data(), data.data(), 100));
     return data == std::vector<int>(100, 8) ? Result<void>{} : fail(Errc::internal, "wrong sums");
   });
 }

@@ -20,6 +20,7 @@
 #include <ccl/algo/tree.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/choose/candidate.hpp>
+#include <ccl/choose/peer_candidates.hpp>
 #include <ccl/proto/ll.hpp>
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/sentinel.hpp>
@@ -28,33 +29,6 @@
 
 namespace ccl {
 namespace detail {
-
-/// Algorithm over peer memory with the kernels for these numbers of ranks alone.
-template <class Algo, class Counts>
-struct ForRanks : Algo {
-  using RankCounts = Counts;
-};
-/// Algorithm whose GPUs have a single kernel for all numbers of ranks, alignments and wires. It
-/// compiles in a fraction of the time, and suits candidates whose wires take most of the time.
-template <class Algo>
-struct InOneKernel : Algo {
-  static constexpr bool one_kernel = true;
-};
-
-/// Numbers of ranks without those beyond `max_unrolled_ranks`. The candidates with words serve
-/// these: a domain of several hosts needs them, and one host rarely has so many.
-using FewRanks = RankCounts<2, 4, 8>;
-/// Numbers of ranks beyond those that have kernels of their own.
-struct ManyRanks {
-  using Kernels = RankCounts<>;
-  static constexpr int wide = max_view_ranks;
-  static constexpr bool contains(int ranks) { return ranks > max_unrolled_ranks && ranks <= wide; }
-};
-using OneShotOfFew = ForRanks<OneShot, FewRanks>;
-using TwoShotOfFew = ForRanks<TwoShot, FewRanks>;
-/// TwoShot for more ranks than have kernels of their own. Hosts of one NVLink domain are not proven
-/// to keep lines whole; among 72 GPUs of 18 hosts this has the least time from about 4 KiB on.
-using TwoShotOfMany = ForRanks<TwoShot, ManyRanks>;
 
 struct TreeInOneKernel : Tree {
   using Validated = TreeInOneKernel;
@@ -67,10 +41,6 @@ struct OneTreeInOneKernel : OneTree {
   using OnGpus = TreeInOneKernel;  // the kernels of the list for any order
 };
 
-/// Nvls without the kernels that emulate multicast: `Auto` takes it where NVSwitches do that.
-struct NvlsOfSwitches : Nvls {
-  static constexpr bool by_switches_alone = true;
-};
 struct HeadsOfSwitches : NvlsHeads {
   static constexpr bool by_switches_alone = true;
 };
@@ -80,8 +50,6 @@ struct TreeOfSwitches : Hierarchical<With<HeadsOfSwitches, Simple>, TreeInOneKer
 };
 template <>
 inline constexpr bool is_hierarchical<TreeOfSwitches> = true;
-/// Only if CCL_NVLS_ENABLE is 1 and the program includes <ccl/nvls.cuh>. Not run on hardware.
-using Switches = OnGpus<Candidate<NvlsOfSwitches, Simple>>;
 using SwitchesOfHosts = OnGpus<Candidate<TreeOfSwitches, Simple>>;
 
 // Candidates for several hosts.
@@ -92,8 +60,6 @@ using RailsOfGpus =
 // CPU ranks only, because GPUs have OneShot and TwoShot.
 using InOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedTree, Simple>>>;
 using SharesInOrderOnCpus = OnCpus<ForOrder<Candidate<OrderedChain, Simple>>>;
-using OneShotOfWords = OnGpus<ForTornLines<Candidate<InOneKernel<OneShot>, LL>>>;
-using TwoShotOfWords = OnGpus<ForTornLines<Candidate<TwoShotOfMany, LL>>>;
 // Relays through the rank of the sender's host that is on the receiver's rail.
 template <class Proto>
 using RelaysOfGpus = OnGpus<Candidate<Hierarchical<With<Direct, Simple>, Pairwise>, Proto>>;
@@ -111,9 +77,6 @@ struct HeadsInOneKernel : CollNetDirect {
   using OnCpus = CollNetDirect;
   static constexpr bool one_kernel = true;
 };
-
-// Restricted to the rank count at which it was measured; see `Sentinel`.
-using TwoShotOfEight = ForRanks<TwoShot, ExactRankCounts<8>>;
 
 /// ccl's list for an operation. A candidate is added by one line.
 template <class Op>

@@ -1,6 +1,8 @@
 // Compositions that `Auto` creates for multicast by switches, over a driver that is a fake.
-#include <ccl/auto.hpp>
+#include <ccl/algo/tree.hpp>
+#include <ccl/choose/peer_candidates.hpp>
 #include <ccl/collective/all_reduce.hpp>
+#include <ccl/detail/choose/auto_collective.hpp>
 
 #include <string>
 #include <thread>
@@ -15,7 +17,7 @@ using namespace ccl::test;
 
 namespace {
 constexpr int ranks = 3;
-using Listed = AutoOf<detail::Switches, OnGpus<Candidate<Ring, Simple>>>;
+using Listed = AutoOf<detail::Switches, OnGpus<Candidate<Tree, Simple>>>;
 using Sums = Collective<AllReduce, Listed, Auto, DefaultTransport>;
 
 /// Returns the compositions of rank 0, or its error. They are those of all ranks.
@@ -45,13 +47,13 @@ std::string compositions() {
 TEST_CASE("Auto makes multicast memory if it may, and goes on without where a rank cannot") {
   FakeMulticast& fake = FakeMulticast::install();
   detail::program_has_switch_code = true;
-  CHECK(compositions() == "Ring/Simple ");
+  CHECK(compositions() == "Tree/Simple ");
   CHECK(fake.so_far().empty());
   const Environment setting{"CCL_NVLS_ENABLE", "1"};
-  CHECK(compositions() == "NVLS/Simple Ring/Simple ");
+  CHECK(compositions() == "NVLS/Simple Tree/Simple ");
   CHECK(fake.times("bind") == ranks);
   fake.failing = GENERATE("create", "add", "bind");
   fake.device = fake.failing == "create" ? 0 : 2;
-  CHECK(compositions() == "Ring/Simple ");
+  CHECK(compositions() == "Tree/Simple ");
   detail::program_has_switch_code = false;
 }

@@ -2,7 +2,7 @@
 #include <ccl/algo/direct.hpp>
 #include <ccl/algo/one_shot.hpp>
 #include <ccl/algo/two_shot.hpp>
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/peer_candidates.hpp>
 #include <ccl/detail/compose/creation.hpp>
 #include <ccl/detail/rows/fused_op.hpp>
 

@@ -1,7 +1,5 @@
 // Exchanges of CPU ranks whose messages are one slice each, beside ranks that take the general way.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
-#include <ccl/collective/broadcast.hpp>
 #include <ccl/collective/gather.hpp>
 #include <ccl/collective/send_recv.hpp>
 #include <ccl/comm/stream.hpp>
@@ -16,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/calls/rings.hpp"
 #include "support/catch.hpp"
 #include "support/on_ranks.hpp"
 
@@ -27,7 +26,6 @@ namespace {
 
 using Messages = Collective<SendRecv, Pairwise, Simple, ShmTransport>;
 using ToRoot = Collective<Gather, Pairwise, Simple, ShmTransport>;
-using FromRoot = Collective<Broadcast, Ring, Simple, ShmTransport>;
 
 std::vector<Communicator> make(int ranks, double timeout_s = 20) {
   Config config;
@@ -111,7 +109,7 @@ TEST_CASE("a sender of short messages runs ahead by the slots of its wire") {
 TEST_CASE("broadcasts of one slice and longer ones take turns on the same wires") {
   const Index sizes[] = {1, 64, 0, 70'000, 3, 512, 400'000, 0, 8};
   check_well(on_ranks(make(3), [&](const Communicator& comm) -> Result<void> {
-    CCL_TRY(const auto broadcast, FromRoot::create(comm));
+    CCL_TRY(const auto broadcast, RingBroadcasts::create(comm, Via::shm));
     long wrong = 0;
     for (int round = 0; round < 90; ++round) {
       const int root = round / 4 % 3;
@@ -133,7 +131,7 @@ TEST_CASE("broadcasts of one slice and longer ones take turns on the same wires"
 
 TEST_CASE("a short broadcast whose root does not call fails at its deadline and names it") {
   const auto results = on_ranks(make(2, 0.3), [&](const Communicator& comm) -> Result<void> {
-    CCL_TRY(const auto broadcast, FromRoot::create(comm));
+    CCL_TRY(const auto broadcast, RingBroadcasts::create(comm, Via::shm));
     int data = comm.rank();
     CCL_CHECK(broadcast(&data, &data, 1, 0));
     return comm.rank() == 1 ? broadcast(&data, &data, 1, 0) : Result<void>{};
@@ -148,7 +146,7 @@ TEST_CASE("short calls are recorded as others are") {
   check_well(on_ranks(make(2), [&](const Communicator& comm) -> Result<void> {
     CCL_TRY(const auto gather, ToRoot::create(comm));
     CCL_TRY(const auto messages, Messages::create(comm));
-    CCL_TRY(const auto broadcast, FromRoot::create(comm));
+    CCL_TRY(const auto broadcast, RingBroadcasts::create(comm, Via::shm));
     const int mine = 7, to = 1 - comm.rank();
     int got[2] = {};
     CCL_CHECK(gather(&mine, got, 1, 1));

@@ -1,13 +1,10 @@
 // Plans of ranks whose settings differ: the error names what differs, on all ranks.
-#include <ccl/algo/ring.hpp>
-#include <ccl/collective.hpp>
-#include <ccl/proto/simple.hpp>
-#include <ccl/transport/loopback.hpp>
 
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/calls/rings.hpp"
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 
@@ -29,8 +26,7 @@ std::vector<std::string> errors_of(const Config& other) {
       config.device = Config::cpu;
       const auto comm = Communicator::create(*id, r, ranks, config);
       if (!comm) return;
-      const auto sums =
-          Collective<AllReduce, Ring, Simple, LoopbackTransport>::create(*comm, Plan{2, 8, 256});
+      const auto sums = RingSums::create(*comm, Via::loopback, Plan{2, 8, 256});
       if (!sums && sums.error().code == Errc::mismatch) {
         errors[std::size_t(r)] = sums.error().message();
       }

@@ -1,11 +1,14 @@
 #include <ccl/algo/halving.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/pat.hpp>
+#include <ccl/collective.hpp>
 #include <ccl/proto/simple.hpp>
 
 #include <fmt/format.h>
 
 #include <limits>
 
-#include "support/collective_suite.hpp"
+#include "support/calls/rings.hpp"
 #include "support/loopback_ranks.hpp"
 
 using namespace ccl;
@@ -27,9 +30,9 @@ Result<void> refused(const Result<void>& result, std::string_view mentions) {
 
 TEST_CASE("counts that no memory holds are refused, and named as they were given") {
   on_all(make(4), [](const Communicator& comm) -> Result<void> {
-    CCL_TRY(auto sum, (Over<AllReduce, Ring>::create(comm)));
-    CCL_TRY(auto gather, (Over<AllGather, Ring>::create(comm)));
-    CCL_TRY(auto scatter, (Over<ReduceScatter, Ring>::create(comm)));
+    CCL_TRY(auto sum, (RingSums::create(comm, Via::loopback)));
+    CCL_TRY(auto gather, (Over<AllGather, Pat>::create(comm)));
+    CCL_TRY(auto scatter, (Over<ReduceScatter, Pat>::create(comm)));
     CCL_TRY(auto swap, (Over<AllToAll, Pairwise>::create(comm)));
     CCL_TRY(auto collect, (Over<Gather, Pairwise>::create(comm)));
     CCL_TRY(auto root_scatter, (Over<Scatter, Pairwise>::create(comm)));
@@ -53,7 +56,7 @@ TEST_CASE("counts that no memory holds are refused, and named as they were given
 TEST_CASE("a rank that is not in the communicator is refused, and is no peer of the error") {
   on_all(make(2), [](const Communicator& comm) -> Result<void> {
     CCL_TRY(auto messages, (Over<SendRecv, Pairwise>::create(comm)));
-    CCL_TRY(auto broadcast, (Over<Broadcast, Ring>::create(comm)));
+    CCL_TRY(auto broadcast, (Over<Broadcast, Pat>::create(comm)));
     float x[4] = {}, y[4] = {};
     for (const int none : {-3, -1, 2, 7}) {
       const std::string text = fmt::format(
@@ -87,11 +90,11 @@ TEST_CASE("a GPU's buffers are aligned to their elements, or refused") {
 
 TEST_CASE("buffers that overlap are refused, except where the operation runs in place") {
   on_all(make(3), [](const Communicator& comm) -> Result<void> {
-    CCL_TRY(auto sum, (Over<AllReduce, Ring>::create(comm)));
-    CCL_TRY(auto gather, (Over<AllGather, Ring>::create(comm)));
-    CCL_TRY(auto scatter, (Over<ReduceScatter, Ring>::create(comm)));
-    CCL_TRY(auto to_all, (Over<Broadcast, Ring>::create(comm)));
-    CCL_TRY(auto to_root, (Over<Reduce, Ring>::create(comm)));
+    CCL_TRY(auto sum, (RingSums::create(comm, Via::loopback)));
+    CCL_TRY(auto gather, (Over<AllGather, Pat>::create(comm)));
+    CCL_TRY(auto scatter, (Over<ReduceScatter, Pat>::create(comm)));
+    CCL_TRY(auto to_all, (Over<Broadcast, Pat>::create(comm)));
+    CCL_TRY(auto to_root, (Over<Reduce, Pat>::create(comm)));
     CCL_TRY(auto collect, (Over<Gather, Pairwise>::create(comm)));
     CCL_TRY(auto root_scatter, (Over<Scatter, Pairwise>::create(comm)));
     const int me = comm.rank();
@@ -227,7 +230,7 @@ TEST_CASE("the error of an impossible plan names the rule that it breaks") {
       {{1, 8, 256, 1, 1, -1}, "cannot be: bytes of a channel are not below 0"}};
   on_all(make(2), [&](const Communicator& comm) -> Result<void> {
     for (const auto& [plan, rule] : broken) {
-      const auto made = Over<AllReduce, Ring>::create(comm, plan);
+      const auto made = RingSums::create(comm, Via::loopback, plan);
       CCL_CHECK(refused(made ? Result<void>{} : Result<void>{fail(made.error())}, rule));
     }
     return comm.finalize();
@@ -236,19 +239,18 @@ TEST_CASE("the error of an impossible plan names the rule that it breaks") {
 
 TEST_CASE("a plan of whose chunks no wire holds two is refused; the fullest runs") {
   on_all(make(6), [](const Communicator& comm) -> Result<void> {
-    using Sums = Over<AllReduce, Ring>;
     const int most = std::numeric_limits<int>::max();
     for (const Plan plan :
          {Plan{1, 8, 256, 4, 8}, Plan{1, 8, 256, 1, 8}, Plan{1, 8, 256, 1, 5},
           Plan{1, 4, 256, 2, 16}, Plan{1, 2, 256, 2, 2}, Plan{1, 8, 256, 1, most}}) {
-      const auto made = Sums::create(comm, plan);
+      const auto made = RingSums::create(comm, Via::loopback, plan);
       const Result<void> said = made ? Result<void>{} : Result<void>{fail(made.error())};
       CCL_CHECK(refused(said, "at least two chunks"));
     }
     // Ranks send a chunk before they receive; a wire that holds no more would block all of them.
     for (const Plan plan : {Plan{1, 2, 256, 1, 1}, Plan{1, 8, 256, 1, 4}, Plan{1, 8, 256, 4, 4},
                             Plan{2, 8, 256, 2, 4}}) {
-      CCL_TRY(const auto sums, Sums::create(comm, plan));
+      CCL_TRY(const auto sums, RingSums::create(comm, Via::loopback, plan));
       CCL_TRY(const auto parts, (Over<ReduceScatter, Halving>::create(comm, plan)));
       std::vector<float> data(6000, 1), part(1000);
       CCL_CHECK(sums(data.data(), data.data(), 6000));
@@ -261,7 +263,7 @@ TEST_CASE("a plan of whose chunks no wire holds two is refused; the fullest runs
 
 TEST_CASE("a plan that cannot be on one rank is refused on all") {
   on_all(make(2), [](const Communicator& comm) -> Result<void> {
-    const auto made = Over<AllReduce, Ring>::create(comm, Plan{1, comm.rank() == 1 ? 6 : 8, 256});
+    const auto made = RingSums::create(comm, Via::loopback, Plan{1, comm.rank() == 1 ? 6 : 8, 256});
     const char* const said = comm.rank() == 1 ? "cannot be: slots are a power of two"
                                               : "is refused by rank 1 (a plan of 1 channels";
     CCL_CHECK(refused(made ? Result<void>{} : Result<void>{fail(made.error())}, said));
@@ -273,7 +275,7 @@ TEST_CASE("a plan that cannot be on one rank is refused on all") {
 TEST_CASE("plans that differ between ranks are refused on all, and named") {
   on_all(make(2), [](const Communicator& comm) -> Result<void> {
     const int slots = comm.rank() == 0 ? 2 : 4;
-    const auto made = Over<AllReduce, Ring>::create(comm, Plan{1, slots, 256, 1, 1});
+    const auto made = RingSums::create(comm, Via::loopback, Plan{1, slots, 256, 1, 1});
     if (made || made.error().code != Errc::mismatch ||
         made.error().what.find("slots of 256 bytes; give the same plan") == std::string::npos) {
       return fail(Errc::internal, made ? "made" : made.error().message());
@@ -288,7 +290,7 @@ TEST_CASE("plans whose wires are alike and whose rounds differ are refused on al
     const Plan plan{1, 8, 256, 1, 1};
     for (const Plan other : {Plan{2, 8, 256, 1, 1}, Plan{1, 8, 256, 2, 2}, Plan{1, 8, 256, 1, 4},
                              Plan{1, 8, 256, 1, 1, 512}}) {
-      const auto made = Over<AllReduce, Ring>::create(comm, comm.rank() == 1 ? other : plan);
+      const auto made = RingSums::create(comm, Via::loopback, comm.rank() == 1 ? other : plan);
       if (made || made.error().code != Errc::mismatch ||
           made.error().peer != (comm.rank() == 1 ? 0 : 1)) {
         return fail(Errc::internal, made ? "made" : made.error().message());

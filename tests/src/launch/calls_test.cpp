@@ -1,5 +1,6 @@
 // Calls that ranks compare, calls of forked processes, and ranks that are late.
-#include <ccl/transport/socket.hpp>
+#include <ccl/algo/pairwise.hpp>
+#include <ccl/algo/tree.hpp>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
+#include "support/calls/rings.hpp"
 #include "support/checked_ranks.hpp"
 #include "support/growing_limit.hpp"
 #include <sys/wait.h>
@@ -38,7 +40,7 @@ TEST_CASE("every rank gets the error of a mismatch, whoever leaves first") {
     std::vector<Result<void>> results(comms.size()), after(comms.size());
     for (std::size_t r = 0; r < comms.size(); ++r) {
       threads.emplace_back([&, r, comm = std::move(comms[r])]() mutable {
-        auto sum = Over<AllReduce, Ring>::create(comm);
+        auto sum = RingSums::create(comm, Via::loopback);
         float x[4] = {}, y[4] = {};
         if (sum) results[r] = (*sum)(x, y, r == 2 ? 3 : 4);
         after[r] = comm.status();
@@ -74,7 +76,8 @@ TEST_CASE("ranks that create different compositions get an error") {
     if (comm.rank() == 1) {
       CCL_CHECK(is_mismatch(Over<AllReduce, Tree>::create(comm), "all_reduce/Tree"));
     } else {
-      CCL_CHECK(is_mismatch(Over<AllReduce, Ring>::create(comm), "rank 1 creates all_reduce/Tree"));
+      CCL_CHECK(
+          is_mismatch(RingSums::create(comm, Via::loopback), "rank 1 creates all_reduce/Tree"));
     }
     return expect(!comm.status().has_value(), "the communicator is well");
   });
@@ -82,7 +85,7 @@ TEST_CASE("ranks that create different compositions get an error") {
 
 TEST_CASE("the error of compositions called in another order names them") {
   on_all(make(3, checking()), [](const Communicator& comm) -> Result<void> {
-    CCL_TRY(const auto ring, (Over<AllReduce, Ring>::create(comm)));
+    CCL_TRY(const auto ring, (RingSums::create(comm, Via::loopback)));
     CCL_TRY(const auto tree, (Over<AllReduce, Tree>::create(comm)));
     float x = 1;
     const auto first = comm.rank() == 1 ? tree(&x, &x, 1) : ring(&x, &x, 1);
@@ -102,7 +105,7 @@ TEST_CASE("checking that is on on some ranks alone is an error") {
         config.timeout_s = config.init_timeout_s = 60;
         config.check = rank == 1;
         CCL_TRY(const auto comm, Communicator::create(id, rank, 3, config));
-        return is_mismatch(Over<AllReduce, Ring>::create(comm), "CCL_CHECK or Config::check");
+        return is_mismatch(RingSums::create(comm, Via::loopback), "CCL_CHECK or Config::check");
       };
       results[std::size_t(rank)] = run();
     });
@@ -169,10 +172,10 @@ TEST_CASE("a forked process gets an error, because the communicator is not its o
   Config config;
   config.timeout_s = 60;
   const auto comms = make(2, config);
-  std::vector<Result<Over<AllReduce, Ring>>> sums(2, fail(Errc::internal, "not created"));
+  std::vector<Result<RingSums>> sums(2, fail(Errc::internal, "not created"));
   on_all(comms, [&](const Communicator& comm) -> Result<void> {
     auto& mine = sums[std::size_t(comm.rank())];
-    mine = Over<AllReduce, Ring>::create(comm);
+    mine = RingSums::create(comm, Via::loopback);
     return mine ? Result<void>{} : fail(mine.error());
   });
   const pid_t child = ::fork();
@@ -199,13 +202,12 @@ TEST_CASE("a forked process gets an error, because the communicator is not its o
 }
 
 TEST_CASE("a forked process that drops its parent's handles leaves the parent's ranks alone") {
-  using Network = Collective<AllReduce, Ring, Simple, SocketTransport>;
   auto comms = make(2, checking());
-  std::vector<std::optional<Network>> sums(2);
+  std::vector<std::optional<RingSums>> sums(2);
   const auto sum = [&](const Communicator& comm) -> Result<void> {
     auto& mine = sums[std::size_t(comm.rank())];
     if (!mine) {
-      CCL_TRY(mine, Network::create(comm));
+      CCL_TRY(mine, RingSums::create(comm, Via::socket));
     }
     float x = 1;
     CCL_CHECK((*mine)(&x, &x, 1));
@@ -244,7 +246,7 @@ TEST_CASE("a rank that is late for a barrier or the end is no error, but for CCL
       std::this_thread::sleep_for(std::chrono::duration<double>{1.6 * init_s});
     };
     return first_problem(on_ranks(*comms, [&](const Communicator& comm) -> Result<void> {
-      CCL_TRY(auto sum, (Over<AllReduce, Ring>::create(comm)));
+      CCL_TRY(auto sum, (RingSums::create(comm, Via::loopback)));
       float x = 1;
       if (comm.rank() == 1) late();
       CCL_CHECK(sum(&x, &x, 1));

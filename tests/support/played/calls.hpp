@@ -17,8 +17,6 @@
 
 namespace ccl::test::played {
 
-using Ranks = std::vector<Result<Communicator>>;
-
 /// Element `i` of the input of rank r in call c: whole numbers, whose sums are exact.
 inline float element(int rank, int call, Index i) {
   return float((rank + 1) * (1 + i % 7) + call);

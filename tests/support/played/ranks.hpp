@@ -16,6 +16,8 @@
 
 namespace ccl::test::played {
 
+using Ranks = std::vector<Result<Communicator>>;
+
 /// One rank, as a thread of its own sees it.
 struct Rank {
   int rank = 0, ranks = 1;

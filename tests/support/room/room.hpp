@@ -12,7 +12,7 @@
 
 #include "support/environment.hpp"
 #include "support/fake_verbs.hpp"
-#include "support/played/calls.hpp"
+#include "support/played/ranks.hpp"
 #include "support/room/shapes.hpp"
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// What tests of a machine room share. Include <ccl/collective.cuh> and
-// "support/played/played_gpus.hpp" first.
+// What tests of a machine room share. Include "support/played/played_gpus.hpp" first.
 #include <ccl/transport/any_of.hpp>
 #include <ccl/transport/ib.hpp>
 #include <ccl/transport/p2p.hpp>

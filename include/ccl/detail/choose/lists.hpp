@@ -2,7 +2,7 @@
 
 #include <ccl/algo/hierarchical.hpp>
 #include <ccl/algo/traits.hpp>
-#include <ccl/choose/candidates.hpp>
+#include <ccl/choose/candidate.hpp>
 #include <ccl/detail/choose/facts.hpp>
 #include <ccl/detail/compose/check_protocol.hpp>
 #include <ccl/proto/ll.hpp>
@@ -35,9 +35,12 @@ struct OfProto<Candidates<Cs...>, Proto> {
 template <class C>
 concept IsCandidate =
     requires { typename C::template On<AllReduce>; } && !is_auto<typename C::Algorithm>;
-/// List of the program's own.
+/// List of the program's own. <ccl/auto.hpp> has the lists of ccl, for tags that list nothing.
 template <class... Cs>
 struct GivenList {
+  static_assert(sizeof...(Cs) > 0,
+                "ccl: what Auto (the default) stands for is in <ccl/auto.hpp>; include that or "
+                "<ccl/ccl.hpp>");
   static_assert((IsCandidate<Cs> && ...),
                 "ccl: AutoOf and DeterministicOf list candidates, such as Candidate<Ring, LL>");
 };
@@ -61,14 +64,6 @@ template <class Op, class... Cs, class Proto>
 struct CandidatesOf<Op, DeterministicOf<Cs...>, Proto> : GivenList<Cs...> {
   using List = typename OfProto<Candidates<Cs...>, Proto>::List;
 };
-template <class Op, class Proto>
-struct CandidatesOf<Op, AutoOf<>, Proto> {
-  using List = typename OfProto<typename DefaultCandidates<Op>::List, Proto>::List;
-};
-template <class Op, class Proto>
-struct CandidatesOf<Op, DeterministicOf<>, Proto> {
-  using List = typename OfProto<typename DeterministicCandidates<Op>::List, Proto>::List;
-};
 template <class Op, class C, class... Cs>
 struct CandidatesOf<Op, AutoOf<C, Cs...>, Auto> : GivenList<C, Cs...> {
   using List = Candidates<C, Cs...>;
@@ -77,10 +72,6 @@ template <class Op, class C, class... Cs>
 struct CandidatesOf<Op, DeterministicOf<C, Cs...>, Auto> : GivenList<C, Cs...> {
   using List = Candidates<C, Cs...>;
 };
-template <class Op>
-struct CandidatesOf<Op, Auto, Auto> : DefaultCandidates<Op> {};
-template <class Op>
-struct CandidatesOf<Op, Deterministic, Auto> : DeterministicCandidates<Op> {};
 
 /// True if an algorithm can run over a transport: one over peers' memory needs a peer view, one
 /// whose network reduces needs that.

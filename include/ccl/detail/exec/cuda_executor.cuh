@@ -24,7 +24,9 @@ inline cudaError_t reported(cudaError_t code) {
 
 /// Ends a kernel. The body waits for the previous launch where it begins to access memory, but a
 /// body without elements may not. The next launch waits for this one alone, so this one must not
-/// end before the previous one has. Costs nothing where the body has waited.
+/// end before the previous one has. Costs nothing where the body has waited. A template, so that
+/// several sources of a program may define it where kernels are played on CPUs.
+template <class = void>
 CCL_DEVICE void end_kernel() {
   ptx::wait_for_previous();
 }

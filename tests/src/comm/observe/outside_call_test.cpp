@@ -1,6 +1,6 @@
 #include "comm/observe/outside_call.hpp"
 
-#include <ccl/ccl.hpp>
+#include <ccl/comm/communicator.hpp>
 
 #include <atomic>
 #include <string>

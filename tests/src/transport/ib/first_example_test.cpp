@@ -1,11 +1,8 @@
 // The project's first example, by ranks on CPUs over emulated devices.
-#include <ccl/algo/ring.hpp>
-#include <ccl/collective.hpp>
-#include <ccl/proto/ll128.hpp>
-#include <ccl/transport/ib.hpp>
 
 #include <vector>
 
+#include "support/calls/rings.hpp"
 #include "support/fake_verbs.hpp"
 #include "support/on_ranks.hpp"
 
@@ -17,8 +14,7 @@ TEST_CASE("a ring of 2 and of 4 ranks sums lines of 128 bytes over RDMA") {
   const int ranks = GENERATE(2, 4);
   const Index count = 100'000;
   check_well(on_ranks(ranks, {}, [&](const Communicator& comm) -> Result<void> {
-    using Sums = Collective<AllReduce, Ring, LL128, IbTransport>;
-    CCL_TRY(const auto sums, Sums::create(comm));
+    CCL_TRY(const auto sums, RingSums::create(comm, Via::ib, {}, By::ll128));
     std::vector<float> in(count), out(count, -1);
     for (Index i = 0; i < count; ++i) in[std::size_t(i)] = float(comm.rank() + i % 100);
     CCL_CHECK(sums(in.data(), out.data(), count));

@@ -1,6 +1,5 @@
 // Ends of registrations, of lanes and of ends of a connection, while a NIC reads or writes the
 // memory itself, on emulated devices.
-#include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/registered_buffer.hpp>
 #include <ccl/proto/simple.hpp>

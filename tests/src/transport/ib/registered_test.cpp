@@ -1,7 +1,6 @@
 // Registered buffers over RDMA, on emulated devices: what a NIC reads and writes itself, what goes
 // through slots all the same, and when a registration ends.
 #include <ccl/algo/pairwise.hpp>
-#include <ccl/algo/ring.hpp>
 #include <ccl/collective.hpp>
 #include <ccl/comm/registered_buffer.hpp>
 #include <ccl/proto/simple.hpp>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
+#include "support/calls/rings.hpp"
 #include "support/fake_verbs.hpp"
 #include "support/log_of.hpp"
 #include "support/on_ranks.hpp"
@@ -62,8 +62,7 @@ TEST_CASE("rings send from registered buffers and receive into them") {
   const Word bytes = Word(ranks) * 2 * 2 * Word(ranks - 1) * share;  // sent and received
   const Moved reduced = moved_by(comms, bytes, [&] {
     on_all(comms, [&](const Communicator& comm) -> Result<void> {
-      using Sum = Collective<AllReduce, Ring, Simple, IbTransport>;
-      CCL_TRY(auto sum, Sum::create(comm, plan));
+      CCL_TRY(auto sum, RingSums::create(comm, Via::ib, plan));
       Buffers<int> memory;
       CCL_CHECK(memory.make(comm, count, count, what));
       std::iota(memory.in.begin(), memory.in.end(), comm.rank());
@@ -122,12 +121,9 @@ TEST_CASE("calls of rings, in place or not, registered or not, follow each other
   const auto comms = cpu_ranks(ranks);
   const Moved all = moved_by(comms, 0, [&] {
     on_all(comms, [&](const Communicator& comm) -> Result<void> {
-      using Sum = Collective<AllReduce, Ring, Simple, IbTransport>;
-      using Gather = Collective<AllGather, Ring, Simple, IbTransport>;
-      using Cast = Collective<Broadcast, Ring, Simple, IbTransport>;
-      CCL_TRY(auto sum, Sum::create(comm, small_chunks));
-      CCL_TRY(auto gather, Gather::create(comm, small_chunks));
-      CCL_TRY(auto broadcast, Cast::create(comm, small_chunks));
+      CCL_TRY(auto sum, RingSums::create(comm, Via::ib, small_chunks));
+      CCL_TRY(auto gather, RingGathers::create(comm, small_chunks));
+      CCL_TRY(auto broadcast, RingBroadcasts::create(comm, Via::ib, small_chunks));
       for (int round = 0; round < 8; ++round) {
         const Word chance = mix(Word(round));  // the same on all ranks
         const Index count = 1 + Index(chance % Word(round % 4 == 3 ? 64 : most));
@@ -208,8 +204,7 @@ TEST_CASE("memory that a NIC cannot register goes through slots, and the log nam
     std::atomic<int> ready{0};
     exchanged = moved_by(comms, 0, [&] {
       on_all(comms, [&](const Communicator& comm) -> Result<void> {
-        using Gather = Collective<AllGather, Ring, Simple, IbTransport>;
-        CCL_TRY(auto gather, Gather::create(comm, plan));
+        CCL_TRY(auto gather, RingGathers::create(comm, plan));
         ++ready;  // the slots of both are registered
         while (ready < 2) std::this_thread::yield();
         if (comm.rank() == 0) {

@@ -1,11 +1,8 @@
 // Registered buffers over a network plug-in: what it sends from them and receives into them, and
 // when their registrations end.
-#include <ccl/algo/ring.hpp>
-#include <ccl/collective.hpp>
 #include <ccl/comm/registered_buffer.hpp>
-#include <ccl/proto/simple.hpp>
-#include <ccl/transport/plugin.hpp>
 
+#include "support/calls/rings.hpp"
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
 #include "support/log_of.hpp"
@@ -20,7 +17,6 @@ using namespace ccl::test::registered;
 
 namespace {
 
-using Sum_ = Collective<AllReduce, Ring, Simple, PluginTransport>;
 constexpr int ranks = 2;
 constexpr Index count = 12 * ints_of_slot * ranks;
 constexpr Word share = Word(count) * sizeof(int) / ranks;
@@ -29,7 +25,7 @@ constexpr Word bytes = Word(ranks) * 2 * 2 * share;  // sent and received
 Moved sums_moved(const std::vector<Communicator>& comms, Registers what) {
   return moved_by(comms, bytes, [&] {
     on_all(comms, [&](const Communicator& comm) -> Result<void> {
-      CCL_TRY(auto sum, Sum_::create(comm, plan));
+      CCL_TRY(auto sum, RingSums::create(comm, Via::plugin, plan));
       Buffers<int> memory;
       CCL_CHECK(memory.make(comm, count, count, what));
       CCL_CHECK(sum_ints(comm, sum, memory, count, false));
@@ -63,7 +59,7 @@ TEST_CASE("a buffer that a plug-in cannot register goes through slots, and the l
   const auto comms = cpu_ranks(ranks);
   const std::string log = log_of([&] {
     on_all(comms, [&](const Communicator& comm) -> Result<void> {
-      CCL_TRY(auto sum, Sum_::create(comm, plan));
+      CCL_TRY(auto sum, RingSums::create(comm, Via::plugin, plan));
       {
         Buffers<int> first;  // the slots of all connections are registered when its call has ended
         CCL_CHECK(first.make(comm, count, count, Registers::neither));
@@ -85,7 +81,7 @@ TEST_CASE("a registration ends with its buffer while the connection lives on") {
   const TestNet net{10};
   const Environment by{"CCL_NET_PLUGIN", net.path()};
   on_all(cpu_ranks(ranks), [&](const Communicator& comm) -> Result<void> {
-    CCL_TRY(auto sum, Sum_::create(comm, plan));
+    CCL_TRY(auto sum, RingSums::create(comm, Via::plugin, plan));
     for (int round = 0; round < 3; ++round) {
       Buffers<int> memory;
       CCL_CHECK(memory.make(comm, count, count, Registers::both));
@@ -107,7 +103,7 @@ TEST_CASE("after a call that fails, the plug-in does not access its buffers") {
   const Environment by{"CCL_NET_PLUGIN", net.path()};
   const auto comms = cpu_ranks(ranks);
   const auto results = on_ranks(comms, [&](const Communicator& comm) -> Result<void> {
-    CCL_TRY(auto sum, Sum_::create(comm, plan));
+    CCL_TRY(auto sum, RingSums::create(comm, Via::plugin, plan));
     Buffers<int> memory;
     CCL_CHECK(memory.make(comm, count, count, Registers::both));
     CCL_CHECK(sum_ints(comm, sum, memory, count, false));
