@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 

@@ -5,6 +5,7 @@
 //   fused_bench [path of libnccl.so.2] [elements of a row] [repetitions] [max rows]
 #include <ccl/ccl.cuh>
 
+#include <functional>
 #include <string>
 #include <thread>
 

@@ -5,6 +5,7 @@
 #include <ccl/detail/numeric/reduction.hpp>
 #include <ccl/detail/wire/work.hpp>
 
+#include <algorithm>
 #include <chrono>
 
 #include "machine.cuh"

@@ -7,6 +7,7 @@
 // library takes more than 1.02 of the time of the kernel by hand.
 #include <ccl/ccl.cuh>
 
+#include <algorithm>
 #include <cstring>
 
 #include "bare_ring.cuh"

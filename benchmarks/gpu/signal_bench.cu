@@ -4,6 +4,7 @@
 //   signal_bench LIBNCCL [min bytes] [max bytes]
 #include <ccl/types/word.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>

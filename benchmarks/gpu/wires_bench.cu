@@ -12,6 +12,7 @@
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 
+#include <algorithm>
 #include <cstring>
 
 #include "machine.cuh"

@@ -22,9 +22,9 @@ Result<void> copy_on_device(const Communicator& comm, void* to, const void* from
   return {};
 }
 
-int in_context(const Communicator& comm, const std::function<int()>& launch) {
+int in_context(const Communicator& comm, int (*launch)(const void*), const void* with) {
   const Gpu::Current current{*Access::state(comm)->device.gpu};
-  return launch();
+  return launch(with);
 }
 
 Result<void> launched_own(const Communicator& comm, const std::string& name, int code) {

@@ -1,5 +1,7 @@
 #include <ccl/algo/doubling.hpp>
 
+#include <algorithm>
+
 #include "support/every_protocol.hpp"
 
 using namespace ccl;

@@ -1,6 +1,7 @@
 // Proofs of the algorithms over multicast memory, by a symbolic player: see multicast_player.hpp.
 #include <ccl/algo/nvls_tree.hpp>
 
+#include <algorithm>
 #include <deque>
 #include <string>
 

@@ -4,6 +4,8 @@
 #include <ccl/algo/ring.hpp>
 #include <ccl/algo/tree.hpp>
 
+#include <functional>
+
 #include "support/types_suite.hpp"
 
 using namespace ccl;

@@ -1,6 +1,8 @@
 #pragma once
 
 // NCCL's C interface on GPUs, for tests: a call that fails ends the process.
+#include <functional>
+
 #include "communicator.cuh"
 #ifndef NCCL_MAJOR  // of NVIDIA's header, which a test may include before
 #  include "nccl/abi/abi.hpp"

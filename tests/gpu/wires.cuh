@@ -8,6 +8,8 @@
 #include <ccl/proto/ll128.hpp>
 #include <ccl/proto/simple.hpp>
 
+#include <algorithm>
+
 #include "world.cuh"
 
 namespace ccl::test {

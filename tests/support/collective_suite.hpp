@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "support/chosen_transport.hpp"

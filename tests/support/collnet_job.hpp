@@ -1,6 +1,7 @@
 #pragma once
 
 // Ranks as processes on several hosts, with the CollNet plug-in that reduces in software.
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,4 +1,5 @@
 // A launch ends if its peer never calls or it is stopped; the GPU and the process continue.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 

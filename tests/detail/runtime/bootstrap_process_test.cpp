@@ -1,6 +1,7 @@
 // Ranks as processes: the time to connect, and the errors of the others when some are killed.
 #include <ccl/detail/runtime/bootstrap.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>

@@ -1,6 +1,7 @@
 #include "support/played/streams.hpp"
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
