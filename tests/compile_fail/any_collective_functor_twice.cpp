@@ -1,5 +1,7 @@
 // expect: ccl: two functors in Reductions have one `name`, and a call could not tell which it means; give each its own
+#include <ccl/algo/ring.hpp>
 #include <ccl/any_collective.hpp>
+#include <ccl/proto/ll.hpp>
 
 struct OwnSum : ccl::Sum {};
 using Bad = ccl::AnyCollective<ccl::AllReduce, ccl::Candidates<ccl::Candidate<ccl::Ring, ccl::LL>>,
