@@ -32,8 +32,9 @@ class Departure {
   /// Also looks at the waits of a program's own lanes, until `forget`. Any thread.
   void watch(const WaitRecord& waits);
   void forget(const WaitRecord& waits) noexcept;
-  /// Waits until all calls of this rank have ended and the networks have all that they have posted.
-  /// Ends after some time in which nothing moves: see `departure.cpp`. Without the engine's mutex.
+  /// Waits until calls on streams of a CPU rank have ended and the networks have all that lanes
+  /// have posted. Ends after some time in which nothing moves: see `departure.cpp`. Without the
+  /// engine's mutex.
   void drain() noexcept;
   /// Leaves the exit to an end in the background, for which the process waits: this rank does not
   /// depart while its last calls run. Any thread.
