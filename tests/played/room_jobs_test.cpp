@@ -108,9 +108,8 @@ TEST_CASE("lines of NCCL's log name the RDMA port of each channel by its number 
   for (const int channels : {1, 2}) {
     std::vector<room::Traffic> moved;
     const std::string lines = log_of([&] {
-      moved = moved_by(hosts, "AllReduce by a ring", [&] {
-        played::all_reduces<Ring, Simple, Ways>(ranks, 4096, small(channels), 1);
-      });
+      moved = moved_by(hosts, "AllReduce by a ring",
+                       [&] { room::rings::all_reduces(ranks, 4096, small(channels), 1); });
     });
     std::set<int> named, busy;
     for (std::size_t n = 0; n < moved.size(); ++n) {
