@@ -304,9 +304,7 @@ class Made : public Operations {
     CCL_TRY(const auto* one, (selected<Op, Algo>(call)));
     return with_type(call.type, [&]<class T>(TypeTag<T>) -> Result<void> {
       if constexpr (listed<T>(Types{})) {
-        constexpr auto plain = ReductionPart::plain, scaled = ReductionPart::scaled;
-        return part_of(call.op.name()) == plain ? nccl::reduce<Op, Algo, T, plain>(*one, call)
-                                                : nccl::reduce<Op, Algo, T, scaled>(*one, call);
+        return nccl::reduce<Op, Algo, T>(*one, call);
       } else {
         return fail(
             Errc::not_supported,

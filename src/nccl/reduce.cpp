@@ -1,5 +1,4 @@
-// Compiled once for each operation and type: CCL_NCCL_OP, CCL_NCCL_TYPE. With CCL_NCCL_PART the
-// object has that part of the reductions alone.
+// Compiled once for each operation and type: CCL_NCCL_OP, CCL_NCCL_TYPE.
 #include "nccl/reduce.hpp"
 
 #include <fmt/format.h>
@@ -35,12 +34,8 @@ std::optional<MinOrMax> functor_of<MinOrMax>(const RedOp& op) {
 template <class F>
 using Shared = std::conditional_t<is_one_of<F, Min, Max>, MinOrMax, F>;
 
-template <class F>
-constexpr bool is_scaled = is_one_of<F, Avg, PreMulSum>;
-
-template <ReductionPart Part, class Op, class Algo, class T, class F>
+template <class Op, class Algo, class T, class F>
 bool called(const Collective<Op, Algo>& one, const Call& call, Result<void>& result) {
-  if constexpr (is_scaled<F> != (Part == ReductionPart::scaled)) return false;
   if (call.op.name() != F::name) return false;
   const auto functor = functor_of<Shared<F>>(call.op);
   if (!functor) return false;
@@ -55,11 +50,11 @@ bool called(const Collective<Op, Algo>& one, const Call& call, Result<void>& res
   return true;
 }
 
-template <ReductionPart Part, class... Fs, class Op, class Algo, class T>
+template <class... Fs, class Op, class Algo, class T>
 Result<void> reduce_by(ccl::Reductions<Fs...>, const Collective<Op, Algo>& one, const Call& call,
                        TypeTag<T>) {
   Result<void> result;
-  if ((called<Part, Op, Algo, T, Fs>(one, call, result) || ...)) return result;
+  if ((called<Op, Algo, T, Fs>(one, call, result) || ...)) return result;
   return fail(Errc::not_supported,
               fmt::format("there is no code for {} of {} ({}); build with CCL_NCCL_REDOPS=all",
                           call.op.name(), name(call.type), Op::name));
@@ -67,21 +62,13 @@ Result<void> reduce_by(ccl::Reductions<Fs...>, const Collective<Op, Algo>& one, 
 
 }  // namespace
 
-template <class Op, class Algo, class T, ReductionPart Part>
+template <class Op, class Algo, class T>
 Result<void> reduce(const Collective<Op, Algo>& one, const Call& call) {
-  return reduce_by<Part>(Reductions{}, one, call, TypeTag<T>{});
+  return reduce_by(Reductions{}, one, call, TypeTag<T>{});
 }
-#if !defined(CCL_NCCL_PART) || CCL_NCCL_PART == 0
-template Result<void> reduce<CCL_NCCL_OP, Auto, CCL_NCCL_TYPE, ReductionPart::plain>(
-    const Collective<CCL_NCCL_OP>&, const Call&);
-template Result<void> reduce<CCL_NCCL_OP, Deterministic, CCL_NCCL_TYPE, ReductionPart::plain>(
+template Result<void> reduce<CCL_NCCL_OP, Auto, CCL_NCCL_TYPE>(const Collective<CCL_NCCL_OP>&,
+                                                               const Call&);
+template Result<void> reduce<CCL_NCCL_OP, Deterministic, CCL_NCCL_TYPE>(
     const Collective<CCL_NCCL_OP, Deterministic>&, const Call&);
-#endif
-#if !defined(CCL_NCCL_PART) || CCL_NCCL_PART == 1
-template Result<void> reduce<CCL_NCCL_OP, Auto, CCL_NCCL_TYPE, ReductionPart::scaled>(
-    const Collective<CCL_NCCL_OP>&, const Call&);
-template Result<void> reduce<CCL_NCCL_OP, Deterministic, CCL_NCCL_TYPE, ReductionPart::scaled>(
-    const Collective<CCL_NCCL_OP, Deterministic>&, const Call&);
-#endif
 
 }  // namespace ccl::detail::nccl
