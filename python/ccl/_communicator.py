@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import operator
 import os
 import sys
@@ -353,6 +354,8 @@ def _begin_exit() -> None:
     error = getattr(sys, "last_value", None)  # that the process ends with
     if error is not None and not hasattr(sys, "ps1"):
         for comm in list(_live):
-            if not comm._finalized:
+            with contextlib.suppress(Exception):  # it may be in creation, or its GPU's handle gone
+                if comm._finalized:
+                    continue
                 comm.abort(f"rank {comm.rank} ended with {type(error).__name__}: {text_of(error)}")
     _core.begin_exit()

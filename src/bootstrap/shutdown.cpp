@@ -85,13 +85,13 @@ Result<void> Shutdown::finalize(std::optional<double> limit_s, const std::functi
   if (core_.membership().ranks > 1) CCL_CHECK(core_.gather().barrier_of_end(limit_s));
   Lock lock = Engine::get().lock();
   CCL_CHECK(usable(lock));
-  const auto until = Deadline::after(goodbye_s);
   if (status_->any_departed()) {  // not all ranks can meet, so this one departs, too
     lock.unlock();
     if (drain) drain();
     lock.lock();
     CCL_CHECK(usable(lock));
     depart(lock);
+    const auto until = Deadline::after(goodbye_s);
     while (is_draining(lock) && !until.passed()) {
       core_.waits().sleep(lock, std::chrono::milliseconds(5));
     }
@@ -99,6 +99,7 @@ Result<void> Shutdown::finalize(std::optional<double> limit_s, const std::functi
   }
   leaving_ = true;
   send_goodbyes(lock);
+  const auto until = Deadline::after(goodbye_s);
   // A rank waits only for its neighbors, which have passed the barrier, too.
   const PeerSockets& sockets = core_.sockets();
   const auto has_left = [](const auto& c) { return !c || c->received_goodbye() || !c->is_open(); };

@@ -87,6 +87,7 @@ bool StayingRanks::connect(Lock& lock, int peer) {
     if (ended) shutdown.on_departure(lock, peer);
     return ended;
   }
+  if (is_connected(lock, peer)) return false;  // meanwhile, for a message or by the peer
   auto& out = core_.sockets().out[peer];
   auto conn = core_.start(lock, std::move(*socket), PeerRole::peer, to);
   if (!conn) return false;

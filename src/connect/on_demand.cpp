@@ -83,10 +83,17 @@ OnDemandConnect::OnDemandConnect(Connections& connections,
     edge.back = other->second;
     other->second->back = &edge;
   }
-  auto thread = own_thread("the opening of connections", [this] { run(); });
+  // A launch whose lanes are left behind waits for this thread, which uses the communicator.
+  LaneScope* const lanes = this_thread_facts.lanes;
+  if (lanes != nullptr) lanes->running.fetch_add(1);
+  auto thread = own_thread("the opening of connections", [this, lanes] {
+    run();
+    if (lanes != nullptr) lanes->running.fetch_sub(1);
+  });
   if (thread) {
     progress_->thread = *std::move(thread);
   } else {  // lanes stop when the communicator fails
+    if (lanes != nullptr) lanes->running.fetch_sub(1);
     Access::state(connections.comm())->rendezvous.fail_all(std::move(thread).error());
   }
 }

@@ -17,6 +17,7 @@
 
 #include "base/exceptions.hpp"
 #include "base/forks.hpp"
+#include "base/thread.hpp"
 #include "comm/state.hpp"
 #include "net/engine.hpp"
 
@@ -144,6 +145,7 @@ void depart_all() {
 
 void at_exit() {
   exit_has_begun.store(true);
+  this_thread_facts = {};  // a functor's exit: this thread ends the process, so it is not left
   (void)completes(depart_all);
 }
 

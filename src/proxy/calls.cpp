@@ -2,6 +2,8 @@
 #include <ccl/detail/runtime/proxy_engine.hpp>
 #include <ccl/detail/runtime/proxy_helper.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -110,7 +112,17 @@ void ProxyEngine::leave_behind(LaneScope* lanes, const char* function, double se
     };
     if (!completes(keep)) (void)new (std::nothrow) std::shared_ptr<ProxyTask>{task};
   }
-  if (lanes != nullptr) lanes->leave_one();  // from here on the launch may end
+  if (lanes != nullptr) {
+    // The lane has not ended, so its launch must fail, whatever the task of the call was for.
+    const auto fails = [&] {
+      status_->set({Errc::timed_out,
+                    fmt::format("the plug-in's {} has not returned for {:.1f} s in a thread that "
+                                "ran lanes of a collective; look there",
+                                function, seconds)});
+    };
+    if (status_ != nullptr && !completes(fails)) status_->set({Errc::out_of_memory, {}});
+    lanes->leave_one();  // from here on the launch may end
+  }
   wake();
 }
 

@@ -208,9 +208,11 @@ void PlugInTask::broke(const char* function, int result, std::string_view doing)
   if (state_ == State::over) return;
   const Error error = plug_in().error(
       function, result, fmt::format("{}, {} {}", doing, sends() ? "to" : "from", peer_text()));
-  if (error.code == Errc::peer_lost) {
-    if (peer_departs()) return end();
-  }
+  if (link_->state() != PlugInLink::State::works) return give_up(error);
+  // With the peer's process, requests may end by any error.
+  const Status* const status = link_->context.status;
+  const bool departed = left_ || (status != nullptr && status->has_departed(link_->edge.peer.rank));
+  if (departed || (error.code == Errc::peer_lost && peer_departs())) return end();
   give_up(error);
 }
 
