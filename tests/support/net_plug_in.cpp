@@ -143,9 +143,12 @@ bool later() {
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == EINPROGRESS;
 }
 void tune(int fd) {
-  const int on = 1, off = 0;
+  const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+#ifdef CCL_TEST_NET_PLAIN
+  const int off = 0;
   ::setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off);
+#endif
 }
 
 /// Moves what the socket takes or has of one request. Returns false if it is not done.
