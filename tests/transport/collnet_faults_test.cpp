@@ -1,7 +1,9 @@
 // CollNet where a plug-in is missing, refuses, fails or never returns.
 #include <ccl/algo/collnet_chain.hpp>
 #include <ccl/algo/collnet_direct.hpp>
+#include <ccl/collective/all_gather.hpp>
 #include <ccl/collective/all_reduce.hpp>
+#include <ccl/collective/reduce_scatter.hpp>
 #include <ccl/proto/simple.hpp>
 #include <ccl/transport/collnet.hpp>
 
