@@ -75,6 +75,25 @@ inline std::string on_one_line(std::string_view text) {
   return out;
 }
 
+/// Text of another process or of the user inside an error, on one line: what `on_one_line` replaces
+/// becomes an escape such as "\x1b".
+inline std::string escaped(std::string_view text) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  const std::string plain = on_one_line(text);
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (plain[i] == text[i]) {
+      out += text[i];
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(text[i]);
+    out += "\\x";
+    out += digits[byte >> 4];
+    out += digits[byte & 15];
+  }
+  return out;
+}
+
 /// Number at the start of a text, after spaces, as `strtod` reads it in the locale "C".
 struct LeadingNumber {
   double value = 0;

@@ -34,7 +34,7 @@ Result<int> quarter_in_a_line(int x) {
 
 TEST_CASE("what another rank has written into an error is one line of printable characters") {
   CHECK(Error{Errc::mismatch, "rank 1 creates \x1b[2Ja\nb\xff"}.message() ==
-        "mismatch: rank 1 creates ?[2Ja?b?");
+        "mismatch: rank 1 creates \\x1b[2Ja\\x0ab\\xff");
 }
 
 TEST_CASE("CCL_TRY passes values down and errors up") {
