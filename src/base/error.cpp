@@ -59,7 +59,7 @@ std::string Error::message() const {
   if (rank >= 0) text += fmt::format("rank {}", rank);
   if (!host.empty()) text += fmt::format("{}on {}", text.empty() ? "" : " ", host);
   if (!text.empty()) text += ": ";
-  text += fmt::format("{}: {}", name(code), detail::escaped(what));  // part may be a peer's
+  text += fmt::format("{}: {}", name(code), detail::printable(what));  // part may be a peer's
   std::string where;
   const auto add = [&where](const std::string& part) {
     where += (where.empty() ? "" : ", ") + part;

@@ -77,7 +77,7 @@ inline std::string on_one_line(std::string_view text) {
 
 /// Text of another process or of the user inside an error, on one line: what `on_one_line` replaces
 /// becomes an escape such as "\x1b".
-inline std::string escaped(std::string_view text) {
+inline std::string printable(std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
   const std::string plain = on_one_line(text);
   std::string out;

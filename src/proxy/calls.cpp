@@ -173,7 +173,7 @@ void ProxyEngine::run_lanes(void (*lanes)(void* of), void* of, bool looks_elsewh
       all.lanes(all.of);
     }
   } all{*this, lanes, of, looks_elsewhere};
-  // Where the system has no thread left, the engine's thread alone makes the calls.
+  // The engine's thread alone makes the calls where the system has no thread left.
   if (calls_now_.load() == nullptr || !lane_runners_->run(&Lanes::run, &all)) Lanes::run(&all);
 }
 

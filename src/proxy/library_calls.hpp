@@ -45,7 +45,7 @@ class LibraryCalls {
   /// Returns the number of the call that runs. Any thread.
   Word number() const { return running_.load(std::memory_order_acquire); }
 
-  // Of the holder of `mutex`.
+  // The holder of `mutex` uses what follows.
   std::mutex mutex;
   ProxyEngine* engine;  // null: it has ended
   /// Returns the call that runs. Only time between looks counts, because the process may have been

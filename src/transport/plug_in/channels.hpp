@@ -48,7 +48,7 @@ class NetChannels : public std::enable_shared_from_this<NetChannels> {
     called_for_ = channel;
     return calls_->run(function, call_limit_s_, std::forward<Call>(call));
   }
-  /// From here on, a call may take half of the operation limit, and not of that of creation.
+  /// Lets a call take half of the operation limit from here on, in place of that of creation.
   void works();
   /// Gives all objects up, because a call has not returned. They stay until the process ends.
   void leave();

@@ -101,7 +101,7 @@ ProxyInterest PlugInTask::interest() const {
 }
 
 bool PlugInTask::arm() {
-  // What comes may end the use of the connections.
+  // A message may end the use of the connections.
   const std::unique_lock lock{link_->channels->use, std::try_to_lock};
   if (!lock.owns_lock()) return true;
   if (state_ != State::over && control_.open()) listen();
