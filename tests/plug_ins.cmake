@@ -1,7 +1,7 @@
 # Plug-ins that tests open: their libraries, and the tests that have their paths.
 
 # A network plug-in over TCP, in each version of NCCL's interface.
-foreach(test IN LISTS transports_of_plug_ins ITEMS matrix collective.collective_ll collective.collective_ll128
+foreach(test IN LISTS transports_of_plug_ins ITEMS gpu.plug_in.gpu matrix collective.collective_ll collective.collective_ll128
     collective.collective_simple src.plug_in.library)
   if(TARGET ccl.test.${test})
     foreach(version IN ITEMS 9 10 11 12)

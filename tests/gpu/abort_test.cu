@@ -141,57 +141,50 @@ void reading_suite(const Communicator& comm) {
   check_works(comm);
 }
 
-/// One of the processes is killed while its peers' kernels wait for it.
+/// A rank of which the last one is killed while its peers' kernels wait for it.
+template <class Proto>
+void killed_rank(const Config& config) {
+  Communicator comm = must(Communicator::from_env(config));
+  const int last = comm.ranks() - 1;
+  MUST_CUDA(cudaSetDevice(comm.device()));
+  cudaStream_t stream;
+  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Buffer<float> in{count, 0}, out{count, 0};
+  const auto op = all_reduce_on<Ring, Proto>(comm);
+  for (int i = 0; i < 10; ++i) must(op(in.get(), out.get(), count, Sum{}, stream));
+  drain(stream, 10);
+  // The others may still be in it when the last rank, which is through, dies.
+  (void)comm.barrier();
+  if (comm.rank() == last) ::kill(::getpid(), SIGKILL);
+  const double begin = now_s();
+  (void)op(in.get(), out.get(), count, Sum{}, stream);
+  const auto status = failure(comm, 10);
+  drain(stream, 10);
+  const double took = now_s() - begin;
+  check(!status && status.error().peer == last, "a killed rank: %s",
+        status ? "nobody noticed" : status.error().message().c_str());
+  check(took < 5, "it took %.1f s", took);
+  if (comm.rank() == 0 && !status) {
+    std::printf("kill: %.3f s: %s\n", took, status.error().message().c_str());
+  }
+  // Those that are left go on, on the same GPUs.
+  const Communicator rest = must(comm.shrink(std::vector{last}));
+  check_works(rest);
+  must(rest.finalize());
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+
 template <class Proto>
 void killed(int ranks, const Config& config) {
-  const std::string port = rendezvous_port(1);
-  std::vector<pid_t> children;
-  for (int r = 0; r < ranks; ++r) {
-    const pid_t child = ::fork();
-    if (child != 0) {
-      children.push_back(child);
-      continue;
-    }
-    ::setenv("RANK", std::to_string(r).c_str(), 1);
-    ::setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
-    ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
-    ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-    ::setenv("MASTER_PORT", port.c_str(), 1);
-    Communicator comm = must(Communicator::from_env(config));
-    MUST_CUDA(cudaSetDevice(comm.device()));
-    cudaStream_t stream;
-    MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    Buffer<float> in{count, 0}, out{count, 0};
-    const auto op = all_reduce_on<Ring, Proto>(comm);
-    for (int i = 0; i < 10; ++i) must(op(in.get(), out.get(), count, Sum{}, stream));
-    drain(stream, 10);
-    // The others may still be in it when the last rank, which is through, dies.
-    (void)comm.barrier();
-    if (comm.rank() == ranks - 1) ::kill(::getpid(), SIGKILL);
-    const double begin = now_s();
-    (void)op(in.get(), out.get(), count, Sum{}, stream);
-    const auto status = failure(comm, 10);
-    drain(stream, 10);
-    const double took = now_s() - begin;
-    check(!status && status.error().peer == ranks - 1, "a killed rank: %s",
-          status ? "nobody noticed" : status.error().message().c_str());
-    check(took < 5, "it took %.1f s", took);
-    if (comm.rank() == 0 && !status) {
-      std::printf("kill: %.3f s: %s\n", took, status.error().message().c_str());
-    }
-    // Those that are left go on, on the same GPUs.
-    const Communicator rest = must(comm.shrink(std::vector{ranks - 1}));
-    check_works(rest);
-    must(rest.finalize());
-    std::fflush(stdout);
-    std::_Exit(0);
-  }
+  const auto children =
+      start_processes(ranks, rendezvous_port(1), [&](int) { killed_rank<Proto>(config); });
   for (std::size_t c = 0; c < children.size(); ++c) {
     int status = 0;
     ::waitpid(children[c], &status, 0);
     const bool victim = c + 1 == children.size();
-    check(victim ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0,
-          "rank %d's process ended with %d", int(c), status);
+    check(victim ? WIFSIGNALED(status) : ended_well(status), "rank %d's process ended with %d",
+          int(c), status);
   }
 }
 

@@ -137,10 +137,10 @@ inline std::string rendezvous_port(int use = 0) {
   return std::to_string(20000 + (::getpid() * 2 + use) % 12000);
 }
 
-/// One process for each rank; they take each other to be on `hosts` hosts.
-inline void as_processes(int ranks, const Config& config, const RankBody& body, int hosts = 1) {
-  if (!asked_for("processes")) return;
-  const std::string port = rendezvous_port();
+/// Starts a process for each rank, which runs `body(rank)` with the variables of a launcher, and
+/// ends by `_Exit`. They take each other to be on `hosts` hosts.
+inline std::vector<pid_t> start_processes(int ranks, const std::string& port,
+                                          const std::function<void(int)>& body, int hosts = 1) {
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {
     const pid_t child = ::fork();
@@ -156,19 +156,32 @@ inline void as_processes(int ranks, const Config& config, const RankBody& body, 
     }
     ::setenv("MASTER_ADDR", "127.0.0.1", 1);
     ::setenv("MASTER_PORT", port.c_str(), 1);
-    {
-      Communicator comm = must(Communicator::from_env(config));
-      MUST_CUDA(cudaSetDevice(comm.device()));
-      body(comm);
-      must(comm.finalize());
-    }
+    body(r);
     std::fflush(stdout);
     std::_Exit(0);
   }
+  return children;
+}
+inline bool ended_well(int status) {
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/// One process for each rank; they take each other to be on `hosts` hosts.
+inline void as_processes(int ranks, const Config& config, const RankBody& body, int hosts = 1) {
+  if (!asked_for("processes")) return;
+  const auto children = start_processes(
+      ranks, rendezvous_port(),
+      [&](int) {
+        Communicator comm = must(Communicator::from_env(config));
+        MUST_CUDA(cudaSetDevice(comm.device()));
+        body(comm);
+        must(comm.finalize());
+      },
+      hosts);
   for (const pid_t child : children) {
     int status = 0;
     ::waitpid(child, &status, 0);
-    check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a rank's process ended with %d", status);
+    check(ended_well(status), "a rank's process ended with %d", status);
   }
 }
 
