@@ -86,6 +86,13 @@ if(CCL_CLANG)
     -c ${CMAKE_CURRENT_SOURCE_DIR}/consume/own_functor.cpp -o ${CMAKE_CURRENT_BINARY_DIR}/own_functor.clang.o)
 endif()
 
+# Fuzz targets of libFuzzer; those with AddressSanitizer alone are in tests/fuzz.
+if(CCL_CLANG_16)
+  add_test(NAME ${CCL_TEST_PREFIX}ccl.fuzz.libfuzzer COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run.sh
+    $<IF:$<BOOL:${CCL_TEST_LONG}>,20,0> ${PROJECT_BINARY_DIR}/libfuzzer)
+  set_tests_properties(${CCL_TEST_PREFIX}ccl.fuzz.libfuzzer PROPERTIES TIMEOUT 3600 SKIP_RETURN_CODE 77)
+endif()
+
 include(${PROJECT_SOURCE_DIR}/cmake/ccl_compile_fail.cmake)
 ccl_add_compile_fail_tests(${CMAKE_CURRENT_SOURCE_DIR}/compile_fail)
 

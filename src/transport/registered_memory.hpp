@@ -49,7 +49,7 @@ class RegisteredMemory {
     lock.unlock();
     std::shared_ptr<Registration> made;
     {
-      const Making making{*this, device, made};
+      const Making<Registration> making{*this, device, made};
       made = make();
     }
     return made;

@@ -18,7 +18,8 @@ TEST_CASE("faults of calls: a rank does not call, or calls something else") {
 }
 
 TEST_CASE("faults of ranks: finalize, another communicator, a stream with other work") {
-  faults_of_ranks<Shm>();
+  faults_of_steps<Shm>();
+  faults_of_streams<Shm>();
 }
 
 TEST_CASE("faults of processes: stopped, killed") {
@@ -32,17 +33,7 @@ TEST_CASE("faults of networks: a silent link, a proxy that does not run") {
 TEST_CASE("faults of programs: a functor that hangs, an abort, a missing call of all ranks") {
   faults_of_programs<Shm>();
 #if defined(CCL_TEST_LONG)
-  play<Tcp>("does not call, over TCP", {Cause::not_called, victim, "has not called operation 4", 4},
-            [](Tcp& calls) -> Result<void> {
-              if (!calls.is_victim()) return calls.sum();
-              fires(calls.board);
-              wait_for_the_end(calls.board);
-              return {};
-            });
-  play<Tcp>("another count, over TCP", {Cause::other_count}, [](Tcp& calls) -> Result<void> {
-    if (calls.is_victim()) fires(calls.board);
-    return calls.sum(calls.is_victim() ? 1000 : 400'000);
-  });
+  faults_over_tcp<Tcp>();
 #endif
 }
 

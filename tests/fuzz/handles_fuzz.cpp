@@ -103,7 +103,7 @@ void read(Input input) {
       }
     }
   }
-  demand(comes_back_to(at_first), "a descriptor stays open");
+  demand_descriptors(at_first);
 }
 
 std::vector<std::string> seeds() {

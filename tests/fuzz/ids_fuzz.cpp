@@ -2,9 +2,12 @@
 #include <ccl/comm/unique_id.hpp>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "fuzz/fuzz.hpp"
 #include "net/message_rules.hpp"
+#include <arpa/inet.h>
 
 namespace ccl::fuzz {
 
@@ -13,11 +16,13 @@ using namespace detail::net;
 
 namespace {
 
-/// Names are not looked up: a fuzz target must not send anything.
+/// Names are not looked up: a fuzz target must not send anything. "0." is a name.
 bool is_numeric(std::string_view text) {
-  return text.starts_with("unix:") || std::all_of(text.begin(), text.end(), [](char c) {
-           return std::string_view{"0123456789abcdefABCDEF:.[]%"}.find(c) != std::string_view::npos;
-         });
+  if (text.starts_with("unix:")) return true;
+  if (text.starts_with('['))
+    return text.find_first_not_of("[]:.%0123456789abcdefABCDEF") == text.npos;
+  in_addr v4{};
+  return ::inet_pton(AF_INET, std::string{text.substr(0, text.rfind(':'))}.c_str(), &v4) == 1;
 }
 
 void read_text(std::string_view text) {

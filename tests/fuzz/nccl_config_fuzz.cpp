@@ -7,7 +7,7 @@
 
 namespace ccl::detail::nccl {
 // The collectives are not part of this target.
-Result<std::unique_ptr<Operations>> Operations::create(const Communicator&) {
+Result<std::unique_ptr<Operations>> Operations::create(const Communicator&, const MemberConfig&) {
   return fail(Errc::not_supported, "a fuzzed communicator has no operations");
 }
 }  // namespace ccl::detail::nccl

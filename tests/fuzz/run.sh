@@ -1,7 +1,8 @@
 #!/bin/sh
-# Builds all fuzz targets and runs each for SECONDS, two at a time. Prints executions, new units and
-# crashes, and fails if any target crashes.
-#   tests/fuzz/run.sh SECONDS [BUILD_FOLDER [TARGET...]]
+# Builds all fuzz targets and runs each for SECONDS, JOBS (initially 2) at a time. Prints executions,
+# new units and crashes, and fails if any target crashes.
+#   [JOBS=N] tests/fuzz/run.sh SECONDS [BUILD_FOLDER [TARGET...]]
+# 0 SECONDS: it only configures, and compiles the one target that no other build has.
 # The corpus of a target stays in BUILD_FOLDER/corpus/NAME; inputs that crash are in
 # BUILD_FOLDER/crashes. CCL_FUZZ_COVERAGE=1 builds for llvm-cov and prints coverage by folder.
 set -eu
@@ -17,18 +18,22 @@ cmake -G Ninja -S "$here" -B "$build" -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUIL
   -DCCL_UNITY=ON -DCCL_PCH=OFF -DCCL_BUILD_NCCL=ON -DCCL_NCCL_TYPES=float -DCCL_NCCL_REDOPS=Sum \
   -DCCL_BUILD_BENCHMARKS=OFF -DCCL_BUILD_EXAMPLES=OFF -DCCL_BUILD_TOOLS=OFF \
   -DCCL_TEST_FILTER=nothing > "$build/logs/cmake.log"
+if [ "$seconds" = 0 ]; then
+  exec ninja -C "$build" tests/fuzz/CMakeFiles/ccl.fuzz.nccl_config.dir/nccl_config_fuzz.cpp.o
+fi
 ninja -C "$build" ccl.fuzz > "$build/logs/ninja.log" || {
   tail -n 30 "$build/logs/ninja.log"
   exit 1
 }
 targets=${*:-$(cd "$build/tests/fuzz" && ls | sed -n 's/^ccl\.fuzz\.\([a-z_]*\)$/\1/p')}
 
+# -print_funcs=0: a symbolizer's pipes would count as descriptors that the product leaves open.
 one() {
   program=$build/tests/fuzz/ccl.fuzz.$1
   mkdir -p "$build/corpus/$1"
   LLVM_PROFILE_FILE=/dev/null "$program" "--seeds=$build/corpus/$1"
   if LLVM_PROFILE_FILE=$build/logs/$1.profraw "$program" -max_total_time="$seconds" -timeout=20 \
-    -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 -artifact_prefix="$build/crashes/$1-" \
+    -print_funcs=0 -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 -artifact_prefix="$build/crashes/$1-" \
     "$build/corpus/$1" > "$build/logs/$1.log" 2>&1
   then state=fine
   elif grep -q '^SKIP' "$build/logs/$1.log"; then state=skipped
@@ -40,17 +45,18 @@ one() {
     "$(value new_units_added "$1")" "$state" | tee "$build/logs/$1.result"
 }
 
-set -- $targets
-while [ $# -gt 0 ]; do
-  one "$1" &
-  first=$!
-  shift
-  if [ $# -gt 0 ]; then
-    one "$1"
+running=
+for target in $targets; do
+  one "$target" &
+  running="$running $!"
+  set -- $running
+  if [ $# -ge "${JOBS:-2}" ]; then  # the one that began first ends first
+    wait "$1"
     shift
+    running=$*
   fi
-  wait "$first"
 done
+wait
 if [ "$coverage" = 1 ]; then
   profdata=$(command -v llvm-profdata-16 || command -v llvm-profdata)
   cov=$(command -v llvm-cov-16 || command -v llvm-cov)

@@ -176,6 +176,8 @@ inline void add_memory(CudaDriver& cuda) {
   cuda.mem_map = [](CUdeviceptr at, std::size_t bytes, std::size_t,
                     CUmemGenericAllocationHandle handle, unsigned long long) {
     const Handle& held = *reinterpret_cast<Handle*>(handle);
+    struct stat file {};
+    if (::fstat(held.fd, &file) != 0 || Word(file.st_size) < bytes) return CUDA_ERROR_INVALID_VALUE;
     void* const base = ::mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
                               MAP_SHARED | MAP_FIXED, held.fd, 0);
     if (base == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;

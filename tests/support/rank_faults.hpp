@@ -9,8 +9,9 @@
 
 namespace ccl::test::faults {
 
+/// Faults of what a rank does beside its operations, for ranks of the CPU or of GPUs.
 template <class C>
-void faults_of_ranks() {
+void faults_of_steps() {
   play<C>("is in finalize", {Cause::other_step, victim, "it is in finalize"},
           [](C& calls) -> Result<void> {
             if (!calls.is_victim()) return calls.sum();
@@ -21,21 +22,6 @@ void faults_of_ranks() {
           {Cause::not_called, victim, "has not called finalize (its last is operation 3", 4},
           [](C& calls) -> Result<void> {
             if (!calls.is_victim()) return calls.comm.finalize();
-            fires(calls.board);
-            wait_for_the_end(calls.board);
-            return {};
-          });
-  // Rank 0 has asked for a message before, which rank 1 sends at the end.
-  play<C>("does not call, where a receive waits on purpose",
-          {Cause::not_called, victim, "has not called operation 4", 4},
-          [](C& calls) -> Result<void> {
-            HostStream stream;
-            float word = 0;
-            if (calls.comm.rank() == 0) {
-              CCL_CHECK(calls.messages.recv(&word, 1, 1, stream));
-              sleep_s(0.5);
-            }
-            if (!calls.is_victim()) return calls.sum();
             fires(calls.board);
             wait_for_the_end(calls.board);
             return {};
@@ -55,6 +41,26 @@ void faults_of_ranks() {
             CCL_TRY(const auto sums, C::Sums::create(calls.comm));
             return {};
           });
+  play<C>("does not call split", {Cause::not_called, victim, "has not called split", 4},
+          [](C& calls) -> Result<void> {
+            if (!calls.is_victim()) {
+              CCL_TRY(const auto part, calls.comm.split(0, 0));
+              return {};
+            }
+            fires(calls.board);
+            wait_for_the_end(calls.board);
+            return {};
+          });
+  play<C>("does not create a composition", {Cause::not_called, victim, "has not called", 4},
+          [](C& calls) -> Result<void> {
+            if (!calls.is_victim()) {
+              CCL_TRY(const auto sums, C::Sums::create(calls.comm));
+              return {};
+            }
+            fires(calls.board);
+            wait_for_the_end(calls.board);
+            return {};
+          });
 #endif
   // Of all ranks, and of ranks 0 and 2. In the pair, rank 0 is late as in a usual pause.
   play<C>(
@@ -62,16 +68,35 @@ void faults_of_ranks() {
       {Cause::communicators, victim, "of communicator pair of 2 ranks, where it waits for rank 0"},
       [](C& calls) -> Result<void> {
         const bool in_pair = calls.comm.rank() % 2 == 0;
-        Config config;
-        config.device = Config::cpu;
+        Config config = C::config(calls.comm.rank());
         config.name = "pair";
         CCL_TRY(const auto pair, calls.comm.split(in_pair ? 0 : -1, 0, config));
         if (!in_pair) return calls.sum();
         CCL_TRY(const auto sums, C::Sums::create(*pair));
         if (!calls.is_victim()) return calls.sum();
         fires(calls.board);
-        return sums(calls.x.data(), calls.y.data(), count);
+        return calls.ended(sums(calls.x.data(), calls.y.data(), count));
       });
+}
+
+/// Faults of ranks of the CPU that call on streams.
+template <class C>
+void faults_of_streams() {
+  // Rank 0 has asked for a message before, which rank 1 sends at the end.
+  play<C>("does not call, where a receive waits on purpose",
+          {Cause::not_called, victim, "has not called operation 4", 4},
+          [](C& calls) -> Result<void> {
+            HostStream stream;
+            float word = 0;
+            if (calls.comm.rank() == 0) {
+              CCL_CHECK(calls.messages.recv(&word, 1, 1, stream));
+              sleep_s(0.5);
+            }
+            if (!calls.is_victim()) return calls.sum();
+            fires(calls.board);
+            wait_for_the_end(calls.board);
+            return {};
+          });
   play<C>("is queued behind other work of its stream",
           {Cause::queued, victim, "has not begun operation 4", 4}, [](C& calls) -> Result<void> {
             HostStream stream;
@@ -85,6 +110,21 @@ void faults_of_ranks() {
             CCL_CHECK(calls.sums(calls.x.data(), calls.y.data(), count, Sum{}, stream));
             return stream.synchronize();
           });
+}
+
+template <class C>
+void faults_over_tcp() {
+  play<C>("does not call, over TCP", {Cause::not_called, victim, "has not called operation 4", 4},
+          [](C& calls) -> Result<void> {
+            if (!calls.is_victim()) return calls.sum();
+            fires(calls.board);
+            wait_for_the_end(calls.board);
+            return {};
+          });
+  play<C>("another count, over TCP", {Cause::other_count}, [](C& calls) -> Result<void> {
+    if (calls.is_victim()) fires(calls.board);
+    return calls.sum(calls.is_victim() ? 1000 : 400'000);
+  });
 }
 
 /// Sum whose functor does not return on the rank at fault.
@@ -115,26 +155,6 @@ void faults_of_programs() {
                               Hangs{&calls.board, calls.is_victim()});
           });
 #if defined(CCL_TEST_LONG)
-  play<C>("does not call split", {Cause::not_called, victim, "has not called split", 4},
-          [](C& calls) -> Result<void> {
-            if (!calls.is_victim()) {
-              CCL_TRY(const auto part, calls.comm.split(0, 0));
-              return {};
-            }
-            fires(calls.board);
-            wait_for_the_end(calls.board);
-            return {};
-          });
-  play<C>("does not create a composition", {Cause::not_called, victim, "has not called", 4},
-          [](C& calls) -> Result<void> {
-            if (!calls.is_victim()) {
-              CCL_TRY(const auto sums, C::Sums::create(calls.comm));
-              return {};
-            }
-            fires(calls.board);
-            wait_for_the_end(calls.board);
-            return {};
-          });
   fails<C>("calls abort", Errc::aborted, [](C& calls) -> Result<void> {
     if (calls.is_victim()) {
       fires(calls.board);
