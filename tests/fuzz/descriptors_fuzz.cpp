@@ -103,8 +103,9 @@ void request(Source& source) {
   demand(::poll(&answer, 1, 20'000) == 1, "the server does not answer");
 }
 
-/// Keeps the server alive between inputs by an offer that nobody asks for. It is made anew before
-/// each input: libFuzzer sees what bytes are compared with, and so learns the secret of an offer.
+/// Keeps the server alive between inputs by an offer that nobody asks for. A new one
+/// takes its place before each input: libFuzzer sees what bytes are compared with, and so learns
+/// the secret of an offer.
 void keep_server() {
   static FdOffer kept;
   Proof secret;
