@@ -136,7 +136,7 @@ void Member::run_deferred() {
 }
 
 LoggedRank Member::logged() const {
-  LoggedRank mine{.handle = handle_, .device = device};
+  LoggedRank mine{.handle = handle_, .device = device, .origin = origin_};
   const std::lock_guard lock{mutex_};
   mine.id = std::hash<std::string>{}(family_);
   if (!comm_) return mine;
@@ -331,6 +331,12 @@ std::string Member::family() const {
 std::string Member::next_family(const std::string& how) {
   const std::lock_guard lock{mutex_};
   return fmt::format("{}/{} {}", family_, how, children_[how]++);
+}
+
+std::string Member::count_child(int color, int key) {
+  const std::lock_guard lock{mutex_};
+  return fmt::format("parent {} childCount {} color {} key {} ", handle_, ++child_count_, color,
+                     key);
 }
 
 }  // namespace ccl::detail::nccl

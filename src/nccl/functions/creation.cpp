@@ -146,10 +146,7 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
       device, wanted, is_fixed ? family_of(*fixed, rank) : ids.front().to_string());
   *comm = new_handle(member);
   Member& whose = *member;
-  LoggedRank starts = whose.logged();
-  starts.rank = rank;
-  starts.ranks = ranks;
-  starts.log_stage(function, "Init START");
+  whose.logged().log_start(fmt::format("[Rank {}] {}", rank, function).c_str(), rank, ranks);
   wanted.blocking = false;  // the member waits
   return Group::of_this_thread().submit(std::move(member), [=, &whose] {
     return bring_up(whose, function, [&]() -> Result<Communicator> {
@@ -161,9 +158,10 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
 
 /// The parent's bootstrap is in use until all ranks have joined, so calls of a parent's rank run in
 /// their order, as on the other ranks.
-Result<void> derive(std::shared_ptr<Member> parent, const MemberConfig& wanted, std::string family,
+Result<void> derive(std::shared_ptr<Member> parent, const MemberConfig& wanted, Derived what,
                     ncclComm_t* made, const std::function<Result<void>(Member&)>& create) {
-  auto member = std::make_shared<Member>(parent->device, wanted, std::move(family));
+  auto member = std::make_shared<Member>(parent->device, wanted, std::move(what.family),
+                                         parent->count_child(what.color, what.key));
   *made = new_handle(member);
   Member& whose = *member;
   return Group::of_this_thread().submit(
