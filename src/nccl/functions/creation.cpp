@@ -24,6 +24,7 @@
 #include "nccl/device/devices.hpp"
 #include "nccl/log/layout.hpp"
 #include "nccl/plug_in/env.hpp"
+#include "nccl/plug_in/profiler.hpp"
 #include "settings/report.hpp"
 #include "transport/plug_in/presence.hpp"
 
@@ -125,6 +126,7 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   *comm = nullptr;
   load_env_plug_in();
   look_for_default_net_plug_in();
+  prepare_profiler();
   CCL_TRY(MemberConfig wanted, read_config(config));
   if (change) change(wanted);
   CCL_CHECK(check_rank(rank, ranks));
