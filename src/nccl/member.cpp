@@ -36,6 +36,8 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
       if (aborted_) comm.abort(abort_called);
     }
     if (auto well = comm.wait(); !well && !may_have_failed) return well;
+    // Before connections are made. A communicator that has failed has none.
+    auto profile = comm.status() ? start_profile(comm, family_, config.name) : CommProfilePtr{};
     auto operations = Operations::create(comm, config);
     if (!operations && (comm.status() || !may_have_failed)) {
       return fail(std::move(operations).error());
@@ -44,7 +46,7 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
     std::shared_ptr<RealRank> real;
     if (operations) {
       real = (*operations)->real();
-      around = log_choices(profiled(*std::move(operations), comm, family_, config.name));
+      around = log_choices(profiled(*std::move(operations), std::move(profile)));
     }
     const std::lock_guard lock{mutex_};
     operations_ = std::move(around);
@@ -136,7 +138,7 @@ void Member::run_deferred() {
 }
 
 LoggedRank Member::logged() const {
-  LoggedRank mine{.handle = handle_, .device = device};
+  LoggedRank mine{.handle = handle_, .device = device, .origin = origin_};
   const std::lock_guard lock{mutex_};
   mine.id = std::hash<std::string>{}(family_);
   if (!comm_) return mine;
@@ -331,6 +333,12 @@ std::string Member::family() const {
 std::string Member::next_family(const std::string& how) {
   const std::lock_guard lock{mutex_};
   return fmt::format("{}/{} {}", family_, how, children_[how]++);
+}
+
+std::string Member::count_child(int color, int key) {
+  const std::lock_guard lock{mutex_};
+  return fmt::format("parent {} childCount {} color {} key {} ", handle_, ++child_count_, color,
+                     key);
 }
 
 }  // namespace ccl::detail::nccl

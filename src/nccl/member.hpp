@@ -35,11 +35,13 @@ class WindowTable;
 /// A rank of a communicator, from the creating call on.
 class Member : public std::enable_shared_from_this<Member> {
  public:
-  /// `family` is a name that all ranks of one communicator share, and no others.
-  Member(int on_device, MemberConfig asked, std::string family)
+  /// `family` is a name that all ranks of one communicator share, and no others. `origin`: see
+  /// `LoggedRank`.
+  Member(int on_device, MemberConfig asked, std::string family, std::string origin = {})
       : device{on_device},
         blocking{asked.blocking},
         config{std::move(asked)},
+        origin_{std::move(origin)},
         family_{std::move(family)} {}
 
   const int device;           // -1: none
@@ -153,6 +155,8 @@ class Member : public std::enable_shared_from_this<Member> {
   /// Name of the next communicator derived from this one, equal on all of its ranks. `how`
   /// distinguishes the communicators of one derivation.
   std::string next_family(const std::string& how);
+  /// Counts a communicator that is derived from this one. Returns how, for the log of its rank.
+  std::string count_child(int color, int key);
 
  private:
   Result<void> bring_up(const std::function<Result<Communicator>()>& make, bool may_have_failed);
@@ -167,7 +171,8 @@ class Member : public std::enable_shared_from_this<Member> {
 
   friend ncclComm_t new_handle(std::shared_ptr<Member> member);
   const void* handle_ = nullptr;  // the program's, for the log
-  std::string family_;            // constant once it is created
+  const std::string origin_;
+  std::string family_;  // constant once it is created
   std::optional<UniqueId> grow_id_;
   std::atomic<std::uint64_t> calls_made_{0};
   std::mutex calls_;                        // one at a time
@@ -184,6 +189,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<void> deferred_result_;
   std::condition_variable deferred_ended_;
   std::map<std::string, int> children_;  // number made so far, by `how`
+  int child_count_ = 0;                  // of `count_child`
   struct Scaling {
     int number;
     RedOp op;

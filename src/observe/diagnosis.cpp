@@ -1,3 +1,5 @@
+#include "observe/diagnosis.hpp"
+
 #include <ccl/comm/report.hpp>
 
 #include <fmt/format.h>
@@ -34,7 +36,8 @@ Cause difference(const Operation& a, const Operation& b) {
 
 class Diagnosis {
  public:
-  Diagnosis(std::vector<RankStatus> ranks, int asking) : asking_{asking} {
+  Diagnosis(std::vector<RankStatus> ranks, int asking, std::vector<int> departed)
+      : asking_{asking}, departed_{std::move(departed)} {
     report_.ranks = std::move(ranks);
     for (std::size_t r = 0; r < report_.ranks.size(); ++r) {
       RankStatus& of = report_.ranks[r];
@@ -59,6 +62,8 @@ class Diagnosis {
     report_.operation = *subject_;
     if (const auto quiet = silent(); !quiet.empty()) {
       conclude(first_waited_for(quiet), Cause::no_answer, silent_text());
+    } else if (const int gone = waited_for(departed_); gone >= 0) {
+      conclude(gone, Cause::no_answer, say_departed(at(gone)));
     } else if (!differs() && !missed() && !stuck() && !undelivered() && !held_up()) {
       in_the_same();
     }
@@ -88,9 +93,12 @@ class Diagnosis {
   std::vector<int> silent() const {
     std::vector<int> ranks;
     for (const RankStatus& of : report_.ranks) {
-      if (!of.answered) ranks.push_back(of.rank);
+      if (!of.answered && !has_departed(of.rank)) ranks.push_back(of.rank);
     }
     return ranks;
+  }
+  bool has_departed(int rank) const {
+    return std::ranges::find(departed_, rank) != departed_.end();
   }
   std::string silent_text() const {
     const auto ranks = silent();
@@ -179,7 +187,7 @@ class Diagnosis {
     std::vector<int> late;
     Word least = subject_->number;
     for (const RankStatus& of : report_.ranks) {
-      if (of.called >= subject_->number) continue;
+      if (of.called >= subject_->number || has_departed(of.rank)) continue;
       if (of.called < least) late.clear();
       least = std::min(least, of.called);
       if (of.called == least) late.push_back(of.rank);
@@ -216,6 +224,7 @@ class Diagnosis {
     std::vector<int> idle;
     std::map<std::string, std::vector<int>> steps;
     for (const RankStatus& of : report_.ranks) {
+      if (has_departed(of.rank)) continue;
       (of.rendezvous.empty() ? idle : steps[of.rendezvous]).push_back(of.rank);
     }
     if (steps.empty()) return false;
@@ -423,13 +432,18 @@ class Diagnosis {
 
   Report report_;
   int asking_;
+  std::vector<int> departed_;
   const Operation* subject_ = nullptr;  // operation that does not complete
 };
 
 }  // namespace
 
 Report diagnose(std::vector<RankStatus> ranks, int asking) {
-  return Diagnosis{std::move(ranks), asking}.run();
+  return Diagnosis{std::move(ranks), asking, {}}.run();
+}
+
+Report detail::diagnose(std::vector<RankStatus> ranks, int asking, std::vector<int> departed) {
+  return Diagnosis{std::move(ranks), asking, std::move(departed)}.run();
 }
 
 }  // namespace ccl

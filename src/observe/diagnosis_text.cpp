@@ -29,6 +29,11 @@ std::string say_no_answer(const std::vector<int>& ranks, const RankStatus& first
                      ranks.size() == 1 ? "does" : "do");
 }
 
+std::string say_departed(const RankStatus& of) {
+  return fmt::format("rank {}{} has departed (its process exited)", of.rank,
+                     of.host.empty() ? "" : " on " + of.host);
+}
+
 std::string say_not_called(const std::vector<int>& late, const RankStatus& one,
                            const std::string& what) {
   return fmt::format("{} on {} {} not called {} ({})", say_ranks(late), one.host,

@@ -13,6 +13,7 @@
 
 #include "comm/observe/health.hpp"
 #include "comm/state.hpp"
+#include "observe/diagnosis.hpp"
 
 namespace ccl::detail {
 
@@ -189,7 +190,7 @@ Report Observers::report(double limit_s) {
     all[r].rank = rank;
     if (r < peers.size()) all[r].host = peers[r].host;  // empty if creation failed
   }
-  return diagnose(std::move(all), state_.identity.rank());
+  return detail::diagnose(std::move(all), state_.identity.rank(), state_.status.departed());
 }
 
 Error Observers::overdue(Error error) {

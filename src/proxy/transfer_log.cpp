@@ -14,6 +14,7 @@ struct TransferLog::Entry {
 
 namespace {
 constexpr auto relaxed = std::memory_order_relaxed;
+std::atomic<int> min_size{0};
 constexpr Word low(Word word, int bits) {
   return word & ((Word{1} << bits) - 1);
 }
@@ -30,6 +31,24 @@ int TransferLog::network(std::string_view name) {
   if (found != names_.end()) return int(found - names_.begin());
   names_.emplace_back(name);
   return int(names_.size()) - 1;
+}
+
+void TransferLog::set_listener(std::shared_ptr<TransferListener> listener) {
+  const std::lock_guard lock{mutex_};
+  listener_ = std::move(listener);
+}
+
+std::shared_ptr<TransferListener> TransferLog::listener() const {
+  const std::lock_guard lock{mutex_};
+  return listener_;
+}
+
+void TransferLog::keep_at_least(int size) {
+  min_size.store(size, relaxed);
+}
+
+int TransferLog::least() {
+  return min_size.load(relaxed);
 }
 
 void TransferLog::add(const TransferLine& line, const TransferTimes& times, int network) {

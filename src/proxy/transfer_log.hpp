@@ -28,6 +28,8 @@ struct TransferTimes {
   Word ended = 0;   // so have the last ones
 };
 
+class TransferListener;
+
 /// Ring of the latest steps that the proxies of a rank have moved over networks. Tasks of several
 /// threads write without a lock, and any thread reads. An entry that is written while it is read is
 /// left out.
@@ -48,13 +50,23 @@ class TransferLog {
   /// Returns the transfers that the ring holds, oldest first.
   std::vector<Kept> latest() const;
 
+  /// Lets `listener` follow the lines that tasks make from now on.
+  void set_listener(std::shared_ptr<TransferListener> listener);
+  std::shared_ptr<TransferListener> listener() const;
+
+  /// Gives communicators that this process creates from now on a log of `size` steps or more, also
+  /// without CCL_TRACE_TRANSFERS.
+  static void keep_at_least(int size);
+  static int least();
+
  private:
   struct Entry;
   std::unique_ptr<Entry[]> entries_;
   const Word size_;
   std::atomic<Word> next_{0};
-  mutable std::mutex mutex_;  // of the names
+  mutable std::mutex mutex_;  // of the members below
   std::vector<std::string> names_;
+  std::shared_ptr<TransferListener> listener_;
 };
 
 }  // namespace ccl::detail

@@ -2,14 +2,16 @@
 
 #include <ccl/types/connection.hpp>
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "proxy/transfer_log.hpp"
+#include "proxy/transfer_listener.hpp"
 
 namespace ccl::detail {
 
-/// Notes of a task about the steps of one line, for a `TransferLog`. One thread at a time.
+/// Notes of a task about the steps of one line, for a `TransferLog` and its listener. One thread at
+/// a time.
 class TransferNotes {
  public:
   static constexpr bool wanted = true;
@@ -35,6 +37,7 @@ class TransferNotes {
 
   TransferLog* log_;
   TransferLine line_;
+  std::shared_ptr<LineListener> listener_;  // null: nobody follows the line
   std::vector<int> networks_;
   Word posted_ = 0;  // steps that the lanes have posted
   std::vector<Slot> slots_;

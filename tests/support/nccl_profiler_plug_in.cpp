@@ -6,6 +6,7 @@
 #include <string>
 
 #include "nccl/plug_in/abi.hpp"
+#include <unistd.h>
 
 using namespace ccl::detail;
 using namespace ccl::detail::nccl;
@@ -28,6 +29,7 @@ struct Event {
   EventKind kind;
   int rank;
   Event* parent;
+  bool over = false;
 };
 
 ncclResult_t init(void** context, std::uint64_t communicator, int* mask, const char* name,
@@ -37,7 +39,11 @@ ncclResult_t init(void** context, std::uint64_t communicator, int* mask, const c
   const std::lock_guard lock{mutex};
   *context = new int{rank};
   // Once for all communicators, as NCCL's example does.
-  if (inits++ == 0 && !refuses("events")) *mask = event_coll | event_p2p | event_kernel_ch;
+  if (inits++ == 0 && refuses("proxies")) {
+    *mask = event_proxy_op | event_proxy_step;  // no others
+  } else if (inits == 1 && !refuses("events")) {
+    *mask = event_coll | event_p2p | event_kernel_ch;
+  }
   lines += std::to_string(rank) + " init " + text_of(name) + " " + std::to_string(hosts) + "/" +
            std::to_string(ranks) + (communicator != 0 ? "" : " without id") + "\n";
   log(plug_in_warn, 1, "test.cc", 7, "rank %d", rank);
@@ -74,10 +80,19 @@ ncclResult_t start(void*, void** handle, EventDescription* what) {
     case event_kernel_ch:
       lines += "channel";
       break;
+    case event_proxy_op:
+      lines += what->proxy_op.sends != 0 ? "sends to " : "receives from ";
+      lines += std::to_string(what->proxy_op.peer) + (what->proxy_op.pid == ::getpid() ? "" : "?") +
+               (what->proxy_op.steps > 0 && what->proxy_op.chunk_bytes > 0 ? "" : " nothing");
+      break;
+    case event_proxy_step:
+      lines += "step " + std::to_string(what->proxy_step.step);
+      break;
     default:
       lines += "something else";
   }
   if (parent != nullptr) lines += " in " + std::to_string(std::uint64_t(parent->kind));
+  if (parent != nullptr && parent->over) lines += " that is over";
   lines += "\n";
   *handle = event;
   return ncclSuccess;
@@ -87,6 +102,7 @@ ncclResult_t stop(void* handle) {
   const std::lock_guard lock{mutex};
   --open_events;
   auto* const event = static_cast<Event*>(handle);
+  event->over = true;
   lines +=
       std::to_string(event->rank) + " stop " + std::to_string(std::uint64_t(event->kind)) + "\n";
   return ncclSuccess;  // the event stays: others may name it
@@ -95,6 +111,10 @@ ncclResult_t stop(void* handle) {
 ncclResult_t record(void* handle, EventState state, EventStateArguments* more) {
   const std::lock_guard lock{mutex};
   auto* const event = static_cast<Event*>(handle);
+  if (event->kind == event_proxy_op || event->kind == event_proxy_step) {
+    lines += std::to_string(event->rank) + " state " + std::to_string(int(state)) + " of " +
+             std::to_string(std::uint64_t(event->kind)) + "\n";
+  }
   if (state != state_kernel_ch_stop) return ncclSuccess;
   lines += std::to_string(event->rank) + (more->timer != 0 ? " timed\n" : " not timed\n");
   return ncclSuccess;

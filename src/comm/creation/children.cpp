@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
+#include "comm/creation/child_start.hpp"
 #include "comm/creation/first_exchange.hpp"
 #include "comm/state.hpp"
 
@@ -27,6 +28,7 @@ Result<std::optional<Communicator>> split(CommState& parent, int color, int key,
   inherit(parent, config);
   if (parent.identity.ranks() == 1) {
     if (color < 0) return std::optional<Communicator>{};
+    ChildStart::notify(0, 1);
     CCL_TRY(auto alone, Communicator::create(UniqueId{}, 0, 1, std::move(config)));
     return std::optional<Communicator>{std::move(alone)};
   }
@@ -44,6 +46,7 @@ Result<std::optional<Communicator>> split(CommState& parent, int color, int key,
     child->identity.set_rank((*bootstrap)->rank(), (*bootstrap)->ranks());
     if (child->identity.ranks() == 1) bootstrap->reset();
   }
+  ChildStart::notify(child->identity.rank(), child->identity.ranks());
   if (auto joined = meet(*child, *std::move(bootstrap)); !joined) {
     return fail(child->annotate(std::move(joined).error()));
   }
@@ -74,6 +77,7 @@ Result<Communicator> shrink(CommState& parent, std::span<const int> excluded, Sh
     bootstrap = *std::move(made);
     child->identity.set_rank(bootstrap->rank(), bootstrap->ranks());
   }
+  ChildStart::notify(child->identity.rank(), child->identity.ranks());
   // All remaining ranks get the communicator now, even if it fails, so that none of them differs.
   if (auto joined = meet(*child, std::move(bootstrap)); !joined) {
     child->status.set(child->annotate(std::move(joined).error()));

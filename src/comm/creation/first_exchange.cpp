@@ -22,6 +22,7 @@
 #include "comm/state.hpp"
 #include "gpu/devices.hpp"
 #include "net/crypto/sha256.hpp"
+#include "proxy/transfer_log.hpp"
 #include "topo/discover/fabric_in_file.hpp"
 #include "topo/graph/p2p_path.hpp"
 
@@ -146,7 +147,7 @@ Result<void> exchange_peer_info(CommState& state) {
     CCL_TRY(const Index size, setting_integer("FLIGHT_RECORDER_SIZE"));
     state.observers.start_recorder(int(size));
     CCL_TRY(const Index transfers, setting_integer("TRACE_TRANSFERS"));
-    state.proxy.note_transfers(int(transfers));
+    state.proxy.note_transfers(std::max(int(transfers), TransferLog::least()));
     state.proxy.limit_calls(state.limits.timeout_s);
     CCL_CHECK(observe_failure(state));
     state.departure.start();

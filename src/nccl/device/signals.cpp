@@ -124,11 +124,14 @@ Result<void> Signals::send(const SignalPlace& place, cudaStream_t stream) {
 Result<void> Signals::wait(const SignalPlace& place, std::uint64_t times, cudaStream_t stream) {
   if (comm_.device() < 0) return wait_on_host(place, times);
   std::uint64_t* const mine = counter(comm_.rank(), place.peer, place);
-  const Word& stop = Access::state(comm_)->device.gpu->watched().stop;
-  return queue(stream, [&] {
-    return wait_on_gpu(mine, mine + count(), times, reinterpret_cast<const std::uint64_t*>(&stop),
-                       stream);
-  });
+  const CommState& state = *Access::state(comm_);
+  Watched& watched = state.device.gpu->watched();
+  const AbortWatch watch{.stop = &watched.stop,
+                         .lane_failure = &watched.lane_failure,
+                         .deadline_ns = Word(state.limits.timeout_s * 1e9),
+                         .waits = &watched.program_waits};
+  return queue(stream,
+               [&] { return wait_on_gpu(mine, mine + count(), times, place.peer, watch, stream); });
 }
 
 Result<void> Signals::wait_on_host(const SignalPlace& place, std::uint64_t times) const {

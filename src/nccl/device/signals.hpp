@@ -3,6 +3,7 @@
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/shared_memory.hpp>
 #include <ccl/comm/window.hpp>
+#include <ccl/detail/lanes/spin_wait.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -39,7 +40,9 @@ class Signals : public std::enable_shared_from_this<Signals> {
   /// Adds a signal at the peer, behind all earlier copies of the stream.
   Result<void> send(const SignalPlace& place, cudaStream_t stream);
   /// Waits for the next `times` signals of the peer: this thread on CPU ranks, else the stream.
-  /// Fails with `Errc::timed_out` after CCL_TIMEOUT on CPU ranks, and as the communicator does.
+  /// Fails with `Errc::timed_out` after CCL_TIMEOUT, with `Errc::peer_lost` if the peer has
+  /// departed before it sent them, and as the communicator does. On a stream these are failures of
+  /// the communicator.
   Result<void> wait(const SignalPlace& place, std::uint64_t times, cudaStream_t stream);
 
  private:
@@ -74,8 +77,8 @@ Result<void> load_signals_on_gpu();
 Result<void> put_on_gpu(void* to, const void* from, std::size_t bytes, std::uint64_t* counter,
                         std::uint64_t* ended, cudaStream_t stream);
 Result<void> signal_on_gpu(std::uint64_t* counter, cudaStream_t stream);
-/// The stream waits until `counter` is `times` more than `taken`, or until `stop` is not 0.
+/// The stream waits for signals of `peer`: see `wait_for_signals`.
 Result<void> wait_on_gpu(const std::uint64_t* counter, std::uint64_t* taken, std::uint64_t times,
-                         const std::uint64_t* stop, cudaStream_t stream);
+                         int peer, const AbortWatch& watch, cudaStream_t stream);
 
 }  // namespace ccl::detail::nccl

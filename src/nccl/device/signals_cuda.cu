@@ -1,8 +1,11 @@
+#include <ccl/detail/lanes/device_lanes.cuh>
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "nccl/device/devices.hpp"
+#include "nccl/device/signal_wait.hpp"
 #include "nccl/device/signals.hpp"
 
 namespace ccl::detail::nccl {
@@ -65,17 +68,10 @@ __global__ void copy_and_add_signal(void* to, const void* from, unsigned bytes, 
   atomicAdd_system(counter, Counter{1});
 }
 
-__global__ void wait_for_signals(const volatile Counter* counter, Counter* taken, Counter times,
-                                 const volatile Counter* stop) {
-  constexpr unsigned looks = 64;  // `stop` is in the host's memory, a microsecond away
-  const Counter until = *taken + times;
-  for (unsigned look = 1; *counter < until; ++look) {
-    if (look % looks != 0) continue;
-    if (*stop != 0) break;
-    __nanosleep(100);
-  }
+__global__ void await_signals(const Word* counter, Word* taken, Word times, int peer,
+                              AbortWatch watch) {
+  wait_for_signals<DeviceMemory>(counter, taken, times, peer, watch);
   __threadfence_system();
-  *taken = until;
 }
 
 /// Launches a kernel. Its own error is that of the call, and an earlier one of this thread is not.
@@ -108,7 +104,7 @@ Result<void> load_signals_on_gpu() {
   CCL_CHECK(check_cuda(cudaFuncGetAttributes(&attributes, add_signal), "loading a kernel"));
   CCL_CHECK(
       check_cuda(cudaFuncGetAttributes(&attributes, copy_and_add_signal), "loading a kernel"));
-  return check_cuda(cudaFuncGetAttributes(&attributes, wait_for_signals), "loading a kernel");
+  return check_cuda(cudaFuncGetAttributes(&attributes, await_signals), "loading a kernel");
 }
 Result<void> put_on_gpu(void* to, const void* from, std::size_t bytes, std::uint64_t* counter,
                         std::uint64_t* ended, cudaStream_t stream) {
@@ -128,10 +124,9 @@ Result<void> signal_on_gpu(std::uint64_t* counter, cudaStream_t stream) {
                 reinterpret_cast<Counter*>(counter));
 }
 Result<void> wait_on_gpu(const std::uint64_t* counter, std::uint64_t* taken, std::uint64_t times,
-                         const std::uint64_t* stop, cudaStream_t stream) {
-  return launch("the launch of a wait for signals", wait_for_signals, 1, 1, stream,
-                reinterpret_cast<const Counter*>(counter), reinterpret_cast<Counter*>(taken),
-                Counter{times}, reinterpret_cast<const Counter*>(stop));
+                         int peer, const AbortWatch& watch, cudaStream_t stream) {
+  return launch("the launch of a wait for signals", await_signals, 1, 1, stream, counter, taken,
+                times, peer, watch);
 }
 
 }  // namespace ccl::detail::nccl

@@ -17,8 +17,8 @@ Result<void> put_on_gpu(void*, const void*, std::size_t, std::uint64_t*, std::ui
 Result<void> signal_on_gpu(std::uint64_t*, cudaStream_t) {
   return no_gpu();
 }
-Result<void> wait_on_gpu(const std::uint64_t*, std::uint64_t*, std::uint64_t, const std::uint64_t*,
-                         cudaStream_t) {
+Result<void> wait_on_gpu(const std::uint64_t*, std::uint64_t*, std::uint64_t, int,
+                         const AbortWatch&, cudaStream_t) {
   return no_gpu();
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/creation/child_start.hpp"
 #include "comm/state.hpp"
 #include "nccl/api.hpp"
 #include "nccl/device/devices.hpp"
@@ -22,11 +23,16 @@
 namespace ccl::detail::nccl {
 namespace {
 
-/// Splits a communicator, also one that was revoked.
+/// Splits a communicator, also one that was revoked. `begun`: see `ChildStart`.
 Result<std::optional<Communicator>> split_of(const Member& whole, const Communicator& from,
-                                             int color, int key, const Config& wanted) {
-  if (!whole.is_revoked()) return from.split(color, key, wanted);
+                                             int color, int key, const Config& wanted,
+                                             const ChildStart::Begun& begun = {}) {
+  if (!whole.is_revoked()) {
+    const ChildStart start{begun};
+    return from.split(color, key, wanted);
+  }
   CCL_TRY(const Communicator again, from.shrink({}, Shrink::keep_parent, wanted));
+  const ChildStart start{begun};
   auto part = again.split(color, key, wanted);
   if (part) CCL_CHECK(again.finalize());  // a rank that left earlier would fail the others' split
   return part;
@@ -47,10 +53,13 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
       return {};
     });
   }
-  return derive(parent, wanted, std::move(family), made,
+  return derive(parent, wanted, {std::move(family), color, key}, made,
                 [&whole, from, color, key, wanted](Member& whose) {
                   return bring_up(whose, "ncclCommSplit", [&]() -> Result<Communicator> {
-                    CCL_TRY(auto child, split_of(whole, from, color, key, wanted));
+                    const auto logs = [&whose](int rank, int ranks) {
+                      whose.logged().log_start("ncclCommSplit", rank, ranks);
+                    };
+                    CCL_TRY(auto child, split_of(whole, from, color, key, wanted, logs));
                     if (child) return *std::move(child);
                     return fail(Errc::internal, "a rank with a color got no communicator");
                   });
@@ -80,11 +89,15 @@ Result<void> shrink(ncclComm_t comm, std::span<const int> given, int flags, nccl
   std::ranges::sort(excluded);
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
   std::string family = parent->next_family(fmt::format("without {}", fmt::join(excluded, " ")));
-  return derive(parent, wanted, std::move(family), made,
+  return derive(parent, wanted, {std::move(family), 0, from.rank()}, made,
                 [&whole = *parent, from, excluded, aborts, wanted](Member& whose) {
                   const auto how = aborts ? Shrink::abort_parent : Shrink::keep_parent;
-                  auto shrunk =
-                      whose.create_for_all([&] { return from.shrink(excluded, how, wanted); });
+                  auto shrunk = whose.create_for_all([&] {
+                    const ChildStart logs{[&whose](int rank, int ranks) {
+                      whose.logged().log_start("ncclCommShrink", rank, ranks);
+                    }};
+                    return from.shrink(excluded, how, wanted);
+                  });
                   if (aborts && !from.status()) whole.abandon();
                   return shrunk ? complete(whose, "ncclCommShrink") : shrunk;
                 });

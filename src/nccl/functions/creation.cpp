@@ -24,6 +24,7 @@
 #include "nccl/device/devices.hpp"
 #include "nccl/log/layout.hpp"
 #include "nccl/plug_in/env.hpp"
+#include "nccl/plug_in/profiler.hpp"
 #include "settings/report.hpp"
 #include "transport/plug_in/presence.hpp"
 
@@ -125,6 +126,7 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
   *comm = nullptr;
   load_env_plug_in();
   look_for_default_net_plug_in();
+  prepare_profiler();
   CCL_TRY(MemberConfig wanted, read_config(config));
   if (change) change(wanted);
   CCL_CHECK(check_rank(rank, ranks));
@@ -146,10 +148,7 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
       device, wanted, is_fixed ? family_of(*fixed, rank) : ids.front().to_string());
   *comm = new_handle(member);
   Member& whose = *member;
-  LoggedRank starts = whose.logged();
-  starts.rank = rank;
-  starts.ranks = ranks;
-  starts.log_stage(function, "Init START");
+  whose.logged().log_start(fmt::format("[Rank {}] {}", rank, function).c_str(), rank, ranks);
   wanted.blocking = false;  // the member waits
   return Group::of_this_thread().submit(std::move(member), [=, &whose] {
     return bring_up(whose, function, [&]() -> Result<Communicator> {
@@ -161,9 +160,10 @@ Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> giv
 
 /// The parent's bootstrap is in use until all ranks have joined, so calls of a parent's rank run in
 /// their order, as on the other ranks.
-Result<void> derive(std::shared_ptr<Member> parent, const MemberConfig& wanted, std::string family,
+Result<void> derive(std::shared_ptr<Member> parent, const MemberConfig& wanted, Derived what,
                     ncclComm_t* made, const std::function<Result<void>(Member&)>& create) {
-  auto member = std::make_shared<Member>(parent->device, wanted, std::move(family));
+  auto member = std::make_shared<Member>(parent->device, wanted, std::move(what.family),
+                                         parent->count_child(what.color, what.key));
   *made = new_handle(member);
   Member& whose = *member;
   return Group::of_this_thread().submit(

@@ -30,9 +30,15 @@ Result<void> complete(Member& whose, const char* function);
 Result<void> join(ncclComm_t* comm, int ranks, std::span<const ncclUniqueId> given, int rank,
                   const ncclConfig_t* config, const char* function,
                   const std::function<void(MemberConfig&)>& change = {});
+/// Name of a communicator that is derived from another one, and the rank's place that the program
+/// asks for.
+struct Derived {
+  std::string family;
+  int color = 0, key = 0;
+};
 /// Creates a rank of a communicator derived from `parent`, with its handle. `create` runs in the
 /// order of the parent's calls.
-Result<void> derive(std::shared_ptr<Member> parent, const MemberConfig& wanted, std::string family,
+Result<void> derive(std::shared_ptr<Member> parent, const MemberConfig& wanted, Derived what,
                     ncclComm_t* made, const std::function<Result<void>(Member&)>& create);
 
 }  // namespace ccl::detail::nccl

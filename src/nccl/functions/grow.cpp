@@ -13,6 +13,11 @@
 namespace ccl::detail::nccl {
 namespace {
 
+void log_grow_start(LoggedRank starts, int rank, int ranks) {
+  starts.origin.clear();  // the line is that of all ranks, of which new ones have no parent
+  starts.log_start(fmt::format("[Rank {}] ncclCommGrow", rank).c_str(), rank, ranks);
+}
+
 Result<void> grow_existing(ncclComm_t comm, int ranks, int rank, ncclComm_t* made,
                            const ncclConfig_t* config) {
   CCL_TRY(const auto parent, member_of(comm));
@@ -32,7 +37,7 @@ Result<void> grow_existing(ncclComm_t comm, int ranks, int rank, ncclComm_t* mad
   wanted.device = parent->config.device;
   Member& whole = *parent;
   std::string family = parent->next_family("grow");
-  return derive(parent, wanted, std::move(family), made,
+  return derive(parent, wanted, {.family = std::move(family)}, made,
                 [&whole, from, ranks, wanted](Member& whose) -> Result<void> {
                   auto id = grow_id(from, ranks, whole.take_grow_id());
                   if (!id) {
@@ -40,6 +45,7 @@ Result<void> grow_existing(ncclComm_t comm, int ranks, int rank, ncclComm_t* mad
                     return fail(std::move(id).error());
                   }
                   whose.rename(id->to_string());
+                  log_grow_start(whose.logged(), from.rank(), ranks);
                   Config plain = wanted;
                   plain.blocking = false;  // the member waits
                   return bring_up(whose, "ncclCommGrow", [&] {

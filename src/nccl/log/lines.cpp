@@ -62,10 +62,11 @@ class Chosen final : public Operations {
 
 void LoggedRank::log_stage(const char* what, const char* stage) const {
   if (!log_enabled(LogLevel::info, LogPart::init)) return;
+  const bool of_function = *what != 0;
   const std::string text = fmt::format(
-      "{}{}comm {} rank {} nranks {} cudaDev {} nvmlDev {} busId {:x} commId 0x{:x} - {}", what,
-      *what == 0 ? "" : " ", handle, rank, ranks, device, device, std::max<std::int64_t>(bus_id, 0),
-      id, stage);
+      "{}{}comm {} rank {} nranks {} cudaDev {} nvmlDev {} busId {:x} commId 0x{:x} {}- {}", what,
+      of_function ? " " : "", handle, rank, ranks, device, device,
+      std::max<std::int64_t>(bus_id, 0), id, of_function ? origin : "", stage);
   log_as_nccl(LogLevel::info, LogPart::init, text);
 }
 
@@ -78,6 +79,13 @@ void LoggedRank::log_call(const Call& call, std::uint64_t number) const {
       call.reduces() ? int(nccl_op(call.op.name())) : 0, call.root, handle, ranks,
       static_cast<const void*>(call.stream));
   log_as_nccl(LogLevel::info, LogPart::coll, text);
+}
+
+void LoggedRank::log_start(const char* function, int as, int of) const {
+  LoggedRank starts = *this;
+  starts.rank = as;
+  starts.ranks = of;
+  starts.log_stage(function, "Init START");
 }
 
 std::unique_ptr<Operations> log_choices(std::unique_ptr<Operations> operations) {

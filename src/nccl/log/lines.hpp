@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "nccl/abi/operations.hpp"
 
@@ -15,9 +16,12 @@ struct LoggedRank {
   int rank = 0, ranks = 0, device = -1;
   std::int64_t bus_id = -1;
   std::uint64_t id = 0;  // equal on all ranks
+  std::string origin;    // how the communicator was derived from another one; empty: it was not
 
   /// Logs a stage of the rank, such as "Init COMPLETE". `what` is the function; empty: none.
   void log_stage(const char* what, const char* stage) const;
+  /// Logs that the creation begins, in which this rank is rank `as` of `of`.
+  void log_start(const char* function, int as, int of) const;
   /// Logs a call and its arguments (COLL). `number` counts the communicator's calls.
   void log_call(const Call& call, std::uint64_t number) const;
 };

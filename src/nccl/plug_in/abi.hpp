@@ -5,6 +5,7 @@
 
 #include "nccl/abi/abi.hpp"
 #include "plug_in/logger.hpp"
+#include <sys/types.h>
 
 // Interfaces of NCCL's plug-ins, as its programs define them: order and types of all members are
 // those of NCCL 2.32 (src/include/plugin of its sources).
@@ -27,6 +28,11 @@ enum EventKind : std::uint64_t {
 };
 /// States of an event that ccl reports.
 enum EventState : int {
+  state_send_wait = 9,
+  state_recv_wait = 10,
+  state_recv_gpu_wait = 12,
+  state_proxy_op_in_progress = 19,
+  state_send_peer_wait = 20,
   state_kernel_ch_stop = 22,
   state_group_start_api_stop = 23,
   state_group_end_api_start = 24
@@ -90,6 +96,17 @@ struct EventDescription {
       void* group;
       std::uint64_t tag;  // since version 7
     } p2p;
+    struct {
+      pid_t pid;
+      std::uint8_t channel;
+      int peer;
+      int steps;
+      int chunk_bytes;
+      int sends;
+    } proxy_op;
+    struct {
+      int step;
+    } proxy_step;
     struct {
       std::uint8_t channel;
       std::uint64_t timer;  // ns

@@ -2,6 +2,7 @@
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <array>
@@ -12,14 +13,28 @@
 #include <utility>
 #include <vector>
 
+#include "base/exceptions.hpp"
 #include "base/profiler_mask.hpp"
 #include "base/text.hpp"
 #include "comm/state.hpp"
 #include "nccl/device/devices.hpp"
-#include "nccl/plug_in/abi.hpp"
+#include "nccl/plug_in/profile.hpp"
+#include "nccl/plug_in/proxy_events.hpp"
 #include "plug_in/library.hpp"
+#include "proxy/transfer_log.hpp"
 
 namespace ccl::detail::nccl {
+
+/// Communicator of the plug-in, with what follows its proxies.
+struct CommProfile {
+  Profile profile;
+  Communicator comm;
+  std::shared_ptr<ProxyEvents> proxies;  // null: on a GPU
+  ~CommProfile() {
+    if (proxies != nullptr) proxies->close();  // lines of proxies may live longer
+  }
+};
+
 namespace {
 
 // The members that ccl sets have the same places in these versions.
@@ -27,13 +42,7 @@ constexpr std::array<std::string_view, 3> symbols{"ncclProfiler_v7", "ncclProfil
                                                   "ncclProfiler_v5"};
 constexpr int kinds = int(Kind::recv) + 1;
 
-/// Kinds of events that the plug-in wants. One for all communicators, as in NCCL: a plug-in may set
-/// it in its first `init` only, and may change it at any time.
-int wanted_kinds = 0;
-/// True if events of one of these kinds are wanted.
-bool wants(std::uint64_t any_of) {
-  return (std::uint64_t(unsigned(__atomic_load_n(&wanted_kinds, __ATOMIC_RELAXED))) & any_of) != 0;
-}
+int wanted_kinds = 0;  // see `profiler_wants`
 
 /// The process's plug-in, or null. It is looked for once.
 const ProfilerPlugIn* plug_in() {
@@ -72,70 +81,25 @@ const char* kept(std::string_view text) {
   return all.insert(upper(text)).first->c_str();
 }
 
-/// Communicator of the plug-in. Each function is one thread's at a time, as the operations are.
-class Profile {
- public:
-  Profile(const ProfilerPlugIn& plug_in, void* context, int rank)
-      : plug_in_{plug_in}, context_{context}, rank_{rank} {}
-  ~Profile() { (void)plug_in_.finalize(context_); }
-  Profile(const Profile&) = delete;
-  Profile& operator=(const Profile&) = delete;
-
-  EventDescription description(EventKind kind, void* parent) const {
-    EventDescription what{};
-    what.kind = kind;
-    what.parent = parent;
-    what.rank = rank_;
-    return what;
-  }
-
-  /// An event, from its construction on. Without a handle of the plug-in it does nothing.
-  class Event {
-   public:
-    Event() = default;
-    Event(Profile& of, EventDescription what) : of_{&of} {
-      if (of.plug_in_.start(of.context_, &handle_, &what) != ncclSuccess) handle_ = nullptr;
-    }
-    ~Event() {
-      if (handle_ != nullptr) (void)of_->plug_in_.stop(handle_);
-    }
-    Event(Event&& other) noexcept
-        : of_{other.of_}, handle_{std::exchange(other.handle_, nullptr)} {}
-    Event& operator=(Event&& other) noexcept {
-      std::swap(of_, other.of_);
-      std::swap(handle_, other.handle_);
-      return *this;
-    }
-    void* handle() const { return handle_; }
-    void record(EventState state, EventStateArguments more = {}) const {
-      if (handle_ != nullptr) (void)of_->plug_in_.record(handle_, state, &more);
-    }
-
-   private:
-    Profile* of_ = nullptr;
-    void* handle_ = nullptr;
-  };
-
- private:
-  const ProfilerPlugIn& plug_in_;
-  void* const context_;
-  const int rank_;
-};
 using Event = Profile::Event;
 
-constexpr std::uint64_t of_collectives =
-    event_coll_api | event_coll | event_kernel_ch | event_kernel_launch;
-constexpr std::uint64_t of_messages =
-    event_p2p_api | event_p2p | event_kernel_ch | event_kernel_launch;
+// Kinds of events in the event of a collective or a message.
+constexpr std::uint64_t of_proxies = event_proxy_op | event_proxy_step;
+constexpr std::uint64_t within = event_kernel_ch | of_proxies;
+constexpr std::uint64_t of_collectives = event_coll_api | event_coll | within | event_kernel_launch;
+constexpr std::uint64_t of_messages = event_p2p_api | event_p2p | within | event_kernel_launch;
 
 class Profiled final : public Operations {
  public:
-  Profiled(std::unique_ptr<Operations> inner, std::unique_ptr<Profile> profile, bool on_cpu)
-      : inner_{std::move(inner)}, profile_{std::move(profile)}, on_cpu_{on_cpu} {}
+  Profiled(std::unique_ptr<Operations> inner, CommProfilePtr with)
+      : inner_{std::move(inner)},
+        with_{std::move(with)},
+        profile_{&with_->profile},
+        on_cpu_{with_->comm.peer(with_->comm.rank()).device < 0} {}
 
   Result<void> run(const Call& call) override {
     if (call.is_message()) return exchange({&call, 1});
-    if (!wants(of_collectives | event_group_api)) {
+    if (!profiler_wants(of_collectives | event_group_api)) {
       ++calls_[std::size_t(call.kind)];  // the same numbers on all ranks, whatever each wants
       return inner_->run(call);
     }
@@ -146,6 +110,7 @@ class Profiled final : public Operations {
     const Event api = begin_api(call, group, captured);
     const Event runs = begin_collective(call, choice, api, group);
     const Event launch = begin_launch(call, api);
+    const ProxyCall proxies{*this, {{.event = runs.handle()}}};
     return timed({&runs, 1}, [&] { return inner_->run(call); });
   }
 
@@ -153,7 +118,7 @@ class Profiled final : public Operations {
   Result<Choice> choice(const Call& call) override { return inner_->choice(call); }
 
   Result<void> exchange(std::span<const Call> messages) override {
-    if (!wants(of_messages | event_group_api)) return inner_->exchange(messages);
+    if (!profiler_wants(of_messages | event_group_api)) return inner_->exchange(messages);
     const bool captured = is_capturing(messages.front().stream);  // where all of them run
     const Event group = begin_group(captured);
     std::vector<Event> apis, runs;
@@ -162,10 +127,47 @@ class Profiled final : public Operations {
       runs.push_back(begin_message(one, apis.back(), group));
     }
     const Event launch = begin_launch(messages.front(), apis.front());
+    std::vector<ProxyEvents::Parent> parents;
+    for (std::size_t n = 0; n < runs.size(); ++n) {
+      parents.push_back({messages[n].root, messages[n].kind == Kind::send, runs[n].handle()});
+    }
+    const ProxyCall proxies{*this, std::move(parents)};
     return timed(runs, [&] { return inner_->exchange(messages); });
   }
 
  private:
+  /// Lets the proxies' events of a call have its events as parents, while it runs.
+  class ProxyCall {
+   public:
+    ProxyCall(Profiled& of, std::vector<ProxyEvents::Parent> parents) : of_{of} {
+      counts_ = of.with_->proxies != nullptr && profiler_wants(of_proxies);
+      if (counts_) of.with_->proxies->begin_call(std::move(parents));
+    }
+    ~ProxyCall() {
+      if (counts_ && !completes([&] { of_.with_->proxies->end_call(of_.steps()); })) {
+        of_.with_->proxies->end_call({});
+      }
+    }
+    ProxyCall(const ProxyCall&) = delete;
+    ProxyCall& operator=(const ProxyCall&) = delete;
+
+   private:
+    Profiled& of_;
+    bool counts_;
+  };
+
+  /// Steps of all wires of the rank.
+  std::vector<WireSteps> steps() const {
+    Observers& observers = Access::state(with_->comm)->observers;
+    std::vector<WireSteps> all;
+    const auto lock = observers.lock_compositions();
+    for (const Connections* const one : observers.compositions()) {
+      const auto some = one->steps();
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }
+
   Event begin_group(bool captured) {
     EventDescription what = profile_->description(event_group_api, nullptr);
     what.group_api = {captured, 1};
@@ -201,7 +203,7 @@ class Profiled final : public Operations {
   Event begin_collective(const Call& call, const Choice& choice, const Event& api,
                          const Event& group) {
     const std::uint64_t number = calls_[std::size_t(call.kind)]++;
-    if (!wants(event_coll | event_kernel_ch)) return {};
+    if (!profiler_wants(event_coll | within)) return {};
     const std::string_view all = choice.composition;
     const auto slash = std::min(all.find('/'), all.size());
     EventDescription what = profile_->description(event_coll, api.handle());
@@ -223,7 +225,7 @@ class Profiled final : public Operations {
   }
 
   Event begin_message(const Call& call, const Event& api, const Event& group) {
-    if (!wants(event_p2p | event_kernel_ch)) return {};
+    if (!profiler_wants(event_p2p | within)) return {};
     EventDescription what = profile_->description(event_p2p, api.handle());
     void* const buffer = call.kind == Kind::send ? const_cast<void*>(call.send) : call.recv;
     what.p2p = {function_name(call.kind), buffer,      type_name(call.type),
@@ -233,7 +235,7 @@ class Profiled final : public Operations {
   }
 
   Event begin_launch(const Call& call, const Event& api) {
-    if (on_cpu_ || !wants(event_kernel_launch)) return {};
+    if (on_cpu_ || !profiler_wants(event_kernel_launch)) return {};
     EventDescription what = profile_->description(event_kernel_launch, api.handle());
     what.kernel_launch.stream = call.stream;
     return {*profile_, what};
@@ -241,7 +243,7 @@ class Profiled final : public Operations {
 
   /// Number of channel events that follow, for which a plug-in waits. The time of GPU kernels is
   /// not known.
-  std::uint8_t channel_events() const { return on_cpu_ && wants(event_kernel_ch) ? 1 : 0; }
+  std::uint8_t channel_events() const { return on_cpu_ && profiler_wants(event_kernel_ch) ? 1 : 0; }
 
   /// Runs the call. If it has run when `run` returns, each of `runs` gets a channel event with its
   /// time.
@@ -262,18 +264,31 @@ class Profiled final : public Operations {
   }
 
   const std::unique_ptr<Operations> inner_;
-  const std::unique_ptr<Profile> profile_;
+  const CommProfilePtr with_;
+  Profile* const profile_;
   const bool on_cpu_;
   std::array<std::uint64_t, kinds> calls_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Operations> profiled(std::unique_ptr<Operations> operations,
-                                     const Communicator& comm, std::string_view family,
-                                     const std::string& name) {
+bool profiler_wants(std::uint64_t any_of) {
+  return (std::uint64_t(unsigned(__atomic_load_n(&wanted_kinds, __ATOMIC_RELAXED))) & any_of) != 0;
+}
+
+void prepare_profiler() {
+  constexpr int kept_steps = 64;  // so that tasks tell of their steps
+  if (plug_in() != nullptr) TransferLog::keep_at_least(kept_steps);
+}
+
+void CommProfileEnd::operator()(CommProfile* ended) const {
+  delete ended;
+}
+
+CommProfilePtr start_profile(const Communicator& comm, std::string_view family,
+                             const std::string& name) {
   const ProfilerPlugIn* const with = plug_in();
-  if (with == nullptr) return operations;
+  if (with == nullptr) return {};
   profiler_mask = &wanted_kinds;  // the health service may set it
   void* context = nullptr;
   const auto id = std::hash<std::string_view>{}(family);
@@ -282,12 +297,22 @@ std::unique_ptr<Operations> profiled(std::unique_ptr<Operations> operations,
                  Access::state(comm)->identity.hosts(), comm.ranks(), comm.rank(),
                  log_of_plug_in) != ncclSuccess) {
     log_info(LogPart::init, "the profiler plug-in refuses this communicator");
-    return operations;
+    return {};
   }
-  if (context == nullptr) return operations;
-  const bool on_cpu = comm.peer(comm.rank()).device < 0;
-  return std::make_unique<Profiled>(std::move(operations),
-                                    std::make_unique<Profile>(*with, context, comm.rank()), on_cpu);
+  if (context == nullptr) return {};
+  CommProfilePtr made{new CommProfile{{*with, context, comm.rank()}, comm, {}}};
+  TransferLog* const transfers = Access::state(comm)->proxy.transfers();
+  if (comm.peer(comm.rank()).device < 0 && transfers != nullptr) {
+    made->proxies = std::make_shared<ProxyEvents>(made->profile);
+    transfers->set_listener(made->proxies);
+  }
+  return made;
+}
+
+std::unique_ptr<Operations> profiled(std::unique_ptr<Operations> operations,
+                                     CommProfilePtr profile) {
+  if (profile == nullptr) return operations;
+  return std::make_unique<Profiled>(std::move(operations), std::move(profile));
 }
 
 }  // namespace ccl::detail::nccl

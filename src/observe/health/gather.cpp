@@ -82,7 +82,8 @@ Snapshot gather(std::vector<Asked> all, double limit_s) {
                           .count());
   for (Asked& one : all) {
     conclude(one.view);
-    if (one.view.asked && one.view.missing() > 0) ++out.timeouts;
+    const auto is_late = [](const RankView& of) { return !of.status.answered && !of.departed; };
+    if (one.view.asked && std::ranges::any_of(one.view.ranks, is_late)) ++out.timeouts;
     out.communicators.push_back(std::move(one.view));
   }
   return out;

@@ -28,6 +28,7 @@ CommView view_of(CommState& state, Word hash) {
     rank.device = peer.device;
     rank.status.rank = int(r);
     rank.status.host = peer.host;
+    rank.departed = state.status.has_departed(int(r));
   }
   RankView& mine = view.ranks[std::size_t(view.asking)];
   mine.health = health_of(state);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/nccl_result.hpp"
+#include "observe/diagnosis.hpp"
 
 namespace ccl::detail::health {
 
@@ -14,7 +15,12 @@ int CommView::missing() const {
 
 void conclude(CommView& communicator) {
   std::vector<RankStatus> statuses;
-  for (const RankView& of : communicator.ranks) {
+  std::vector<int> departed;
+  for (RankView& of : communicator.ranks) {
+    if (of.departed) {
+      departed.push_back(int(statuses.size()));
+      of.dead = true;
+    }
     statuses.push_back(of.status);
     const int lost = of.status.answered ? of.health.lost_peer : -1;
     if (lost < 0 || lost >= int(communicator.ranks.size())) continue;
@@ -26,7 +32,8 @@ void conclude(CommView& communicator) {
     communicator.diagnosis.summary = "the ranks were not asked";
     return;
   }
-  communicator.diagnosis = diagnose(std::move(statuses), communicator.asking);
+  communicator.diagnosis =
+      detail::diagnose(std::move(statuses), communicator.asking, std::move(departed));
   communicator.diagnosis.ranks.clear();
 }
 

@@ -14,9 +14,10 @@ namespace ccl::detail::health {
 struct RankView {
   std::string address = "unknown";  // of its host, numeric
   int pid = -1, device = -1;
-  Word process = 0;   // equal within one process
-  bool dead = false;  // another rank has lost it
-  RankHealth health;  // if `status.answered`
+  Word process = 0;       // equal within one process
+  bool dead = false;      // another rank has lost it, or its process has exited
+  bool departed = false;  // its process has exited in order
+  RankHealth health;      // if `status.answered`
   RankStatus status;
 };
 

@@ -84,17 +84,22 @@ TEST_CASE("what is made without a configuration has its parent's") {
   }
   reload_log();
   std::vector<std::string> names;
-  int complete = 0;
+  int complete = 0, started = 0;
   std::ifstream log{path};
   for (std::string line; std::getline(log, line);) {
-    complete += line.find(" nranks 1 cudaDev -1 nvmlDev -1 busId 0 commId 0x") != line.npos &&
-                line.ends_with(" - Init COMPLETE");
+    const bool of_child =
+        line.find(" nranks 1 cudaDev -1 nvmlDev -1 busId 0 commId 0x") != line.npos &&
+        line.find(" parent 0x") != line.npos &&
+        line.find(" childCount 1 color 0 key 0 ") != line.npos;
+    started += of_child && line.ends_with(" - Init START");
+    complete += of_child && line.ends_with(" - Init COMPLETE") && started == complete + 1;
     const auto at = line.find("communicator "), end = line.find(" of 1 ranks is up");
     if (end != line.npos) names.push_back(line.substr(at + 13, end - at - 13));
   }
   ::unlink(path.c_str());
   CHECK(names == std::vector<std::string>{"kept", "other", "other"});
-  CHECK(complete == 3);  // NCCL's line, which tools look for
+  CHECK(started == 3);  // NCCL's lines, which tools look for
+  CHECK(complete == 3);
   for (ncclComm_t one : {comm, same, other, shrunk}) CHECK(ncclCommDestroy(one) == ncclSuccess);
 }
 

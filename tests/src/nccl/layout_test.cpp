@@ -4,6 +4,7 @@
 #include "nccl/abi/device_layouts.hpp"
 #include "support/catch.hpp"
 #include "support/kernel_wants.hpp"
+#include "support/nccl_2_32_figures.hpp"
 #include "support/nccl_device_layout.hpp"
 #include "support/nccl_layout.hpp"
 #include "support/skip.hpp"
@@ -27,7 +28,6 @@ ccl::test::NcclLayout own_dev_comm(int version) {
   return layout_of_dev_comm<DevComm231>();
 }
 
-#ifdef CCL_HAS_NCCL_DEVICE_HEADER
 /// Checks each of NVIDIA's members. Ours may be of a later version.
 void check_alike(const ccl::test::NcclLayout& nvidias, const ccl::test::NcclLayout& own) {
   for (const auto& [name, value] : nvidias) {
@@ -36,9 +36,28 @@ void check_alike(const ccl::test::NcclLayout& nvidias, const ccl::test::NcclLayo
     CHECK(own.at(name) == value);
   }
 }
-#endif
+
+/// Layout of ncclDevCommRequirements behind its head, for kernels of a version.
+ccl::test::NcclLayout own_wants(int version) {
+  using ccl::detail::nccl::DevCommRequirements;
+  ccl::test::NcclLayout wants = ccl::test::layout_of_wants<DevCommRequirements>();
+  wants["size"] = version < 22900 ? (long long)offsetof(DevCommRequirements, ginConnectionType)
+                                  : (long long)ccl::test::wants_bytes(unsigned(version)) - 16;
+  return wants;
+}
 
 }  // namespace
+
+TEST_CASE("values and layouts are those of NCCL 2.32.3") {
+  using namespace ccl::test;
+  using namespace ccl::detail::nccl;
+  CHECK(own_layout().size() == nccl_2_32_host.size());
+  check_alike(nccl_2_32_host, own_layout());
+  check_alike(nccl_2_32_dev_comm, own_dev_comm(NCCL_VERSION_CODE));
+  check_alike(nccl_2_32_window, layout_of_window<ncclWindow_vidmem>());
+  check_alike(nccl_2_32_table, layout_of_table<ncclDevCommWindowTable>());
+  check_alike(nccl_2_32_wants, own_wants(NCCL_VERSION_CODE));
+}
 
 TEST_CASE("structures that kernels read are those of NVIDIA's header") {
   using namespace ccl::test;
@@ -49,11 +68,7 @@ TEST_CASE("structures that kernels read are those of NVIDIA's header") {
   check_alike(nvidias.dev_comm, own_dev_comm(nvidias.version));
   check_alike(nvidias.window, layout_of_window<ncclWindow_vidmem>());
   check_alike(nvidias.table, layout_of_table<ncclDevCommWindowTable>());
-  NcclLayout wants = layout_of_wants<DevCommRequirements>();
-  wants["size"] = nvidias.version < 22900
-                      ? (long long)offsetof(DevCommRequirements, ginConnectionType)
-                      : (long long)wants_bytes(unsigned(nvidias.version)) - 16;
-  check_alike(nvidias.wants, wants);
+  check_alike(nvidias.wants, own_wants(nvidias.version));
 #else
   ccl::test::skip("there is no nccl_device.h of NVIDIA");
   CHECK(own_dev_comm(NCCL_VERSION_CODE).size() > 20);

@@ -78,7 +78,61 @@ TEST_CASE("networks, rings and what made a communicator are logged as NCCL does"
   const auto contains = [&](const char* line) { return std::regex_search(text, std::regex{line}); };
   CHECK(contains("NCCL INFO Ring 00 : [0-9]+ -> 0 -> [0-9]+"));
   CHECK(contains("NCCL INFO Connected all rings"));
-  CHECK(contains("NCCL INFO ncclCommSplit comm 0x[0-9a-f]+ rank 0 .* - Init COMPLETE"));
+  for (const char* const stage : {"START", "COMPLETE"}) {
+    CHECK(
+        contains(("NCCL INFO ncclCommSplit comm 0x[0-9a-f]+ rank 2 nranks 3 .* commId 0x[0-9a-f]+ "
+                  "parent 0x[0-9a-f]+ childCount 1 color 0 key 2 - Init " +
+                  std::string{stage})
+                     .c_str()));
+  }
+}
+
+TEST_CASE("creations of derived communicators are logged when they begin") {
+  const std::string path = "/tmp/ccl.derived." + std::to_string(::getpid());
+  {
+    const ccl::test::Environment log{{{"NCCL_DEBUG", "INFO"},
+                                      {"NCCL_DEBUG_SUBSYS", "INIT"},
+                                      {"NCCL_DEBUG_FILE", path},
+                                      {"CCL_TRANSPORT", "shm"}}};
+    reload_log();
+    OneThread all;
+    ncclComm_t made[ranks] = {};
+    int excluded = 1;
+    CHECK(all.group([&](int r, ncclComm_t comm) {
+      if (r == excluded) return ncclSuccess;
+      return ncclCommShrink(comm, &excluded, 1, &made[r], nullptr, NCCL_SHRINK_DEFAULT);
+    }) == ncclSuccess);
+    for (ncclComm_t comm : made) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    ncclUniqueId id;
+    REQUIRE(ncclCommGetUniqueId(all.comms[0], &id) == ncclSuccess);
+    ncclComm_t grown[ranks + 1] = {};
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int r = 0; r < ranks; ++r) {
+      CHECK(ncclCommGrow(all.comms[std::size_t(r)], ranks + 1, nullptr, -1, &grown[r], nullptr) ==
+            ncclSuccess);
+    }
+    CHECK(ncclCommGrow(nullptr, ranks + 1, &id, ranks, &grown[ranks], nullptr) == ncclSuccess);
+    REQUIRE(ncclGroupEnd() == ncclSuccess);
+    for (ncclComm_t comm : grown) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  }
+  reload_log();
+  std::ifstream file{path};
+  const std::string text{std::istreambuf_iterator<char>{file}, {}};
+  ::unlink(path.c_str());
+  INFO(text);
+  const auto contains = [&](const char* line) { return std::regex_search(text, std::regex{line}); };
+  CHECK(
+      contains("NCCL INFO ncclCommShrink comm 0x[0-9a-f]+ rank 1 nranks 2 .* parent 0x[0-9a-f]+ "
+               "childCount 1 color 0 key 2 - Init START"));
+  CHECK(
+      contains("NCCL INFO .Rank 2. ncclCommGrow comm 0x[0-9a-f]+ rank 2 nranks 4 cudaDev -1 "
+               "nvmlDev -1 busId 0 commId 0x[0-9a-f]+ - Init START"));
+  CHECK(
+      contains("NCCL INFO .Rank 3. ncclCommGrow comm 0x[0-9a-f]+ rank 3 nranks 4 cudaDev -1 "
+               "nvmlDev -1 busId 0 commId 0x[0-9a-f]+ - Init START"));
+  CHECK(
+      contains("NCCL INFO ncclCommGrow comm 0x[0-9a-f]+ rank 2 nranks 4 .* parent 0x[0-9a-f]+ "
+               "childCount 2 color 0 key 0 - Init COMPLETE"));
 }
 
 TEST_CASE("lines that tools look for in NCCL's log are there") {
@@ -102,8 +156,11 @@ TEST_CASE("lines that tools look for in NCCL's log are there") {
   const auto contains = [&](const char* line) { return std::regex_search(text, std::regex{line}); };
   const char* const of_rank =
       ":[0-9]+:[0-9]+ .-1. NCCL INFO ncclCommInitAll comm 0x[0-9a-f]+ rank 0 nranks [0-9]+ "
-      "cudaDev -1 nvmlDev -1 busId 0 commId 0x[0-9a-f]+ - Init (START|COMPLETE)";
+      "cudaDev -1 nvmlDev -1 busId 0 commId 0x[0-9a-f]+ - Init COMPLETE";
   CHECK(contains(of_rank));
+  CHECK(
+      contains("NCCL INFO .Rank 0. ncclCommInitAll comm 0x[0-9a-f]+ rank 0 nranks [0-9]+ .* - Init "
+               "START"));
   CHECK(
       contains("NCCL INFO AllReduce: opCount 0 sendbuff 0x[0-9a-f]+ recvbuff 0x[0-9a-f]+ count 1 "
                "datatype 7 op 2 root 0 comm 0x[0-9a-f]+ .nranks=[0-9]+. stream "));

@@ -22,10 +22,12 @@ using Floats = std::vector<float>;
 
 // The long suite has a million cases over 3 to 8 ranks.
 #ifdef CCL_TEST_LONG
-constexpr int cases = 100'000, control_cases = 2000;
+constexpr int cases = 100'000, control_cases = 2000, large_cases = 500;
 #else
-constexpr int cases = 40, control_cases = 40;
+constexpr int cases = 40, control_cases = 40, large_cases = 5;
 #endif
+constexpr std::size_t longest_batch = 700'001;  // values, 2.7 MiB
+constexpr std::size_t large_batch = 256 << 10;  // 1 MiB
 
 /// Values whose sum depends on the order of adding.
 Floats values(int rank, std::size_t count) {
@@ -42,8 +44,8 @@ Floats values(int rank, std::size_t count) {
 /// Values of all ranks, and calls on parts of them.
 struct Summed {
   static constexpr std::size_t longest = 70001;  // several chunks
-  explicit Summed(int ranks) : all{ranks} {
-    for (int r = 0; r < ranks; ++r) in.push_back(values(r, longest));
+  explicit Summed(int ranks, std::size_t count = longest) : all{ranks}, whole{count} {
+    for (int r = 0; r < ranks; ++r) in.push_back(values(r, whole));
   }
   using Call = std::function<ncclResult_t(const float*, float*, std::size_t, ncclComm_t)>;
 
@@ -65,6 +67,7 @@ struct Summed {
   }
 
   NcclRanks all;
+  std::size_t whole;  // values of each rank
   std::vector<Floats> in;
 };
 
@@ -115,6 +118,16 @@ const Summed::Call to_last = [](const float* a, float* b, std::size_t n, ncclCom
   return ncclReduce(a, b, n, ncclFloat, ncclSum, ranks - 1, comm, nullptr);
 };
 
+/// Number of values of a random part: sizes of every magnitude if all values are few, else batches
+/// over 1 MiB.
+std::size_t random_count(const Summed& sums, std::mt19937& random) {
+  if (sums.whole > large_batch) {
+    return large_batch + 1 + random() % (sums.whole - large_batch);
+  }
+  const std::size_t most = std::size_t{1} << (random() % 17);
+  return 1 + random() % std::min(most, sums.whole);
+}
+
 /// Number of random parts whose bits differ from those of `whole`, the results of all values, on
 /// any rank.
 int differing_parts(const Summed& sums, const Floats& whole, const Summed::Call& call, int cases,
@@ -122,9 +135,8 @@ int differing_parts(const Summed& sums, const Floats& whole, const Summed::Call&
   std::mt19937 random{seed};
   int differ = 0;
   for (int i = 0; i < cases; ++i) {
-    const std::size_t most = std::size_t{1} << (random() % 17);  // sizes of every magnitude
-    const std::size_t count = 1 + random() % std::min(most, Summed::longest);
-    const std::size_t first = random() % (Summed::longest - count + 1);
+    const std::size_t count = random_count(sums, random);
+    const std::size_t first = random() % (sums.whole - count + 1);
     const auto part = sums.run(first, count, random() % 8, call);
     bool same = true;
     for (std::size_t r = only_last ? part.size() - 1 : 0; r < part.size(); ++r) {
@@ -158,6 +170,26 @@ TEST_CASE("with CCL_DETERMINISTIC, bits depend on no size, offset, split, run an
   CHECK(same_bits(sums.run(0, 5000, 0, all_reduce)[0], 0, again.run(0, 5000, 3, all_reduce)[1]));
 }
 
+TEST_CASE("with CCL_DETERMINISTIC, bits of batches over 1 MiB depend on nothing either") {
+#ifdef CCL_TEST_LONG
+  const int ranks = GENERATE(3, 4, 5, 6, 7, 8);
+#else
+  const int ranks = GENERATE(3, 8);
+#endif
+  const Environment one_order{"CCL_DETERMINISTIC", "1"};
+  const Summed sums{ranks, longest_batch};
+  const Floats tree = each(sums.whole, [&](auto i) { return tree_sum(sums.in, i); });
+  const Floats chain = each(sums.whole, [&](auto i) { return ring_sum(sums.in, i, ranks - 1); });
+  CHECK(differing_parts(sums, tree, all_reduce, large_cases, unsigned(ranks), false) == 0);
+  CHECK(differing_parts(sums, chain, to_last, large_cases, 8, true) == 0);
+}
+
+TEST_CASE("without it, bits of batches over 1 MiB do") {
+  const Summed sums{3, longest_batch};
+  const Floats whole = sums.run(0, sums.whole, 0, all_reduce)[0];
+  CHECK(differing_parts(sums, whole, all_reduce, 5, 3, false) > 0);
+}
+
 TEST_CASE("with CCL_DETERMINISTIC, a share's bits do not depend on its size") {
   const Environment one_order{"CCL_DETERMINISTIC", "1"};
   const int ranks = GENERATE(3, 8);
@@ -177,7 +209,9 @@ TEST_CASE("with CCL_DETERMINISTIC, a share's bits do not depend on its size") {
     }) == ncclSuccess);
     return out;
   };
-  for (const std::size_t count : {1u, 7u, 1000u, 4099u, 20001u}) {
+  std::vector<std::size_t> counts{1, 7, 1000, 4099, 20001};
+  if (ranks == 3) counts.push_back(large_batch + 1);
+  for (const std::size_t count : counts) {
     const auto part = shares(count);
     for (int to = 0; to < ranks; ++to) {
       std::vector<Floats> in;

@@ -1,4 +1,6 @@
 // Causes that a diagnosis finds in the statuses of ranks.
+#include "observe/diagnosis.hpp"
+
 #include <ccl/comm/report.hpp>
 
 #include <string>
@@ -34,6 +36,38 @@ TEST_CASE("of several ranks without an answer, the one at the end of the waiting
   CHECK(report.behind == 4);
   CHECK(mentions(report.summary, "ranks 1, 4 on here do not answer"));
   CHECK(diagnose(all, 3).behind == 1);
+}
+
+TEST_CASE("a rank that has departed is behind if another one waits for it") {
+  auto all = ring(4);
+  all[2] = {};
+  all[2].rank = 2;
+  all[2].host = "here";
+  const Report report = detail::diagnose(all, 0, {2});
+  INFO(report.summary);
+  CHECK((report.behind == 2 && report.waiting == 3 && report.cause == Cause::no_answer));
+  CHECK(mentions(report.summary, "rank 2 on here has departed (its process exited)"));
+  CHECK_FALSE(mentions(report.summary, "does not answer"));
+
+  all[3].waits = {};  // the ranks that are left wait for each other
+  all[3].operations.pop_back();
+  all[3].called = 4;
+  const Report late = detail::diagnose(all, 0, {2});
+  INFO(late.summary);
+  CHECK((late.behind == 3 && late.waiting == 0 && late.cause == Cause::not_called));
+  CHECK_FALSE(mentions(late.summary, "rank 2"));
+
+  for (RankStatus& of : all) {  // nor is it missed in a call of all ranks
+    of.operations.clear();
+    of.waits = {};
+    if (of.rank < 2) of.rendezvous = "split";
+  }
+  CHECK(detail::diagnose(all, 0, {2}).behind == 3);
+  all[3].rendezvous = "split";
+  CHECK(detail::diagnose(all, 0, {2}).behind == -1);
+
+  all[1].answered = false;  // one that is silent comes before
+  CHECK(detail::diagnose(all, 0, {2}).behind == 1);
 }
 
 TEST_CASE("a rank that has not called what the others run is behind") {

@@ -2,6 +2,8 @@
 // on a GPU is noted by this test.
 #include "nccl/device/signals.hpp"
 
+#include <ccl/detail/lanes/host_memory.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -12,6 +14,8 @@
 #include <vector>
 
 #include "comm/state.hpp"
+#include "nccl/device/signal_wait.hpp"
+#include "support/error_matchers.hpp"
 #include "support/gpu_ranks.hpp"
 
 using namespace ccl;
@@ -22,6 +26,9 @@ namespace {
 
 int puts_made = 0, puts_with_word = 0, signals_sent = 0, waits = 0;
 std::function<Result<void>()> signal_result = [] { return Result<void>{}; };
+bool runs_waits = false;  // as kernels of the stream would
+std::vector<std::thread> kernels;
+std::atomic<int> waits_over{0};
 std::atomic<int> loads{0};          // of the kernels
 std::atomic<int> fails_to_load{0};  // the next times
 
@@ -90,9 +97,14 @@ Result<void> signal_on_gpu(std::uint64_t*, cudaStream_t) {
   ++signals_sent;
   return signal_result();
 }
-Result<void> wait_on_gpu(const std::uint64_t*, std::uint64_t*, std::uint64_t, const std::uint64_t*,
-                         cudaStream_t) {
+Result<void> wait_on_gpu(const std::uint64_t* counter, std::uint64_t* taken, std::uint64_t times,
+                         int peer, const AbortWatch& watch, cudaStream_t) {
   ++waits;
+  if (!runs_waits) return {};
+  kernels.emplace_back([=] {
+    wait_for_signals<HostMemory>(counter, taken, times, peer, watch);
+    ++waits_over;
+  });
   return {};
 }
 }  // namespace ccl::detail::nccl
@@ -144,6 +156,51 @@ TEST_CASE("the memory of signals outlives work on a stream") {
   CHECK(ranks.busy());
   CHECK(fake::gpus().regions.size() >= before - 1);
   while (ranks.busy()) std::this_thread::yield();  // or this test's time is over
+}
+
+TEST_CASE("a stream's wait for signals of a rank that has departed fails") {
+  TwoRanks ranks;
+  auto& state = *detail::Access::state(*ranks.comms[0]);
+  detail::Watched& watched = state.device.gpu->watched();
+  runs_waits = true;
+  waits_over = 0;
+  REQUIRE(ranks.signals[0]->wait({1, 0, 0}, 2, ranks.stream));
+  while (detail::HostMemory::load_acquire(&watched.program_waits.peer) == 0) {
+    std::this_thread::yield();
+  }
+  CHECK(watched.program_waits.peer == 2);  // rank + 1
+  CHECK(waits_over == 0);
+  REQUIRE(state.status.set_departed(1));
+  CHECK(ranks.has_failed(0));
+  const auto well = ranks.comms[0]->status();
+  REQUIRE(!well);
+  INFO(well.error().message());
+  CHECK((well.error().code == Errc::peer_lost && well.error().peer == 1));
+  for (auto& kernel : kernels) kernel.join();  // the stop of the communicator ends them
+  kernels.clear();
+  runs_waits = false;
+  CHECK(waits_over == 1);
+}
+
+TEST_CASE("a stream's wait for signals ends when they have come, and takes them") {
+  Word counter = 3, taken = 1, stop = 0;
+  detail::LaneFailure failure;
+  detail::WaitRecord record;
+  const detail::AbortWatch watch{.stop = &stop, .lane_failure = &failure, .waits = &record};
+  wait_for_signals<detail::HostMemory>(&counter, &taken, 2, 1, watch);
+  CHECK(taken == 3);
+  std::thread later{[&] {
+    while (detail::HostMemory::load_acquire(&record.peer) == 0) std::this_thread::yield();
+    detail::HostMemory::fetch_add(&counter, 1);
+  }};
+  wait_for_signals<detail::HostMemory>(&counter, &taken, 1, 1, watch);
+  later.join();
+  CHECK((taken == 4 && failure.peer == 0));
+  CHECK(record.peer == 0);  // nobody waits any more
+  const detail::AbortWatch limited{
+      .stop = &stop, .lane_failure = &failure, .deadline_ns = 20'000'000, .waits = &record};
+  wait_for_signals<detail::HostMemory>(&counter, &taken, 1, 1, limited);
+  CHECK((failure.peer == 2 && failure.why == detail::LaneFailure::late));
 }
 
 TEST_CASE("after an abort nothing is launched") {

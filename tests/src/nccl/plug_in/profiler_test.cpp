@@ -1,5 +1,7 @@
 #include "nccl/plug_in/profiler.hpp"
 
+#include <algorithm>
+
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
 #include "support/plug_in_lines.hpp"
@@ -62,6 +64,38 @@ TEST_CASE("a profiler plug-in gets events of groups, calls, what runs, and its t
   CHECK(lines.back().starts_with("end, open "));
   CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
   CHECK(lines_of(all, 1).size() == lines.size());
+}
+
+TEST_CASE("a profiler plug-in gets events of what proxies move for a call") {
+  const std::string all = plug_in_lines(path,
+                                        {{"NCCL_PROFILER_PLUGIN", path},
+                                         {"CCL_TEST_PROFILER", "proxies"},
+                                         {"CCL_TRANSPORT", "socket"}},
+                                        sum_and_send);
+  INFO(all);
+  long received = 0;
+  for (const int rank : {0, 1}) {
+    const Lines lines = lines_of(all, rank);
+    const auto count = [&](const std::string& begin) {
+      return std::ranges::count_if(lines, [&](const auto& one) { return one.starts_with(begin); });
+    };
+    const std::string peer = std::to_string(1 - rank);
+    // Two sums go both ways, the broadcast from rank 1 and the message from rank 0.
+    CHECK(count("start sends to " + peer + " in 2") == (rank == 1 ? 3 : 2));
+    CHECK(count("start sends to " + peer + " in 4") == (rank == 0 ? 1 : 0));
+    received += count("start receives from " + peer + " in 2");
+    CHECK(count("start step 0 in 8") >= 2);
+    const auto steps = count("start step ");
+    CHECK(count("stop 16") == steps);
+    CHECK(count("stop 8") == count("state 19 of 8"));
+    CHECK(count("state 20 of 16") + count("state 10 of 16") == steps);
+    CHECK(count("state 9 of 16") == count("state 20 of 16"));
+    CHECK(count("start something else") == 0);
+  }
+  CHECK(received >= 2);  // what comes before the call has no event, which one rank's may do
+  CHECK_FALSE(mentions(all, "that is over"));
+  CHECK_FALSE(mentions(all, "nothing"));
+  CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
 }
 
 TEST_CASE("algorithms and protocols have NCCL's names") {

@@ -61,6 +61,31 @@ TEST_CASE("ranks that answer are there, and silent ones are unresponsive") {
   CHECK_FALSE(contains(status_json(seen), "not_asked"));
 }
 
+TEST_CASE("a rank whose process has exited is dead, and behind only if another one waits for it") {
+  Asked one = pair([](double) { return Statuses{both()[0], {}}; });
+  one.view.ranks[1].departed = true;
+  const auto seen_with = [](Asked asked) {
+    std::vector<Asked> all;
+    all.push_back(std::move(asked));
+    return gather(std::move(all), 20);
+  };
+  const Snapshot calm = seen_with(one);
+  CHECK((calm.timeouts == 0 && calm.communicators[0].missing() == 1));
+  CHECK(calm.communicators[0].diagnosis.behind == -1);
+  CHECK(contains(status_json(calm), R"("considered_dead": true)"));
+  Operation runs;
+  runs.number = 1;
+  runs.state = OpState::running;
+  RankStatus& mine = one.view.ranks[0].status;
+  mine.operations = {runs};
+  mine.waits = {1, 3};
+  mine.called = 1;
+  const Report report = seen_with(one).communicators[0].diagnosis;
+  INFO(report.summary);
+  CHECK((report.behind == 1 && report.cause == Cause::no_answer));
+  CHECK(contains(report.summary, "has departed"));
+}
+
 TEST_CASE("ranks for which no time was left were not asked, and are not called silent") {
   std::atomic<int> asked{0};
   Snapshot seen;
