@@ -10,6 +10,7 @@ namespace ccl::detail {
 
 /// `first` is one of the silent ranks.
 std::string say_no_answer(const std::vector<int>& ranks, const RankStatus& first);
+std::string say_no_record(const std::vector<int>& ranks);
 /// `one` is one of the late ranks, and `what` names an operation or a call of all ranks.
 std::string say_not_called(const std::vector<int>& late, const RankStatus& one,
                            const std::string& what);
