@@ -28,7 +28,7 @@ _LETTERS = {"i": "int", "u": "uint", "f": "float", "b": "bool"}
 _DLPACK = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool",
            10: "float8_e4m3fn", 12: "float8_e5m2"}  # fmt: skip
 _KNOWN = (
-    "int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64, float8_e4m3fn and "
+    "int8 to int64, uint8 to uint64, bool, float16, bfloat16, float32, float64, float8_e4m3fn and "
     "float8_e5m2"
 )
 
@@ -155,10 +155,14 @@ def _from_numpy(array: Any, what: str) -> Buffer:
         # A scalar has no memory of its own, so it is copied.
         held, fixed = numpy.asarray(array), isinstance(array, numpy.generic)
     dtype = held.dtype
-    if dtype.hasobject or not (dtype.isnative or dtype.kind == "V"):
+    if dtype.hasobject:
         raise InvalidArgumentError(
-            f"{what} has elements of type {dtype.str} ({dtype}), which ccl cannot move (it has "
-            f"{_KNOWN}); convert it first"
+            f"{what} has elements of type {dtype}, which ccl cannot move (it has {_KNOWN}); convert it first"
+        )
+    if not (dtype.isnative or dtype.kind == "V"):
+        raise InvalidArgumentError(
+            f"{what} has elements of type {dtype.str}, in the byte order of another machine; pass "
+            f'{what}.astype("{dtype.name}")'
         )
     buffer = _from_interface(held.__array_interface__, dtype.name, CPU, held, what)
     return buffer._replace(readonly=True) if fixed else buffer

@@ -257,7 +257,10 @@ class Calls(Checks):
             Each may have its own type.
         """
         given, buffers = [], []
-        for kind, array, peer in messages:
+        for message in messages:
+            if not isinstance(message, (tuple, list)) or len(message) != 3:
+                raise InvalidArgumentError(f"a message is (kind, array, peer), and not {message!r}")
+            kind, array, peer = message
             if kind not in ("send", "recv"):
                 raise InvalidArgumentError(f'there is no message "{kind}"; take "send" or "recv"')
             sends = kind == "send"

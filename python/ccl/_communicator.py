@@ -8,7 +8,7 @@ import operator
 import os
 import sys
 import weakref
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, NoReturn, Sequence
 
 from . import _core, _options
 from ._buffers import CPU
@@ -250,6 +250,12 @@ class Communicator(Calls):
         name = f", name={self.name!r}" if self.name else ""
         place = "cpu" if self._device == CPU else f"cuda:{self._device}"
         return f"<ccl.Communicator rank {self.rank} of {self.ranks}, {place}{name}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Communicator belongs to its process and does not pickle; send UniqueId.bytes")
+
+    def __copy__(self) -> Communicator:
+        return self  # a handle
 
     # Life.
 

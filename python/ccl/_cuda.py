@@ -42,6 +42,15 @@ def check(result: int, text: str) -> None:
         raise _errors.create("cuda", text.format(f"CUresult {result}"), -1, -1, result, "", "")
 
 
+def check_driver(device: int) -> None:
+    """Fails without CUDA's driver: the library would make a CPU rank."""
+    if driver() is None:
+        raise _errors.NotSupportedError(
+            f"CUDA device {device} cannot be used (CUDA's driver, libcuda.so.1, is not there); leave "
+            "out device= for a CPU rank"
+        )
+
+
 _contexts: dict[int, ctypes.c_void_p] = {}  # primary contexts, by device
 
 
@@ -53,7 +62,7 @@ def on_device(device: int) -> Iterator[None]:
     """
     cuda = driver()
     if cuda is None:
-        yield  # the library says what is missing
+        yield
         return
     text = f"CUDA device {device} cannot be used ({{}}); check the number and CUDA_VISIBLE_DEVICES"
     before = _Pointer()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from . import _core, _errors, nccl
 from ._combine import Combination
-from ._cuda import on_device
+from ._cuda import check_driver, on_device
 from ._interrupt import blocking
 
 if TYPE_CHECKING:
@@ -217,6 +217,7 @@ class GpuCore:
                 f"a communicator of GPUs takes one id ({len(ids)} were given); pass the first"
             )
         _load()
+        check_driver(device)
         id = _Id()
         ctypes.memmove(ctypes.byref(id), ids[0], 128)
         made = _Pointer()

@@ -18,19 +18,33 @@
 namespace ccl::detail {
 namespace {
 
+class Hash {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) value_ = (value_ ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 1469598103934665603ull;
+};
+
 /// Hash of all values that choices depend on, to the last bit: a file holds fewer digits of a time.
 std::uint64_t hash_of(const TuningTable& table) {
-  std::uint64_t hash = 1469598103934665603ull;
-  const auto add = [&hash](std::string_view text) {
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
-  };
+  Hash hash;
   for (const TuningRow& row : table.rows) {
     const TuningCase& where = row.where;
-    add(fmt::format("{};{};{};{};{};{};{}", where.op, where.ranks, where.hosts, where.path,
-                    where.compute_capability, where.max_ctas, row.bytes));
-    for (const auto& [composition, us] : row.us) add(fmt::format(";{};{}", composition, us));
+    hash.add(fmt::format("{};{};{};{};{};{};{}", where.op, where.ranks, where.hosts, where.path,
+                         where.compute_capability, where.max_ctas, row.bytes));
+    for (const auto& [composition, us] : row.us) hash.add(fmt::format(";{};{}", composition, us));
   }
-  return hash;
+  return hash.value();
+}
+
+std::uint64_t hash_of(const std::vector<CandidateFacts>& candidates) {
+  Hash hash;
+  for (const CandidateFacts& one : candidates) hash.add(one.name() + ";");
+  return hash.value();
 }
 
 std::string not_by(int rank) {
@@ -53,6 +67,38 @@ Result<TuningTable> Chooser::Creator::read_table() const {
   return TuningTable::read(file);
 }
 
+Result<void> Chooser::Creator::compare(const std::vector<ChooserInputs>& all) {
+  const int me = state.identity.rank();
+  // Operations first: where they differ, lists do, too.
+  for (int r = 0; r < state.identity.ranks(); ++r) {
+    const std::string_view theirs = all[std::size_t(r)].operation;
+    if (theirs == mine.operation) continue;
+    return state.rendezvous.disagree(
+        fmt::format("rank {} creates {} where rank {} creates {} (all ranks must make the same "
+                    "calls in the same order)",
+                    r, theirs, me, mine.operation),
+        r);
+  }
+  for (int r = 0; r < state.identity.ranks(); ++r) {
+    if (all[std::size_t(r)].list == mine.list) continue;
+    return state.rendezvous.disagree(
+        fmt::format("rank {} and rank {} choose {} from different lists of candidates; give all "
+                    "ranks the same program",
+                    me, r, made.op_),
+        r);
+  }
+  for (int r = 0; r < state.identity.ranks(); ++r) {
+    if (all[std::size_t(r)].table == mine.table) continue;
+    Error error{Errc::mismatch,
+                fmt::format("rank {} and rank {} go by different tables of measurements (see "
+                            "CCL_TUNE_FILE and Config::tune_file); give all ranks the same",
+                            me, r)};
+    error.peer = r;
+    return fail(state.annotate(std::move(error)));
+  }
+  return {};
+}
+
 Result<void> Chooser::Creator::agree() {
   // A rank without a readable table must not leave the others waiting: it fails after the exchange.
   auto read = read_table();
@@ -62,6 +108,8 @@ Result<void> Chooser::Creator::agree() {
   } else {
     mine.table = ~std::uint64_t{0};
   }
+  mine.list = hash_of(made.facts_);
+  made.op_.copy(mine.operation, sizeof mine.operation - 1);
   std::vector<ChooserInputs> all(std::size_t(state.identity.ranks()), mine);
   if (state.identity.ranks() > 1 && !question.alone) {
     const auto lock = state.rendezvous.lock();
@@ -75,18 +123,11 @@ Result<void> Chooser::Creator::agree() {
         .in_range("number of blocks", of.blocks, 0, INT_MAX)
         .in_range("limit of blocks", of.max_ctas, 0, INT_MAX)
         .flag("RDMA", of.rdma)
+        .text("operation", of.operation)
         .why();
   }));
   if (!read) return fail(state.annotate(std::move(read).error()));
-  for (int r = 0; r < state.identity.ranks(); ++r) {
-    if (all[std::size_t(r)].table == mine.table) continue;
-    Error error{Errc::mismatch,
-                fmt::format("rank {} and rank {} go by different tables of measurements (see "
-                            "CCL_TUNE_FILE and Config::tune_file); give all ranks the same",
-                            state.identity.rank(), r)};
-    error.peer = r;
-    return fail(state.annotate(std::move(error)));
-  }
+  CCL_CHECK(compare(all));
   for (int r = 0; r < state.identity.ranks(); ++r) merge(all[std::size_t(r)], r);
   if (mine.usable == 0) CCL_CHECK(explain_refusals(all));
   made.usable_ = made.offered_ = mine.usable;

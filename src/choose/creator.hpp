@@ -20,6 +20,8 @@ struct Chooser::Creator {
   struct ChooserInputs {
     std::uint64_t usable = 0;
     std::uint64_t table = 0;  // hash of the measurements that count here
+    std::uint64_t list = 0;   // hash of the candidates' names
+    char operation[32]{};     // the first characters of its name
     std::int32_t path = 0;
     std::int32_t inner_path = 0;  // inside its host
     std::int32_t blocks = 0;
@@ -53,6 +55,8 @@ struct Chooser::Creator {
   Result<TuningTable> read_table() const;
   /// Compares the inputs of all ranks. Collective, unless the chooser is for this rank alone.
   Result<void> agree();
+  /// Fails if ranks create other operations, from other lists or by other tables.
+  Result<void> compare(const std::vector<ChooserInputs>& all);
   void merge(const ChooserInputs& other, int rank);
   /// First candidate that `rank` refuses and another rank does not; -1: there is none.
   int refused_alone(const std::vector<ChooserInputs>& all, int rank) const;

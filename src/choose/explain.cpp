@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -112,7 +113,14 @@ Error Chooser::none_meets(CallConstraints demands) const {
 Error Chooser::nothing_left(int refuser) const {
   std::vector<std::pair<std::string, std::string>> names_by_reason;
   std::string remedy;
-  for (std::size_t c = 0; c < facts_.size(); ++c) {
+  const auto runs_here = [&](std::size_t c) {
+    return gpu_ ? facts_[c].on_gpus : facts_[c].on_cpus;
+  };
+  std::vector<std::size_t> order(facts_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  // Those for the other kind of device come last: their reason helps nobody.
+  std::ranges::stable_partition(order, runs_here);
+  for (const std::size_t c : order) {
     const CandidateFacts& one = facts_[c];
     const auto known =
         std::ranges::find(names_by_reason, out_[c], &std::pair<std::string, std::string>::first);
@@ -122,8 +130,7 @@ Error Chooser::nothing_left(int refuser) const {
       known->second += ", " + one.name();
     }
     const auto setting = excluding_setting(op_, one.algo, one.proto, gpu_);
-    const bool here = gpu_ ? one.on_gpus : one.on_cpus;
-    if (!remedy.empty() || !here || !setting || setting->empty()) continue;
+    if (!remedy.empty() || !runs_here(c) || !setting || setting->empty()) continue;
     remedy = fmt::format("append \";{}:{}\" to {}", plain(op_),
                          *setting == "ALGO" ? one.algo : one.proto, variable_of(*setting));
   }

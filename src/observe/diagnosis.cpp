@@ -102,7 +102,8 @@ class Diagnosis {
   }
   std::string silent_text() const {
     const auto ranks = silent();
-    return say_no_answer(ranks, at(ranks.front()));
+    // None asks where the accounts are from records.
+    return asking_ < 0 ? say_no_record(ranks) : say_no_answer(ranks, at(ranks.front()));
   }
 
   /// Returns the one of `ranks` at the end of a chain of waiting ranks, or -1. The chain from the

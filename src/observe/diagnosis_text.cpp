@@ -34,10 +34,15 @@ std::string say_departed(const RankStatus& of) {
                      of.host.empty() ? "" : " on " + of.host);
 }
 
+std::string say_no_record(const std::vector<int>& ranks) {
+  return say_ranks(ranks) + " left no record (killed, or not asked for one)";
+}
+
 std::string say_not_called(const std::vector<int>& late, const RankStatus& one,
                            const std::string& what) {
-  return fmt::format("{} on {} {} not called {} ({})", say_ranks(late), one.host,
-                     late.size() == 1 ? "has" : "have", what, say_last(one));
+  const std::string whose = late.size() == 1 ? "" : fmt::format("rank {}: ", one.rank);
+  return fmt::format("{} on {} {} not called {} ({}{})", say_ranks(late), one.host,
+                     late.size() == 1 ? "has" : "have", what, whose, say_last(one));
 }
 
 std::string say_other_call(const std::vector<int>& few, const Operation& theirs,

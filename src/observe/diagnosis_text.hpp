@@ -12,6 +12,7 @@ namespace ccl::detail {
 std::string say_no_answer(const std::vector<int>& ranks, const RankStatus& first);
 /// The process of `of` has exited.
 std::string say_departed(const RankStatus& of);
+std::string say_no_record(const std::vector<int>& ranks);
 /// `one` is one of the late ranks, and `what` names an operation or a call of all ranks.
 std::string say_not_called(const std::vector<int>& late, const RankStatus& one,
                            const std::string& what);

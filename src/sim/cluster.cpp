@@ -138,9 +138,9 @@ Result<void> Cluster::check_inside() const {
 Result<void> Cluster::join_nodes(int domain_nodes) {
   if (domain_nodes < 0 || domain_nodes > nodes_) {
     return fail(Errc::invalid_argument,
-                fmt::format("no NVLink domain has {} nodes of {}; give 1 to {}, or {} for what the "
-                            "file says",
-                            domain_nodes, nodes_, nodes_, by_file));
+                fmt::format("no NVLink domain has {} nodes of {}; give 1 to {}, or none for what "
+                            "the file says",
+                            domain_nodes, nodes_, nodes_));
   }
   const bool asked = domain_nodes != by_file;
   if (!asked) domain_nodes = in_one_fabric(graph_, gpus_) ? nodes_ : 1;

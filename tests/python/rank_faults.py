@@ -1,6 +1,8 @@
 """One of the ranks of test_faults.py. The argument names the case."""
 
+import copy
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -69,7 +71,8 @@ def arguments(comm):
     raises(bad, lambda: ccl.Communicator([], 0, 1), "none was given")
     raises(bad, lambda: comm.all_reduce(np.ones(3, "complex64")), "complex64", "bfloat16")
     raises(bad, lambda: comm.all_reduce(OnlyDLPack(np.ones(3, "complex64"))), "complex64")
-    raises(bad, lambda: comm.all_reduce(np.ones(3, ">f4")), ">f4")
+    raises(bad, lambda: comm.all_reduce(np.ones(3, ">f4")), ">f4", "byte order", 'astype("float32")')
+    raises(bad, lambda: comm.all_gather(np.array([1, "a"], object)), "type object", "uint64, bool, float16")
     raises(bad, lambda: comm.all_reduce(np.array(["a"])), "cannot move")
     raises(bad, lambda: comm.all_reduce(object()), "no array")
     raises(bad, lambda: comm.all_reduce(Refusing()), "Refusing", "BufferError", "not in memory")
@@ -88,6 +91,9 @@ def arguments(comm):
     raises(bad, lambda: comm.all_to_all_v(data, [9] * n, [9] * n), "24", "36")
     raises(bad, lambda: comm.scatter(root=(me + 1) % n), "out=")
     raises(bad, lambda: comm.exchange([("put", data, 0)]), "put")
+    raises(bad, lambda: comm.exchange([("send", data)]), "(kind, array, peer)")
+    raises(TypeError, lambda: pickle.dumps(comm), "does not pickle", "UniqueId.bytes")
+    assert copy.copy(comm) is comm
     raises(bad, lambda: ccl.UniqueId(b"x"), "128 bytes", "1")
     raises(TypeError, lambda: ccl.Communicator.from_env(time_out=1), "time_out", "timeout")
     for name, value in {"timeout": "5", "channels": 1.5, "name": None, "check": "yes"}.items():

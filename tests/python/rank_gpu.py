@@ -9,7 +9,7 @@ import types
 import numpy as np
 
 import ccl
-from ccl import _cuda
+from ccl import _cuda, _gpu
 
 
 class Played:
@@ -141,7 +141,20 @@ def check_options(comm):
     other.abort()
 
 
+def check_driver_is_asked_for():
+    """The library alone would make a CPU rank, which calls itself cuda:0."""
+    try:
+        ccl.Communicator(ccl.UniqueId.create(), 0, 1, device=0)
+    except ccl.NotSupportedError as error:
+        assert "libcuda.so.1" in str(error) and "CUDA device 0" in str(error), error
+    else:
+        raise AssertionError("a rank of a GPU without a driver")
+
+
 def main():
+    if _cuda.driver() is None:
+        check_driver_is_asked_for()
+    _gpu.check_driver = lambda device: None  # no GPU is played, only its memory
     comm = ccl.Communicator.from_env(device=0)
     n, me = comm.ranks, comm.rank
     assert repr(comm) == f"<ccl.Communicator rank {me} of {n}, cuda:0>"

@@ -1,12 +1,14 @@
 // Client of the health service, with the options of NCCL's ncclras.
 #include <ccl/detail/runtime/settings.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +17,7 @@
 #include <getopt.h>
 #include <netdb.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -224,6 +227,29 @@ std::string take_defaults(Options& options) {
   return {};
 }
 
+/// Returns why an option cannot be, before a process is asked: empty if all can.
+std::string wrong_option(const Options& options) {
+  const auto is_one_of = [](std::string_view value, std::initializer_list<const char*> known) {
+    return std::ranges::any_of(
+        known, [&](const char* one) { return strcasecmp(one, std::string{value}.c_str()) == 0; });
+  };
+  if (!options.format.empty() && !is_one_of(options.format, {"text", "json"})) {
+    return "-f " + options.format + " is no format; take text or json";
+  }
+  constexpr std::string_view monitor = "MONITOR ";
+  if (!options.command.starts_with(monitor)) return {};
+  const std::string groups = options.command.substr(monitor.size());
+  for (std::size_t at = 0; at <= groups.size();) {
+    const std::size_t end = std::min(groups.find(',', at), groups.size());
+    const std::string group = groups.substr(at, end - at);
+    if (!is_one_of(group, {"lifecycle", "trace", "all"})) {
+      return "-m=" + group + " is no group of events; take lifecycle, trace or all";
+    }
+    at = end + 1;
+  }
+  return {};
+}
+
 bool is_port(std::string_view text) {
   int port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
@@ -281,6 +307,10 @@ int main(int argc, char** argv) {
     options.command = i == optind ? argv[i] : options.command + " " + argv[i];
   }
   if (const std::string why = take_defaults(options); !why.empty()) {
+    std::fprintf(stderr, "ccl_ras: %s\n", why.c_str());
+    return 2;
+  }
+  if (const std::string why = wrong_option(options); !why.empty()) {
     std::fprintf(stderr, "ccl_ras: %s\n", why.c_str());
     return 2;
   }

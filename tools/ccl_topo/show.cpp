@@ -69,7 +69,9 @@ ccl::Result<void> show(const ShowOptions& options) {
   } else {
     print_trees(graph);
     for (const topo::Repair& repair : machine.loaded.repairs) {
-      fmt::print("repaired, line {}: {}\n", repair.line, repair.what);
+      // Of a machine that was detected, there are no lines.
+      const std::string where = repair.line > 0 ? fmt::format(", line {}", repair.line) : "";
+      fmt::print("repaired{}: {}\n", where, repair.what);
     }
   }
   return {};

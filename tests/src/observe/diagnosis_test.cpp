@@ -70,6 +70,16 @@ TEST_CASE("a rank that has departed is behind if another one waits for it") {
   CHECK(detail::diagnose(all, 0, {2}).behind == 1);
 }
 
+TEST_CASE("of records, a rank without one is not said to be stopped") {
+  auto all = ring(4);
+  all[1].answered = all[2].answered = false;
+  const Report report = diagnose(all, -1);
+  INFO(report.summary);
+  CHECK(report.behind == 2);
+  CHECK(report.cause == Cause::no_answer);
+  CHECK(mentions(report.summary, "ranks 1-2 left no record (killed, or not asked for one)"));
+}
+
 TEST_CASE("a rank that has not called what the others run is behind") {
   auto all = ring(4);
   all[2].operations.pop_back();
@@ -138,8 +148,8 @@ TEST_CASE("a rank that takes longer in a call which others have left is in no ot
   report = diagnose(all, 0);
   CHECK((report.behind == 1 && report.waiting == 0 && report.cause == Cause::not_called));
   CHECK(mentions(report.summary,
-                 "ranks 1-3 on here have not called the creation of Tree (it is in the creation of "
-                 "Ring"));
+                 "ranks 1-3 on here have not called the creation of Tree (rank 1: it is in the "
+                 "creation of Ring"));
   for (const int r : {1, 2}) all[std::size_t(r)].rendezvous.clear();  // and compute
   all[0].rendezvous = all[3].rendezvous;
   all[0].rendezvous_number = 7;

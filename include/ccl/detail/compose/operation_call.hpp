@@ -4,6 +4,7 @@
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
+#include <span>
 #include <type_traits>
 
 namespace ccl::detail {
@@ -51,7 +52,14 @@ Result<void> refuse_buffers() {
   return {};
 }
 
-/// Overloads of an operation's calls for buffers that they do not take. A compiler's list of
+template <class T>
+inline constexpr bool is_count = std::is_convertible_v<T, Index>;
+template <class... Ts>
+inline constexpr bool are_counts = (std::is_convertible_v<Ts, std::span<const Index>> && ...);
+template <class...>
+inline constexpr bool always_false = false;
+
+/// Overloads of an operation's calls for arguments that they do not take. A compiler's list of
 /// functions that do not match would not name the reason.
 template <class Op>
 struct RefusesBuffers {
@@ -59,6 +67,12 @@ struct RefusesBuffers {
     requires(!takes_buffers<Send, Recv>)
   [[nodiscard]] Result<void> operator()(Send&&, Recv&&, Rest&&...) const {
     return refuse_buffers<Send, Recv>();
+  }
+  template <class Acc = void, class Send, class Recv, class Count, class... Rest>
+    requires(takes_buffers<Send, Recv> && !is_count<Count>)
+  [[nodiscard]] Result<void> operator()(Send&&, Recv&&, Count&&, Rest&&...) const {
+    static_assert(always_false<Count>, "ccl: the number of elements follows the two buffers");
+    return {};
   }
 };
 template <>
@@ -68,9 +82,28 @@ struct RefusesBuffers<AllToAllV> {
   [[nodiscard]] Result<void> operator()(Send&&, Counts&&, Offsets&&, Recv&&, Rest&&...) const {
     return refuse_buffers<Send, Recv>();
   }
+  template <class Send, class Counts, class Offsets, class Recv, class RecvCounts,
+            class RecvOffsets, class... Rest>
+    requires(takes_buffers<Send, Recv> && !are_counts<Counts, Offsets, RecvCounts, RecvOffsets>)
+  [[nodiscard]] Result<void> operator()(Send&&, Counts&&, Offsets&&, Recv&&, RecvCounts&&,
+                                        RecvOffsets&&, Rest&&...) const {
+    static_assert(always_false<Counts>,
+                  "ccl: counts and offsets are spans of ccl::Index with one number for each rank, "
+                  "such as a std::vector<ccl::Index>");
+    return {};
+  }
 };
 template <>
 struct RefusesBuffers<SendRecv> {
+  template <class Send, class Count, class To, class... Rest>
+    requires(std::is_pointer_v<std::decay_t<Send>> && !(is_count<Count> && is_count<To>))
+  [[nodiscard]] Result<void> operator()(Send&&, Count&&, To&&, Rest&&...) const {
+    static_assert(always_false<Count>,
+                  "ccl: the call takes (send, send_count, to, recv, recv_count, from); a message "
+                  "one way is send(data, count, to) at one rank and recv(data, count, from) at the "
+                  "other");
+    return {};
+  }
   template <class Send, class Recv, class... Rest>
     requires(!takes_buffers<Send, Recv>)
   [[nodiscard]] Result<void> operator()(Send&&, Index, int, Recv&&, Rest&&...) const {

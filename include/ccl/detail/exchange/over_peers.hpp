@@ -50,8 +50,9 @@ class ExchangePieces {
     work_.in_turns = false;
     if (launches_++ == 1) work_.watch.phases = PhaseLog::further(work_.watch.phases);
     for (int p = 0; p < ranks; ++p) {
-      work_.out[p] = piece(table_.sends[p], (*places_)[std::size_t(p)]);
-      work_.in[p] = piece(table_.recvs[p], (*places_)[std::size_t(ranks + p)]);
+      const auto at = std::size_t(p);
+      work_.out[p] = piece(table_.sends[at], (*places_)[at]);
+      work_.in[p] = piece(table_.recvs[at], (*places_)[std::size_t(ranks + p)]);
       any |= work_.out[p].bytes > 0 || work_.in[p].bytes > 0;
       work_.in_turns |= in_turns_ && work_.out[p].bytes >= work_.rings.long_bytes;
       const bool reported = opens_registry_ && p != connections_.comm().rank();
