@@ -96,7 +96,10 @@ class PlugInSender final : public PlugInTask {
     bool moved = false;
     for (std::size_t c = 0; c < channels_.size() && state_ == State::running; ++c) {
       moved = complete(channels_[c]) || moved;
-      if (state_ == State::running) moved = begin(c, counters) || moved;
+      if (state_ != State::running || !begin(c, counters)) continue;
+      moved = true;
+      // Many plug-ins are done at once, and then nobody needs to poll for it.
+      if (state_ == State::running) (void)complete(channels_[c]);
     }
     return state_ == State::running && !receives_.empty() ? finish() || moved : moved;
   }
