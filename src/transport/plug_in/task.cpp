@@ -186,7 +186,9 @@ void PlugInTask::listen() {
       if (!control_.fault().empty()) return reject(control_.fault());
       const int os_code = control_.os_code();
       const char* const broken = net::broken_record(os_code);
-      if (!left_) {
+      if (peer_leaves()) {
+        left_ = true;
+      } else if (!left_) {
         lost(broken != nullptr ? broken : "its process ended or closed the connection", os_code);
       }
       control_.close();
