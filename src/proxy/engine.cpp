@@ -375,6 +375,7 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
     ::sched_yield();
     return called_.exchange(false);
   }
+  if (!for_tasks) polled_.store(true, std::memory_order_relaxed);  // it has a timeout
   asleep_.store(true);
   bool stay = !called_.load();
   if (for_tasks && stay) {

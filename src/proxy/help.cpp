@@ -108,7 +108,11 @@ ProxyEngine::Rest ProxyEngine::rest() const {
         (interest.pending && !interest.for_helpers) || (interest.events & POLLOUT) != 0;
     rest.left_over = rest.left_over || task->left_over;
     rest.gathers = rest.gathers && (interest.gathers || !task->left_over);
-    rest.polled = rest.polled || interest.polled;
+    // What is for helpers needs the thread only if that may sleep without a timeout. While it is
+    // awake, it has not looked at this yet.
+    const bool can_wait =
+        interest.for_helpers && (!asleep_.load() || polled_.load(std::memory_order_relaxed));
+    rest.polled = rest.polled || (interest.polled && !can_wait);
   }
   return rest;
 }

@@ -26,17 +26,22 @@ constexpr Word runner_yields_ns = 50'000, caller_yields_ns = 5'000;
 struct LaneRunners::Runner {
   enum State : std::uint32_t { idle, runs, done, ends };
 
-  void set(State to) {
+  /// Sets the state, and wakes the other thread if it sleeps.
+  void set(State to, const std::atomic<bool>& sleeps) {
     state.store(to);
+    if (!sleeps.load()) return;  // the other order than in `await_other`
     ::syscall(SYS_futex, &state, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
-  /// Waits until the state is another, or for `limit`.
-  void await_other(std::uint32_t than, Word yields_ns, const timespec* limit) {
+  /// Waits until the state is another, or for `limit`. `sleeps` is that of the calling thread.
+  void await_other(std::uint32_t than, std::atomic<bool>& sleeps, Word yields_ns,
+                   const timespec* limit) {
     for (const Word end = HostMemory::now_ns() + yields_ns; HostMemory::now_ns() < end;) {
       if (state.load() != than) return;
       ::sched_yield();
     }
+    sleeps.store(true);
     ::syscall(SYS_futex, &state, FUTEX_WAIT_PRIVATE, than, limit, nullptr, 0);
+    sleeps.store(false);
   }
   void serve() {
     this_thread_facts = {true, &lanes};
@@ -44,7 +49,7 @@ struct LaneRunners::Runner {
       const std::uint32_t now = state.load();
       if (now == ends) return;
       if (now != runs) {
-        await_other(now, runner_yields_ns, nullptr);
+        await_other(now, runner_sleeps, runner_yields_ns, nullptr);
         continue;
       }
       try {
@@ -53,11 +58,12 @@ struct LaneRunners::Runner {
         thrown = std::current_exception();
       }
       lanes.running.store(0);
-      set(done);
+      set(done, caller_sleeps);
     }
   }
 
   std::atomic<std::uint32_t> state{idle};
+  std::atomic<bool> caller_sleeps{false}, runner_sleeps{false};
   void (*body)(void* of) = nullptr;
   void* of = nullptr;
   std::exception_ptr thrown;
@@ -69,7 +75,7 @@ LaneRunners::LaneRunners() = default;
 
 LaneRunners::~LaneRunners() {
   for (const auto& one : idle_) {
-    one->set(Runner::ends);
+    one->set(Runner::ends, one->runner_sleeps);
     one->thread.join();
   }
 }
@@ -97,9 +103,9 @@ bool LaneRunners::run(void (*body)(void* of), void* of) {
   one->body = body;
   one->of = of;
   one->lanes.running.store(1);
-  one->set(Runner::runs);
+  one->set(Runner::runs, one->runner_sleeps);
   while (one->state.load() == Runner::runs) {
-    one->await_other(Runner::runs, caller_yields_ns, &between_looks);
+    one->await_other(Runner::runs, one->caller_sleeps, caller_yields_ns, &between_looks);
     if (one->state.load() == Runner::runs && one->lanes.only_left()) {
       one->thread.detach();
       return true;

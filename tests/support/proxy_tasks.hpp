@@ -31,13 +31,14 @@ class Mover : public ProxyTask {
     return progress;
   }
   ProxyInterest interest() const override {
-    return {fd_, short(fd_ >= 0 ? POLLIN : 0), fd_ < 0 && done.load() < posted.load(), polled};
+    return {fd_, short(fd_ >= 0 ? POLLIN : 0), fd_ < 0 && done.load() < posted.load(), polled,
+            for_helpers};
   }
   bool ending() const override { return end.load(); }
 
   std::atomic<Word> posted{0}, done{0}, sequencer{0};
   std::atomic<bool> end{false}, overlapped{false};
-  bool polled = false;  // set before the task is added
+  std::atomic<bool> polled{false}, for_helpers{false};
 
  private:
   Progress count(ProxyCounters& counters) {

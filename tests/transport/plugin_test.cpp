@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -78,6 +79,31 @@ TEST_CASE("steps of a sender that has left arrive, however late they are receive
   }
   CHECK(edge.from.status.ok());
   CHECK(edge.to.status.ok());
+}
+
+TEST_CASE(
+    "a receiver that leaves before it has accepted is not lost to a sender that has connected") {
+  const TestNet& net = TestNet::all()[0];
+  const Environment chosen{"CCL_NET_PLUGIN", net.path()};
+  for (const bool accepts : {true, false}) {
+    INFO((accepts ? "accept is late" : "accept makes no connection"));
+    std::optional<Faulty> fault{std::in_place, net, "accept", 0, TestNet::no_end};
+    OneEdge edge;
+    REQUIRE(edge.out);
+    REQUIRE(edge.in);
+    const auto begin = std::chrono::steady_clock::now();
+    edge.receiver.reset();
+    edge.in->owner.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    if (accepts) fault.reset();
+    CHECK(wait_until([&] { return edge.to.proxy.counters().tasks == 0; }));
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds{10});
+    std::this_thread::sleep_for(std::chrono::milliseconds{2500});  // it would wait 2 s for a cause
+    for (const Lent* const end : {&edge.from, &edge.to}) {
+      INFO((end->status.ok() ? "" : end->status.result().error().message()));
+      CHECK(end->status.ok());
+    }
+  }
 }
 
 TEST_CASE("the times of steps are kept, with the plug-in's device") {

@@ -13,7 +13,7 @@ namespace ccl {
 /// - `pending`: the task waits for nothing and can move data now.
 /// - `polled`: the task waits for lanes that cannot call, such as those of a GPU, and must be
 ///   polled.
-/// - `for_helpers`: pending data is for lanes, which help the proxy when they need it.
+/// - `for_helpers`: what is pending or polled is for lanes, which help the proxy when they need it.
 /// - `gathers`: pending data costs less together with data that can follow soon.
 /// - `deadline`: the task has to move at this time at the latest, even if nothing happens.
 struct ProxyInterest {

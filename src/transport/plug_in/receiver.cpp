@@ -252,7 +252,9 @@ class PlugInReceiver final : public PlugInTask {
     control_.send(PlugInControl::ending, body.body);
   }
   void leave() override {
-    if (state_ != State::running) return end();
+    if (state_ == State::waiting) return end();
+    // A sender may have its part of a connection that this end has not accepted yet.
+    if (state_ == State::making && std::chrono::steady_clock::now() < leave_by()) return;
     stop();
     if (is_idle() || std::chrono::steady_clock::now() > leave_by()) end();
   }

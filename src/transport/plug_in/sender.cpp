@@ -23,6 +23,7 @@ class PlugInSender final : public PlugInTask {
 
  private:
   bool sends() const override { return true; }
+  bool peer_leaves() const override { return !receives_.empty(); }
   static Word posted(const Channel& channel) {
     return HostMemory::load_acquire(channel.wire.posted);
   }
@@ -96,7 +97,10 @@ class PlugInSender final : public PlugInTask {
     bool moved = false;
     for (std::size_t c = 0; c < channels_.size() && state_ == State::running; ++c) {
       moved = complete(channels_[c]) || moved;
-      if (state_ == State::running) moved = begin(c, counters) || moved;
+      if (state_ != State::running || !begin(c, counters)) continue;
+      moved = true;
+      // Many plug-ins are done at once, and then nobody needs to poll for it.
+      if (state_ == State::running) (void)complete(channels_[c]);
     }
     return state_ == State::running && !receives_.empty() ? finish() || moved : moved;
   }
@@ -212,7 +216,10 @@ class PlugInSender final : public PlugInTask {
 
   /// Reports the steps sent, so that the receiver answers with the receives that it has begun.
   void leave() override {
-    if (state_ == State::making) return end();
+    if (state_ == State::making) {  // a peer that has its part already would take this for a loss
+      if (std::chrono::steady_clock::now() > leave_by()) end();
+      return;
+    }
     if (needs_peer()) return;  // the engine sets the limit
     if (!std::exchange(said_, true)) {
       ControlWriter body;

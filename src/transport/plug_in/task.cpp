@@ -94,9 +94,12 @@ ProxyInterest PlugInTask::interest() const {
   }
   interest.pending = (state_ == State::running && could_move()) || link_->channels->any_due();
   // Nothing reports that a request is done, or that a call may be repeated.
-  interest.polled = state_ == State::making || ending() || any_under_way() || link_->polled ||
-                    std::any_of(channels_.begin(), channels_.end(),
-                                [](const Channel& channel) { return channel.blocked; });
+  const bool urgent = state_ == State::making || ending() || link_->polled ||
+                      std::any_of(channels_.begin(), channels_.end(),
+                                  [](const Channel& channel) { return channel.blocked; });
+  interest.polled = urgent || any_under_way();
+  // Receives that are begun ahead of the lanes' calls.
+  interest.for_helpers = !urgent && !interest.pending && !sends();
   return interest;
 }
 
@@ -183,7 +186,9 @@ void PlugInTask::listen() {
       if (!control_.fault().empty()) return reject(control_.fault());
       const int os_code = control_.os_code();
       const char* const broken = net::broken_record(os_code);
-      if (!left_) {
+      if (peer_leaves()) {
+        left_ = true;
+      } else if (!left_) {
         lost(broken != nullptr ? broken : "its process ended or closed the connection", os_code);
       }
       control_.close();

@@ -64,6 +64,7 @@ class PlugInTask : public ProxyTask {
   virtual bool finished() const = 0;    // the plug-in has sent all posted steps
   virtual bool needs_peer() const = 0;  // if the peer leaves: is that a loss?
   virtual bool sends() const = 0;
+  virtual bool peer_leaves() const { return false; }  // and has said how far it has come
 
   const NetPlugIn& plug_in() const { return link_->channels->plug_in(); }
   NetChannel& objects(std::size_t c) { return link_->channels->each[c]; }

@@ -119,6 +119,46 @@ TEST_CASE("an engine looks at idle polled tasks once in a millisecond") {
   CHECK(wait_until([&] { return engine.counters().tasks == 0; }));
 }
 
+TEST_CASE("calls that follow each other do not wake the thread for what is polled for helpers") {
+  using Clock = std::chrono::steady_clock;
+  detail::ProxyEngine engine;
+  auto task = std::make_shared<Mover>();
+  task->polled = task->for_helpers = true;
+  REQUIRE(engine.add(task).has_value());
+  REQUIRE(wait_until([&] { return engine.counters().sleeps > 60; }));  // polling is slow
+  const Word before = engine.counters().sleeps;
+  const auto begin = Clock::now();
+  while (Clock::now() - begin < std::chrono::milliseconds{300}) {
+    const detail::ProxyEngine::Helper helps{engine};
+    const Word step = ++task->posted;
+    while (task->done < step) detail::HostMemory::pause();
+  }
+  CHECK(engine.counters().sleeps > before + 10);  // each takes at most 4 ms
+  task->end = true;
+}
+
+TEST_CASE("what is polled for helpers is moved within a moment, however the thread sleeps") {
+  detail::ProxyEngine engine;
+  auto task = std::make_shared<Mover>();
+  REQUIRE(engine.add(task).has_value());
+  for (Word n = 1; n <= 20; ++n) {
+    // Without a polled task it sleeps without an end.
+    const Word sleeps = engine.counters().sleeps;
+    engine.wake();
+    REQUIRE(wait_until([&] { return engine.counters().sleeps > sleeps; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+    {
+      const detail::ProxyEngine::Helper helps{engine};
+      detail::HostMemory::pause();
+      task->polled = task->for_helpers = true;
+    }
+    task->posted = n;
+    REQUIRE(wait_until([&] { return task->done == n; }));
+    task->polled = task->for_helpers = false;
+  }
+  task->end = true;
+}
+
 TEST_CASE("an idle task gets a turn at its deadline, and the engine sleeps until then") {
   using Clock = std::chrono::steady_clock;
   struct Late : ProxyTask {
