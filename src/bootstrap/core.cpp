@@ -67,6 +67,9 @@ void Bootstrap::Core::take_caller(const Lock& lock, Accepted one,
   if (why.empty() && hello.kind == HelloKind::ring && sockets_.prev) {
     why = fmt::format("{} has connected already", describe(*sockets_.prev_member));
   }
+  if (why.empty() && hello.kind == HelloKind::peer) {
+    why = too_many_connections(hello.me, sockets_.count_accepted(lock, hello.me.rank));
+  }
   if (!why.empty()) return refuse_hello(std::move(one), describe(membership_.me), why);
   if (hello.kind == HelloKind::ask) return agreement_.on_ask(lock, one);
   const bool ring = hello.kind == HelloKind::ring;
@@ -83,7 +86,7 @@ void Bootstrap::Core::take_caller(const Lock& lock, Accepted one,
     sockets_.set_prev(lock, std::move(*conn), hello.me);
   } else {
     sockets_.in[hello.me.rank] = *conn;
-    sockets_.accepted.push_back(std::move(*conn));
+    sockets_.accepted.emplace(hello.me.rank, std::move(*conn));
   }
   waits_.notify(lock);
 }

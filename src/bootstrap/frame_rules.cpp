@@ -113,6 +113,12 @@ std::string wrong_hello(const Membership& members, const Hello& hello) {
       .why();
 }
 
+std::string too_many_connections(const Member& rank, std::size_t open) {
+  if (open < max_from_peer) return {};
+  return fmt::format("{} has {} connections to this rank, and may have no more", describe(rank),
+                     open);
+}
+
 std::string wrong_frame(const Membership& members, PeerRole role, int sender,
                         const FrameHeader& header, Bytes payload) {
   FieldCheck check;

@@ -13,6 +13,10 @@ namespace ccl::detail {
 /// Once this rank knows all members, a hello must be that of the member whose rank it claims.
 std::string wrong_hello(const Membership& members, const net::Hello& hello);
 
+/// Returns why a rank that has `open` connections to this one gets no further one, or an empty
+/// text.
+std::string too_many_connections(const net::Member& rank, std::size_t open);
+
 /// Bytes that a connection or a rank may send before this rank has a use for them. One frame may be
 /// larger.
 constexpr std::size_t max_early_bytes = std::size_t{1} << 28;

@@ -10,6 +10,8 @@ using namespace net;
 
 namespace {
 constexpr size_t max_unclaimed_bytes = size_t{1} << 28;  // of one peer; one message may be larger
+// Memory beside the payload. Without it, empty messages would cost nothing.
+constexpr size_t queue_bytes = 768, message_bytes = 64;
 }  // namespace
 
 Result<void> PeerMessages::check_unclaimed(const Lock&, int peer) const {
@@ -32,8 +34,7 @@ Result<void> PeerMessages::send(int peer, std::uint64_t tag, const void* data, I
   CCL_CHECK(core_.shutdown().usable(lock));
   if (peer == rank) {
     CCL_CHECK(check_unclaimed(lock, peer));
-    inbox_[{peer, tag}].emplace_back(payload.begin(), payload.end());
-    unclaimed_bytes_[peer] += payload.size();
+    keep(lock, peer, tag, payload);
     core_.waits().notify(lock);
     return {};
   }
@@ -114,12 +115,7 @@ Result<std::vector<std::byte>> PeerMessages::recv(int peer, std::uint64_t tag,
   };
   CCL_CHECK(core_.waits().wait(
       lock, arrived, label.what, [&] { return std::vector{peer}; }, limit_s, label.setting, peer));
-  const auto it = inbox_.find(key);
-  auto message = std::move(it->second.front());
-  it->second.pop_front();
-  unclaimed_bytes_[peer] -= message.size();
-  if (it->second.empty()) inbox_.erase(it);
-  return message;
+  return take(lock, inbox_.find(key));
 }
 
 std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> PeerMessages::recv_any(
@@ -130,13 +126,10 @@ std::vector<std::pair<Bootstrap::Source, std::vector<std::byte>>> PeerMessages::
   Lock lock = Engine::get().lock();
   for (;;) {
     for (const Source& from : sources) {
-      const auto it = inbox_.find({from.peer, from.tag});
-      if (it == inbox_.end()) continue;
-      for (auto& text : it->second) {
-        unclaimed_bytes_[from.peer] -= text.size();
-        found.emplace_back(from, std::move(text));
+      const auto queue = [&] { return inbox_.find({from.peer, from.tag}); };
+      for (auto it = queue(); it != inbox_.end() && !it->second.empty(); it = queue()) {
+        found.emplace_back(from, take(lock, it));
       }
-      inbox_.erase(it);
     }
     if (!found.empty() || Clock::now() >= due || !core_.shutdown().usable(lock)) return found;
     core_.waits().sleep_until(lock, due);
@@ -159,9 +152,26 @@ void PeerMessages::on_message(const Lock& lock, const FrameHeader& h, Bytes payl
   if (auto fits = check_unclaimed(lock, h.rank); !fits) {
     return core_.shutdown().on_error(lock, std::move(fits).error());
   }
-  inbox_[{h.rank, h.tag}].emplace_back(payload.begin(), payload.end());
-  unclaimed_bytes_[h.rank] += payload.size();
+  keep(lock, h.rank, h.tag, payload);
   core_.waits().notify(lock);
+}
+
+void PeerMessages::keep(const Lock&, int peer, std::uint64_t tag, Bytes payload) {
+  size_t& held = unclaimed_bytes_[peer];  // before the message is there: may need memory
+  const auto [queue, is_new] = inbox_.try_emplace({peer, tag});
+  if (is_new) held += queue_bytes;
+  queue->second.emplace_back(payload.begin(), payload.end());
+  held += message_bytes + payload.size();
+}
+
+std::vector<std::byte> PeerMessages::take(const Lock&, Inbox::iterator queue) {
+  auto message = std::move(queue->second.front());
+  queue->second.pop_front();
+  const bool is_last = queue->second.empty();
+  unclaimed_bytes_[queue->first.first] -=
+      (is_last ? queue_bytes : 0) + message_bytes + message.size();
+  if (is_last) inbox_.erase(queue);
+  return message;
 }
 
 }  // namespace ccl::detail

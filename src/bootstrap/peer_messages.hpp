@@ -61,8 +61,15 @@ class PeerMessages {
 
   Bootstrap::Core& core_;
   std::set<int> dialed_;  // peers to which a thread opens a connection
-  std::map<std::pair<int, std::uint64_t>, std::deque<std::vector<std::byte>>> inbox_;
-  std::map<int, size_t> unclaimed_bytes_;  // in inbox_, by peer
+  using Queue = std::deque<std::vector<std::byte>>;
+  using Inbox = std::map<std::pair<int, std::uint64_t>, Queue>;  // by peer and tag
+  /// Keeps a message until it is received.
+  void keep(const net::Lock&, int peer, std::uint64_t tag, net::Bytes payload);
+  /// Takes the first message of a queue, and the queue with its last one.
+  std::vector<std::byte> take(const net::Lock&, Inbox::iterator queue);
+
+  Inbox inbox_;
+  std::map<int, size_t> unclaimed_bytes_;  // memory of inbox_, by peer
   std::uint64_t own_calls_ = 0;
   std::map<std::uint64_t, MessageListener> listeners_;  // by tag of the messages that they take
 };

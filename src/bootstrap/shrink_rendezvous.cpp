@@ -143,18 +143,23 @@ void ShrinkRendezvous::on_hello(const Lock& lock, Accepted one, const ShrinkHell
   const Membership& members = core_.membership();
   const int rank = hello.hello.me.rank;
   const bool watches = hello.hello.kind == HelloKind::watch;
-  const std::string why = FieldCheck{}
-                              .part("shrink", wrong_shrink(hello))
-                              .part("shrink", wrong_hello(members, hello.hello))
-                              .require(members.position_of(rank) >= 0, "it is not in the ring")
-                              .why();
+  std::string why = FieldCheck{}
+                        .part("shrink", wrong_shrink(hello))
+                        .part("shrink", wrong_hello(members, hello.hello))
+                        .require(members.position_of(rank) >= 0, "it is not in the ring")
+                        .why();
+  if (why.empty() && watches) {
+    std::erase_if(watchers_, [](const PendingCall& of) { return !of.conn->is_open(); });
+    const auto is_of_rank = [rank](const PendingCall& of) { return of.from->who.rank == rank; };
+    const auto open = std::count_if(watchers_.begin(), watchers_.end(), is_of_rank);
+    why = too_many_connections(hello.hello.me, std::size_t(open));
+  }
   if (!why.empty()) return refuse_hello(std::move(one), describe(members.me), why);
   const auto call = keep(lock, std::move(one), hello);
   if (!call) return;
   of_caller = call->conn;
   if (send_abandoned(lock, *call)) return;
   if (watches) {
-    std::erase_if(watchers_, [](const PendingCall& of) { return !of.conn->is_open(); });
     watchers_.push_back(*call);
     return;
   }

@@ -8,6 +8,7 @@
 #include "base/thread.hpp"
 #include "bootstrap/core.hpp"
 #include "net/auth.hpp"
+#include "net/ended_listeners.hpp"
 
 namespace ccl::detail {
 
@@ -17,14 +18,17 @@ namespace {
 constexpr double answer_s = 2;  // of the next rank; a later call tries again
 }  // namespace
 
-int StayingRanks::next(const Lock&) const {
+std::vector<int> StayingRanks::not_connected(const Lock& lock) const {
   const Membership& members = core_.membership();
   const auto position = std::size_t(members.position_of(members.rank));
+  std::vector<int> ranks;
   for (std::size_t d = 1; d < members.ring.size(); ++d) {
     const int rank = members.ring[(position + d) % members.ring.size()];
-    if (!core_.status().has_departed(rank)) return rank;
+    if (core_.status().has_departed(rank)) continue;
+    if (is_connected(lock, rank)) break;
+    ranks.push_back(rank);
   }
-  return members.rank;
+  return ranks;
 }
 
 bool StayingRanks::is_connected(const Lock&, int peer) const {
@@ -43,22 +47,17 @@ bool StayingRanks::is_connected(const Lock&, int peer) const {
 }
 
 void StayingRanks::join(const Lock& lock) noexcept {
-  const Shutdown& shutdown = core_.shutdown();
-  if (connecting_ || shutdown.is_leaving(lock)) return;
+  if (connecting_ || core_.shutdown().is_leaving(lock)) return;
   if (!core_.status().any_departed() || !core_.sockets().has_ring(lock)) return;
-  const int peer = next(lock);
-  if (peer == core_.membership().rank || is_connected(lock, peer)) return;
+  const auto is_needed = [&]() -> Result<bool> { return !not_connected(lock).empty(); };
+  if (!without_exceptions(is_needed).value_or(false)) return;
   const auto connect_all = [](const std::weak_ptr<Bootstrap::Core>& weak) {
     const auto core = weak.lock();
     if (!core) return;
     Lock held = Engine::get().lock();
     StayingRanks& of = core->staying();
     (void)completes([&] {
-      const Shutdown& end = core->shutdown();
-      while (!end.is_leaving(held)) {  // else the status may be gone
-        const int rank = of.next(held);
-        if (rank == core->membership().rank || of.is_connected(held, rank)) break;
-        if (!of.connect(held, rank)) break;
+      while (of.connect_next(held)) {
       }
     });
     if (!held.owns_lock()) held.lock();
@@ -70,6 +69,29 @@ void StayingRanks::join(const Lock& lock) noexcept {
   thread->detach();
 }
 
+bool StayingRanks::connect_next(Lock& lock) {
+  const Shutdown& shutdown = core_.shutdown();
+  if (shutdown.is_leaving(lock)) return false;  // the status may be gone
+  const std::vector<int> ranks = not_connected(lock);
+  if (ranks.empty()) return false;
+  const Membership& members = core_.membership();
+  std::vector<Address> listeners;
+  for (const int rank : ranks) listeners.emplace_back(members.members[std::size_t(rank)].listen);
+  const Secret secret = members.secret;
+  lock.unlock();
+  const std::size_t ended = ended_listeners(listeners, secret);
+  lock.lock();
+  if (shutdown.is_leaving(lock)) return false;
+  for (std::size_t n = 0; n < ended; ++n) record_departure(lock, ranks[n]);
+  return ended > 0 || connect(lock, ranks.front());
+}
+
+void StayingRanks::record_departure(const Lock& lock, int peer) {
+  Shutdown& shutdown = core_.shutdown();
+  if (shutdown.failure(lock)) core_.status().set_departed(peer);
+  shutdown.on_departure(lock, peer);
+}
+
 bool StayingRanks::connect(Lock& lock, int peer) {
   const Membership& members = core_.membership();
   const Member to = members.members[std::size_t(peer)];
@@ -79,12 +101,10 @@ bool StayingRanks::connect(Lock& lock, int peer) {
   auto socket = auth_connect(Address{to.listen}, secret, bytes_of(hello), Deadline::after(answer_s),
                              nullptr, Listener::has_started);
   lock.lock();
-  Shutdown& shutdown = core_.shutdown();
-  if (shutdown.is_leaving(lock)) return false;
+  if (core_.shutdown().is_leaving(lock)) return false;
   if (!socket) {
     const bool ended = socket.error().code == Errc::peer_lost;
-    if (ended && shutdown.failure(lock)) core_.status().set_departed(peer);
-    if (ended) shutdown.on_departure(lock, peer);
+    if (ended) record_departure(lock, peer);
     return ended;
   }
   if (is_connected(lock, peer)) return false;  // meanwhile, for a message or by the peer

@@ -2,6 +2,8 @@
 
 #include <ccl/detail/runtime/bootstrap.hpp>
 
+#include <vector>
+
 #include "net/engine.hpp"
 
 namespace ccl::detail {
@@ -19,12 +21,15 @@ class StayingRanks {
   void join(const net::Lock&) noexcept;
 
  private:
-  /// Returns the next rank of the ring that has not departed; this rank itself if it is alone.
-  int next(const net::Lock&) const;
+  /// Returns the next ranks of the ring that have not departed, in order, up to the first that is
+  /// connected. Empty if the next one is, or if this rank is alone.
+  std::vector<int> not_connected(const net::Lock&) const;
   bool is_connected(const net::Lock&, int peer) const;
-  /// Connects to `peer`, or records that it has departed. Returns false if no further rank is to be
-  /// tried. Releases the lock meanwhile.
+  /// Records which of the next ranks have departed, or connects to the next one. Returns false if
+  /// no further rank is to be tried. Releases the lock meanwhile.
+  bool connect_next(net::Lock&);
   bool connect(net::Lock&, int peer);
+  void record_departure(const net::Lock&, int peer);
 
   Bootstrap::Core& core_;
   bool connecting_ = false;

@@ -264,6 +264,14 @@ Result<std::shared_ptr<GpuMemory>> GpuMemory::map(std::shared_ptr<Gpu> gpu,
         memory->gpu_->driver().ipc_open_mem_handle(&at, ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
         "open a peer's memory"));
     memory->base_ = reinterpret_cast<std::byte*>(at);
+    const Allocation opened = allocation_around(memory->gpu_->driver(), at);
+    const std::size_t bytes = opened.end() - at;
+    if (opened.bytes != 0 && name.bytes > bytes) {  // unknown to the driver: nothing to compare
+      return fail(Errc::mismatch,
+                  fmt::format("rank {} names {} bytes of memory whose handle has {} (run the same "
+                              "version of ccl on all ranks)",
+                              maker, name.bytes, bytes));
+    }
   }
   Memories::instance().put(name, memory->gpu_->device(), memory);
   memory->enlisted_ = true;

@@ -4,6 +4,7 @@
 // nothing is left behind.
 //
 //   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=1000 CAMPAIGN_RANKS=8 ccl.test.comm.lying_rank
+//   CAMPAIGN_RANKS=64 CAMPAIGN_LIMIT=20 ccl.test.comm.lying_rank    limits of creation and calls, s
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/tree.hpp>
 #include <ccl/auto.hpp>
@@ -47,7 +48,6 @@ constexpr int usual_steps = 1000;
 constexpr int usual_steps = 24;
 #endif
 constexpr int max_ranks = 64;
-constexpr double limit_s = 4, hangs_after_s = 15 * limit_s;
 constexpr long max_kib = 96 << 10;  // that a rank may take on a lie, beside those of the start
 constexpr Index count = 3000;
 
@@ -55,6 +55,9 @@ int number_of(const char* variable, int usual) {
   const char* const text = std::getenv(variable);
   return text == nullptr ? usual : std::atoi(text);
 }
+
+const double limit_s = number_of("CAMPAIGN_LIMIT", 4), hangs_after_s = 15 * limit_s;
+constexpr int printed_ranks = 4;  // of a job whose errors do not name the rank
 
 struct Step {
   bool tcp = false;  // else shared memory
@@ -216,8 +219,10 @@ long play(const Step& step, int ranks, Tally& tally) {
     tally.named += !all_well && any_named;
     if (!all_well && !any_named) {
       std::printf("no error names the rank: %s\n", step.text().c_str());
-      for (int r = 0; r < ranks; ++r) {
-        if (board->rank[r].code != 0) std::printf("  rank %d: %s\n", r, board->rank[r].text);
+      for (int r = 0, printed = 0; r < ranks && printed < printed_ranks; ++r) {
+        if (board->rank[r].code == 0) continue;
+        std::printf("  rank %d: %s\n", r, board->rank[r].text);
+        ++printed;
       }
     }
   }
@@ -246,11 +251,13 @@ TEST_CASE("a rank that says one wrong thing: all others end by a success or an e
   const auto segments = own_segments();
   Tally tally;
   std::map<std::pair<bool, int>, long> sends;  // of a rank in a job without a lie
+  // In larger jobs, ranks that serve no root send about as often as each other.
+  const auto like = [&](int rank) { return ranks > 8 ? std::min(rank, 1) : rank; };
   for (int n = 0; n < steps; ++n) {
     Step step;
     step.tcp = random() % 2 != 0;
     step.liar = int(random() % unsigned(ranks));
-    auto& all = sends[{step.tcp, step.liar}];
+    auto& all = sends[{step.tcp, like(step.liar)}];
     if (all == 0) {
       Tally truth;
       all = play(step, ranks, truth);

@@ -1,6 +1,6 @@
 // Attacks on jobs of 2, 8 and 64 ranks. Hosts are network namespaces; the attacker has a host of
 // its own in the same network, or is another user of a host. A line of the table is printed for
-// each. ATTACK="another user of a host" runs one of them.
+// each. ATTACK="another user of a host" runs one of them, and ATTACK_RANKS=64 one size.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "net/crypto/sodium.hpp"
 #include "support/attacked_job.hpp"
 #include "support/attackers.hpp"
 #include "support/bad_messages.hpp"
@@ -24,15 +25,20 @@ namespace {
 
 #if defined(CCL_TEST_LONG)
 constexpr int callers = 2000;
-const std::vector<int> sizes{2, 8, 64};
+const std::vector<int> usual_sizes{2, 8, 64};
 constexpr std::size_t frames_each = 1000;  // at most, of a size
 constexpr long joins = 100, hellos = 500;
 #else
 constexpr int callers = 300;
-const std::vector<int> sizes{2, 8};
+const std::vector<int> usual_sizes{2, 8};
 constexpr std::size_t frames_each = 5;
 constexpr long joins = 10, hellos = 120;
 #endif
+
+std::vector<int> sizes() {
+  const char* const ranks = std::getenv("ATTACK_RANKS");
+  return ranks == nullptr ? usual_sizes : std::vector{std::atoi(ranks)};
+}
 
 void print(const char* name, int ranks, const Outcome& of) {
   std::printf("| %s | %d | %s | %.2f | %.1f | %ld |\n", name, ranks, of.text().c_str(), of.start_s,
@@ -71,6 +77,19 @@ std::vector<Attack> attacks() {
       {.name = "replay of a recorded handshake",
        .run = replay,
        .late_root_rank = true,
+       .root_for_others = own_address,
+       .calls = 200,
+       .tries = 500},
+      {.name = "words tried on a recorded handshake of public words",
+       .run = try_words,
+       .by_words = true,
+       .root_for_others = own_address,
+       .calls = 200,
+       .tries = 500},
+      {.name = "the same, without libsodium",
+       .run = try_words,
+       .by_words = true,
+       .no_sodium = true,
        .root_for_others = own_address,
        .calls = 200,
        .tries = 500},
@@ -117,14 +136,18 @@ TEST_CASE("a job ends right beside strangers, and no stranger has a success") {
   const char* const only = std::getenv("ATTACK");
   for (const Attack& attack : attacks()) {
     if (only != nullptr && std::string_view{attack.name} != only) continue;
-    for (const int ranks : sizes) print(attack.name, ranks, play(lan, attack, ranks));
+    if (attack.by_words && !has_sodium()) {
+      skip_part(sodium_problem());
+      continue;
+    }
+    for (const int ranks : sizes()) print(attack.name, ranks, play(lan, attack, ranks));
   }
 }
 
 TEST_CASE("a rank that sends a frame with a field at an extreme is named by all others") {
   const Lan lan{hosts + 1};
   if (!lan.good()) return skip(no_lan);
-  for (const int ranks : sizes) {
+  for (const int ranks : sizes()) {
     const auto frames = bad_frames(ranks);
     Outcome all;
     const std::size_t apart = std::max<std::size_t>(1, frames.size() / frames_each);

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "support/attacked_job.hpp"
 #include "support/bad_messages.hpp"
 #include "support/played_rank.hpp"
+#include "support/recording.hpp"
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ptrace.h>
@@ -110,8 +112,10 @@ class Passes {
       std::set<std::size_t> over;
       for (std::size_t n = 0; n < lines_.size(); ++n) {
         auto& [caller, root] = lines_[n];
-        if (ends[1 + 2 * n].revents != 0 && !move(caller, root, n == 0, false)) over.insert(n);
-        if (ends[2 + 2 * n].revents != 0 && !move(root, caller, false, alters_)) over.insert(n);
+        auto* const said = n == 0 ? &said_ : nullptr;
+        auto* const answered = n == 0 ? &answered_ : nullptr;
+        if (ends[1 + 2 * n].revents != 0 && !move(caller, root, said, false)) over.insert(n);
+        if (ends[2 + 2 * n].revents != 0 && !move(root, caller, answered, alters_)) over.insert(n);
       }
       for (auto n = over.rbegin(); n != over.rend(); ++n) {
         lines_[*n].first.reset();
@@ -126,17 +130,22 @@ class Passes {
   /// Bytes of the first caller: its claim, hello and tag.
   std::vector<std::byte> recorded() {
     const std::lock_guard lock{mutex_};
-    return record_;
+    return said_;
+  }
+  /// Handshake of the first caller, once it is complete.
+  std::optional<Recording> handshake() {
+    const std::lock_guard lock{mutex_};
+    return Recording::of(said_, answered_);
   }
 
  private:
-  bool move(const Fd& from, const Fd& to, bool records, bool alters) {
+  bool move(const Fd& from, const Fd& to, std::vector<std::byte>* record, bool alters) {
     std::byte some[65536];
     if (!from) return true;
     const ssize_t n = ::recv(from.get(), some, sizeof some, MSG_DONTWAIT);
     if (n <= 0) return n < 0;
     const std::lock_guard lock{mutex_};
-    if (records) record_.insert(record_.end(), some, some + n);
+    if (record != nullptr) record->insert(record->end(), some, some + n);
     passed_ += std::size_t(n);
     if (alters && passed_ > 400) some[n - 1] ^= std::byte{1};  // after the handshake
     return send_all(to.get(), some, Index(n), soon(), nullptr).has_value();
@@ -146,7 +155,7 @@ class Passes {
   Fd gate_;
   std::vector<std::pair<Fd, Fd>> lines_;
   std::mutex mutex_;
-  std::vector<std::byte> record_;
+  std::vector<std::byte> said_, answered_;  // by the first caller, and to it
   std::size_t passed_ = 0;
 };
 
@@ -176,6 +185,23 @@ inline void replay(Board& board, int) {
           recv_all(line.get(), in, Index(sizeof in), Deadline::after(0.3), nullptr).has_value();
     }
     sleep_s(0.002);
+  }
+}
+
+/// Relays, records the handshake of the first caller, and tries words on it. The words of the job
+/// are among them.
+inline void try_words(Board& board, int) {
+  const std::string address = root_of(board).to_string();
+  Passes passes{board, false};
+  std::thread passing{[&] { passes.run(); }};
+  board.in_place = true;
+  std::optional<Recording> record;
+  while (!(record = passes.handshake())) sleep_s(0.001);
+  for (int n = 0;; ++n) {
+    const std::string run = n % 100 == 50 ? words_of_job : fmt::format("run {}", n);
+    const Secret guess = unpack(unique_id_at(address, run).value()).value().secret;
+    board.successes += record->fitting_tags(guess);
+    ++board.tries;
   }
 }
 

@@ -5,6 +5,8 @@
 //   code "hangs" never returns, and "never" is a request that is never done.
 // - COLLNET_BUSY: number of times for which an operation does not begin, before it does.
 // - COLLNET_REFUSES: number of a type that it does not reduce.
+// - COLLNET_SAYS: "devices=-5" gives this number in place of the other's, as do "max_reduced_bytes"
+//   and "memory_kinds".
 // In version 10 it lacks iallgather and ireducescatter.
 #include <atomic>
 #include <cstdlib>
@@ -64,11 +66,28 @@ std::atomic<int> inits, device_calls, properties_calls, listens, connects, suppo
 int init(void** context, std::uint64_t communicator, ccl::detail::PlugInLogger log) {
   return pass("init", inits, [&] { return under().init(context, communicator, log); });
 }
+/// Sets `to` if COLLNET_SAYS has another number for it.
+template <class T>
+void say_otherwise(std::string_view what, T& to) {
+  const char* const text = std::getenv("COLLNET_SAYS");
+  const std::string_view all = text == nullptr ? "" : text;
+  const std::size_t end = all.find('=');
+  if (end != all.npos && all.substr(0, end) == what) to = T(std::atoll(all.data() + end + 1));
+}
 int devices(int* count) {
-  return pass("devices", device_calls, [&] { return under().devices(count); });
+  return pass("devices", device_calls, [&] {
+    const int code = under().devices(count);
+    say_otherwise("devices", *count);
+    return code;
+  });
 }
 int properties(int device, PropertiesV12* all) {
-  return pass("getProperties", properties_calls, [&] { return under().properties(device, all); });
+  return pass("getProperties", properties_calls, [&] {
+    const int code = under().properties(device, all);
+    say_otherwise("max_reduced_bytes", all->max_reduced_bytes);
+    say_otherwise("memory_kinds", all->memory_kinds);
+    return code;
+  });
 }
 int listen(void* context, int device, void* handle, void** listener) {
   return pass("listen", listens, [&] { return under().listen(context, device, handle, listener); });

@@ -105,6 +105,32 @@ TEST_CASE(
   for (const std::string& one : said) CHECK(one == "well");
 }
 
+TEST_CASE("CollNet: numbers of a plug-in that make no sense are errors on all ranks") {
+  const std::vector<std::pair<const char*, const char*>> cases{
+      {"devices=0", "has no device on this host"},
+      {"devices=-5", "has no device on this host"},
+      {"max_reduced_bytes=0", "reduces at most 0 bytes at once on its device 0"},
+      {"max_reduced_bytes=-1", "reduces at most 18446744073709551615 bytes at once"},
+      {"memory_kinds=0", "does not access host memory on its device 0"},
+      {"devices=2147483647", "no error"}};  // it uses 64, and keeps the network from here on
+  CollNetJob job{{2, 1}};
+  job.plug_in = CCL_TEST_COLLNET_V12;
+  job.more = [](int) { return Variables{{"CCL_INIT_TIMEOUT", "3"}}; };
+  const auto said = job.run([&](const Communicator& comm) -> Answer {
+    std::string wrong;
+    for (const auto& [number, why] : cases) {
+      if (comm.rank() == 0) ::setenv("COLLNET_SAYS", number, 1);
+      const auto call = Sums::create(comm);
+      ::unsetenv("COLLNET_SAYS");
+      const std::string text = call ? "no error" : call.error().message();
+      if (text.find(why) == text.npos) wrong += std::string{number} + ": " + text + "; ";
+    }
+    CCL_TRY(const std::string after, sum_of_ones(comm));
+    return wrong + after;
+  });
+  for (const std::string& one : said) CHECK(one == "well");
+}
+
 TEST_CASE("CollNet: a group that does not connect ends the creation on all ranks") {
   auto job = faulty_job({1, 1}, 1, "connect:0:6");
   const auto more = job.more;

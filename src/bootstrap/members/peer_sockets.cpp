@@ -17,18 +17,24 @@ void PeerSockets::set_prev(const Lock&, std::shared_ptr<Conn> conn, const Member
   prev_member = member;
 }
 
+std::size_t PeerSockets::count_accepted(const Lock&, int peer) {
+  std::erase_if(accepted, [peer](const auto& of) {
+    return of.first == peer && !of.second->is_open() && !of.second->is_draining();
+  });
+  return accepted.count(peer);
+}
+
 void PeerSockets::for_each(const Lock&, const std::function<void(Conn&)>& f) const {
   for (const auto& c : {next, prev}) {
     if (c) f(*c);
   }
   for (const auto& c : roots) f(*c);
-  for (const auto& c : accepted) f(*c);
+  for (const auto& [peer, c] : accepted) f(*c);
   for (const auto& c : dialed) f(*c);
   for (const auto& [peer, c] : out) {
-    if (c && c != next && c != prev &&
-        std::find(accepted.begin(), accepted.end(), c) == accepted.end()) {
-      f(*c);
-    }
+    const auto [begin, end] = accepted.equal_range(peer);
+    const auto is_same = [&c = c](const auto& of) { return of.second == c; };
+    if (c && c != next && c != prev && std::none_of(begin, end, is_same)) f(*c);
   }
 }
 

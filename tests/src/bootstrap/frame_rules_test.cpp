@@ -15,6 +15,8 @@
 #include "support/bootstrap_ranks.hpp"
 #include "support/error_matchers.hpp"
 #include "support/played_rank.hpp"
+#include "support/processes.hpp"
+#include <poll.h>
 
 using namespace ccl;
 using namespace ccl::test;
@@ -113,6 +115,60 @@ TEST_CASE("parts of calls to come fail all ranks before they use up memory") {
   }
   honest.all_fail(Errc::mismatch, twice ? "a second part of rank 2 for all-gather 5"
                                         : "parts of rank 2 of 320 MiB for all-gathers to come");
+}
+
+TEST_CASE("messages that nobody receives fail all ranks before they use up memory") {
+  const Interfaces lo;
+  const bool empty = GENERATE(true, false);
+  const UniqueId id = some_ids(1)[0];
+  HonestRanks honest{id};
+  PlayedRank played{id, ranks};
+  played.join_ring();
+  honest.wait_joined();
+  const auto payload = zeros(empty ? 0 : max_message_bytes);
+  const std::uint64_t blocks = empty ? 400 : 6, each = empty ? 1000 : 1;
+  for (std::uint64_t block = 0; block < blocks; ++block) {
+    std::vector<std::byte> frames;
+    for (std::uint64_t n = 0; n < each; ++n) {
+      const FrameHeader header{FrameKind::message, bad, 1000 + block * each + n, payload.size()};
+      const Bytes bytes = bytes_of(header);
+      frames.insert(frames.end(), bytes.begin(), bytes.end());
+    }
+    write_bytes(played.next, frames);
+    write_bytes(played.next, payload);
+  }
+  honest.all_fail(Errc::out_of_memory, "MiB of messages that this rank does not receive");
+}
+
+TEST_CASE("a rank has at most 8 connections to another one, also for shrinks, and fails nobody") {
+  const Interfaces lo;
+  const bool shrinks = GENERATE(false, true);
+  const UniqueId id = some_ids(1)[0];
+  HonestRanks honest{id};
+  PlayedRank played{id, ranks};
+  played.join_ring();
+  honest.wait_joined();
+  const auto one_more = [&] {
+    const Hello hello{HelloKind::peer, ranks, 0, 0, played.me};
+    ShrinkHello watch{{HelloKind::watch, ranks, 0, 0, played.me}};
+    return shrinks ? call(played.other.listen, played.root.secret, watch)
+                   : call(played.other.listen, played.root.secret, hello);
+  };
+  std::vector<SecureSocket> lines;
+  for (int n = 0; n < 8; ++n) lines.push_back(one_more());
+  for (int n = 0; n < 40; ++n) {
+    const SecureSocket further = one_more();
+    CHECK(mentions(read_notice(further), "has 8 connections to this rank"));
+  }
+  lines.pop_back();
+  const auto is_taken = [&] {
+    const SecureSocket line = one_more();
+    pollfd wait{line.get(), POLLIN, 0};
+    return ::poll(&wait, 1, 200) == 0;  // no notice comes
+  };
+  CHECK(wait_until(is_taken, 20));
+  write_frame(played.next, {FrameKind::message, bad, 7, 0}, {});
+  CHECK(honest.error(0).code == Errc::ok);
 }
 
 TEST_CASE("a hello that does not fit ends that connection alone") {

@@ -1,8 +1,12 @@
 // Ranks that stay when their neighbors on the ring have departed are still notified of each other.
 #include "bootstrap/staying_ranks.hpp"
 
+#include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "comm/state.hpp"
 #include "support/exiting.hpp"
@@ -72,4 +76,40 @@ TEST_CASE("ranks behind departed neighbors that leave at once learn of each othe
     }
     return comm.status() && comm.finalize() ? 0 : 4;
   }));
+}
+
+TEST_CASE("a rank learns of many that depart at once as fast as of one") {
+  constexpr int ranks = 24;  // one after another took 0.5 s each
+  const IdElsewhere id;
+  const auto create = [&](int rank) {
+    return *new Communicator{Communicator::create(id.get(), rank, ranks, on_cpu()).value()};
+  };
+  const pid_t departs = start_process([&]() -> int {
+    ::alarm(100);
+    std::vector<std::thread> threads;
+    std::atomic<bool> good{true};
+    for (int r = 1; r < ranks; ++r) {
+      threads.emplace_back([&, r] {
+        if (!create(r).barrier()) good = false;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::exit(good ? 0 : 1);
+  });
+  const pid_t stays = start_process([&]() -> int {
+    ::alarm(100);
+    const Communicator& comm = create(0);
+    if (!comm.barrier()) return 1;
+    const auto& status = detail::Access::state(comm)->status;
+    if (!wait_until([&] { return status.any_departed(); }, 30)) return 2;
+    const auto all_departed = [&] {
+      for (int r = 1; r < ranks; ++r) {
+        if (!status.has_departed(r)) return false;
+      }
+      return true;
+    };
+    if (!wait_until(all_departed, 5)) return 3;
+    return comm.status() && comm.finalize() ? 0 : 4;
+  });
+  CHECK(reap({departs, stays}, 100));
 }

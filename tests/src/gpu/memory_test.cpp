@@ -10,6 +10,7 @@
 #include "support/environment.hpp"
 #include "support/fake_gpus.hpp"
 #include "support/pointer_attributes.hpp"
+#include "support/region_attributes.hpp"
 #include <fcntl.h>
 
 using namespace ccl;
@@ -161,4 +162,26 @@ TEST_CASE("memory of legacy handles and memory of NICs do not rest; memory is a 
   CHECK_FALSE((*old)->can_rest());
   CHECK(detail::GpuMemory::all_of(**gpu).size() == 1);
   CHECK(detail::GpuMemory::that_can_rest(**gpu).empty());
+}
+
+TEST_CASE("a legacy handle that names more bytes than it has is refused, and is closed") {
+  const test::Environment legacy{"CCL_CUMEM_ENABLE", "0"};
+  install_gpus(2);
+  auto gpu = detail::Gpu::open(0), peer = detail::Gpu::open(1);
+  REQUIRE((gpu && peer));
+  const auto own = detail::GpuMemory::allocate(*gpu, some);
+  REQUIRE(own);
+  auto name = (*own)->name();
+  REQUIRE(name.handles == 0);
+  const std::size_t regions = test::fake::gpus().regions.size();
+  CHECK(detail::GpuMemory::map(*peer, name, {}, 5));
+  for (const std::size_t more : {name.bytes + 1, ~std::size_t{0}}) {
+    auto longer = name;
+    longer.bytes = more;
+    const auto mapped = detail::GpuMemory::map(*peer, longer, {}, 5);
+    REQUIRE_FALSE(mapped);
+    CHECK(mapped.error().code == Errc::mismatch);
+    CHECK(mapped.error().what.find("rank 5") != std::string::npos);
+  }
+  CHECK(test::fake::gpus().regions.size() == regions);
 }
