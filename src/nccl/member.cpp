@@ -19,6 +19,15 @@ constexpr const char* abort_called = "ncclCommAbort was called";
 
 }  // namespace
 
+/// True if another rank has aborted or revoked the communicator. Such a rank may have created it,
+/// and not have waited for this one. As in NCCL, that is no failure of the creation here.
+bool Member::was_ended_by_peer(const Communicator& comm) const {
+  const auto well = comm.status();
+  if (well || well.error().code != Errc::aborted || well.error().peer == comm.rank()) return false;
+  const std::lock_guard lock{mutex_};
+  return well.error().peer >= 0 && !aborted_;
+}
+
 Result<void> Member::create(const std::function<Result<Communicator>()>& make) {
   return bring_up(make, false);
 }
@@ -39,7 +48,7 @@ Result<void> Member::bring_up(const std::function<Result<Communicator>()>& make,
     // Before connections are made. A communicator that has failed has none.
     auto profile = comm.status() ? start_profile(comm, family_, config.name) : CommProfilePtr{};
     auto operations = Operations::create(comm, config);
-    if (!operations && (comm.status() || !may_have_failed)) {
+    if (!operations && (comm.status() || !(may_have_failed || was_ended_by_peer(comm)))) {
       return fail(std::move(operations).error());
     }
     std::unique_ptr<Operations> around;

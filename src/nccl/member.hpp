@@ -160,6 +160,7 @@ class Member : public std::enable_shared_from_this<Member> {
 
  private:
   Result<void> bring_up(const std::function<Result<Communicator>()>& make, bool may_have_failed);
+  bool was_ended_by_peer(const Communicator& comm) const;
   void run_deferred();
   Result<void> check_ready() const;                    // under the mutex
   Result<void> check_not_finalized() const;            // under the mutex

@@ -48,6 +48,7 @@ Result<void> split(ncclComm_t comm, int color, int key, ncclComm_t* made,
   Member& whole = *parent;
   std::string family = fmt::format("{} {}", parent->next_family("split"), color);
   if (color < 0) {
+    (void)parent->count_child(color, key);  // as on the other ranks
     return Group::of_this_thread().submit(parent, [&whole, from, color, key]() -> Result<void> {
       CCL_TRY(const auto none, split_of(whole, from, color, key, {}));
       return {};

@@ -12,7 +12,8 @@ using namespace ccl::test;
 
 namespace {
 
-constexpr Index longest = 1 << 18;
+constexpr Index longest = 3 << 19;
+constexpr Index usual = 1 << 18;  // one part of 64 is longer
 
 template <class T>
 struct Element;
@@ -41,7 +42,9 @@ struct Part {
   static Part random(std::mt19937& bits) {
     const auto up_to = [&](Index most) { return Index(bits() % unsigned(most + 1)); };
     const Index count =
-        std::max<Index>(1, Index(std::exp2(double(up_to(1800)) / 100.0)) - up_to(3));
+        up_to(63) == 0
+            ? longest - up_to(longest - usual - 1)
+            : std::max<Index>(1, Index(std::exp2(double(up_to(1800)) / 100.0)) - up_to(3));
     return {up_to(longest - count), count, up_to(31)};
   }
 };

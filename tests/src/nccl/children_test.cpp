@@ -10,6 +10,7 @@
 #include "support/catch.hpp"
 #include "support/environment.hpp"
 #include "support/one_thread.hpp"
+#include "support/processes.hpp"
 #include <unistd.h>
 
 using namespace ccl::test;
@@ -194,6 +195,28 @@ TEST_CASE(
   sums();
   REQUIRE(ncclGroupEnd() == ncclSuccess);
   CHECK(data[0] == ranks);
+}
+
+TEST_CASE("a rank may end a child at once, which does not fail its creation on other ranks") {
+  const bool aborts = GENERATE(true, false);
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < ranks; ++rank) {
+    pids.push_back(start_process([&] {
+      ncclComm_t comm = nullptr;
+      if (ncclCommInitRank(&comm, ranks, id, rank) != ncclSuccess) return 1;
+      for (int turn = 0; turn < 20; ++turn) {
+        ncclComm_t part = nullptr;
+        if (ncclCommSplit(comm, 0, rank, &part, nullptr) != ncclSuccess) return 2;
+        if (!aborts && ncclCommRevoke(part, 0) != ncclSuccess) return 3;
+        const auto ended = aborts ? ncclCommAbort(part) : ncclCommDestroy(part);
+        if (ended != ncclSuccess) return 4;
+      }
+      return ncclCommDestroy(comm) == ncclSuccess ? 0 : 5;
+    }));
+  }
+  CHECK(reap(pids, 60));
 }
 
 TEST_CASE("to shrink may end what waits for a rank that does not come") {

@@ -63,6 +63,10 @@ TEST_CASE("networks, rings and what made a communicator are logged as NCCL does"
       return ncclAllReduce(&data[r], &data[r], 1, ncclFloat, ncclSum, comm, nullptr);
     }) == ncclSuccess);
     ncclComm_t parts[ranks] = {};
+    CHECK(all.group([&](int r, ncclComm_t comm) {  // rank 2 has no part
+      return ncclCommSplit(comm, r == 2 ? NCCL_SPLIT_NOCOLOR : 1, 0, &parts[r], nullptr);
+    }) == ncclSuccess);
+    for (ncclComm_t part : parts) CHECK(ncclCommDestroy(part) == ncclSuccess);
     CHECK(all.group([&](int r, ncclComm_t comm) {
       return ncclCommSplit(comm, 0, r, &parts[r], nullptr);
     }) == ncclSuccess);
@@ -81,7 +85,7 @@ TEST_CASE("networks, rings and what made a communicator are logged as NCCL does"
   for (const char* const stage : {"START", "COMPLETE"}) {
     CHECK(
         contains(("NCCL INFO ncclCommSplit comm 0x[0-9a-f]+ rank 2 nranks 3 .* commId 0x[0-9a-f]+ "
-                  "parent 0x[0-9a-f]+ childCount 1 color 0 key 2 - Init " +
+                  "parent 0x[0-9a-f]+ childCount 2 color 0 key 2 - Init " +
                   std::string{stage})
                      .c_str()));
   }

@@ -76,6 +76,20 @@ TEST_CASE("the exit of a process is no failure of ranks that need nothing more o
   leaves_early<SocketTransport>();
 }
 
+TEST_CASE("a report does not miss a rank that has departed") {
+  CHECK(exiting(3, [](const Communicator& comm) {
+    if (!comm.barrier()) return 1;
+    if (comm.rank() == 2) return 0;
+    auto& state = *detail::Access::state(comm);
+    for (int n = 0; n < 500 && !state.status.has_departed(2); ++n) sleep_s(0.01);
+    if (!state.status.has_departed(2)) return 2;
+    const Report report = comm.report();
+    if (report.ranks.size() != 3 || report.ranks[2].answered) return 3;
+    // The other one may be in `finalize` already.
+    return report.behind != 2 && comm.finalize() ? 0 : 4;
+  }));
+}
+
 TEST_CASE("a program may exit after its last call: 45 runs") {
   for (int turn = 0; turn < 15; ++turn) {
     CHECK(exiting(4, [](const Communicator& comm) { return last_call<ShmTransport>(comm, 1000); }));
