@@ -69,16 +69,17 @@ if(CCL_PYTHON)
   endforeach()
 endif()
 
+get_target_property(elsewhere fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+set(system_dirs ${CUDAToolkit_INCLUDE_DIRS} ${elsewhere})
+list(REMOVE_ITEM system_dirs /usr/include elsewhere-NOTFOUND)
+foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
+  list(APPEND system_dirs ${dir}/cccl)
+endforeach()
+list(TRANSFORM system_dirs PREPEND -isystem)
+
 # clang warns while it optimizes, at any place of a header that is in use.
 find_program(CCL_CLANG NAMES clang++ clang++-14)
 if(CCL_CLANG)
-  get_target_property(elsewhere fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
-  set(system_dirs ${CUDAToolkit_INCLUDE_DIRS} ${elsewhere})
-  list(REMOVE_ITEM system_dirs /usr/include elsewhere-NOTFOUND)
-  foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
-    list(APPEND system_dirs ${dir}/cccl)
-  endforeach()
-  list(TRANSFORM system_dirs PREPEND -isystem)
   add_test(NAME ${CCL_TEST_PREFIX}ccl.consume.clang COMMAND ${CCL_CLANG} -std=c++20 -O2
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wold-style-cast -Werror
     -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_BINARY_DIR}/include
@@ -92,6 +93,11 @@ if(CCL_CLANG_16)
     $<IF:$<BOOL:${CCL_TEST_LONG}>,20,0> ${PROJECT_BINARY_DIR}/libfuzzer)
   set_tests_properties(${CCL_TEST_PREFIX}ccl.fuzz.libfuzzer PROPERTIES TIMEOUT 3600 SKIP_RETURN_CODE 77)
 endif()
+
+# The other builds of tests have little or no debugging information.
+add_test(NAME ${CCL_TEST_PREFIX}ccl.consume.debug_info COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -g
+  -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_BINARY_DIR}/include ${system_dirs}
+  -c ${CMAKE_CURRENT_SOURCE_DIR}/consume/debug_info.cpp -o ${CMAKE_CURRENT_BINARY_DIR}/debug_info.o)
 
 include(${PROJECT_SOURCE_DIR}/cmake/ccl_compile_fail.cmake)
 ccl_add_compile_fail_tests(${CMAKE_CURRENT_SOURCE_DIR}/compile_fail)

@@ -8,13 +8,17 @@ import operator
 import os
 import sys
 import weakref
-from typing import Any, Iterable, NoReturn, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, NoReturn, Sequence
 
 from . import _core, _options
 from ._buffers import CPU
 from ._calls import Calls
 from ._checks import integer
 from ._errors import InvalidArgumentError, text_of, utf8
+from ._options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # type checkers have it; the package does not need it
 
 __all__ = ["Communicator", "UniqueId"]
 
@@ -147,7 +151,7 @@ class Communicator(Calls):
         ranks: int,
         *,
         device: int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         given = _options.complete(options)
         rank, ranks = integer(rank, "rank"), integer(ranks, "ranks")
@@ -195,7 +199,7 @@ class Communicator(Calls):
         return made
 
     @classmethod
-    def from_env(cls, *, device: int | str | None = None, **options: Any) -> Communicator:
+    def from_env(cls, *, device: int | str | None = None, **options: Unpack[Options]) -> Communicator:
         """Creates the rank that the launcher describes: torchrun, mpirun, srun, or none.
 
         Without a launcher it is a rank alone. Options are those of the class.
@@ -215,7 +219,7 @@ class Communicator(Calls):
         return cls(UniqueId(data), rank, ranks, device=chosen, **options)
 
     @classmethod
-    def create_all(cls, ranks: int, **options: Any) -> list[Communicator]:
+    def create_all(cls, ranks: int, **options: Unpack[Options]) -> list[Communicator]:
         """Creates all ranks in this process, on the CPU. Item i is rank i; use each in a thread.
 
         The interpreter's lock is free while a rank waits, so threads make progress.
@@ -259,7 +263,9 @@ class Communicator(Calls):
 
     # Life.
 
-    def split(self, color: int | None, key: int | None = None, **options: Any) -> Communicator | None:
+    def split(
+        self, color: int | None, key: int | None = None, **options: Unpack[Options]
+    ) -> Communicator | None:
         """Creates a communicator of the ranks with the same color. Collective.
 
         Parameters
@@ -281,7 +287,7 @@ class Communicator(Calls):
         return None if made is None else self._wrap(made, self._device, given)
 
     def shrink(
-        self, excluded: Sequence[int], *, abort_parent: bool = False, **options: Any
+        self, excluded: Sequence[int], *, abort_parent: bool = False, **options: Unpack[Options]
     ) -> Communicator:
         """Creates a communicator of all ranks but the excluded ones, which do not call it.
 

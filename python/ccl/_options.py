@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping, TypedDict
 
 from . import _core
 
 Given = dict[str, Any]
+
+
+class Options(TypedDict, total=False):
+    """Types of the options, for type checkers."""
+
+    timeout: float | None
+    init_timeout: float | None
+    check: bool | None
+    memory_budget: int | None
+    channels: int | None
+    name: str
+    tune_file: str
+
+
 
 _DEFAULTS: Given = {
     "timeout": None,
@@ -33,8 +47,9 @@ _ENGINE_NAMES = {
 }
 
 
-def known(given: Given) -> Given:
-    """Returns `given`, if all names are those of options."""
+def known(options: Mapping[str, object]) -> Given:
+    """Returns `options`, if all names are those of options."""
+    given = dict(options)
     unknown = sorted(set(given) - set(_DEFAULTS))
     if unknown:
         raise TypeError(
@@ -45,9 +60,9 @@ def known(given: Given) -> Given:
     return given
 
 
-def complete(given: Given) -> Given:
-    """Returns all options: those of `given`, and defaults."""
-    return _DEFAULTS | known(given)
+def complete(options: Mapping[str, object]) -> Given:
+    """Returns all options: those of `options`, and defaults."""
+    return _DEFAULTS | known(options)
 
 
 def for_engine(given: Given) -> _core.Options:

@@ -124,8 +124,8 @@ def install(wheel, work, wheels):
     return python
 
 
-def check_types(cache, *options, paths=()):
-    """Checks the annotations of the package with mypy, by the settings of pyproject.toml."""
+def check_types(cache, *options, paths=(), given=("-p", "ccl")):
+    """Checks annotations with mypy, by the settings of pyproject.toml: by default the package's."""
     if not (PACKAGES / "mypy").is_dir():
         reason = "mypy is not in .deps/python (cmake/setup.sh --docs)"
         if os.environ.get("CCL_REQUIRE_PYTHON"):
@@ -134,7 +134,7 @@ def check_types(cache, *options, paths=()):
         return
     step(
         "mypy", sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir", cache,
-        *options, "-p", "ccl", cwd=cache.parent,
+        *options, *given, cwd=cache.parent,
         env=os.environ | {"PYTHONPATH": str(PACKAGES), "MYPYPATH": os.pathsep.join(map(str, paths))},
     )  # fmt: skip
 
@@ -156,6 +156,7 @@ def main():
         return
     python = install(wheel, given.work / "venv", wheels)
     check_types(given.work / "mypy", "--python-executable", python)
+    check_types(given.work / "mypy", "--python-executable", python, given=(FOLDER / "typed_user.py",))
     # Not the repository's folder, in which the package would be found uncompiled.
     for test in ("test_package.py", "test_ranks.py", "test_interrupt.py", "test_ras.py",
                  "test_page.py", "test_examples.py"):  # fmt: skip

@@ -17,6 +17,10 @@ CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
+/// Step that stores what it receives. It is named here, outside of templates: g++ 12 fails with -g
+/// if a template is the first to name it (internal compiler error in is_base_type).
+using ReceiveStep = FixedStep<StepParts{.recv = true, .out = true}>;
+
 /// Steps of an algorithm on whole parts, on up to MaxIn incoming and MaxOut outgoing wires of one
 /// channel. A part crosses in slices of `slice_steps` slots; a step forwards a slice while the next
 /// is on its way. Sources are added in the order own, in 0, in 1, ...
@@ -152,7 +156,7 @@ class WirePrims {
   void expect(Index n, Index left) {
     if (lacks_wire()) return;
     plain_.land(data_, left);
-    plain_.template offer<FixedStep<received>>(data_, 0, n);
+    plain_.template offer<ReceiveStep>(data_, 0, n);
     plain_.want(n);
   }
   /// Receives the next `n` elements of the message, which have arrived, and of which `left` are
