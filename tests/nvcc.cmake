@@ -66,6 +66,15 @@ ccl_add_nvcc_test(detail.multicast.kernels_sass sass detail/multicast/kernels.cu
   -Dnvdisasm=${CCL_NVDISASM} "-Darchitectures=90 100" "-Dpattern=LDGMC[.A-Z0-9x]+|STG[.]E[.]128[.]STRONG[.]SYS"
   "-Dexpected_90=1xLDGMC.E.F32ADD.BF16x8.RN.STRONG.SYS 2xSTG.E.128.STRONG.SYS"
   "-Dexpected_100=1xLDGMC.E.HPADD.BF16x8.RN.STRONG.SYS 2xSTG.E.128.STRONG.SYS")
+# What sm_100a has for 8-bit floats. In halves: HPADD.
+set(float8)
+foreach(operation IN ITEMS ADD HPADD MAX MIN)
+  list(APPEND float8 1xLDGMC.E.${operation}.E4M3x16.RN 1xLDGMC.E.${operation}.E5M2x16.RN)
+endforeach()
+list(JOIN float8 " " float8)
+ccl_add_nvcc_test(detail.multicast.float8_sass sass detail/multicast/float8.cu
+  -Dnvdisasm=${CCL_NVDISASM} -Darchitectures=100a "-Dpattern=LDGMC[.A-Z0-9x]+[.]RN"
+  "-Dexpected_100a=${float8}")
 ccl_add_nvcc_test(hierarchical_moves ptx hierarchical_moves.cu -Darchitecture=90
   "-Dpattern=\\.version" -Dexpected=.version)
 if(CCL_TEST_LONG)

@@ -31,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 // within milliseconds, unless they are stopped. `exit_limit` is for all communicators together.
 constexpr std::chrono::seconds quiet_limit{2}, close_limit{2}, exit_limit{10};
 constexpr std::chrono::microseconds short_while{200};
+constexpr double longest_call_s = 1;  // of a plug-in's function
 // A lane that has waited so long for a departed rank waits for what never comes: its data had
 // reached this host before the departure did.
 constexpr std::chrono::milliseconds hopeless{900};
@@ -119,6 +120,11 @@ void depart(std::span<CommState* const> states) {
       return of != nullptr && of->is_draining(lock);
     });
   });
+  if (lock.owns_lock()) lock.unlock();
+  // A plug-in's library is destroyed with the process's static objects, after this.
+  for (CommState* const state : states) {
+    if (is_up(*state)) (void)state->proxy.await_library_calls(longest_call_s);
+  }
 }
 
 /// True in a thread that would wait for itself, and in a forked child.

@@ -2,8 +2,6 @@
 #include <ccl/detail/runtime/proxy_engine.hpp>
 #include <ccl/detail/runtime/proxy_helper.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -24,6 +22,7 @@ namespace ccl::detail {
 namespace {
 
 constexpr double last_call_s = 1;  // of a call, once the communicator has failed or ends
+constexpr auto access_limit = std::chrono::seconds{3};  // as for lanes that revoke buffers
 constexpr auto shortest_pause = std::chrono::microseconds{50};
 constexpr auto longest_pause = std::chrono::microseconds{5000};
 
@@ -104,8 +103,9 @@ void ProxyEngine::leave_behind(LaneScope* lanes, const char* function, double se
     if (!started && status_ != nullptr) status_->set(started.error());
   }
   release();
+  Error error{Errc::timed_out, {}};
   if (task != nullptr) {
-    task->left_in_call(function, seconds);
+    error = task->left_in_call(function, seconds, lanes != nullptr);
     const auto keep = [&] {
       const std::lock_guard lock{stuck.get().mutex};
       stuck.get().tasks.push_back(task);
@@ -114,16 +114,28 @@ void ProxyEngine::leave_behind(LaneScope* lanes, const char* function, double se
   }
   if (lanes != nullptr) {
     // The lane has not ended, so its launch must fail, whatever the task of the call was for.
-    const auto fails = [&] {
-      status_->set({Errc::timed_out,
-                    fmt::format("the plug-in's {} has not returned for {:.1f} s in a thread that "
-                                "ran lanes of a collective; look there",
-                                function, seconds)});
-    };
-    if (status_ != nullptr && !completes(fails)) status_->set({Errc::out_of_memory, {}});
+    if (status_ != nullptr) status_->set(std::move(error));
     lanes->leave_one();  // from here on the launch may end
   }
   wake();
+}
+
+bool ProxyEngine::await_library_calls(double limit_s) {
+  if (calls_now_.load() == nullptr) return true;
+  const RoundLock none = await_round_lock(limit_s);  // a call is made with it
+  return bool(none);
+}
+
+void ProxyEngine::await_no_access() {
+  const auto end = std::chrono::steady_clock::now() + access_limit;
+  for (bool any = true; any && std::chrono::steady_clock::now() < end;) {
+    wake();
+    if (const RoundLock mine = round_lock()) {
+      any = std::any_of(tasks_.begin(), tasks_.end(),
+                        [](const auto& task) { return task->calls_library && task->has_access(); });
+    }
+    if (any) std::this_thread::sleep_for(shortest_pause);
+  }
 }
 
 void ProxyEngine::await_thread() {
@@ -173,8 +185,11 @@ void ProxyEngine::run_lanes(void (*lanes)(void* of), void* of, bool looks_elsewh
       all.lanes(all.of);
     }
   } all{*this, lanes, of, looks_elsewhere};
+  const bool calls = calls_now_.load() != nullptr;
   // The engine's thread alone makes the calls where the system has no thread left.
-  if (calls_now_.load() == nullptr || !lane_runners_->run(&Lanes::run, &all)) Lanes::run(&all);
+  if (!calls || !lane_runners_->run(&Lanes::run, &all)) Lanes::run(&all);
+  // A lane that is left behind has revoked no buffer.
+  if (calls && status_ != nullptr && !status_->ok()) await_no_access();
 }
 
 }  // namespace ccl::detail

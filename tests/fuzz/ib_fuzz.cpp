@@ -5,11 +5,11 @@
 
 #include "fuzz/connected.hpp"
 #include "fuzz/fuzz.hpp"
+#include "fuzz/links.hpp"
 #include "support/catch.hpp"
 #include "support/fake_verbs.hpp"
 #include "support/lent.hpp"
 #include "transport/ib/task.hpp"
-#include "transport/wire_layout.hpp"
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
@@ -18,24 +18,6 @@ namespace ccl::fuzz {
 using namespace detail;
 
 namespace {
-constexpr WireShape shape{2, 4, 4096};
-
-std::shared_ptr<IbLink> make_link(const TransportContext& context, EdgeSide side) {
-  auto link = std::make_shared<IbLink>();
-  link->edge.side = side;
-  link->edge.shape = shape;
-  link->edge.self.rank = side == EdgeSide::receiver ? 1 : 0;
-  link->edge.peer.rank = 1 - link->edge.self.rank;
-  link->context = context;
-  link->deadline = net::Deadline::after(20).at();
-  demand(link->prepare().has_value(), "prepare");
-  const auto layout = WireLayout::of(shape).value();
-  link->memory = Mapping::anonymous(layout.bytes()).value();
-  link->wires = layout.wires(link->memory.base(), side, true);
-  link->arriving.resize(1);
-  return link;
-}
-
 test::FakeVerbs& fabric() {
   static test::FakeVerbs* const one = new test::FakeVerbs{1};
   return *one;
@@ -46,7 +28,7 @@ void drain(const Wire& wire) {
   const Word posted = HostMemory::load_acquire(wire.posted);
   for (Word n = HostMemory::load_credit(wire.drained); n < posted; ++n) {
     const Word bytes = wire.sizes[n % Word(wire.slot_count)];
-    demand(bytes <= Word(shape.slot_bytes), "a step of more bytes than a slot has");
+    demand(bytes <= Word(link_shape.slot_bytes), "a step of more bytes than a slot has");
   }
   HostMemory::store_credit(wire.drained, posted);
 }
@@ -54,9 +36,8 @@ void drain(const Wire& wire) {
 /// Lets a sender connect to a receiver, which then gets immediates that the sender has not written.
 void read_immediates(Source& source) {
   test::Lent from, to;
-  from.context.status = to.context.status = nullptr;
-  const auto sends = make_link(from.context, EdgeSide::sender);
-  const auto receives = make_link(to.context, EdgeSide::receiver);
+  const auto sends = make_link<IbLink>(from.context, EdgeSide::sender);
+  const auto receives = make_link<IbLink>(to.context, EdgeSide::receiver);
   int both[2];
   demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0, "pair");
   net::SecureSocket near{Fd{both[0]}}, far{Fd{both[1]}};
@@ -82,14 +63,6 @@ void read_immediates(Source& source) {
   for (int n = 0; n < 4; ++n) turn();
 }
 
-struct Head {
-  std::uint32_t say, bytes;
-};
-template <class... T>
-std::string message(IbControlType say, const T&... values) {
-  const std::string body = bytes_of(values...);
-  return bytes_of(Head{std::uint32_t(say), std::uint32_t(body.size())}) + body;
-}
 IbPortCard card() {
   IbPortCard one{};
   one.mtu = 3;
@@ -110,8 +83,7 @@ void read(Input input) {
   const bool sends = what != 0;
   const std::size_t piece = 1 + 16 * source.take<std::uint8_t>();
   test::Lent lent;
-  lent.context.status = nullptr;  // an end that loses the other one waits for no cause
-  const auto link = make_link(lent.context, sends ? EdgeSide::sender : EdgeSide::receiver);
+  const auto link = make_link<IbLink>(lent.context, sends ? EdgeSide::sender : EdgeSide::receiver);
   auto [far, near] = Connected::make();
   std::shared_ptr<ProxyTask> task;
   if (sends) {

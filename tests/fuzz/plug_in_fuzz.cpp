@@ -8,12 +8,11 @@
 #include <utility>
 
 #include "base/io/fd.hpp"
-#include "base/io/mapping.hpp"
 #include "fuzz/connected.hpp"
 #include "fuzz/fuzz.hpp"
+#include "fuzz/links.hpp"
 #include "support/lent.hpp"
 #include "transport/plug_in/task.hpp"
-#include "transport/wire_layout.hpp"
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -24,38 +23,10 @@ namespace ccl::fuzz {
 using namespace detail;
 
 namespace {
-constexpr WireShape shape{2, 4, 4096};
-
 /// What the library of the plug-in keeps is found by the proxy and the secret of a communicator.
 test::Lent& lent() {
   static test::Lent* const one = new test::Lent;
   return *one;
-}
-
-std::shared_ptr<PlugInLink> make_link(EdgeSide side) {
-  auto link = std::make_shared<PlugInLink>();
-  link->edge.side = side;
-  link->edge.shape = shape;
-  link->edge.self.rank = side == EdgeSide::receiver ? 1 : 0;
-  link->edge.peer.rank = 1 - link->edge.self.rank;
-  link->context = lent().context;
-  link->context.status = nullptr;  // an end that loses the other one waits for no cause
-  link->deadline = net::Deadline::after(20).at();
-  demand(link->prepare().has_value(), "prepare");
-  const auto layout = WireLayout::of(shape).value();
-  link->memory = Mapping::anonymous(layout.bytes()).value();
-  link->wires = layout.wires(link->memory.base(), side, true);
-  link->arriving.resize(1);
-  return link;
-}
-
-struct Head {
-  std::uint32_t say, bytes;
-};
-template <class... T>
-std::string message(PlugInControl say, const T&... values) {
-  const std::string body = bytes_of(values...);
-  return bytes_of(Head{std::uint32_t(say), std::uint32_t(body.size())}) + body;
 }
 }  // namespace
 
@@ -76,7 +47,8 @@ void read(Input input) {
   Source source{input};
   const bool sends = source.take<std::uint8_t>() % 2 != 0;
   const std::size_t piece = 1 + 16 * source.take<std::uint8_t>();
-  const auto link = make_link(sends ? EdgeSide::sender : EdgeSide::receiver);
+  const auto link =
+      make_link<PlugInLink>(lent().context, sends ? EdgeSide::sender : EdgeSide::receiver);
   auto [far, near] = Connected::make();
   std::shared_ptr<ProxyTask> task;
   if (sends) {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/elapsed.hpp"
 #include "support/environment.hpp"
 #include "support/error_matchers.hpp"
 #include "support/on_ranks.hpp"
@@ -28,9 +29,6 @@ using namespace ccl::test;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 using Sums = Collective<AllReduce, Ring, Simple, PluginTransport>;
 using Swaps = Collective<AllToAll, Pairwise, Simple, PluginTransport>;

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "support/elapsed.hpp"
 #include "support/environment.hpp"
 #include "support/log_of.hpp"
 #include "support/plug_in_edge.hpp"
@@ -23,9 +24,6 @@ using namespace ccl::test;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 /// The test plug-in, before any of its functions hangs: ranks look for it once.
 const TestNet& looked_for(const TestNet& net = TestNet::all()[0]) {
@@ -47,6 +45,25 @@ void check_names(const Error& error, const char* function, const char* limit) {
   CHECK(mentions(error.what, "to rank 1 on "));
   CHECK(error.transport == "plugin");
   CHECK(error.rank + error.peer == 1);
+}
+
+using Buffer = std::array<std::byte, 64>;
+std::shared_ptr<detail::RegisteredMemory> registered(Buffer& memory) {
+  auto entry = std::make_shared<detail::RegisteredMemory>(memory.data(), Index(memory.size()));
+  detail::add_registered(entry);
+  return entry;
+}
+/// Lends a registered buffer as the first step of an edge.
+void lend(OneEdge& edge, Buffer& memory) {
+  REQUIRE(edge.out->wires[0].zero_copy->lend(0, memory.data(), Index(memory.size())));
+}
+/// Posts that step.
+void post_lent(OneEdge& edge) {
+  const Wire& wire = edge.out->wires[0];
+  wire.sizes[0] = Word(sizeof(Buffer)) | detail::ZeroCopy::mark;
+  *wire.sent += 1;
+  detail::HostMemory::store_release(wire.posted, *wire.sent);
+  edge.from.proxy.wake();
 }
 
 /// Pushes steps until `function` has been called more than `before` times.
@@ -152,24 +169,19 @@ TEST_CASE("a call that returns late, when its ends are gone, changes nothing") {
 TEST_CASE("the end of a buffer's registration may return after its rank is gone") {
   const TestNet& net = looked_for();
   const Environment chosen{"CCL_NET_PLUGIN", net.path()};
-  static std::array<std::byte, 64> memory;
+  static Buffer memory;
   std::optional<Faulty> fault;
   {
     OneEdge edge;
     REQUIRE(edge.out);
     REQUIRE(edge.in);
-    const Wire& wire = edge.out->wires[0];
-    auto entry = std::make_shared<detail::RegisteredMemory>(memory.data(), Index(memory.size()));
-    detail::add_registered(entry);
-    REQUIRE(wire.zero_copy->lend(0, memory.data(), Index(memory.size())));
+    auto entry = registered(memory);
+    lend(edge, memory);
     detail::remove_registered(*entry);
     entry.reset();  // the step keeps it, and the task drops it
     const int before = net.calls("deregMr");
     fault.emplace(net, "deregMr", 0, TestNet::held);
-    wire.sizes[0] = Word(memory.size()) | detail::ZeroCopy::mark;
-    *wire.sent += 1;
-    detail::HostMemory::store_release(wire.posted, *wire.sent);
-    edge.from.proxy.wake();
+    post_lent(edge);
     REQUIRE(wait_until([&] { return net.calls("deregMr") > before; }));
   }
   fault.reset();
@@ -180,19 +192,15 @@ TEST_CASE("the end of a buffer's registration may return after its rank is gone"
 TEST_CASE("a buffer ends within some seconds where its registration does not") {
   const TestNet& net = looked_for();
   const Environment chosen{"CCL_NET_PLUGIN", net.path()};
-  static std::array<std::byte, 64> memory;
+  static Buffer memory;
   const std::string log = log_of([&] {
     OneEdge edge;
     REQUIRE(edge.out);
     REQUIRE(edge.in);
     const Wire& wire = edge.out->wires[0];
-    auto entry = std::make_shared<detail::RegisteredMemory>(memory.data(), Index(memory.size()));
-    detail::add_registered(entry);
-    REQUIRE(wire.zero_copy->lend(0, memory.data(), Index(memory.size())));
-    wire.sizes[0] = Word(memory.size()) | detail::ZeroCopy::mark;
-    *wire.sent += 1;
-    detail::HostMemory::store_release(wire.posted, *wire.sent);
-    edge.from.proxy.wake();
+    auto entry = registered(memory);
+    lend(edge, memory);
+    post_lent(edge);
     REQUIRE(wait_until([&] { return detail::HostMemory::load_credit(wire.drained) == 1; }));
     const Faulty fault{net, "deregMr", 0, TestNet::held};
     const auto begin = Clock::now();
@@ -234,26 +242,19 @@ TEST_CASE("a call that does not return keeps no connection of another communicat
 TEST_CASE("a buffer of two communicators is registered with one while the other does not return") {
   const TestNet& net = looked_for();
   const Environment chosen{"CCL_NET_PLUGIN", net.path()};
-  static std::array<std::byte, 64> memory;
+  static Buffer memory;
   OneEdge stuck, well;
   REQUIRE(stuck.out);
   REQUIRE(well.out);
   REQUIRE(well.in);
-  const auto entry =
-      std::make_shared<detail::RegisteredMemory>(memory.data(), Index(memory.size()));
-  detail::add_registered(entry);
-  const auto lend = [&](const Wire& wire, OneEdge& edge) {
-    REQUIRE(wire.zero_copy->lend(0, memory.data(), Index(memory.size())));
-    wire.sizes[0] = Word(memory.size()) | detail::ZeroCopy::mark;
-    *wire.sent += 1;
-    detail::HostMemory::store_release(wire.posted, *wire.sent);
-    edge.from.proxy.wake();
-  };
+  const auto entry = registered(memory);
   const int before = net.calls("regMr");
   const Faulty fault{net, "regMr", 0, TestNet::one_held};
-  lend(stuck.out->wires[0], stuck);
+  lend(stuck, memory);
+  post_lent(stuck);
   REQUIRE(wait_until([&] { return net.calls("regMr") > before; }));
-  lend(well.out->wires[0], well);
+  lend(well, memory);
+  post_lent(well);
   CHECK(
       wait_until([&] { return detail::HostMemory::load_credit(well.out->wires[0].drained) == 1; }));
   detail::remove_registered(*entry);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ccl/types/error.hpp>
 #include <ccl/types/word.hpp>
 
 #include <chrono>
@@ -63,7 +64,13 @@ class ProxyTask {
   /// Handles a call to another library, `function`, that has not returned for `seconds`. Its thread
   /// is left behind and never uses the task again. Neither does the engine: the task stays as it is
   /// until the process ends, because the call may still write to its memory.
-  virtual void left_in_call(const char* function, double seconds) { (void)function, (void)seconds; }
+  /// Returns the error of that, with rank and peer. The engine fails the communicator with it if the
+  /// thread ran `lanes` of a launch, whatever the task was for; the task itself if the connection was
+  /// in use.
+  virtual Error left_in_call(const char* function, double seconds, bool lanes) {
+    (void)seconds, (void)lanes;
+    return {Errc::timed_out, function};
+  }
   /// Returns how much of what lanes have posted the network does not have yet, in a unit of the
   /// task's own. 0: it has all, or gets no more. Asked before the process exits, between two calls
   /// of `progress`.
@@ -71,6 +78,9 @@ class ProxyTask {
     const ProxyInterest now = interest();
     return (now.pending && !now.for_helpers) || (now.events & POLLOUT) != 0 ? 1 : 0;
   }
+  /// True while another library may access registered buffers of the program. A task of a failed
+  /// communicator ends that in its turns. Asked between two calls of `progress`.
+  virtual bool has_access() const { return false; }
 
   ProxyReadiness readiness;
   /// true: `progress` calls functions of another library, which may never return, and runs only on

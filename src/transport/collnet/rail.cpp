@@ -108,7 +108,7 @@ void Rail::fail_with(const char* function, int code) const {
   context.fail_communicator(annotated(network->failed(function, code)));
 }
 
-void Rail::left_in_call(const char* function, double seconds) const {
+Error Rail::left_in_call(const char* function, double seconds) const {
   network->give_up();
   const double operation_limit_s = context.proxy->operation_limit_s();
   const bool late = operation_limit_s > 0 && seconds >= operation_limit_s / 2;
@@ -122,6 +122,7 @@ void Rail::left_in_call(const char* function, double seconds) const {
            network->devices()[std::size_t(device)].name, channel)});
   log_warn(LogPart::net, "{}; its thread and the memory that it uses are left to it", error.what);
   if (!closing.load()) context.fail_communicator(error);
+  return error;
 }
 
 Result<Rails> Rails::listen(const Request& request, std::span<const int> channels) {

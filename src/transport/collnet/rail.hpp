@@ -48,8 +48,9 @@ struct Rail {
   bool healthy() const { return context.status == nullptr || !context.failed(); }
   /// Fails the communicator: a function of the plug-in has returned `code`.
   void fail_with(const char* function, int code) const;
-  /// Fails the communicator: a function of the plug-in has not returned for `seconds`.
-  void left_in_call(const char* function, double seconds) const;
+  /// Fails the communicator if the composition has not ended: a function of the plug-in has not
+  /// returned for `seconds`. Returns the error.
+  Error left_in_call(const char* function, double seconds) const;
   /// Error of this rank and network.
   Error annotated(Error error) const;
 };

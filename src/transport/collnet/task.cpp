@@ -45,8 +45,8 @@ class RailTask final : public ProxyTask {
     interest.polled = (rail_->polled && !ending()) || !requests_.empty() || refused_;
     return interest;
   }
-  void left_in_call(const char* function, double seconds) override {
-    rail_->left_in_call(function, seconds);
+  Error left_in_call(const char* function, double seconds, bool) override {
+    return rail_->left_in_call(function, seconds);
   }
   Word undelivered() const override { return works() ? posted() - done_ : 0; }
   bool ending() const override { return rail_->closing.load(std::memory_order_acquire); }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/detached_call.hpp"
+#include "base/exceptions.hpp"
 #include "base/fork_mutex.hpp"
 #include "base/made_once.hpp"
 
@@ -60,6 +61,15 @@ void NetChannels::works() {
 void NetChannels::leave() {
   left_.store(true);
   if (!begun_.exchange(true)) begun_at_ = std::chrono::steady_clock::now();
+}
+
+void NetChannels::abandon() {
+  if (closing()) return;
+  leave();
+  (void)completes([this] {
+    const std::lock_guard lock{kept.get().mutex};
+    kept.get().all.push_back(shared_from_this());
+  });
 }
 
 Error NetChannels::overdue(const char* function, double seconds) const {
@@ -124,6 +134,7 @@ void* NetChannels::user_memory(RegisteredMemory& memory, std::size_t channel) {
         });
         if (result == net_abi::success) {
           to.user_memory.push_back(handle);
+          used_memory_.store(true);
           return std::shared_ptr<UserMemory>{
               new UserMemory{weak_from_this(), channel, to.identity, handle}};
         }

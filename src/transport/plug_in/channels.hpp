@@ -52,6 +52,8 @@ class NetChannels : public std::enable_shared_from_this<NetChannels> {
   void works();
   /// Gives all objects up, because a call has not returned. They stay until the process ends.
   void leave();
+  /// Gives all objects up, because the plug-in must not be called any more.
+  void abandon();
   /// Error: a call to `function` has not returned for `seconds`.
   Error overdue(const char* function, double seconds) const;
 
@@ -70,6 +72,9 @@ class NetChannels : public std::enable_shared_from_this<NetChannels> {
 
   /// Begins to close all objects. They must not be used from here on. May be called again.
   void begin_close();
+  /// True if a registered buffer was used and the objects are not closed: the plug-in may access
+  /// it.
+  bool has_access() const { return used_memory_.load() && !closed(); }
   bool closing() const { return begun_.load(std::memory_order_acquire); }
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   /// Waits until all objects are closed, until a second has passed since `begin_close`.
@@ -104,6 +109,7 @@ class NetChannels : public std::enable_shared_from_this<NetChannels> {
   std::atomic<bool> any_due_{false};
   Mapping memory_;
   std::shared_ptr<void> of_gpu_;
+  std::atomic<bool> used_memory_{false};  // of the program
   std::atomic<bool> begun_{false}, closed_{false}, left_{false};
   std::chrono::steady_clock::time_point begun_at_{};
 };

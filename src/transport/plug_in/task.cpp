@@ -239,16 +239,20 @@ void PlugInTask::give_up(const Error& error) {
 }
 
 /// The thread of the call is left behind, so this one has the task and the link.
-void PlugInTask::left_in_call(const char* function, double seconds) {
+Error PlugInTask::left_in_call(const char* function, double seconds, bool lanes) {
   state_ = State::over;
   link_->channels->leave();
-  const Error error = link_->channels->overdue(function, seconds);
+  Error error = link_->channels->overdue(function, seconds);
+  if (lanes && link_->channels->has_access()) {
+    error.what += "; until the process ends, it may access the call's registered buffers";
+  }
   log_warn(LogPart::net, "{}; its thread and the memory that it uses are left to it", error.what);
   if (control_.open() && !control_.broken()) {
     control_.send(PlugInControl::refused, refusal(error));
   }
   // Until it works, the waiting `connect` returns the error.
   link_->fail_with(error, !sends() || link_->state() == PlugInLink::State::works);
+  return link_->annotated(std::move(error));
 }
 
 void PlugInTask::reject(std::string_view why) {

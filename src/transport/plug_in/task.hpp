@@ -25,11 +25,12 @@ class PlugInTask : public ProxyTask {
   Progress progress(ProxyCounters& counters) final;
   ProxyInterest interest() const final;
   bool arm() final;
-  void left_in_call(const char* function, double seconds) final;
+  Error left_in_call(const char* function, double seconds, bool lanes) final;
   bool ending() const final { return link_->closing.load(std::memory_order_acquire); }
   Word undelivered() const final {
     return state_ == State::over || (finished() && !control_.unsent()) ? 0 : 1;
   }
+  bool has_access() const final { return link_->channels->has_access(); }
   int watched() const final { return control_.fd(); }
 
  protected:

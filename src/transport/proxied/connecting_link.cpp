@@ -13,11 +13,16 @@
 
 namespace ccl::detail {
 
-void ConnectingLink::fail_with(Error error, bool tell_all) {
+Error ConnectingLink::annotated(Error error) const {
   error.rank = edge.self.rank;
   if (error.peer < 0) error.peer = edge.peer.rank;  // else a third rank, which the peer names
   error.host = edge.self.host;
   error.transport = transport_;
+  return error;
+}
+
+void ConnectingLink::fail_with(Error error, bool tell_all) {
+  error = annotated(std::move(error));
   {
     const std::lock_guard lock{mutex_};
     if (state_.load() == State::failed) return;

@@ -21,6 +21,8 @@ struct ConnectingLink : ProxiedLink {
   void works() { state_.store(State::works, std::memory_order_release); }
   /// Records the first failure; with `tell_all` the communicator fails with it.
   void fail_with(Error error, bool tell_all);
+  /// Error of this edge and end.
+  Error annotated(Error error) const;
   Error error() const;
   /// Blocks until the connection works or has failed.
   Result<void> wait_connected(const net::Deadline& deadline);

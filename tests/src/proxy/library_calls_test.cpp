@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "support/catch.hpp"
+#include "support/elapsed.hpp"
 #include "support/proxy_tasks.hpp"
 
 using namespace ccl;
@@ -22,9 +23,6 @@ using namespace ccl::test::proxy;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 /// State of the library that a task calls. Outlives the task.
 struct Library {
@@ -52,10 +50,13 @@ struct CallingTask final : ProxyTask {
   }
   ProxyInterest interest() const override { return {-1, 0, false, true}; }
   bool ending() const override { return end.load(); }
-  void left_in_call(const char* function, double seconds) override {
+  Error left_in_call(const char* function, double seconds, bool lanes) override {
     library->function = function;
     library->seconds = seconds;
     library->left = true;
+    Error error{Errc::timed_out, lanes ? "lanes are left" : "no lanes"};
+    error.rank = 4, error.peer = 7;
+    return error;
   }
   const std::shared_ptr<detail::LibraryCalls> calls;
   const std::shared_ptr<Library> library;
@@ -149,6 +150,62 @@ TEST_CASE("a task that ends gets its last turns, in which it may call") {
   CHECK(seconds_since(begin) < 5);
 }
 
+TEST_CASE("no task calls another library once its rank departs, and its end waits for none") {
+  Called of;
+  const auto task = of.add();
+  of.status.set_leaving();
+  CHECK(of.engine->await_library_calls(10));
+  const int before = of.library->calls;
+  of.engine->wake();
+  std::this_thread::sleep_for(std::chrono::milliseconds{100});
+  CHECK(of.library->calls == before);
+  task->end = true;
+  const auto begin = Clock::now();
+  of.engine.reset();
+  CHECK(of.library->calls == before);
+  CHECK(seconds_since(begin) < 0.9);  // it gives tasks that can end a second
+}
+
+TEST_CASE("the wait for calls of a rank that departs has a limit") {
+  Called of;
+  of.library->holds = true;
+  (void)of.add();
+  of.status.set_leaving();
+  CHECK_FALSE(of.engine->await_library_calls(0.1));
+  of.let_go();
+  CHECK(of.engine->await_library_calls(10));
+}
+
+TEST_CASE("a launch whose lanes fail ends when no library accesses registered buffers any more") {
+  Called of;
+  struct Accessing final : ProxyTask {
+    explicit Accessing(const detail::Status& of) : status{of} { calls_library = true; }
+    Progress progress(ProxyCounters&) override {
+      if (!status.ok() && ++turns == 20) access = false;
+      return Progress::none;
+    }
+    ProxyInterest interest() const override { return {-1, 0, false, true}; }
+    bool ending() const override { return false; }
+    bool has_access() const override { return access; }
+    const detail::Status& status;
+    int turns = 0;
+    std::atomic<bool> access{true};
+  };
+  const auto task = std::make_shared<Accessing>(of.status);
+  REQUIRE(of.engine->add(task));
+  auto lanes = [&] { CHECK(task->access); };
+  const auto run = [&] {
+    of.engine->run_lanes([](void* given) { (*static_cast<decltype(lanes)*>(given))(); }, &lanes,
+                         false);
+  };
+  run();
+  CHECK(task->access);
+  auto failing = [&] { of.status.set({Errc::timed_out, "a lane"}); };
+  of.engine->run_lanes([](void* given) { (*static_cast<decltype(failing)*>(given))(); }, &failing,
+                       false);
+  CHECK_FALSE(task->access);
+}
+
 TEST_CASE("a thread of the program makes no call for the engine, and wakes who makes it") {
   Called of;
   struct Threads final : ProxyTask {
@@ -204,7 +261,10 @@ TEST_CASE("lanes run on a thread that is left behind in a call, and their launch
   CHECK_FALSE(*ended);
   CHECK(seconds_since(begin) < 10);
   // The task fails nothing, and the launch, whose lane has not ended, must not succeed.
-  CHECK_FALSE(of.status.ok());
+  REQUIRE_FALSE(of.status.ok());
+  CHECK(of.status.result().error().what == "lanes are left");
+  CHECK(of.status.result().error().rank == 4);
+  CHECK(of.status.result().error().peer == 7);
   of.let_go();
   run([&] { ++runs; });
   CHECK(runs == 3);

@@ -82,6 +82,10 @@ class ProxyEngine {
   /// first task is added.
   void limit_calls(double operation_limit_s) { operation_limit_s_ = operation_limit_s; }
   double operation_limit_s() const { return operation_limit_s_; }
+  /// Waits until no task calls another library, for at most `limit_s`. Returns false if a call has
+  /// not returned. No task calls one again if the status says that this rank departs: after that the
+  /// process destroys static objects, those of the library, too.
+  bool await_library_calls(double limit_s);
   /// Runs the CPU lanes of a launch, `lanes(of)`, so that the threads that wait in them help this
   /// engine. If tasks call other libraries, the lanes run on a thread that can be left behind.
   /// Returns when they have ended, or when the others have ended and one is left behind.
@@ -167,6 +171,7 @@ class ProxyEngine {
   bool help_once(bool looks_elsewhere);
   bool wants_calls() const;  // a task that calls libraries could move; caller holds `busy_`
   void end_calls();          // no thread looks at them any more
+  void await_no_access();    // to registered buffers, after a failure; at most some seconds
   bool sleep(bool for_tasks, long timeout_us, long polled_us = -1);
   bool defers(const Rest& rest);  // at the end of a helper's call; caller holds `busy_`
   bool guard();
