@@ -2,6 +2,8 @@
 // that is left gets an error that names a lost rank, and nothing is left behind.
 //
 //   CAMPAIGN_SEED=7 CAMPAIGN_STEPS=200 ccl.test.comm.lost_process
+//   CAMPAIGN_STEP="shm 1 3 19 1153" tries one step again and again: ranks of a process, process,
+//   signal and place
 //   CAMPAIGN_RDMA=1 ccl.test.comm.lost_process    over RDMA alone (tests/ib/vm.sh BUILD_DIR lost)
 #include "support/lost_process.hpp"
 
@@ -17,6 +19,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -231,7 +234,15 @@ void try_steps(const char* what,
     }
   }
   std::vector<Step> steps;
-  for (int n = 0; n < wanted; ++n) {
+  if (const char* const text = std::getenv("CAMPAIGN_STEP")) {
+    Step step;
+    char over[8] = {};
+    REQUIRE(std::sscanf(text, "%7s %d %d %d %ld", over, &step.ranks_each, &step.victim,
+                        &step.signal, &step.place) == 5);
+    step.over = std::string_view{over} == "shm" ? Over::shm : Over::tcp;
+    steps.assign(std::size_t(wanted), step);
+  }
+  while (int(steps.size()) < wanted) {
     Step step{.over = ways[random() % ways.size()], .ranks_each = 1 + int(random() % 2)};
     step.victim = int(random() % unsigned(step.processes()));
     step.signal = random() % 2 != 0 ? SIGKILL : SIGSTOP;

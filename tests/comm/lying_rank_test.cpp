@@ -212,6 +212,10 @@ long play(const Step& step, int ranks, Tally& tally) {
     ++tally.codes[report.code == 0 ? "success" : std::string{name(Errc(report.code))}];
     tally.slowest_s = std::max(tally.slowest_s, report.took_s);
     tally.max_kib = std::max(tally.max_kib, report.kib);
+    if (report.kib > max_kib / 3) {
+      std::printf("rank %d takes %ld KiB: %s: %s\n", r, report.kib, step.text().c_str(),
+                  report.text);
+    }
   }
   if (liar.sent) {
     tally.all_well += all_well;

@@ -21,7 +21,8 @@ inline constinit thread_local IdleHook idle_hook;
 /// Current wait of a thread: polls in a row without other work between them.
 struct Waiting {
   unsigned polls = 0;
-  Word last = 0;  // ticks at the end of the last poll
+  bool took_long = false;  // the last pause: other threads had the core
+  Word last = 0;           // ticks at the end of the last poll
 };
 inline constinit thread_local Waiting waiting;
 
@@ -60,8 +61,9 @@ struct HostMemory {
   /// microseconds if each rank has a CPU, then yields, then sleeps in steps of 50 us.
   static void pause() {
     Waiting& own = waiting;
+    const Word begin = cpu_ticks();
     // A longer gap than a poll takes: the thread has worked, and this is a new wait.
-    own.polls = cpu_ticks() - own.last < same_wait_ticks ? own.polls + 1 : 0;
+    own.polls = begin - own.last < same_wait_ticks ? own.polls + 1 : 0;
     const detail::IdleHook hook = detail::idle_hook;
     if (hook.run != nullptr && hook.run(hook.context)) {
       own.polls = 0;
@@ -75,6 +77,14 @@ struct HostMemory {
       ::nanosleep(&short_while, nullptr);
     }
     own.last = cpu_ticks();
+    own.took_long = own.last - begin > long_ticks;
+  }
+  /// Returns true once if the last pause took milliseconds. Where other threads have the core, the
+  /// polls between two looks at the clock would take a minute.
+  static bool paused_for_long() {
+    if (!waiting.took_long) return false;
+    waiting.took_long = false;
+    return true;
   }
   /// Handles one of the first failed polls of a wait: as `pause`, without a look at the clock.
   static void pause_briefly() {
@@ -94,7 +104,8 @@ struct HostMemory {
   static constexpr unsigned spin_polls = 64;
   static constexpr unsigned spin_helps = 4;  // each costs a system call or more
   static constexpr unsigned yield_polls = 8192;
-  static constexpr Word same_wait_ticks = 500;  // 0.2 us; a poll takes a tenth of that
+  static constexpr Word same_wait_ticks = 500;       // 0.2 us; a poll takes a tenth of that
+  static constexpr Word long_ticks = Word{1} << 22;  // 1 to 4 ms
 
   using Ref = std::atomic_ref<Word>;
   static Word load(const Word* at, std::memory_order order) {

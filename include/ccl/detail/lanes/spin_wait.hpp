@@ -79,8 +79,9 @@ CCL_HD void report_check(const AbortWatch& watch, LaneFailure::Why why, int peer
 /// Ends every spin loop that its peers do not end. After the first failure a launch runs to its end
 /// without further waits. Each failed poll calls `Memory::pause()`, the first of a
 /// wait `pause_briefly` where there is one; every `check_every`-th also reads the status word and
-/// the clock. Where a pause may sleep (`pause_sleeps`), the first poll
-/// looks for an earlier failure: an algorithm may have many waits left, each with a `SpinWait`.
+/// the clock, and so does one whose pause took milliseconds (`paused_for_long`). Where a pause may
+/// sleep (`pause_sleeps`), the first poll looks for an earlier failure: an algorithm may have many
+/// waits left, each with a `SpinWait`.
 template <class Memory>
 class SpinWait {
  public:
@@ -105,7 +106,11 @@ class SpinWait {
       if (polls_ == 0 && launch_failed(watch_)) since_ = never, failed_ = true;
     }
     if (!failed()) pause();
-    if (++polls_ % Memory::check_every == 0) {
+    bool is_due = ++polls_ % Memory::check_every == 0;
+    if constexpr (requires { Memory::paused_for_long(); }) {
+      is_due = Memory::paused_for_long() || is_due;
+    }
+    if (is_due) {
       since_ = look(watch_, since_, peer, step);
       failed_ = since_ == never;
     } else if constexpr (requires { Memory::pause_sleeps; }) {
