@@ -1,7 +1,7 @@
 # cmake -P cmake/check_multicast.cmake [-Droot=FOLDER]: NVLink multicast is state of the NVSwitches,
 # which all programs of a machine share, so CCL_NVLS_ENABLE=1 alone allows it. Fails if
 # - the driver's calls for it are named outside of src/gpu/multicast.hpp, or its instructions outside
-#   of include/ccl/detail/base/ptx_multimem.hpp, or
+#   of include/ccl/detail/base/ptx_multimem.hpp and of a test that is compiled and in no program, or
 # - a source that starts NVIDIA's NCCL or NVSHMEM, which use it unless told not to, does not name the
 #   variable that says so, or the function that sets it.
 cmake_minimum_required(VERSION 3.25)
@@ -21,7 +21,7 @@ list(FILTER sources EXCLUDE REGEX "^tests/multicast_violations/")
 set(calls "cuMulticast[A-Z]")
 set(calls_in src/gpu/multicast.hpp)
 set(instructions "multimem[.](ld_reduce|st|red)[.]")
-set(instructions_in include/ccl/detail/base/ptx_multimem.hpp)
+set(instructions_in include/ccl/detail/base/ptx_multimem.hpp tests/detail/multicast/float8.cu)
 set(starts_nccl "init_process_group\\(\"nccl|backend=\"nccl|--backend|\"ncclCommInit|LD_PRELOAD=library|open_apart\\(")
 set(starts_nccl_tells "NCCL_NVLS_ENABLE|keep_multicast_off\\(")
 # side_nccl.cpp and library.cpp tell it before these are called; the others name ccl's functions.
