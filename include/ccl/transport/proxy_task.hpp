@@ -64,9 +64,9 @@ class ProxyTask {
   /// Handles a call to another library, `function`, that has not returned for `seconds`. Its thread
   /// is left behind and never uses the task again. Neither does the engine: the task stays as it is
   /// until the process ends, because the call may still write to its memory.
-  /// Returns the error of that, with rank and peer. The engine fails the communicator with it if the
-  /// thread ran `lanes` of a launch, whatever the task was for; the task itself if the connection was
-  /// in use.
+  /// Returns the error of that, with rank and peer. The engine fails the communicator with it if
+  /// the thread ran `lanes` of a launch, whatever the task was for; the task itself if the
+  /// connection was in use.
   virtual Error left_in_call(const char* function, double seconds, bool lanes) {
     (void)seconds, (void)lanes;
     return {Errc::timed_out, function};
