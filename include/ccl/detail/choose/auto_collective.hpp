@@ -127,7 +127,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> : public Refuse
       if constexpr (fits && runs<C, F, T, Acc>()) {
         if (int(I) != at) return;
         ran = true;
-        const auto& one = *std::get<I>(made_->all);
+        const auto& one = *made_->all.template at<I>();
         if constexpr (Op::reduces) {
           result = one.template operator()<Acc>(send, recv, count, rest...);
         } else {
@@ -209,9 +209,9 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> : public Refuse
     bool found = false;
     Made::each([&]<std::size_t I, class C>() {
       if constexpr (takes_counts<Op, typename C::Algorithm, typename C::Protocol>) {
-        if (found || !std::get<I>(made_->all)) return;
+        if (found || !made_->all.template at<I>()) return;
         found = true;
-        result = std::get<I>(made_->all)->counted(send, recv, rows, stream);
+        result = made_->all.template at<I>()->counted(send, recv, rows, stream);
       }
     });
     if (!found) CCL_CHECK(check_ready(made_->comm));
@@ -402,7 +402,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> : public Refuse
   [[nodiscard]] Result<void> by_candidate(int candidate, F&& f) const {
     Result<void> result;
     Made::each([&]<std::size_t I, class C>() {
-      if (int(I) == candidate) result = f(*std::get<I>(made_->all));
+      if (int(I) == candidate) result = f(*made_->all.template at<I>());
     });
     return result;
   }
@@ -428,7 +428,7 @@ class AutoCollective<Op, Candidates<Cs...>, Transport, OneOrder> : public Refuse
     if (std::count(used.begin(), used.end(), true) > 1) CCL_CHECK(check());
     Result<void> result;
     Made::each([&]<std::size_t I, class C>() {
-      if (used[I] && result) result = f(int(I), *std::get<I>(made_->all));
+      if (used[I] && result) result = f(int(I), *made_->all.template at<I>());
     });
     return result;
   }

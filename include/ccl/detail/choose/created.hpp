@@ -8,14 +8,65 @@
 #include <ccl/detail/choose/facts.hpp>
 
 #include <array>
+#include <cstddef>
 #include <memory>
-#include <optional>
+#include <new>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace ccl::detail {
+
+/// Place of a candidate, which is created or not. `std::optional` in a tuple does the same, but the
+/// compiler takes longer: it instantiates hundreds of templates for a list of candidates.
+template <std::size_t I, class One>
+class CandidatePlace {
+ public:
+  CandidatePlace() {}
+  ~CandidatePlace() {
+    if (exists_) one_.~One();
+  }
+  CandidatePlace(const CandidatePlace&) = delete;
+  CandidatePlace& operator=(const CandidatePlace&) = delete;
+  /// Moves the candidate here. There must be none.
+  void emplace(One&& one) {
+    new (&one_) One{static_cast<One&&>(one)};
+    exists_ = true;
+  }
+  explicit operator bool() const { return exists_; }
+  const One& operator*() const { return one_; }
+  const One* operator->() const { return &one_; }
+
+ private:
+  union {
+    One one_;
+  };
+  bool exists_ = false;
+};
+template <class Indices, class... Ones>
+struct CandidatePlaces;
+template <std::size_t... I, class... Ones>
+struct CandidatePlaces<std::index_sequence<I...>, Ones...> : CandidatePlace<I, Ones>... {
+  /// Returns the place of the `At`-th candidate.
+  template <std::size_t At>
+  auto& at() {
+    return find<At>(*this);
+  }
+  template <std::size_t At>
+  const auto& at() const {
+    return find<At>(*this);
+  }
+
+ private:
+  template <std::size_t At, class One>
+  static CandidatePlace<At, One>& find(CandidatePlace<At, One>& place) {
+    return place;
+  }
+  template <std::size_t At, class One>
+  static const CandidatePlace<At, One>& find(const CandidatePlace<At, One>& place) {
+    return place;
+  }
+};
 
 /// Candidates that an `Auto` has created, with their chooser. They are the candidates that are the
 /// fastest at some size, within the memory budget. They are the same on all ranks.
@@ -31,7 +82,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   Chooser chooser;
   Communicator comm;
   int ranks = 1;
-  std::tuple<std::optional<One<Cs>>...> all{};
+  CandidatePlaces<std::index_sequence_for<Cs...>, One<Cs>...> all;
 
   /// Returns the value of moved-from handles. It has no candidate.
   static std::shared_ptr<const MadeCandidates> moved_from() {
@@ -84,7 +135,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     const int at = pick(bytes, in_window);
     std::string picked;
     each([&]<std::size_t I, class C>() {
-      if (int(I) == at && std::get<I>(all)) picked = std::get<I>(all)->name();
+      if (int(I) == at && all.template at<I>()) picked = all.template at<I>()->name();
     });
     return picked;
   }
@@ -93,7 +144,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     if (at < 0) return {};
     Plan plan;
     each([&]<std::size_t I, class C>() {
-      if (int(I) == at && std::get<I>(all)) plan = std::get<I>(all)->plan();
+      if (int(I) == at && all.template at<I>()) plan = all.template at<I>()->plan();
     });
     return chooser.explain(bytes, at, plan);
   }
@@ -104,7 +155,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     Result<void> result;
     each([&]<std::size_t I, class C>() {
       if constexpr (writes_windows<typename C::Algorithm>) {
-        if (int(I) == at) result = std::get<I>(all)->template pass_by<T>(stream);
+        if (int(I) == at) result = all.template at<I>()->template pass_by<T>(stream);
       }
     });
     return result;
@@ -113,7 +164,7 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   std::vector<std::string> names() const {
     std::vector<std::string> made;
     each([&]<std::size_t I, class C>() {
-      if (std::get<I>(all)) made.push_back(std::string{C::algo} + "/" + C::proto);
+      if (all.template at<I>()) made.push_back(std::string{C::algo} + "/" + C::proto);
     });
     return made;
   }
@@ -124,9 +175,9 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
     bool found = false;
     each([&]<std::size_t I, class C>() {
       if constexpr (!is_hierarchical<typename C::Algorithm>) {
-        if (found || !std::get<I>(all)) return;
+        if (found || !all.template at<I>()) return;
         found = true;
-        result = std::get<I>(all)->template alone<Acc>(args...);
+        result = all.template at<I>()->template alone<Acc>(args...);
       }
     });
     return result;
@@ -181,18 +232,18 @@ struct MadeCandidates<Op, Candidates<Cs...>, Transport, OneOrder> {
   };
   template <std::size_t I, class C>
   static constexpr Maker maker() {
-    Maker maker{[](const MadeCandidates& made) { return std::get<I>(made.all).has_value(); }};
+    Maker maker{[](const MadeCandidates& made) { return bool(made.all.template at<I>()); }};
     maker.multicasts = needs_multicast<typename C::Algorithm>();
     if constexpr (is_hierarchical<typename C::Algorithm>) {
       maker.create = [](const Communicator& from, MadeCandidates& made) -> Result<void> {
         CCL_TRY(auto one, One<C>::create(from));
-        std::get<I>(made.all).emplace(std::move(one));
+        made.all.template at<I>().emplace(std::move(one));
         return {};
       };
     } else {
       maker.description = One<C>::description;
       maker.keep = [](MadeCandidates& made, std::shared_ptr<Connections>&& connections) {
-        std::get<I>(made.all).emplace(One<C>{std::move(connections)});
+        made.all.template at<I>().emplace(One<C>{std::move(connections)});
       };
       maker.late = requires { C::for_order; };
     }

@@ -225,16 +225,18 @@ class Composition {
   template <class R>
   static std::unique_ptr<RecordedCall> record(const std::shared_ptr<Connections>& connections,
                                               const CallInfo& info, const CallArguments<R>& given) {
+    // `make_unique` would instantiate a unique_ptr for each composition.
+    using Recorded = std::unique_ptr<RecordedCall>;
     if constexpr (MovesByCopies<Algo> || ReadsPeers<Op, Algo> ||
                   ((!OverPeers<Algo> || Multicasts<Algo>)&&!sides.cpus)) {
-      return std::make_unique<GpuCall>(connections, info);
+      return Recorded{new GpuCall{connections, info}};
     } else if constexpr (Multicasts<Algo>) {
-      return std::make_unique<MulticastCall<Op, Algo, Proto, R>>(connections, info, given);
+      return Recorded{new MulticastCall<Op, Algo, Proto, R>{connections, info, given}};
     } else if constexpr (OverPeers<Algo>) {
       register_kernels<PeerKernels<Op, Algo, Proto, R>>();
-      return std::make_unique<PeerCall<Op, Algo, Proto, R>>(connections, info, given);
+      return Recorded{new PeerCall<Op, Algo, Proto, R>{connections, info, given}};
     } else {
-      return std::make_unique<WireCall<Op, Algo, Proto, R>>(connections, info, given);
+      return Recorded{new WireCall<Op, Algo, Proto, R>{connections, info, given}};
     }
   }
   template <class R>

@@ -35,7 +35,8 @@ class Stage final : public AnyStage, Composition<Op, Algo, Proto, exec_spaces<Tr
   static Result<std::unique_ptr<const AnyStage>> create(const Communicator& comm,
                                                         std::optional<Plan> plan) {
     CCL_TRY(auto connections, Base::template make_connections<Transport>(comm, plan));
-    return std::make_unique<const Stage>(std::move(connections));
+    // `make_unique` would instantiate a unique_ptr for each stage.
+    return std::unique_ptr<const AnyStage>{new Stage{std::move(connections)}};
   }
   const Plan& level_plan() const override { return this->plan(); }
 

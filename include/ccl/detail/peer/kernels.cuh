@@ -6,8 +6,6 @@
 #include <ccl/detail/peer/registry.hpp>
 #include <ccl/detail/peer/wide_prims.hpp>
 
-#include <span>
-
 namespace ccl::detail {
 
 /// Maximum and minimum number of ranks that an algorithm's kernels run.
@@ -78,6 +76,83 @@ cudaError_t launch_parts(const PeerKernelsOf<R>& of, int max_lanes, const PeerWo
   return cudaSuccess;
 }
 
+/// All kernels of a composition with a reduction `R`. What chooses among them is compiled once for
+/// `R`.
+template <class R>
+struct PeerKernelTable {
+  using Kernels = PeerKernelsOf<R>;
+  /// Returns the ranks of the kernels that run so many ranks.
+  int (*kernel_for)(int ranks);
+  const Kernels *plain, *pairs;  // of the protocol, and of its pairs; null: it has none
+  int count;                     // of either
+  Kernels wide;                  // receives the number of ranks; no ranks: there is none
+  /// Minimum bytes of a share that moves in pairs: see `TwoShot::pairs_from`. 0: no pairs.
+  Index pairs_from;
+  int max_lanes;
+
+  /// Returns the kernels for `ranks` ranks, of the protocol or of its pairs. The shape has no ranks
+  /// if there are none.
+  Kernels kernels_for(int ranks, bool in_pairs) const {
+    if (ranks > max_unrolled_ranks && ranks <= wide.shape.ranks) {
+      Kernels of = wide;
+      of.shape.ranks = ranks;
+      return of;
+    }
+    const int kernel = kernel_for(ranks);
+    const Kernels* const of = in_pairs && pairs != nullptr ? pairs : plain;
+    for (int n = 0; n < count; ++n) {
+      if (of[n].shape.ranks == kernel) return of[n];
+    }
+    return {};
+  }
+  bool moves_in_pairs(const Kernels& of, const PeerWork<R>& how) const {
+    if (how.peers.ranks > max_unrolled_ranks) return false;
+    const Index share = of.shape.share(how.layout, how.peers.ranks);
+    return pairs_from > 0 && share * Index{sizeof(typename R::Type)} >= pairs_from;
+  }
+  /// Returns the kernels that run the work.
+  Kernels kernels_of(const PeerWork<R>& how) const {
+    const Kernels of = kernels_for(how.peers.ranks, false);
+    return of.shape.ranks > 0 && moves_in_pairs(of, how) ? kernels_for(how.peers.ranks, true) : of;
+  }
+  int launch(const PeerWork<R>& how, const DeviceTarget& target) const {
+    const Kernels of = kernels_of(how);
+    if (of.shape.ranks == 0) return cudaErrorInvalidValue;
+    return on_device(target.device, [&] { return launch_parts(of, max_lanes, how, target); });
+  }
+  Index max_elements(const PeerWork<R>& how) const {
+    const Kernels of = kernels_of(how);
+    return of.shape.ranks == 0 ? 0 : of.shape.max_elements(how.layout, how.peers);
+  }
+  Index packets_in_group(const PeerWork<R>& how) const {
+    if (how.peers.ranks > max_unrolled_ranks) return 0;
+    const Kernels of = kernels_for(how.peers.ranks, false);
+    if (of.shape.ranks == 0 || moves_in_pairs(of, how)) return 0;
+    if (how.layout.count > of.shape.max_elements(how.layout, how.peers)) return 0;
+    const Index share = of.shape.share(how.layout, how.peers.ranks);
+    return div_up<Index>(of.shape.half_packets(share), 8) * 8;
+  }
+  int load(int device) const {
+    return on_device(device, [this] {
+      cudaError_t result = CudaExecutor::load_alone<R>();
+      const auto load = [&result](typename Kernels::Kernel kernel) {
+        if (result == cudaSuccess && kernel != nullptr) result = CudaExecutor::load_kernel(kernel);
+      };
+      const auto load_all = [&load](const Kernels& of) {
+        load(of.aligned);
+        load(of.words);
+        load(of.any);
+      };
+      for (int n = 0; n < count; ++n) {
+        load_all(plain[n]);
+        if (pairs != nullptr) load_all(pairs[n]);
+      }
+      load_all(wide);
+      return result;
+    });
+  }
+};
+
 template <class Op, class Algo, class Proto, class R>
 struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
   using Group = WarpLanes;
@@ -105,38 +180,31 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
     return Index{0};
   }();
 
-  /// True if a launch of so many ranks takes the kernel that receives their number.
-  static bool runs_wide(int ranks) { return ranks > max_unrolled_ranks && ranks <= wide; }
-  /// Returns the kernels for `ranks` ranks, of the protocol or of its pairs. The shape has no ranks
-  /// if there are none.
-  static PeerKernelsOf<R> kernels_for(int ranks, bool in_pairs) {
-    if constexpr (wide > 0) {
-      if (runs_wide(ranks)) return wide_kernels(ranks);
-    }
-    const PeerKernelsOf<R>* const of = find(Counts{}, Counts::kernel_for(ranks), in_pairs);
-    return of != nullptr ? *of : PeerKernelsOf<R>{};
+  static const PeerKernelTable<R>& table() { return table_of(Counts{}); }
+  template <int... Ranks>
+  static const PeerKernelTable<R>& table_of(RankCounts<Ranks...>) {
+    constexpr int count = sizeof...(Ranks);
+    static const PeerKernelsOf<R> plain[count + 1] = {kernels<Ranks, Proto>()...};
+    static const PeerKernelsOf<R> pairs[count + 1] = {kernels_in_pairs<Ranks>()...};
+    static const PeerKernelTable<R> of{
+        &Counts::kernel_for, plain,    pairs_from > 0 ? pairs : nullptr, count, wide_kernels(),
+        pairs_from,          max_lanes};
+    return of;
   }
   /// One kernel serves buffers of any alignment.
-  static PeerKernelsOf<R> wide_kernels(int ranks) {
-    using Wide = PeerBody<Op, Algo, Proto, any_align, R, max_view_ranks>;
-    PeerShape shape = Wide::template shape<Group>();
-    shape.ranks = ranks;
-    return {shape, nullptr, nullptr, run_collective<Group, Wide>};
-  }
-  template <int... Ranks>
-  static const PeerKernelsOf<R>* find(RankCounts<Ranks...>, int kernel, bool in_pairs) {
-    if constexpr (sizeof...(Ranks) > 0) {
-      static const PeerKernelsOf<R> plain[] = {kernels<Ranks, Proto>()...};
-      std::span<const PeerKernelsOf<R>> all = plain;
-      if constexpr (pairs_from > 0) {
-        static const PeerKernelsOf<R> pairs[] = {kernels<Ranks, typename Proto::Pairs>()...};
-        if (in_pairs) all = pairs;
-      }
-      for (const PeerKernelsOf<R>& of : all) {
-        if (of.shape.ranks == kernel) return &of;
-      }
+  static PeerKernelsOf<R> wide_kernels() {
+    if constexpr (wide > 0) {
+      using Wide = PeerBody<Op, Algo, Proto, any_align, R, max_view_ranks>;
+      PeerShape shape = Wide::template shape<Group>();
+      shape.ranks = wide;
+      return {shape, nullptr, nullptr, run_collective<Group, Wide>};
     }
-    return nullptr;
+    return {};
+  }
+  template <int Ranks>
+  static PeerKernelsOf<R> kernels_in_pairs() {
+    if constexpr (pairs_from > 0) return kernels<Ranks, typename Proto::Pairs>();
+    return {};
   }
   template <int Ranks, class P>
   static PeerKernelsOf<R> kernels() {
@@ -153,56 +221,16 @@ struct RegisteredKernels<PeerKernels<Op, Algo, Proto, R>> {
     }
   }
 
-  static bool moves_in_pairs(const PeerKernelsOf<R>& plain, const PeerWork<R>& how) {
-    if (how.peers.ranks > max_unrolled_ranks) return false;
-    const Index share = plain.shape.share(how.layout, how.peers.ranks);
-    return pairs_from > 0 && share * Index{sizeof(typename R::Type)} >= pairs_from;
-  }
   static int launch(const PeerWork<R>& how, const DeviceTarget& target) {
-    PeerKernelsOf<R> of = kernels_for(how.peers.ranks, false);
-    if (of.shape.ranks == 0) return cudaErrorInvalidValue;
-    if (moves_in_pairs(of, how)) of = kernels_for(how.peers.ranks, true);
-    return on_device(target.device, [&] { return launch_parts(of, max_lanes, how, target); });
+    return table().launch(how, target);
   }
-  static Index max_elements(const PeerWork<R>& how) {
-    PeerKernelsOf<R> of = kernels_for(how.peers.ranks, false);
-    if (of.shape.ranks == 0) return 0;
-    if (moves_in_pairs(of, how)) of = kernels_for(how.peers.ranks, true);
-    return of.shape.max_elements(how.layout, how.peers);
-  }
+  static Index max_elements(const PeerWork<R>& how) { return table().max_elements(how); }
+  static Index packets_in_group(const PeerWork<R>& how) { return table().packets_in_group(how); }
   template <class Body>
   static CudaShape spread(PeerWork<R>& work, int block_lanes, const DeviceTarget& target) {
     return spread_tiles(work, Body::template tiles<Group>(work), block_lanes, target);
   }
-  static Index packets_in_group(const PeerWork<R>& how) {
-    if (how.peers.ranks > max_unrolled_ranks) return 0;
-    const PeerKernelsOf<R> of = kernels_for(how.peers.ranks, false);
-    if (of.shape.ranks == 0 || moves_in_pairs(of, how)) return 0;
-    if (how.layout.count > of.shape.max_elements(how.layout, how.peers)) return 0;
-    const Index share = of.shape.share(how.layout, how.peers.ranks);
-    return div_up<Index>(of.shape.half_packets(share), 8) * 8;
-  }
-  static int load(int device) {
-    return on_device(device, [] {
-      cudaError_t result = CudaExecutor::load_alone<R>();
-      const auto load = [&result](typename PeerKernelsOf<R>::Kernel kernel) {
-        if (result == cudaSuccess && kernel != nullptr) result = CudaExecutor::load_kernel(kernel);
-      };
-      const auto load_all = [&load](const PeerKernelsOf<R>& of) {
-        load(of.aligned);
-        load(of.words);
-        load(of.any);
-      };
-      for (int ranks = 1; ranks <= Range::most; ++ranks) {
-        for (const bool in_pairs : {false, true}) {
-          const PeerKernelsOf<R> of = kernels_for(ranks, in_pairs);
-          if (of.shape.ranks == ranks) load_all(of);
-        }
-      }
-      if constexpr (wide > 0) load_all(wide_kernels(wide));
-      return result;
-    });
-  }
+  static int load(int device) { return table().load(device); }
   static inline KernelLoader loader{&load, nullptr};
   static inline const bool once = [] {
     PeerKernels<Op, Algo, Proto, R>::launch = &launch;
