@@ -2,7 +2,7 @@
 
 # A network plug-in over TCP, in each version of NCCL's interface.
 foreach(test IN LISTS transports_of_plug_ins ITEMS gpu.plug_in.gpu matrix collective.collective_ll collective.collective_ll128
-    collective.collective_simple src.plug_in.library)
+    collective.collective_simple src.plug_in.library src.observe.departure_exits)
   if(TARGET ccl.test.${test})
     foreach(version IN ITEMS 9 10 11 12)
       if(NOT TARGET ccl_test_net${version})

@@ -44,11 +44,18 @@ std::map<std::string, int>& calls = *new std::map<std::string, int>;
 std::atomic<int> kinds{host_memory};  // of memory that the devices take
 std::atomic<int> objects{0};  // contexts, listeners, connections, registrations and requests
 
+/// True once the process has destroyed the library's static objects.
+std::atomic<bool> gone{false};
+const struct Last {
+  ~Last() { gone = true; }
+} last;
+
 /// Result of the function's fault, if it is due; else success.
 int enter([[maybe_unused]] const char* function) {
 #ifdef CCL_TEST_NET_PLAIN
   return success;
 #else
+  if (gone) ::_exit(99);
   std::unique_lock lock{mutex};
   const auto number = unsigned(calls[function]++);
   const auto fault = faults.find(function);

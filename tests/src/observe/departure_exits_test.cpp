@@ -1,4 +1,6 @@
 // Ways in which a process with live communicators exits. None hangs.
+#include <ccl/transport/plugin.hpp>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -10,6 +12,7 @@
 
 #include "comm/observe/departure.hpp"
 #include "net/engine.hpp"
+#include "support/environment.hpp"
 #include "support/exiting.hpp"
 #include "transport/proxied/cause.hpp"
 
@@ -65,6 +68,27 @@ TEST_CASE("a static handle of a later communicator ends no less orderly") {
     sleep_s(1);
     return later->status() && later->finalize() ? stays(comm) : 4;
   }));
+}
+
+TEST_CASE("a process that exits calls no network plug-in whose static objects are destroyed") {
+  const Environment chosen{"CCL_NET_PLUGIN", CCL_TEST_NET "12.so"};
+  const IdElsewhere id;
+  const auto start = [&](int rank) {
+    return start_process([&id, rank]() -> int {
+      ::alarm(100);
+      // Runs after the end of the library's static objects, whose functions then end the process.
+      (void)std::atexit([] { ::usleep(200'000); });
+      auto& comm = *new auto(Communicator::create(id.get(), rank, 2, on_cpu()));
+      if (!comm) return 90;
+      auto& sum = *new auto(SumOver<PluginTransport>::create(*comm));
+      float x = 1;
+      if (!sum || !(*sum)(&x, &x, 1)) return 91;
+      if (rank == 1) std::exit(0);
+      sleep_s(1);
+      return comm->status() ? 0 : 92;
+    });
+  };
+  CHECK(reap({start(0), start(1)}, 100));
 }
 
 TEST_CASE("a static handle without a composition ends in order, too") {
