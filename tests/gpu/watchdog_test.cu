@@ -82,19 +82,6 @@ int* pinned_word() {
   return word;
 }
 
-/// Starts a kernel on a stream of its own that leaves no multiprocessor to others, for ever.
-void hold_all() {
-  int device = 0, all = 0, shared = 0;
-  MUST_CUDA(cudaGetDevice(&device));
-  MUST_CUDA(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device));
-  MUST_CUDA(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  MUST_CUDA(cudaFuncSetAttribute(hold, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  cudaStream_t stream;
-  MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  hold<<<all, 1024, std::size_t(shared), stream>>>(pinned_word());
-  MUST_CUDA(cudaGetLastError());
-}
-
 /// Calls of all ranks that are in a graph.
 class GraphOfSums {
  public:
@@ -154,7 +141,7 @@ TEST_CASE("faults of steps of GPUs' ranks") {
   faults_over_tcp<Far>();
 }
 
-TEST_CASE("faults of graphs and of places") {
+TEST_CASE("faults of graphs") {
   if (without_gpu()) return;
   play<Near>("does not replay a graph", {Cause::queued, victim, "", 4, Cause::not_called},
              [](Near& calls) -> Result<void> {
@@ -174,14 +161,6 @@ TEST_CASE("faults of graphs and of places") {
                  fires(calls.board);
                }
                return graph.replay();
-             });
-  play<Near>("has no multiprocessor left", {Cause::queued, victim, "", 4, Cause::no_place},
-             [](Near& calls) -> Result<void> {
-               if (calls.is_victim()) {
-                 hold_all();
-                 fires(calls.board);
-               }
-               return calls.sum();
              });
 }
 
