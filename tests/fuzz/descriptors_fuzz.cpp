@@ -1,5 +1,6 @@
 // Passing of descriptors: a request to this process's server, and the reply of another server. No
 // input may leave a descriptor open.
+#include <cerrno>
 #include <mutex>
 #include <thread>
 
@@ -100,7 +101,11 @@ void request(Source& source) {
   (void)::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   ::shutdown(socket.get(), SHUT_WR);
   pollfd answer{socket.get(), POLLIN, 0};
-  demand(::poll(&answer, 1, 20'000) == 1, "the server does not answer");
+  int answers = -1;
+  do {  // libFuzzer's clock interrupts it
+    answers = ::poll(&answer, 1, 20'000);
+  } while (answers < 0 && errno == EINTR);
+  demand(answers == 1, "the server does not answer");
 }
 
 /// Keeps the server alive between inputs by an offer that nobody asks for. A new one
