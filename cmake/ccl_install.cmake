@@ -15,3 +15,6 @@ install(FILES ${PROJECT_BINARY_DIR}/cclConfig.cmake ${PROJECT_BINARY_DIR}/cclCon
               cmake/ccl_cuda_headers.cmake DESTINATION ${ccl_package_dir})
 install(DIRECTORY include/ccl ${PROJECT_BINARY_DIR}/include/ccl
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
+if(NOT DEFINED SKBUILD)  # a wheel has it beside its metadata
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+endif()
