@@ -78,7 +78,8 @@ TEST_CASE("faults of calls over RDMA") {
 }
 
 TEST_CASE("faults of ranks over RDMA") {
-  faults_of_ranks<Rdma>();
+  faults_of_steps<Rdma>();
+  faults_of_streams<Rdma>();
 }
 
 TEST_CASE("faults of processes over RDMA") {
