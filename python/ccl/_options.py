@@ -21,7 +21,6 @@ class Options(TypedDict, total=False):
     tune_file: str
 
 
-
 _DEFAULTS: Given = {
     "timeout": None,
     "init_timeout": None,

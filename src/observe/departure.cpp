@@ -20,6 +20,7 @@
 #include "base/thread.hpp"
 #include "comm/state.hpp"
 #include "net/engine.hpp"
+#include "proxy/library_calls.hpp"
 
 namespace ccl::detail {
 namespace {
@@ -31,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 // within milliseconds, unless they are stopped. `exit_limit` is for all communicators together.
 constexpr std::chrono::seconds quiet_limit{2}, close_limit{2}, exit_limit{10};
 constexpr std::chrono::microseconds short_while{200};
-constexpr double longest_call_s = 1;  // of a plug-in's function
+constexpr std::chrono::seconds longest_call{1};  // of a plug-in's function
 // A lane that has waited so long for a departed rank waits for what never comes: its data had
 // reached this host before the departure did.
 constexpr std::chrono::milliseconds hopeless{900};
@@ -120,10 +121,16 @@ void depart(std::span<CommState* const> states) {
       return of != nullptr && of->is_draining(lock);
     });
   });
-  if (lock.owns_lock()) lock.unlock();
-  // A plug-in's library is destroyed with the process's static objects, after this.
-  for (CommState* const state : states) {
-    if (is_up(*state)) (void)state->proxy.await_library_calls(longest_call_s);
+}
+
+/// Ends the calls to plug-ins, whose libraries are destroyed with the process's static objects,
+/// after this.
+void end_library_calls(std::span<const std::shared_ptr<CommState>> all) {
+  LibraryCalls::set_ended(true);
+  const auto end = Clock::now() + longest_call;
+  for (const auto& state : all) {
+    const std::chrono::duration<double> left = end - Clock::now();
+    (void)state->proxy.await_library_calls(std::max(left.count(), 0.0));
   }
 }
 
@@ -141,18 +148,21 @@ void depart_all() {
     if (!lock_until(lock, Clock::now() + close_limit)) return;
     for (CommState* const one : live().all) {
       auto state = one->weak_from_this().lock();
-      if (state == nullptr || !is_up(*state) || state->departure.is_left_to_end()) continue;
-      states.push_back(state.get());
+      if (state == nullptr) continue;
+      const bool departs = is_up(*state) && !state->departure.is_left_to_end();
+      if (departs) states.push_back(state.get());
       kept.push_back(std::move(state));
     }
   }
   if (!states.empty()) depart(states);
+  end_library_calls(kept);
 }
 
 void at_exit() {
   exit_has_begun.store(true);
   this_thread_facts = {};  // a functor's exit: this thread ends the process, so it is not left
   (void)completes(depart_all);
+  LibraryCalls::set_ended(true);
 }
 
 }  // namespace

@@ -105,7 +105,8 @@ void ProxyEngine::leave_behind(LaneScope* lanes, const char* function, double se
   release();
   Error error{Errc::timed_out, {}};
   if (task != nullptr) {
-    error = task->left_in_call(function, seconds, lanes != nullptr);
+    const auto say = [&] { error = task->left_in_call(function, seconds, lanes != nullptr); };
+    if (!completes(say)) error = {Errc::out_of_memory, {}};  // the launch must end all the same
     const auto keep = [&] {
       const std::lock_guard lock{stuck.get().mutex};
       stuck.get().tasks.push_back(task);
@@ -121,9 +122,19 @@ void ProxyEngine::leave_behind(LaneScope* lanes, const char* function, double se
 }
 
 bool ProxyEngine::await_library_calls(double limit_s) {
-  if (calls_now_.load() == nullptr) return true;
-  const RoundLock none = await_round_lock(limit_s);  // a call is made with it
-  return bool(none);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+  const auto has_returned = [end](ProxyEngine& of) {
+    if (of.calls_now_.load() == nullptr) return true;
+    while (!of.round_lock()) {  // a call is made with it
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(shortest_pause);
+    }
+    return true;
+  };
+  bool all = has_returned(*this);
+  const std::lock_guard lock{start_mutex_};
+  for (const auto& engine : further_) all = has_returned(*engine) && all;
+  return all;
 }
 
 void ProxyEngine::await_no_access() {
@@ -186,10 +197,16 @@ void ProxyEngine::run_lanes(void (*lanes)(void* of), void* of, bool looks_elsewh
     }
   } all{*this, lanes, of, looks_elsewhere};
   const bool calls = calls_now_.load() != nullptr;
+  struct AtEnd {  // a functor may throw
+    ProxyEngine& engine;
+    const bool calls;
+    // A lane that is left behind has revoked no buffer.
+    ~AtEnd() {
+      if (calls && engine.status_ != nullptr && !engine.status_->ok()) engine.await_no_access();
+    }
+  } const at_end{*this, calls};
   // The engine's thread alone makes the calls where the system has no thread left.
   if (!calls || !lane_runners_->run(&Lanes::run, &all)) Lanes::run(&all);
-  // A lane that is left behind has revoked no buffer.
-  if (calls && status_ != nullptr && !status_->ok()) await_no_access();
 }
 
 }  // namespace ccl::detail

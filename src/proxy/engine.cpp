@@ -99,9 +99,9 @@ void ProxyEngine::finish(Time end) {
 
 bool ProxyEngine::any_ending() const {
   // Without their calls, tasks come to no end.
-  const bool departs = status_ != nullptr && status_->is_leaving();
+  const bool may_call = !LibraryCalls::have_ended();
   return std::any_of(tasks_.begin(), tasks_.end(), [=](const auto& task) {
-    return task->ending() && !(departs && task->calls_library);
+    return task->ending() && (may_call || !task->calls_library);
   });
 }
 
@@ -234,7 +234,7 @@ void ProxyEngine::listen() {
 
 bool ProxyEngine::round(bool left_over_only) {
   bool moved = false, ended = false;
-  const bool may_call = LibraryCalls::may_call() && (status_ == nullptr || !status_->is_leaving());
+  const bool may_call = LibraryCalls::may_call() && !LibraryCalls::have_ended();
   skipped_ = false;
   deferred_ns_.store(0, std::memory_order_relaxed);  // all tasks with work are tried
   const std::size_t count = tasks_.size();

@@ -32,6 +32,11 @@ class LibraryCalls {
   /// True if this thread gives tasks turns in which they may call.
   static bool may_call() { return this_thread_facts.can_be_left; }
 
+  /// Ends the calls of all engines of this process: it exits, and destroys the static objects of
+  /// the libraries after this. Does not wait for calls that run. Tests take it back. Any thread.
+  static void set_ended(bool ended) noexcept { ended_.store(ended); }
+  static bool have_ended() noexcept { return ended_.load(std::memory_order_acquire); }
+
   /// Wakes the engine's thread, if the engine lives. Any thread.
   void wake();
 
@@ -90,6 +95,7 @@ class LibraryCalls {
     const Word number;
   };
 
+  static inline std::atomic<bool> ended_{false};
   alignas(64) std::atomic<Word> running_{0};
   std::atomic<const char*> function_{nullptr};
   std::atomic<double> limit_s_{0};

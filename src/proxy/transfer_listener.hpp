@@ -14,8 +14,8 @@ class LineListener {
   virtual ~LineListener() = default;
   /// The lanes have posted the steps from `from` to before `until`. Senders only.
   virtual void posted(Word from, Word until) noexcept = 0;
-  /// The first bytes of a step have moved.
-  virtual void begun(Word step) noexcept = 0;
+  /// The first bytes of a step have moved, of `bytes` in all; 0: not known yet.
+  virtual void begun(Word step, Word bytes) noexcept = 0;
   /// The last bytes of a step have moved.
   virtual void ended(Word step, Word bytes) noexcept = 0;
 };

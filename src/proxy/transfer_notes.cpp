@@ -33,10 +33,10 @@ void TransferNotes::posted(Word until) {
   for (; posted_ < until; ++posted_) slot(posted_) = {at, 0};
 }
 
-void TransferNotes::begin(Word step, Word at) {
+void TransferNotes::begin(Word step, Word at, Word bytes) {
   if (slot(step).begun != 0) return;
   slot(step).begun = at;
-  if (listener_ != nullptr) listener_->begun(step);
+  if (listener_ != nullptr) listener_->begun(step, bytes);
 }
 
 void TransferNotes::end(Word step, Word bytes, Word at) {
@@ -44,7 +44,7 @@ void TransferNotes::end(Word step, Word bytes, Word at) {
   const Word begun = times.begun != 0 ? times.begun : at;
   const int network = networks_.empty() ? 0 : networks_[step % networks_.size()];
   if (listener_ != nullptr) {
-    if (times.begun == 0) listener_->begun(step);
+    if (times.begun == 0) listener_->begun(step, bytes);
     listener_->ended(step, bytes);
   }
   log_->add(line_, {step, bytes, times.posted, begun, now()}, network);

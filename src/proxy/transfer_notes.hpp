@@ -23,8 +23,9 @@ class TransferNotes {
   void use_networks(const std::vector<std::string>& names);
   /// The lanes have posted all steps before `until`.
   void posted(Word until);
-  /// The first bytes of a step have moved at time `at`. Later calls for the step do nothing.
-  void begin(Word step, Word at);
+  /// The first bytes of a step have moved at time `at`, of `bytes` in all; 0: not known yet. Later
+  /// calls for the step do nothing.
+  void begin(Word step, Word at, Word bytes = 0);
   /// The last bytes of a step have moved. `at` is its begin if none was noted.
   void end(Word step, Word bytes, Word at);
 
@@ -49,7 +50,7 @@ struct NoTransferNotes {
   NoTransferNotes(TransferLog*, const Edge&, int, int) {}
   static Word now() { return 0; }
   void posted(Word) {}
-  void begin(Word, Word) {}
+  void begin(Word, Word, Word = 0) {}
   void end(Word, Word, Word) {}
 };
 

@@ -113,7 +113,9 @@ ncclResult_t record(void* handle, EventState state, EventStateArguments* more) {
   auto* const event = static_cast<Event*>(handle);
   if (event->kind == event_proxy_op || event->kind == event_proxy_step) {
     lines += std::to_string(event->rank) + " state " + std::to_string(int(state)) + " of " +
-             std::to_string(std::uint64_t(event->kind)) + "\n";
+             std::to_string(std::uint64_t(event->kind));
+    const bool moves = state == state_send_wait || state == state_recv_flush_wait;
+    lines += moves && more != nullptr && more->bytes > 0 ? " with bytes\n" : "\n";
   }
   if (state != state_kernel_ch_stop) return ncclSuccess;
   lines += std::to_string(event->rank) + (more->timer != 0 ? " timed\n" : " not timed\n");

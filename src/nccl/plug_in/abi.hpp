@@ -30,6 +30,7 @@ enum EventKind : std::uint64_t {
 enum EventState : int {
   state_send_wait = 9,
   state_recv_wait = 10,
+  state_recv_flush_wait = 11,
   state_recv_gpu_wait = 12,
   state_proxy_op_in_progress = 19,
   state_send_peer_wait = 20,

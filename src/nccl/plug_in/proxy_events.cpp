@@ -55,20 +55,25 @@ class ProxyEvents::Line final : public LineListener {
       }
     });
   }
-  void begun(Word step) noexcept override {
+  void begun(Word step, Word bytes) noexcept override {
     report([&] {
       next_ = std::max(next_, step + 1);
       LineCall* const call = call_of(step, 1);
       if (call == nullptr) return;
       if (!of_.sends) begin(*call, step);
-      record(*call, step, of_.sends ? state_send_wait : state_recv_wait, 0);
+      record(*call, step, of_.sends ? state_send_wait : state_recv_wait, of_.sends ? bytes : 0);
     });
   }
   void ended(Word step, Word bytes) noexcept override {
     report([&] {
-      LineCall* const call = known_call(step);
-      if (call == nullptr) return;
-      if (!of_.sends) record(*call, step, state_recv_gpu_wait, bytes);
+      // A call that has returned in between may know of steps behind its last one.
+      const auto has_step = [&](const LineCall& one) { return one.steps.contains(step); };
+      const auto call = std::ranges::find_if(calls_, has_step);
+      if (call == calls_.end()) return;
+      if (!of_.sends) {
+        record(*call, step, state_recv_flush_wait, bytes);
+        record(*call, step, state_recv_gpu_wait, 0);
+      }
       call->steps.erase(step);
       call->seen = std::max(call->seen, step + 1);
       end_calls();
@@ -157,6 +162,8 @@ ProxyEvents::~ProxyEvents() {
 }
 
 std::shared_ptr<LineListener> ProxyEvents::line(const TransferLine& of, Index slot_bytes) {
+  // Of several streams, the first one has a part of every step.
+  if (of.stream != 0) return nullptr;
   return std::make_shared<Line>(state_, of, slot_bytes);
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "proxy/library_calls.hpp"
 #include "transport/collnet/library.hpp"
 
 namespace ccl::detail::collnet {
@@ -46,7 +47,8 @@ class Context : public std::enable_shared_from_this<Context> {
   void* handle() const { return handle_; }
   const std::vector<Device>& devices() const { return devices_; }
   const Support& support() const { return support_; }
-  bool is_stuck() const { return stuck_.load(); }
+  /// True if the plug-in must not be called: a call has not returned, or the process exits.
+  bool is_stuck() const { return stuck_.load() || LibraryCalls::have_ended(); }
   /// Calls the plug-in no more, because a call has not returned.
   void give_up() { stuck_.store(true); }
 

@@ -165,7 +165,7 @@ class IbSender final : public IbTask {
             to.address + std::uint64_t(from), to, mentions);
       }
       channel.notes.posted(step + 1);
-      channel.notes.begin(step, channel.notes.now());
+      channel.notes.begin(step, channel.notes.now(), Word(bytes));
       ++channel.next;
       ++counters.steps;
       counters.bytes += Word(bytes);

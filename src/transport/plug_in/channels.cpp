@@ -85,6 +85,8 @@ Error NetChannels::overdue(const char* function, double seconds) const {
 }
 
 void NetChannels::begin_close() {
+  // A process that exits has perhaps destroyed the library's static objects.
+  if (LibraryCalls::have_ended()) return abandon();
   if (begun_.exchange(true)) return;
   begun_at_ = std::chrono::steady_clock::now();
   bool any = false;
@@ -150,7 +152,7 @@ void* NetChannels::user_memory(RegisteredMemory& memory, std::size_t channel) {
 }
 
 void NetChannels::end_user_memory(std::size_t channel, void* handle) {
-  if (!context_->is_ours()) return;
+  if (!context_->is_ours() || LibraryCalls::have_ended()) return;
   const auto due = std::make_shared<Due>();
   due->channel = channel;
   due->handle = handle;

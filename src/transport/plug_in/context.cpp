@@ -16,6 +16,7 @@
 #include "base/forks.hpp"
 #include "base/made_once.hpp"
 #include "net/crypto/sha256.hpp"
+#include "proxy/library_calls.hpp"
 #include "settings/init_limit.hpp"
 #include "transport/nic_devices.hpp"
 #include "transport/plug_in/presence.hpp"
@@ -93,7 +94,7 @@ Result<std::shared_ptr<NetContext>> NetContext::make(std::shared_ptr<const NetPl
 }
 
 NetContext::~NetContext() {
-  if (!begun_ || !is_ours()) return;
+  if (!begun_ || !is_ours() || LibraryCalls::have_ended()) return;
   const auto ended = start_detached(
       "the end of a network plug-in",
       [plug_in = plug_in_, context = context_] { return plug_in->finalize(context); });

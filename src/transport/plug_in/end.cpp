@@ -198,8 +198,6 @@ void PlugInLink::prepare_wires() {
 
 PlugInLink::~PlugInLink() {
   if (channels == nullptr) return;
-  // A process that exits has perhaps destroyed the library's static objects.
-  if (context.status != nullptr && context.status->is_leaving()) channels->abandon();
   channels->begin_close();
   channels->await_close();
   channels->keep(std::move(memory), std::move(gpu_slots.owner));

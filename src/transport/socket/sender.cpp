@@ -160,7 +160,7 @@ class SendStream final : public SocketTask {
       sent_ -= whole;
       if (Notes::wanted && whole > 0) notes_.end(step_, Word(piece(step_).bytes), begun);
     }
-    if (Notes::wanted && sent_ > 0) notes_.begin(step_, begun);
+    if (Notes::wanted && sent_ > 0) notes_.begin(step_, begun, Word(piece(step_).bytes));
     return sent;
   }
 

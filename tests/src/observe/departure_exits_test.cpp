@@ -72,9 +72,8 @@ TEST_CASE("a static handle of a later communicator ends no less orderly") {
 
 TEST_CASE("a process that exits calls no network plug-in whose static objects are destroyed") {
   const Environment chosen{"CCL_NET_PLUGIN", CCL_TEST_NET "12.so"};
-  const IdElsewhere id;
-  const auto start = [&](int rank) {
-    return start_process([&id, rank]() -> int {
+  const auto start = [&](const IdElsewhere& id, int rank, bool finalizes) {
+    return start_process([&id, rank, finalizes]() -> int {
       ::alarm(100);
       // Runs after the end of the library's static objects, whose functions then end the process.
       (void)std::atexit([] { ::usleep(200'000); });
@@ -83,12 +82,16 @@ TEST_CASE("a process that exits calls no network plug-in whose static objects ar
       auto& sum = *new auto(SumOver<PluginTransport>::create(*comm));
       float x = 1;
       if (!sum || !(*sum)(&x, &x, 1)) return 91;
-      if (rank == 1) std::exit(0);
+      if (finalizes && !comm->finalize()) return 93;
+      if (rank == 1 || finalizes) std::exit(0);
       sleep_s(1);
       return comm->status() ? 0 : 92;
     });
   };
-  CHECK(reap({start(0), start(1)}, 100));
+  for (const bool finalizes : {false, true}) {
+    const IdElsewhere id;
+    CHECK(reap({start(id, 0, finalizes), start(id, 1, finalizes)}, 100));
+  }
 }
 
 TEST_CASE("a static handle without a composition ends in order, too") {

@@ -83,8 +83,7 @@ class ProxyEngine {
   void limit_calls(double operation_limit_s) { operation_limit_s_ = operation_limit_s; }
   double operation_limit_s() const { return operation_limit_s_; }
   /// Waits until no task calls another library, for at most `limit_s`. Returns false if a call has
-  /// not returned. No task calls one again if the status says that this rank departs: after that
-  /// the process destroys static objects, those of the library, too.
+  /// not returned. See `LibraryCalls::set_ended`.
   bool await_library_calls(double limit_s);
   /// Runs the CPU lanes of a launch, `lanes(of)`, so that the threads that wait in them help this
   /// engine. If tasks call other libraries, the lanes run on a thread that can be left behind.

@@ -89,7 +89,8 @@ TEST_CASE("a profiler plug-in gets events of what proxies move for a call") {
     CHECK(count("stop 16") == steps);
     CHECK(count("stop 8") == count("state 19 of 8"));
     CHECK(count("state 20 of 16") + count("state 10 of 16") == steps);
-    CHECK(count("state 9 of 16") == count("state 20 of 16"));
+    CHECK(count("state 9 of 16 with bytes") == count("state 20 of 16"));
+    CHECK(count("state 11 of 16 with bytes") == count("state 10 of 16"));
     CHECK(count("start something else") == 0);
   }
   CHECK(received >= 2);  // what comes before the call has no event, which one rank's may do
