@@ -55,7 +55,7 @@ else
   notes+=("aarch64: runtime and a part of the tests by the cross compiler, run by qemu (only with --long)")
   notes+=("ib.vm: the rarer of its cases, and LL128 on 4 hosts (only with --long; LL128 runs on 2 hosts)")
   notes+=("PyTorch backend: tests/python/test_torch.py under Debian's PyTorch (only with --long, which downloads it)")
-  notes+=("fuzz targets: a second each (a minute with --long)")
+  notes+=("fuzz targets: a second each, and of libFuzzer's one is compiled (a minute, and 20 s for all of libFuzzer's, with --long)")
   notes+=("comm.communicator_faults and comm.communicator_limits: a part of the faults and limits (all with --long)")
 fi
 notes+=("asan: leaks in tests of network plug-ins (their objects are closed by detached threads)")
