@@ -25,11 +25,7 @@ void check_works(const Communicator& comm) {
   const auto op = all_reduce_on<Ring, LL128>(comm);
   must(op(in.get(), out.get(), count, Sum{}, stream));
   drain(stream, 10);
-  const auto sum = [&](Index i) {
-    double s = 0;
-    for (int r = 0; r < comm.ranks(); ++r) s += value(r, i);
-    return s;
-  };
+  const auto sum = [&](Index i) { return sum_of(comm.ranks(), i); };
   check(out.wrong(count, sum, stream) == 0, "rank %d: wrong after a failure", comm.rank());
   MUST_CUDA(cudaStreamDestroy(stream));
 }

@@ -300,6 +300,12 @@ class Buffer {
 inline double value(int rank, Index i) {
   return double((i * 7 + rank * 13) % 5);
 }
+/// Sum of the values of all ranks.
+inline double sum_of(int ranks, Index i) {
+  double all = 0;
+  for (int r = 0; r < ranks; ++r) all += value(r, i);
+  return all;
+}
 
 /// One rank and its stream.
 struct Rank {

@@ -24,12 +24,6 @@ const char* name_of(Leaves when) {
   return "";
 }
 
-double sum_of(int ranks, Index i) {
-  double all = 0;
-  for (int r = 0; r < ranks; ++r) all += value(r, i);
-  return all;
-}
-
 /// What a rank does that stays.
 template <class Call>
 void stays(const Communicator& comm, Leaves when, Call call, const Buffer<float>& out,

@@ -12,12 +12,6 @@ namespace {
 
 constexpr Index big = 300'000;
 
-double sum_of(int ranks, Index i) {
-  double all = 0;
-  for (int r = 0; r < ranks; ++r) all += value(r, i);
-  return all;
-}
-
 template <class Proto>
 void sums(const Communicator& comm, cudaStream_t stream) {
   const auto call = must(Collective<AllReduce, Ring, Proto, PluginTransport>::create(comm));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Word no_end = std::numeric_limits<Word>::max();
 
-/// What a line moves for one call.
+/// Steps of a line that one call moves.
 struct LineCall {
   Profile::Event event;
   std::map<Word, Profile::Event> steps;  // on their way
