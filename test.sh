@@ -27,7 +27,8 @@ if [ $long = ON ]; then python_types=all; fi
 mkdir -p build-test
 linker=
 if echo 'int main() {}' | c++ -fuse-ld=lld -x c++ - -o build-test/try_lld 2>/dev/null; then linker=-fuse-ld=lld; fi
-cmake --preset test -DCCL_TEST_LONG=$long "-DCCL_TEST_PYTHON_TYPES=$python_types" "-DCMAKE_EXE_LINKER_FLAGS=$linker"
+batch=-DCCL_TEST_BATCH=4
+cmake --preset test $batch -DCCL_TEST_LONG=$long "-DCCL_TEST_PYTHON_TYPES=$python_types" "-DCMAKE_EXE_LINKER_FLAGS=$linker"
 # A virtual machine with software RDMA, for the tests of IbTransport between hosts: mostly downloads.
 bash tests/ib/rxe-vm.sh -p build-test/vm &
 vm=$!
@@ -53,7 +54,8 @@ else
   notes+=("played.wide_packets, wide_messages, wide_direct: 16 and 72 ranks of one host (only with --long)")
   notes+=("played.room_simulator: four hosts of the shapes dgx and one-sided, two hosts of all (four hosts of ndv4 and two-nics only with --long)")
   notes+=("aarch64: runtime and a part of the tests by the cross compiler, run by qemu (only with --long)")
-  notes+=("ib.vm: the rarer of its cases, and LL128 on 4 hosts (only with --long; LL128 runs on 2 hosts)")
+  notes+=("ib.vm: the rarer of its cases, 8 hosts, and LL128 on 4 hosts (only with --long; LL128 runs on 2 hosts)")
+  notes+=("ib.devices: 4 hosts, and several ranks for each (only with --long; a rank on each of 2 hosts runs)")
   notes+=("PyTorch backend: tests/python/test_torch.py under Debian's PyTorch (only with --long, which downloads it)")
   notes+=("fuzz targets: a second each, and of libFuzzer's one is compiled (a minute, and 20 s for all of libFuzzer's, with --long)")
   notes+=("comm.communicator_faults and comm.communicator_limits: a part of the faults and limits (all with --long)")
@@ -63,7 +65,7 @@ notes+=("tsan: src.transport.plug_in.* (g++ 12's does not see timed locks of std
 for sanitizer in asan tsan; do
   test_pch=ON
   if [ $long$sanitizer = ONtsan ]; then test_pch=OFF; fi
-  cmake --preset "host-$sanitizer" -DCCL_TEST_LONG=$long "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" -DCCL_RUNTIME_EXCLUDE=/src/sim/ \
+  cmake --preset "host-$sanitizer" $batch -DCCL_TEST_LONG=$long "-DCCL_TEST_FILTER=${sanitized[$sanitizer]}" -DCCL_RUNTIME_EXCLUDE=/src/sim/ \
     "-DCCL_TEST_MAIN_FROM=$PWD/build-test" "-DCCL_TEST_PCH=$test_pch" "-DCMAKE_EXE_LINKER_FLAGS=$linker" >/dev/null
   cmake --build --preset "host-$sanitizer" -j "$jobs"
   builds+=("$sanitizer")

@@ -59,8 +59,8 @@ all() {
   run "$hosts" "$ranks" $((whole * ranks)) ccl.vm.moves send_recv $calls $bytes
 }
 all 2 1
-all 4 1
 if [ "$full" = full ]; then
+  all 4 1
   all 2 4
   all 4 2
   all 4 4

@@ -97,10 +97,10 @@ hosts=$bin/ccl.vm.hosts endure=$bin/ccl.vm.endure
 wanted=("$@")
 
 begin collectives_2_hosts && { job 2 env $one_device $hosts; check_job " 0 0" "calls checked"; }
-begin collectives_2_hosts_split && { job 2 env $sparse $split $hosts; check_job " 0 0" "calls checked"; }
+begin collectives_2_hosts_split full && { job 2 env $sparse $split $hosts; check_job " 0 0" "calls checked"; }
 begin collectives_4_hosts && { job 4 env $sparse $one_device $hosts $of_4_hosts; check_job " 0 0 0 0" "calls checked"; }
 for proto in Simple LL LL128; do
-  begin collectives_8_hosts_$proto $([ $proto = Simple ] || echo full) && { job 8 env $sparse $one_device $hosts $proto; check_job " 0 0 0 0 0 0 0 0" "calls checked"; }
+  begin collectives_8_hosts_$proto full && { job 8 env $sparse $one_device $hosts $proto; check_job " 0 0 0 0 0 0 0 0" "calls checked"; }
 done
 begin levels && {  # 2 hosts of 2 ranks each, by CCL_HOSTID
   job 4 bash -c "CCL_HOSTID=pair\$((RANK / 2)) exec env $one_device $hosts levels"
@@ -160,7 +160,7 @@ begin device_down_of_one_in_8 full && {
   ip link set rdma5_1 up
   check_job " 0 0 0 0 0 0 0 0" "goes on over"
 }
-begin only_device_of_one_in_8_down && {
+begin only_device_of_one_in_8_down full && {
   meanwhile "ip link set rdma5 down"
   job 8 env $one_device CCL_IB_TIMEOUT=14 $endure 0 300000 failure
   ip link set rdma5 up

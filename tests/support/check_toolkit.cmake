@@ -1,6 +1,6 @@
 # Compiles the sources of the runtime that know CUDA, without a result, with the headers of another
 # CUDA Toolkit: cmake -Dcompiler= -Dsource= -Dinclude= -Dheaders= -Dto= -P check_toolkit.cmake
-# `headers` has folders, separated by spaces. Sources of one folder are compiled as one.
+# `headers` has folders, separated by spaces. Sources of one room of src, and those of one transport, are compiled as one.
 cmake_minimum_required(VERSION 3.25)
 separate_arguments(headers)
 foreach(folder IN LISTS headers)
@@ -15,8 +15,8 @@ file(STRINGS ${toolkit} version REGEX "#define CUDA_VERSION [0-9]+")
 file(GLOB_RECURSE sources RELATIVE ${source} ${source}/src/*.cpp)
 foreach(file IN LISTS sources)
   file(STRINGS ${source}/${file} uses REGEX "#include [\"<](gpu/|cuda|nccl/device/)")
-  get_filename_component(folder ${file} DIRECTORY)
-  string(MAKE_C_IDENTIFIER ${folder} part)
+  string(REGEX MATCH "^src/(transport/[^/.]+(/gpu)?|[^/]+)" part ${file})
+  string(MAKE_C_IDENTIFIER ${part} part)
   # Sources for builds without CUDA, and the data path, whose contents a build chooses.
   if(uses AND NOT file MATCHES "_none.cpp$|^src/nccl/(operations|reduce|rows).cpp$")
     list(APPEND parts ${part})
@@ -33,4 +33,4 @@ foreach(part IN LISTS parts)
   endif()
 endforeach()
 list(LENGTH parts count)
-message(STATUS "${version}: ${count} folders of src compile")
+message(STATUS "${version}: ${count} parts of src compile")

@@ -10,6 +10,7 @@
 #endif
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <mutex>
 #include <string>
@@ -129,8 +130,36 @@ void ccl::test::skip_part(std::string_view why) {
   skips().add(why, false);
 }
 
+/// Defined where several files of tests were compiled at once: see batches.cmake.
+extern "C" const bool ccl_test_batch [[gnu::weak]];
+
+namespace {
+
+/// Of a batch, only the cases of the file that this program is named after.
+void choose_file(Catch::ConfigData& config, const std::filesystem::path& program) {
+  if (&ccl_test_batch == nullptr) return;
+  const std::string name = program.filename().string();
+  const std::string file = "[#" + name.substr(name.rfind('.') + 1) + "_test]";
+  config.filenamesAsTags = true;
+  if (config.testsOrTags.empty()) {
+    config.testsOrTags = {file + "~[.]"};
+  } else {
+    for (std::string& tests : config.testsOrTags) {  // commas separate what is joined by "or"
+      for (std::size_t i = 1; i < tests.size(); ++i) {
+        if (tests[i] == ',' && tests[i - 1] != '\\') tests.insert(i, file), i += file.size();
+      }
+      tests += file;
+    }
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  const int failed = Catch::Session().run(argc, argv);
+  Catch::Session session;
+  if (const int wrong = session.applyCommandLine(argc, argv); wrong != 0) return wrong;
+  choose_file(session.configData(), argv[0]);
+  const int failed = session.run();
   skips().print();
   return failed == 0 && skips().all() ? 77 : failed;
 }
