@@ -27,7 +27,7 @@ if [ $long = ON ]; then python_types=all; fi
 mkdir -p build-test
 linker=
 if echo 'int main() {}' | c++ -fuse-ld=lld -x c++ - -o build-test/try_lld 2>/dev/null; then linker=-fuse-ld=lld; fi
-batch=-DCCL_TEST_BATCH=4
+batch=-DCCL_TEST_BATCH=8
 cmake --preset test $batch -DCCL_TEST_LONG=$long "-DCCL_TEST_PYTHON_TYPES=$python_types" "-DCMAKE_EXE_LINKER_FLAGS=$linker"
 # A virtual machine with software RDMA, for the tests of IbTransport between hosts: mostly downloads.
 bash tests/ib/rxe-vm.sh -p build-test/vm &
