@@ -5,6 +5,10 @@ set(ccl_is_there FALSE)
 if(TARGET ccl::ccl)
   get_target_property(ccl_of ccl::ccl CCL_VERSION)
   get_target_property(ccl_from ccl::ccl CCL_FROM)
+  if(NOT ccl_of)  # a release that did not say so
+    set(ccl_of "of an earlier version")
+    set(ccl_from "a package or sources")
+  endif()
   if(NOT ccl_of STREQUAL PROJECT_VERSION)
     message(FATAL_ERROR "The project has ccl ${ccl_of} already, from ${ccl_from}, and ${PROJECT_SOURCE_DIR} is ccl "
       "${PROJECT_VERSION}. A program has one copy of ccl: give both dependencies the same one.")
