@@ -10,11 +10,11 @@
 namespace ccl::detail {
 
 template <class Op, class Proto>
-struct CandidatesOf<Op, AutoOf<>, Proto> {
+struct CandidatesOf<Op, Auto, Proto> {
   using List = typename OfProto<typename DefaultCandidates<Op>::List, Proto>::List;
 };
 template <class Op, class Proto>
-struct CandidatesOf<Op, DeterministicOf<>, Proto> {
+struct CandidatesOf<Op, Deterministic, Proto> {
   using List = typename OfProto<typename DeterministicCandidates<Op>::List, Proto>::List;
 };
 template <class Op>

@@ -2,6 +2,10 @@
 
 // Everything that a host program needs. <ccl/ccl.cuh> adds device code.
 
+#if __cplusplus < 202002L
+#  error "ccl: this is C++20; compile with -std=c++20 or later, or link ccl::runtime by CMake"
+#endif
+
 #include <ccl/algo/bruck.hpp>
 #include <ccl/algo/collnet_chain.hpp>
 #include <ccl/algo/collnet_direct.hpp>

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 from typing import Any, Callable, Sequence
 
 from . import _buffers
 from ._buffers import CPU, Buffer
-from ._checks import Checks
+from ._checks import Checks, integers
 from ._errors import InvalidArgumentError, InvalidUsageError
 from ._functor import Functor
 from ._stream import Stream, cuda_stream, record
@@ -198,12 +197,12 @@ class Calls(Checks):
             Default: a new array of one dimension that holds all parts.
         """
         send = self._read(data, "data")
-        counts = [list(map(operator.index, c)) for c in (send_counts, recv_counts)]
-        offsets = [
-            offsets_of(c) if given is None else list(map(operator.index, given))
-            for c, given in zip(counts, (send_offsets, recv_offsets))
-        ]
         names = ("send_counts", "recv_counts", "send_offsets", "recv_offsets")
+        counts = [integers(c, name) for c, name in zip((send_counts, recv_counts), names)]
+        offsets = [
+            offsets_of(c) if given is None else integers(given, name)
+            for c, given, name in zip(counts, (send_offsets, recv_offsets), names[2:])
+        ]
         for name, values in zip(names, counts + offsets):
             self._check_counts(name, values)
         needed = [max(map(sum, zip(o, c))) for o, c in zip(offsets, counts)]

@@ -24,6 +24,16 @@ def integer(value: Any, what: str) -> int:
     return number
 
 
+def integers(values: Any, what: str) -> list[int]:
+    """Returns `values`, which `what` names in errors, if they are integers."""
+    try:
+        return [operator.index(value) for value in values]
+    except TypeError:
+        raise TypeError(
+            f"{what} is {values!r}, a {type(values).__name__}; give a sequence of integers"
+        ) from None
+
+
 class Checks:
     """A rank of an engine, and the checks of what its calls are given."""
 

@@ -213,7 +213,9 @@ class Communicator(Calls):
         if device is None:
             return cls._wrap(_core.Core.from_env(_options.for_engine(given)), CPU, given)
         if isinstance(device, str) and device != "local":
-            raise InvalidArgumentError(f'there is no device "{device}"; take a number or "local"')
+            raise InvalidArgumentError(
+                f'there is no device "{device}"; take a number or "local", or None for a CPU rank'
+            )
         data, rank, ranks, local, _ = _core.launched()
         chosen = local if isinstance(device, str) else device
         return cls(UniqueId(data), rank, ranks, device=chosen, **options)

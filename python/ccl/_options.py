@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Mapping, TypedDict
 
 from . import _core
+from ._errors import InvalidArgumentError
 
 Given = dict[str, Any]
 
@@ -71,6 +72,14 @@ def for_engine(given: Given) -> _core.Options:
         try:
             setattr(options, _ENGINE_NAMES.get(name, name), value)
         except TypeError:
+            if isinstance(value, int) and "integer" in _KINDS[name]:
+                raise InvalidArgumentError(
+                    f"{name} is {value}, which is too large a number"
+                ) from None
+            if isinstance(value, str) and "string" in _KINDS[name]:
+                raise InvalidArgumentError(
+                    f"{name} is {value!r}, which has characters that are not those of a text (UTF-8)"
+                ) from None
             raise TypeError(
                 f"{name} is {value!r}, a {type(value).__name__}; give {_KINDS[name]}"
             ) from None

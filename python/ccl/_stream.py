@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from typing import Any, Iterator
+from typing import Any, Iterator, NoReturn
 
 from . import _core
 from ._errors import Error, InvalidArgumentError, NotSupportedError, TimedOutError
@@ -25,6 +25,9 @@ class Stream:
         self._queue = _core.HostStream()
         self._queueing: dict[int, Any] = {}  # of calls that are being queued
         self._keeping = threading.Lock()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Stream belongs to its process and does not pickle; create one there")
 
     @property
     def _kept(self) -> list[Any]:

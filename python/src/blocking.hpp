@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "interpreter_lock.hpp"
 #include "interrupts.hpp"
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -41,7 +42,7 @@ inline nb::str text(const std::string& given) {
 template <class F>
 auto released(F&& f) {
   auto result = [&] {
-    const nb::gil_scoped_release unlocked;
+    const LockReleased unlocked;
     return f();
   }();
   if (!result) raise(result.error());
@@ -59,7 +60,7 @@ template <class F>
 auto interruptible(const Communicator& comm, F&& f) {
   run_signal_handlers();
   auto result = [&] {
-    const nb::gil_scoped_release unlocked;
+    const LockReleased unlocked;
     const Interruptible watched{comm};
     return f();
   }();
@@ -73,7 +74,7 @@ auto interruptible(const Communicator& comm, F&& f) {
 /// Begins a creation, without the GIL.
 template <class F>
 Result<Communicator> begun(F&& f) {
-  const nb::gil_scoped_release unlocked;
+  const LockReleased unlocked;
   return f();
 }
 
@@ -85,11 +86,11 @@ inline Communicator created(Result<Communicator> begun) {
       const auto status = begun->status();
       if (status || status.error().code != Errc::in_progress) break;
       if (PyErr_CheckSignals() != 0) {
-        const nb::gil_scoped_release unlocked;
+        const LockReleased unlocked;
         begun->abort("Ctrl-C interrupted the creation (KeyboardInterrupt)");
         break;
       }
-      const nb::gil_scoped_release unlocked;
+      const LockReleased unlocked;
       std::this_thread::sleep_for(pause);
     }
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
@@ -115,7 +116,7 @@ inline void synchronize(HostStream& stream, double limit_s) {
     const bool last = !is_main_thread() || (limit_s > 0 && limit_s - waited_s <= piece_s);
     const double now_s = last ? limit_s - waited_s : piece_s;
     Result<void> done = [&] {
-      const nb::gil_scoped_release unlocked;
+      const LockReleased unlocked;
       return stream.synchronize(now_s);
     }();
     if (done) return;

@@ -10,6 +10,7 @@
 
 #include "blocking.hpp"
 #include "gpu/driver.hpp"
+#include "interpreter_lock.hpp"
 #include <nanobind/stl/pair.h>
 
 namespace nb = nanobind;
@@ -174,7 +175,7 @@ class SideStream {
   void follow(Address current) const {
     Mark begin{events_};
     const auto follows = [&] {
-      const nb::gil_scoped_release unlocked;
+      const LockReleased unlocked;
       const Events::Current context{*events_};
       return follow(begin, current);
     }();
@@ -184,7 +185,7 @@ class SideStream {
   Mark* mark(Address stream) const {
     auto made = std::make_unique<Mark>(events_);
     const auto recorded = [&] {
-      const nb::gil_scoped_release unlocked;
+      const LockReleased unlocked;
       const Events::Current context{*events_};
       return made->record(stream_at(stream));
     }();
@@ -198,7 +199,7 @@ class SideStream {
     auto end = std::make_unique<Mark>(events_);
     int result = 0;
     const CUresult code = [&] {
-      const nb::gil_scoped_release unlocked;
+      const LockReleased unlocked;
       const Events::Current context{*events_};
       if (const CUresult failed = follow(begin, current); failed != CUDA_SUCCESS) return failed;
       result = call(reinterpret_cast<Address>(stream_));
@@ -228,7 +229,7 @@ void bind_gpu_calls(nb::module_& m) {
           "let_wait",
           [](const Mark& mark, Address stream) {
             const CUresult code = [&] {
-              const nb::gil_scoped_release unlocked;
+              const LockReleased unlocked;
               const Events::Current context{mark.events()};
               return mark.let_wait(stream_at(stream));
             }();
@@ -259,7 +260,7 @@ void bind_gpu_calls(nb::module_& m) {
       "launch",
       [](Address function, int form, Address comm, Address send, Address recv, std::size_t count,
          int type, int op, int root, Address stream) {
-        const nb::gil_scoped_release unlocked;
+        const LockReleased unlocked;
         return LibraryCall{function, form, comm, send, recv, count, type, op, root}(stream);
       },
       "function"_a, "form"_a, "comm"_a, "send"_a, "recv"_a, "count"_a, "type"_a, "op"_a, "root"_a,

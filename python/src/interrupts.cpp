@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "interpreter_lock.hpp"
 #include <nanobind/nanobind.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -68,7 +69,7 @@ void install() {
 
 /// True if Ctrl-C raises KeyboardInterrupt. Takes the GIL.
 bool raises_keyboard_interrupt() {
-  const nb::gil_scoped_acquire locked;
+  const LockHeld locked;
   try {
     const nb::module_ signals = nb::module_::import_("signal");
     return signals.attr("getsignal")(signals.attr("SIGINT"))

@@ -5,6 +5,7 @@
 #include <ccl/version.hpp>
 
 #include <concepts>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include "collectives.hpp"
 #include "comm/observe/departure.hpp"
 #include "gpu_calls.hpp"
+#include "interpreter_lock.hpp"
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -75,7 +77,7 @@ class Unlocked {
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
   ~Unlocked() {
-    const nb::gil_scoped_release unlocked;
+    const LockReleased unlocked;
     held_.reset();
   }
   T& operator*() const { return *held_; }
@@ -200,7 +202,7 @@ void bind_communicator(nb::module_& m) {
       .def(
           "abort",
           [](const Core& c, const std::string& why) {
-            const nb::gil_scoped_release unlocked;
+            const LockReleased unlocked;
             c->comm().abort(why);
           },
           "why"_a);
@@ -310,8 +312,22 @@ nb::tuple address_of(nb::handle object) {
   return nb::make_tuple(at, keep);
 }
 
+/// Returns false, with an exception set, in a further interpreter of the process. nanobind's types
+/// would become those of that one, and calls of the first would fail.
+bool is_first_interpreter() {
+  static std::int64_t first = -1;
+  const std::int64_t mine = PyInterpreterState_GetID(PyInterpreterState_Get());
+  if (first < 0) first = mine;
+  if (mine == first) return true;
+  PyErr_SetString(PyExc_ImportError,
+                  "another interpreter of this process has imported ccl; import it in one alone, "
+                  "and give the others processes of their own, as multiprocessing does");
+  return false;
+}
+
 }  // namespace
 
+#define PyInit__core init_core  // which the function below calls
 NB_MODULE(_core, m) {
 #ifdef NDEBUG
   nb::set_leak_warnings(false);  // threads and modules may hold objects at the interpreter's end
@@ -361,6 +377,12 @@ NB_MODULE(_core, m) {
   nb::object core = m.attr("Core");
   bind_collectives(core);
   bind_gpu_calls(m);
+}
+#undef PyInit__core
+
+extern "C" NB_EXPORT PyObject* PyInit__core();
+extern "C" PyObject* PyInit__core() {
+  return is_first_interpreter() ? init_core() : nullptr;
 }
 
 }  // namespace ccl::python

@@ -5,10 +5,16 @@
 #include <utility>
 
 #include "base/exceptions.hpp"
+#include "net/message_rules.hpp"
 
 namespace ccl::detail {
 
 Result<void> check_shape(int rank, int ranks) {
+  if (ranks > net::max_ranks) {
+    return fail(Errc::invalid_argument,
+                fmt::format("{} ranks are too many for a communicator; it has at most {}", ranks,
+                            net::max_ranks));
+  }
   if (ranks >= 1 && rank >= 0 && rank < ranks) return {};
   return fail(Errc::invalid_argument,
               fmt::format("rank {} of {} ranks cannot be (ranks are 0 to size - 1, and there is at "

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 #include <mutex>
-#include <tuple>
+#include <string>
 
 #include "base/fork_mutex.hpp"
 #include "base/nccl_result.hpp"
@@ -28,6 +28,18 @@ OfThread& of_thread() {
   return mine;
 }
 
+/// Calls take(line). Without memory for the whole line, with the short text of the error.
+template <class Take>
+void with_line(const Error& error, Take take) noexcept {
+  const auto line = without_exceptions([&]() -> Result<std::string> { return error.message(); });
+  take(line ? line->c_str() : error.what.c_str());
+}
+
+void copy_line(Text& to, const char* line) noexcept {
+  to = {};
+  std::strncpy(to.data(), line, to.size() - 1);
+}
+
 }  // namespace
 
 ncclResult_t number_of(Errc code) {
@@ -41,14 +53,20 @@ ncclResult_t tell(const Result<void>& result) noexcept {
   of_thread().failed = !result;
   if (result) return ncclSuccess;
   const Error& error = result.error();
-  // Without memory for the whole line, the short text of the error.
-  const auto text = without_exceptions([&]() -> Result<std::string> { return error.message(); });
-  const char* const line = text ? text->c_str() : error.what.c_str();
-  log_warn(LogPart::coll, "{}", line);
-  std::strncpy(of_thread().own.data(), line, std::tuple_size_v<Text> - 1);
+  with_line(error, [](const char* line) {
+    log_warn(LogPart::coll, "{}", line);
+    copy_line(of_thread().own, line);
+  });
   const std::lock_guard lock{last_mutex};
   last = of_thread().own;
   return number_of(error.code);
+}
+
+void keep_text(const Error& error) noexcept {
+  with_line(error, [](const char* line) {
+    const std::lock_guard lock{last_mutex};
+    copy_line(last, line);
+  });
 }
 
 }  // namespace ccl::detail::nccl

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <deque>
 #include <limits>
 #include <map>
@@ -15,6 +16,7 @@
 #include "base/made_once.hpp"
 #include "comm/rank_results.hpp"
 #include "nccl/api.hpp"
+#include "nccl/device/host_memory.hpp"
 #include "nccl/fallback/rank.hpp"
 
 namespace ccl::detail::nccl {
@@ -107,6 +109,20 @@ Result<ncclWindow_t> finish(Member& whose, const Communicator& comm, Window wind
   return new_handle(registered);
 }
 
+/// Creates a window. On CPU ranks memory of ncclMemAlloc can be mapped by other processes.
+Result<Window> create(const Communicator& comm, void* memory, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(memory) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
+    log_info(LogPart::p2p,
+             "ncclCommWindowRegister is given memory at {}, which is no multiple of {} bytes; ccl "
+             "takes it, and NCCL itself refuses it",
+             memory, NCCL_WIN_REQUIRED_ALIGNMENT);
+  }
+  auto block = comm.device() < 0 ? host_block_of(memory, bytes) : nullptr;
+  if (!block) return Window::create(comm, memory, Index(bytes));
+  return WindowState::create_in(comm, static_cast<std::byte*>(memory), Index(bytes),
+                                std::move(block));
+}
+
 /// Registers on all ranks, with the real NCCL if there is one. As in NCCL, the window is null where
 /// ranks cannot address each other's memory, and the program goes on without.
 Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWindow_t* made,
@@ -119,7 +135,7 @@ Result<void> register_on(Member& whose, void* memory, std::size_t bytes, ncclWin
     if (*made != nullptr) keep_window(real, *made);
     return {};
   }
-  auto window = Window::create(comm, memory, Index(bytes));
+  auto window = create(comm, memory, bytes);
   auto handle = window ? finish(whose, comm, *std::move(window), memory, flags)
                        : Result<ncclWindow_t>{fail(std::move(window).error())};
   if (handle) {

@@ -80,33 +80,41 @@ Address Address::unix_name(std::string_view name) {
   return a;
 }
 
+namespace {
+
+cuda::std::unexpected<Error> no_address(std::string_view text, std::string_view why) {
+  return fail(Errc::invalid_argument,
+              fmt::format("\"{}\" is no address ({}); write host:port, or [address]:port for IPv6",
+                          text, why));
+}
+
+}  // namespace
+
+Result<HostAndPort> split_address(std::string_view text) {
+  const auto colon = text.rfind(':');
+  if (colon == text.npos) return no_address(text, "it has no port");
+  HostAndPort out{std::string{text.substr(0, colon)}, 0};
+  const std::string_view port = text.substr(colon + 1);
+  const auto [end, ec] = std::from_chars(port.data(), port.data() + port.size(), out.port);
+  if (ec != std::errc{} || end != port.data() + port.size() || out.port < 0 || out.port > 65535) {
+    return no_address(text, "its port is not a number from 0 to 65535");
+  }
+  if (out.host.size() > 1 && out.host.front() == '[' && out.host.back() == ']') {
+    out.host = out.host.substr(1, out.host.size() - 2);
+  }
+  if (out.host.empty()) return no_address(text, "it has no host");
+  return out;
+}
+
 Result<Address> Address::parse(std::string_view text, int family, double limit_s) {
   if (text.starts_with("unix:")) return unix_name(text.substr(5));
-  const auto bad = [&](std::string_view why) {
-    return fail(
-        Errc::invalid_argument,
-        fmt::format("\"{}\" is no address ({}); write host:port, or [address]:port for IPv6", text,
-                    why));
-  };
-  const auto colon = text.rfind(':');
-  if (colon == text.npos) return bad("it has no port");
-  std::string host{text.substr(0, colon)};
-  const std::string_view port_text = text.substr(colon + 1);
-  int port = 0;
-  const auto [end, ec] =
-      std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
-  if (ec != std::errc{} || end != port_text.data() + port_text.size() || port < 0 || port > 65535) {
-    return bad("its port is not a number from 0 to 65535");
-  }
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  if (host.empty()) return bad("it has no host");
-  CCL_TRY(Address out, look_up(host, family, limit_s));
+  CCL_TRY(const HostAndPort given, split_address(text));
+  CCL_TRY(Address out, look_up(given.host, family, limit_s));
   if (out.link_local() && v6(out.storage_).sin6_scope_id == 0) {
-    return bad("it is link-local and does not say of which interface; as in fe80::1%eth0");
+    return no_address(text,
+                      "it is link-local and does not say of which interface; as in fe80::1%eth0");
   }
-  out.set_port(port);
+  out.set_port(given.port);
   return out;
 }
 

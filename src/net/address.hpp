@@ -53,6 +53,14 @@ class Address {
   socklen_t bytes_ = 0;
 };
 
+struct HostAndPort {
+  std::string host;  // without the brackets of an IPv6 address
+  int port = 0;
+};
+/// Splits "node7:80", "10.0.0.1:80" or "[::1]:80". Looks no name up. Fails with
+/// `Errc::invalid_argument`.
+Result<HostAndPort> split_address(std::string_view text);
+
 /// Network interface with one of its addresses (port 0).
 struct Interface {
   std::string name;

@@ -246,6 +246,10 @@ constexpr std::array table{
             "sockets of a connection for each thread that drives it, helpers and the proxy's; at "
             "most 64 in all; -2: 8 on a NIC of Amazon's cloud, else 1",
             -2, 64},
+    Setting{"NUM_RMA_CTX", integer, "", nccl,
+            "in libnccl.so.2, contexts of signals (`ncclPutSignal`) of a communicator; by default "
+            "as the program's configuration says",
+            0, 1 << 16},
     Setting{"NVB_DISABLE", flag, "0", nccl,
             "1: never relay between two GPUs through memory of a third one that has NVLink to both "
             "where they have none to each other"},
@@ -291,6 +295,10 @@ constexpr std::array table{
     Setting{"REQUIRE_SECRET", flag, "0", false,
             "1: refuse to start with a secret of public words, that is, by an address without "
             "CCL_SECRET, CCL_SECRET_FILE or PMIx"},
+    Setting{"RMA_EAGER_INIT", integer, "-1", nccl,
+            "in libnccl.so.2, 1: signals exist from the creation of a communicator on; 0: from its "
+            "first window on; -1: as the program's configuration says",
+            -1, 1},
     Setting{"RUNTIME_CONNECT", flag, "1", nccl,
             "0: Pairwise on CPU ranks connects every pair of ranks when it is created; 1: a pair "
             "is connected by the first call that has a message for it"},

@@ -128,6 +128,17 @@ TEST_CASE("who reads a bad setting says which rank it is") {
   CHECK(alone.error().what.find("CCL_TIMEOUT=soon") != std::string::npos);
 }
 
+TEST_CASE("more ranks than a communicator can have are refused before anybody is asked") {
+  const UniqueId id = create_unique_id().value();
+  for (const int ranks : {2'000'000'000, (1 << 20) + 1}) {
+    const auto made = Communicator::create(id, 0, ranks);
+    REQUIRE_FALSE(made);
+    CHECK(made.error().code == Errc::invalid_argument);
+    CHECK(made.error().what.starts_with(std::to_string(ranks) + " ranks are too many"));
+    CHECK(Communicator::create_all(ranks).error().code == Errc::invalid_argument);
+  }
+}
+
 TEST_CASE("values of Config that cannot be are refused by name") {
   const auto refused = [](const char* field, auto set) {
     Config config;

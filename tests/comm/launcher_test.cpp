@@ -247,6 +247,21 @@ TEST_CASE("a place to meet that is no address is an error that names its variabl
              "MASTER_ADDR and MASTER_PORT: cannot listen", "0");
 }
 
+TEST_CASE("a rank alone refuses CCL_COMM_ID that is no address, and looks no name up") {
+  const auto id_alone = [](const char* variable, const char* value) {
+    const Launched env{{{variable, value}}};
+    return launch_id(detect_launch().value());
+  };
+  for (const char* value : {"foo", "127.0.0.1", ":4711", "node7:0", "node7:70000"}) {
+    const auto id = id_alone("CCL_COMM_ID", value);
+    REQUIRE_FALSE(id);
+    CHECK(id.error().code == Errc::bad_setting);
+    CHECK(id.error().what.starts_with(std::string{"CCL_COMM_ID: \""} + value + "\" "));
+  }
+  CHECK(id_alone("CCL_COMM_ID", "no-such-host.invalid:4711"));
+  CHECK(id_alone("NCCL_COMM_ID", "foo"));  // which NCCL would not read here
+}
+
 // Name of a host that is longer than a server's name may be, so that no server is queried.
 const std::string late_name(70, 'x');
 

@@ -57,4 +57,5 @@ if(way STREQUAL find_package)  # a component is refused with a reason
   if(NOT result OR NOT why MATCHES "ccl has no components, such as x: link ccl::runtime")
     message(FATAL_ERROR "find_package(ccl COMPONENTS x): ${why}")
   endif()
+  include(${source}/tests/consume/twice.cmake)
 endif()

@@ -2,6 +2,7 @@
 
 import atexit
 import sys
+import threading
 import time
 
 how = sys.argv[1]
@@ -27,6 +28,12 @@ if how == "late":
 if how == "held":
     numpy.held = comm  # lives longer than the names of this module
 
+if how == "daemon":
+    if comm.rank == 0:  # its thread makes connections when the interpreter ends
+        data = numpy.ones(2, "float32")
+        threading.Thread(target=comm.all_gather, args=(data,), daemon=True).start()
+    time.sleep(0.5 if comm.rank == 0 else 2.5)
+    sys.exit(0)
 if comm.rank == 1:
     if how == "exception":
         time.sleep(0.5)  # it would also end the call, where other ranks are still in it

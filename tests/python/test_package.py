@@ -189,6 +189,40 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(ccl.InvalidArgumentError, "cannot be split"):
             ccl.Functor("Sum", "struct Sum;", compiler="c++ '")
 
+    def test_arguments_of_other_types_are_named(self):
+        ones = np.ones(4, "float32")
+        with ccl.Communicator.from_env() as comm:
+            for counts in (4, [4.0], None):
+                with self.assertRaisesRegex(TypeError, "^send_counts is .*sequence of integers"):
+                    comm.all_to_all_v(ones, counts, [4])
+                with self.assertRaisesRegex(TypeError, "^recv_offsets is .*sequence of integers"):
+                    comm.all_to_all_v(ones, [4], [4], recv_offsets=counts or "a")
+            comm.all_to_all_v(ones, np.array([4]), (4,))
+        for name, value, text in (
+            ("memory_budget", 10**30, "too large a number"),
+            ("name", "a\udcff", "not those of a text"),
+        ):
+            with self.assertRaisesRegex(ccl.InvalidArgumentError, f"^{name} is .*{text}"):
+                ccl.Communicator.from_env(**{name: value})
+        with self.assertRaisesRegex(ccl.InvalidArgumentError, "or None for a CPU rank"):
+            ccl.Communicator.from_env(device="cpu")
+        with self.assertRaisesRegex(TypeError, "a Stream belongs to its process"):
+            pickle.dumps(ccl.Stream())
+
+    def test_a_further_interpreter_is_refused_and_the_first_goes_on(self):
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:
+            self.skipTest("this Python has no module for interpreters")
+        other = interpreters.create()
+        try:
+            with self.assertRaisesRegex(Exception, "another interpreter of this process has imported"):
+                interpreters.run_string(other, "import ccl")
+        finally:
+            interpreters.destroy(other)
+        with ccl.Communicator.from_env() as comm:
+            self.assertEqual(list(comm.all_reduce(np.ones(2))), [1, 1])
+
     def test_tools(self):
         self.assertIn("cpu", ccl.topo.text("show").lower())
         with self.assertRaisesRegex(ccl.InvalidArgumentError, "there is no shwo"):

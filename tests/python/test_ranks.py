@@ -42,7 +42,7 @@ class Ranks(unittest.TestCase):
         launch.run("rank_faults.py", 4, "leave")
 
     def test_programs_end_without_an_end_of_their_communicator(self):
-        for how in ("global", "held", "early", "late"):
+        for how in ("global", "held", "early", "late", "daemon"):
             with self.subTest(how):
                 launch.run("rank_exit.py", 3, how)
 

@@ -35,11 +35,12 @@ struct Candidate {
 };
 
 /// Entry of an `AnyCollective` that chooses by the cost model: `Candidate<Auto, Auto>`.
-template <class... Cs, class Transport, Index MostBytes>
-struct Candidate<AutoOf<Cs...>, Auto, Transport, MostBytes> {
+template <class Choice, class Transport, Index MostBytes>
+  requires(detail::is_auto<Choice> && !detail::is_deterministic<Choice>)
+struct Candidate<Choice, Auto, Transport, MostBytes> {
   template <class Op>
-  using On = Collective<Op, AutoOf<Cs...>, Auto, Transport>;
-  using Algorithm = AutoOf<Cs...>;
+  using On = Collective<Op, Choice, Auto, Transport>;
+  using Algorithm = Choice;
   static constexpr Index max_bytes = MostBytes;
   static constexpr const char* algo = "Auto";
   static constexpr const char* proto = "Auto";

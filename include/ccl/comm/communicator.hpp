@@ -9,6 +9,7 @@
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -90,6 +91,12 @@ class Communicator {
   [[nodiscard]] Result<Communicator> shrink(std::span<const int> excluded,
                                             Shrink parent = Shrink::keep_parent,
                                             Config config = {}) const;
+  /// The same, for `shrink({rank})`.
+  [[nodiscard]] Result<Communicator> shrink(std::initializer_list<int> excluded,
+                                            Shrink parent = Shrink::keep_parent,
+                                            Config config = {}) const {
+    return shrink(std::span{excluded.begin(), excluded.size()}, parent, std::move(config));
+  }
   /// Blocks until an asynchronous creation is complete. Returns its error if it failed.
   [[nodiscard]] Result<void> wait() const;
   /// Returns success, `Errc::in_progress` during creation, or the first failure.

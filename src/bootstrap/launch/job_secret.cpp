@@ -102,11 +102,10 @@ net::Address seen_from_outside(net::Address root, std::string_view address) {
 }
 
 Result<net::Address> root_address(std::string_view address, double limit_s) {
+  CCL_CHECK(check_root_address(address));
   CCL_TRY(const int family, net::wanted_family());
   CCL_TRY(const net::Address root, net::Address::parse(address, family, limit_s));
-  if (root.port() != 0) return seen_from_outside(root, address);
-  return fail(Errc::invalid_argument,
-              fmt::format("\"{}\" has port 0 (every rank must know the port)", address));
+  return seen_from_outside(root, address);
 }
 
 /// The words that all ranks know. The zone of a link-local address differs between hosts.
@@ -166,6 +165,13 @@ Result<std::optional<std::string>> given_secret() {
   }
   CCL_CHECK(check_length(source, text));
   return std::optional{std::move(text)};
+}
+
+Result<void> check_root_address(std::string_view address) {
+  CCL_TRY(const net::HostAndPort given, net::split_address(address));
+  if (given.port != 0) return {};
+  return fail(Errc::invalid_argument,
+              fmt::format("\"{}\" has port 0 (every rank must know the port)", address));
 }
 
 Result<UniqueId> id_with_secret(std::string_view address, std::string_view job_key,

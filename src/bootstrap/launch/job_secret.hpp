@@ -16,6 +16,9 @@ constexpr std::size_t min_secret_bytes = 16;
 /// than `min_secret_bytes`, and if users other than this one and root can read or write the file.
 Result<std::optional<std::string>> given_secret();
 
+/// Fails as `id_with_secret` does for a text that is no address with a port. Looks no name up.
+Result<void> check_root_address(std::string_view address);
+
 /// Returns the id of `unique_id_at` with the secret text `from_launcher`, which only this job's
 /// ranks know. CCL_SECRET and CCL_SECRET_FILE count first. Without any, the secret is made of
 /// `address` and `job_key`, a line at INFO warns once, and CCL_REQUIRE_SECRET=1 makes it fail with

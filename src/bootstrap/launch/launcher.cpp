@@ -142,28 +142,37 @@ Result<UniqueId> id_at(const std::string& address, const std::string& job_key,
   }
 }
 
+/// The error of an address names the variables that it comes from.
+cuda::std::unexpected<Error> bad_address(const std::string& variables, Error error) {
+  if (error.code == Errc::invalid_argument) error.code = Errc::bad_setting;
+  error.what = fmt::format("{}: {}", variables, error.what);
+  return fail(std::move(error));
+}
+
 Result<UniqueId> rendezvous_id(const LaunchEnvironment& launch) {
   CCL_CHECK(check_settings());
-  if (launch.ranks == 1) return create_unique_id();
   CCL_TRY(std::string address, setting_text("COMM_ID"));
   std::string variables = variable_of("COMM_ID");
+  if (launch.ranks == 1) {  // it meets nobody; a value of NCCL's that is not used is no error
+    if (!address.empty() && variables.starts_with("CCL_")) {
+      const auto good = check_root_address(address);
+      if (!good) return bad_address(variables, good.error());
+    }
+    return create_unique_id();
+  }
   if (address.empty() && contains("MASTER_ADDR") && contains("MASTER_PORT")) {
     CCL_TRY(address, master_address());
     variables = "MASTER_ADDR and MASTER_PORT";
   }
   if (!address.empty()) {
-    // The error of an address names the variables that it comes from.
-    const auto annotated = [&](Error error) {
-      if (error.code == Errc::invalid_argument) error.code = Errc::bad_setting;
-      error.what = fmt::format("{}: {}", variables, error.what);
-      return fail(std::move(error));
-    };
     CCL_TRY(const auto secret, pmix_secret(launch));
     auto made = id_at(address, launch.job_key, secret);
-    if (!made) return annotated(std::move(made).error());
+    if (!made) return bad_address(variables, std::move(made).error());
     const UniqueId id = *made;
     if (launch.rank == 0) {
-      if (auto root = start_root(id, 0); !root) return annotated(std::move(root).error());
+      if (auto root = start_root(id, 0); !root) {
+        return bad_address(variables, std::move(root).error());
+      }
     }
     log_info(LogPart::init, "rank {} of {} by {}; the root is at {}", launch.rank, launch.ranks,
              launch.launcher, address);

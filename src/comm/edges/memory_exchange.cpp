@@ -75,11 +75,12 @@ Result<void> share_descriptor(CommState& state, const DescriptorExchange& exchan
 Result<void> share_memory(CommState& state, const MemoryExchange& exchange, const Fd& mine,
                           const Result<void>& so_far) {
   const auto take = [&](int p, const Fd& theirs) -> Result<void> {
-    if (keeps_size(theirs, exchange.bytes)) return exchange.take(p, theirs);
+    const std::size_t bytes = exchange.bytes_of ? exchange.bytes_of(p) : exchange.bytes;
+    if (keeps_size(theirs, bytes)) return exchange.take(p, theirs);
     return fail(edge_error(even_edge(state, exchange.composition, p), exchange.what, Errc::mismatch,
                            fmt::format("rank {} has given rank {} other memory than {} bytes that "
                                        "keep their size; run the same version of ccl on all ranks",
-                                       p, state.identity.rank(), exchange.bytes)));
+                                       p, state.identity.rank(), bytes)));
   };
   return share_descriptor(state,
                           {exchange.composition, exchange.name, exchange.what, exchange.with, take},

@@ -36,6 +36,7 @@ struct MemoryExchange {
   std::size_t bytes;  // of each rank's memory, which is of `shareable_memory`
   std::function<bool(int peer)> with;
   std::function<Result<void>(int peer, const Fd& memory)> take;
+  std::function<std::size_t(int peer)> bytes_of = {};  // in place of `bytes`, if ranks differ
 };
 /// Shares the memory `mine` of each rank: see `share_descriptor`. Fails if a peer gives memory of
 /// another size, or one that can be resized.

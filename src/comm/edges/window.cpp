@@ -45,6 +45,14 @@ Result<Window> Window::create(const Communicator& comm, const SharedMemory& memo
   });
 }
 
+Result<Window> detail::WindowState::create_in(const Communicator& comm, std::byte* data,
+                                              Index bytes, std::shared_ptr<SharedBlock> block) {
+  return guarded(comm, [&]() -> Result<Window> {
+    CCL_TRY(auto state, make_window(comm, data, bytes, WindowReach::all, std::move(block)));
+    return Window{std::move(state)};
+  });
+}
+
 std::shared_ptr<detail::WindowState> Window::moved_from() {
   static constinit detail::MadeOnce<detail::WindowState> one;
   detail::WindowState& state = one.get([] {

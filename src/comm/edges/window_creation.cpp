@@ -27,9 +27,23 @@ namespace {
 struct Part {
   Word address = 0;
   Index bytes = 0;
-  int shared = 0;  // 1 for host memory with a file descriptor
+  // Host memory with a file descriptor: its bytes in all, and where the part begins.
+  Index whole = 0, offset = 0;
+  int shared = 0;  // 1 for such memory
   int near = 0;    // 1 for `WindowReach::near`
 };
+
+std::string wrong_part(const Part& part) {
+  FieldCheck check;
+  check.in_range("bytes of a window", part.bytes, 1, std::numeric_limits<Index>::max())
+      .flag("sharing of a window", part.shared)
+      .flag("reach of a window", part.near);
+  if (part.shared != 0) {
+    check.in_range("memory of a window", part.whole, part.bytes, std::numeric_limits<Index>::max())
+        .in_range("begin of a window", part.offset, 0, std::max(part.whole - part.bytes, Index{0}));
+  }
+  return check.why();
+}
 
 Result<void> check_part(const CommState& state, const void* data, Index bytes) {
   if (data != nullptr && bytes > 0) return {};
@@ -108,8 +122,14 @@ class Maker {
     made_->number = Word(number_) + 1;
     std::vector<Part> parts(std::size_t(ranks), Part{});
     Part& mine = parts[std::size_t(me)];
-    mine = {reinterpret_cast<Word>(made_->base), made_->bytes, int(own_ && own_->file),
-            int(made_->reach == WindowReach::near)};
+    mine.address = reinterpret_cast<Word>(made_->base);
+    mine.bytes = made_->bytes;
+    mine.near = int(made_->reach == WindowReach::near);
+    if (own_ && own_->file) {
+      mine.shared = 1;
+      mine.whole = own_->bytes;
+      mine.offset = made_->base - own_->data();
+    }
     const LocalPart shown{{state_.rendezvous.bootstrap()->secret(), number_, me},
                           {mine.address, mine.bytes}};
     const auto lock = state_.rendezvous.lock();
@@ -117,13 +137,8 @@ class Maker {
     CCL_CHECK(all_agree(state_, window_name, good));
     CCL_CHECK(state_.rendezvous.after_creation(state_.rendezvous.bootstrap()->all_gather(
         parts.data(), Index{sizeof(Part)}, {}, {"the creation of", window_name})));
-    CCL_CHECK(check_gathered(state_, parts, [](const Part& part, int) {
-      return FieldCheck{}
-          .in_range("bytes of a window", part.bytes, 1, std::numeric_limits<Index>::max())
-          .flag("sharing of a window", part.shared)
-          .flag("reach of a window", part.near)
-          .why();
-    }));
+    CCL_CHECK(
+        check_gathered(state_, parts, [](const Part& part, int) { return wrong_part(part); }));
     Result<void> so_far = check_parts(state_, parts);
     for (int p = 0; p < ranks && so_far; ++p) {
       if (is_far(state_, p)) {
@@ -133,7 +148,7 @@ class Maker {
       }
     }
     if (state_.device.gpu) return on_gpu(so_far, parts);
-    return on_host(so_far);
+    return on_host(so_far, parts);
   }
 
  private:
@@ -233,17 +248,18 @@ class Maker {
     return fail(std::move(error));
   }
 
-  Result<void> on_host(const Result<void>& so_far) {
-    const auto take = [this](int p, const Fd& fd) -> Result<void> {
-      CCL_TRY(Mapping mapping, Mapping::of(fd, std::size_t(made_->bytes)));
-      made_->at[std::size_t(p)] = mapping.base();
+  Result<void> on_host(const Result<void>& so_far, const std::vector<Part>& parts) {
+    const auto take = [&](int p, const Fd& fd) -> Result<void> {
+      const Part& theirs = parts[std::size_t(p)];
+      CCL_TRY(Mapping mapping, Mapping::of(fd, std::size_t(theirs.whole)));
+      made_->at[std::size_t(p)] = mapping.base() + theirs.offset;
       made_->holds->host.push_back(std::move(mapping));
       return {};
     };
+    const auto bytes = [&](int p) { return std::size_t(parts[std::size_t(p)].whole); };
     const auto with = [this](int p) { return elsewhere(p) && !is_far(state_, p); };
     static const Fd none;
-    return share_memory(state_,
-                        {number_, window_name, "shm", std::size_t(made_->bytes), with, take},
+    return share_memory(state_, {number_, window_name, "shm", 0, with, take, bytes},
                         own_ ? own_->file : none, so_far);
   }
 

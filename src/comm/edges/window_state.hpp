@@ -26,6 +26,9 @@ struct WindowState : std::enable_shared_from_this<WindowState> {
   explicit WindowState(Communicator of) : comm{std::move(of)} {}
   ~WindowState();
   static const WindowState& of(const Window& window);
+  /// Creates a window of memory that lies in `block`. Collective: see `Window::create`.
+  static Result<Window> create_in(const Communicator& comm, std::byte* data, Index bytes,
+                                  std::shared_ptr<SharedBlock> block);
   /// Says that no call of the communicator has a buffer in this window, which `Observers` then does
   /// not count. All ranks call it.
   static void hold_no_buffers(const Window& window);

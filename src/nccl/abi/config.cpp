@@ -98,13 +98,6 @@ Result<ncclConfig_t> whole(const ncclConfig_t& given) {
                             "the second",
                             all.minCTAs, all.maxCTAs));
   }
-  constexpr std::int64_t max_signals = 1 << 16;
-  if (std::int64_t{std::max(all.numRmaCtx, 1)} * std::max(all.numRmaSig, 1) > max_signals) {
-    return fail(Errc::invalid_argument,
-                fmt::format("config.numRmaCtx is {} and config.numRmaSig {}; let their product be "
-                            "at most {}",
-                            all.numRmaCtx, all.numRmaSig, max_signals));
-  }
   if (all.graphStreamOrdering == 0 && all.graphUsageMode != 0 && all.graphUsageMode != 1) {
     return fail(Errc::invalid_argument,
                 "config.graphStreamOrdering is 0, which needs config.graphUsageMode 0 or 1");
@@ -124,6 +117,16 @@ void log_unused(const ncclConfig_t& all) {
   if (all.netName != nullptr) {
     log_without_effect("config", "netName", "NCCL_NET names the network of the process");
   }
+}
+
+Result<void> check_signals(const MemberConfig& wanted) {
+  constexpr std::int64_t max_signals = 1 << 16;
+  if (std::int64_t{wanted.signal_contexts} * wanted.signals <= max_signals) return {};
+  const bool by_setting = setting_given("NUM_RMA_CTX");
+  return fail(by_setting ? Errc::bad_setting : Errc::invalid_argument,
+              fmt::format("{} is {} and config.numRmaSig {}; let their product be at most {}",
+                          by_setting ? variable_of("NUM_RMA_CTX") : "config.numRmaCtx",
+                          wanted.signal_contexts, wanted.signals, max_signals));
 }
 
 /// Sets what a policy of NCCL says, where nothing else limits the blocks.
@@ -173,6 +176,12 @@ Result<MemberConfig> default_config() {
   config.implicit_launch_order = order != 0;
   CCL_TRY(const Index blocking, setting_integer("COMM_BLOCKING"));
   config.blocking = blocking != 0;
+  if (setting_given("NUM_RMA_CTX")) {
+    CCL_TRY(const Index contexts, setting_integer("NUM_RMA_CTX"));
+    config.signal_contexts = int(contexts);
+  }
+  CCL_TRY(const Index early, setting_integer("RMA_EAGER_INIT"));
+  config.early_signals = early > 0;
   return config;
 }
 
@@ -202,7 +211,7 @@ Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* 
   const auto take = [](int value, const char* setting, auto& where) {
     if (value != unset && !(setting != nullptr && setting_given(setting))) where = value;
   };
-  int blocking = wanted.blocking ? 1 : 0, early = 0;
+  int blocking = wanted.blocking ? 1 : 0, early = wanted.early_signals ? 1 : 0;
   std::optional<int> order;
   CCL_TRY(const Index fixed, setting_integer("COMM_BLOCKING"));
   if (fixed < 0) take(all.blocking, nullptr, blocking);
@@ -214,9 +223,11 @@ Result<MemberConfig> read_config(const ncclConfig_t* given, const MemberConfig* 
   if (all.trafficClass >= 0 && all.trafficClass <= max_class) {
     take(all.trafficClass, "IB_TC", wanted.traffic_class);
   }
-  take(all.numRmaCtx, nullptr, wanted.signal_contexts);
+  take(all.numRmaCtx, "NUM_RMA_CTX", wanted.signal_contexts);
   take(all.numRmaSig, nullptr, wanted.signals);
-  take(all.rmaEagerInit, nullptr, early);
+  CCL_CHECK(check_signals(wanted));
+  CCL_TRY(const Index eager, setting_integer("RMA_EAGER_INIT"));
+  if (eager < 0) take(all.rmaEagerInit, nullptr, early);
   take(all.launchOrderImplicit, "LAUNCH_ORDER_IMPLICIT", order);
   wanted.blocking = blocking != 0;
   wanted.early_signals = early != 0;

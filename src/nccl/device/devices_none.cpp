@@ -1,30 +1,10 @@
-#include <fmt/format.h>
-
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <set>
 #include <string>
 
-#include "base/fork_mutex.hpp"
-#include "base/made_once.hpp"
 #include "nccl/device/devices.hpp"
 
 namespace ccl::detail::nccl {
-namespace {
-
-/// Memory that is allocated: what the program frees twice is no memory any more.
-struct Allocated {
-  std::set<const void*> all;
-  ForkMutex mutex{[this] { renew(all); }};
-};
-Allocated& allocated() {
-  static constinit MadeOnce<Allocated> one;
-  return one.get();
-}
-
-}  // namespace
-
 int current_device() {
   return -1;
 }
@@ -51,26 +31,13 @@ Result<void> release_on(void* memory, cudaStream_t) {
   return release(memory);
 }
 Result<void*> allocate(std::size_t bytes) {
-  constexpr std::size_t page = 4096;
-  void* const memory = std::aligned_alloc(page, (bytes + page - 1) / page * page);
+  void* const memory = std::malloc(bytes);
   if (memory == nullptr) {
     return fail(Errc::out_of_memory, "no memory for " + std::to_string(bytes) + " bytes");
   }
-  const std::lock_guard lock{allocated().mutex};
-  allocated().all.insert(memory);
   return memory;
 }
 Result<void> release(void* memory) {
-  if (memory == nullptr) return {};
-  {
-    const std::lock_guard lock{allocated().mutex};
-    if (allocated().all.erase(memory) == 0) {
-      return fail(Errc::invalid_argument,
-                  fmt::format("{} is no memory of ncclMemAlloc, or was freed already; free each "
-                              "allocation once",
-                              memory));
-    }
-  }
   std::free(memory);
   return {};
 }

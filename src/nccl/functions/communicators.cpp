@@ -256,6 +256,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     CCL_TRY(const auto member, member_of(comm));
     const auto status = member->status();
     *state = status ? ncclSuccess : number_of(status.error().code);
+    if (*state != ncclSuccess && *state != ncclInProgress) keep_text(status.error());
     return {};
   });
 }

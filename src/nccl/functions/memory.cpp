@@ -4,6 +4,7 @@
 #include "nccl/api.hpp"
 #include "nccl/device/allocations.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/device/host_memory.hpp"
 
 using namespace ccl::detail::nccl;
 
@@ -18,14 +19,14 @@ ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
     }
     if (bytes == 0) return {};
     const int device = current_device();
-    CCL_TRY(*memory, device >= 0 ? allocate_shareable(device, bytes) : allocate(bytes));
+    CCL_TRY(*memory, device >= 0 ? allocate_shareable(device, bytes) : allocate_on_host(bytes));
     return {};
   });
 }
 ncclResult_t ncclMemFree(void* memory) {
   return answer([&]() -> ccl::Result<void> {
     if (release_shareable(memory)) return {};
-    return release(memory);  // of cudaMalloc, or of a CPU rank
+    return current_device() >= 0 ? release(memory) : release_on_host(memory);  // of cudaMalloc
   });
 }
 

@@ -79,6 +79,9 @@ TEST_CASE("several ids, a broadcast in place, and what revoking ends") {
     REQUIRE(ncclCommGetAsyncError(comms[1], &state) == ncclSuccess);
   }
   CHECK(state == ncclRemoteError);
+  // Which no call has returned.
+  CHECK(std::string{ncclGetLastError(comms[1])}.find("ncclCommRevoke was called") !=
+        std::string::npos);
   for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
 

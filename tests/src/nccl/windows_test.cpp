@@ -1,8 +1,14 @@
 // Windows that a program leaves to their communicators.
 #include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "support/environment.hpp"
 #include "support/nccl_ranks.hpp"
+#include <unistd.h>
 
 using namespace ccl::test;
 
@@ -91,4 +97,30 @@ TEST_CASE("a handle that ccl did not make is refused without a look at its addre
   CHECK(ncclWinGetUserPtr(all[0], foreign, &at) == ncclInvalidArgument);
   CHECK(last_error_has("none of ccl's"));
   CHECK(ncclCommWindowDeregister(all[0], foreign) == ncclInvalidArgument);
+}
+
+TEST_CASE("a window of memory that NCCL itself refuses is named in the log") {
+  const std::string path = "/tmp/ccl.aligned." + std::to_string(::getpid());
+  std::vector<char> memory(3 * 4096);
+  void* at = memory.data();
+  std::size_t room = memory.size();
+  char* const aligned = static_cast<char*>(std::align(4096, 4096 + 1, at, room));
+  const auto log_of = [&](char* from) {
+    {
+      const Environment log{
+          {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "P2P"}, {"NCCL_DEBUG_FILE", path}}};
+      ::ncclResetDebugInit();
+      const NcclRanks all{1};
+      ncclWindow_t window = nullptr;
+      CHECK(ncclCommWindowRegister(all[0], from, 4096, &window, NCCL_WIN_DEFAULT) == ncclSuccess);
+      CHECK(window != nullptr);
+    }
+    ::ncclResetDebugInit();
+    std::ifstream file{path};
+    const std::string text{std::istreambuf_iterator<char>{file}, {}};
+    ::unlink(path.c_str());
+    return text;
+  };
+  CHECK(log_of(aligned).find("no multiple") == std::string::npos);
+  CHECK(log_of(aligned + 1).find("which is no multiple of 4096 bytes") != std::string::npos);
 }

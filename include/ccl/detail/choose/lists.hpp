@@ -35,12 +35,12 @@ struct OfProto<Candidates<Cs...>, Proto> {
 template <class C>
 concept IsCandidate =
     requires { typename C::template On<AllReduce>; } && !is_auto<typename C::Algorithm>;
-/// List of the program's own. <ccl/auto.hpp> has the lists of ccl, for tags that list nothing.
+/// List of the program's own.
 template <class... Cs>
 struct GivenList {
   static_assert(sizeof...(Cs) > 0,
-                "ccl: what Auto (the default) stands for is in <ccl/auto.hpp>; include that or "
-                "<ccl/ccl.hpp>");
+                "ccl: AutoOf and DeterministicOf list at least one candidate, such as "
+                "Candidate<Ring, LL>; Auto and Deterministic are ccl's own lists");
   static_assert((IsCandidate<Cs> && ...),
                 "ccl: AutoOf and DeterministicOf list candidates, such as Candidate<Ring, LL>");
 };
@@ -55,6 +55,15 @@ struct CandidatesOf {
       cuda::std::conditional_t<
           OverPeers<Algo>, Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>>,
           Candidates<Candidate<Algo, LL>, Candidate<Algo, LL128>, Candidate<Algo, Simple>>>>;
+};
+/// <ccl/auto.hpp> has ccl's own lists.
+template <class Op, class Algo, class Proto>
+  requires(is_one_of<Algo, Auto, Deterministic>)
+struct CandidatesOf<Op, Algo, Proto> {
+  static_assert(!is_auto<Algo>,
+                "ccl: what Auto (the default) stands for is in <ccl/auto.hpp>; include that or "
+                "<ccl/ccl.hpp>");
+  using List = Candidates<>;
 };
 template <class Op, class... Cs, class Proto>
 struct CandidatesOf<Op, AutoOf<Cs...>, Proto> : GivenList<Cs...> {

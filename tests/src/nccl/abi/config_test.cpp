@@ -119,6 +119,31 @@ TEST_CASE("the traffic class and the channels to another host are those of the c
   }
 }
 
+TEST_CASE("settings of signals count before those of the configuration") {
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  given.numRmaCtx = 2;
+  given.numRmaSig = 3;
+  given.rmaEagerInit = 0;
+  CHECK(read_config(&given)->signal_contexts == 2);
+  CHECK_FALSE(read_config(&given)->early_signals);
+  const Environment contexts{"NCCL_NUM_RMA_CTX", "5"};
+  const Environment early{"NCCL_RMA_EAGER_INIT", "1"};
+  CHECK(read_config(&given)->signal_contexts == 5);
+  CHECK(read_config(&given)->signals == 3);
+  CHECK(read_config(&given)->early_signals);
+  CHECK(read_config(nullptr)->signal_contexts == 5);
+  CHECK(read_config(nullptr)->early_signals);
+  const Environment late{"NCCL_RMA_EAGER_INIT", "0"};
+  given.rmaEagerInit = 1;
+  CHECK_FALSE(read_config(&given)->early_signals);
+  const Environment many{"NCCL_NUM_RMA_CTX", "40000"};
+  const auto refused = read_config(&given);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == Errc::bad_setting);
+  const char* const text = "NCCL_NUM_RMA_CTX is 40000 and config.numRmaSig 3";
+  CHECK(refused.error().what.find(text) != std::string::npos);
+}
+
 TEST_CASE("a configuration may be shorter or longer than this library's") {
   ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
   given.blocking = 0;

@@ -224,3 +224,40 @@ TEST_CASE("ranks that do not share a host get no window, and go on") {
   CHECK(status == 0);
   CHECK(failed == 0);
 }
+
+TEST_CASE("processes of one host write into each other's windows of ncclMemAlloc") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const pid_t child = ::fork();
+  const int me = child == 0 ? 1 : 0, other = 1 - me;
+  int failed = 0;
+  const auto must = [&](bool well) { failed += well ? 0 : 1; };
+  ncclComm_t comm = nullptr;
+  must(ncclCommInitRank(&comm, 2, id, me) == ncclSuccess);
+  // Each rank's part lies elsewhere in an allocation of its own size.
+  constexpr std::size_t bytes = 8192;
+  void* memory = nullptr;
+  must(ncclMemAlloc(&memory, bytes * std::size_t(me + 2)) == ncclSuccess);
+  auto* const part = static_cast<char*>(memory) + bytes * std::size_t(me);
+  must(part[0] == 0 && part[bytes - 1] == 0);
+  ncclWindow_t window = nullptr;
+  must(ncclCommWindowRegister(comm, part, bytes, &window, NCCL_WIN_DEFAULT) == ncclSuccess);
+  must(window != nullptr);
+  void* mine = nullptr;
+  must(ncclWinGetUserPtr(comm, window, &mine) == ncclSuccess && mine == part);
+  const std::uint32_t sent = 4711u + unsigned(me);
+  must(ncclPutSignal(&sent, 1, ncclUint32, other, window, bytes - sizeof sent, 0, 0, 0, comm,
+                     nullptr) == ncclSuccess);
+  ncclWaitSignalDesc_t one{1, other, 0, 0};
+  must(ncclWaitSignal(1, &one, comm, nullptr) == ncclSuccess);
+  std::uint32_t got = 0;
+  std::memcpy(&got, part + bytes - sizeof got, sizeof got);
+  must(got == 4711u + unsigned(other));
+  must(ncclMemFree(memory) == ncclSuccess);  // the window keeps it
+  must(ncclCommDestroy(comm) == ncclSuccess);
+  if (child == 0) ::_exit(failed);
+  int status = 1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(failed == 0);
+}

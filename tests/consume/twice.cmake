@@ -1,0 +1,22 @@
+# Included: tries each way by which a project takes ccl in a second time, and what CMake then says.
+function(expect case fails sentence)
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${source}/tests/consume/twice -B ${work}/${case} -G ${generator}
+    ${options} -DCCL_SOURCE=${source} -Dcase=${case} RESULT_VARIABLE result ERROR_VARIABLE said OUTPUT_VARIABLE said)
+  string(REGEX REPLACE "[ \n]+" " " line "${said}")  # CMake breaks its errors into lines
+  string(FIND "${line}" "${sentence}" at)
+  if(result)
+    set(failed TRUE)
+  else()
+    set(failed FALSE)
+  endif()
+  if(NOT failed STREQUAL fails OR at EQUAL -1)
+    message(FATAL_ERROR "${case}: ended with ${result}; expected: ${sentence}\n${said}")
+  endif()
+endfunction()
+expect(sources_twice FALSE "ccl 0.1.0 of ${source} is left out: the project has it from ${source}")
+expect(package_and_sources FALSE "ccl 0.1.0 of ${source} is left out: the project has it from ${work}/prefix/")
+expect(sources_and_package FALSE "Configuring done")
+expect(other_version_and_sources TRUE "The project has ccl 0.0.7 already, from /elsewhere, and ${source} is ccl 0.1.0.")
+expect(other_version_and_package TRUE "the project has ccl 0.0.7 already, from /elsewhere, and ${work}/prefix/")
+expect(other_target TRUE "The project has a target ccl already, from ${source}/tests/consume/twice, which is not this")
+expect(earlier_version_and_sources TRUE "The project has ccl of an earlier version already, from a package or sources,")
