@@ -211,6 +211,7 @@ template <class Notes>
 std::shared_ptr<ProxyTask> make_sender(const std::shared_ptr<IbLink>& link,
                                        net::SecureSocket socket) {
   auto sender = std::make_shared<IbSender<Notes>>(link, std::move(socket));
+  if (link->late_calls != nullptr) return sender;
   if (auto started = sender->start(); !started) link->fail_with(started.error(), false);
   return sender;
 }

@@ -61,6 +61,17 @@ class IbSender final : public IbTask {
 
   bool sends() const override { return true; }
 
+  /// Opens a late connection when a step needs it.
+  void arrive() override {
+    if (link_->late_calls == nullptr || !needs_peer()) return;
+    auto opened = link_->late_calls->open(0);
+    if (!opened) return cannot_open(std::move(opened).error());
+    if (!*opened) return;
+    line_ = IbControlSocket{*std::move(opened)};
+    all_.watch(line_.fd(), in_);
+    if (auto started = start(); !started) refuse(started.error());
+  }
+
   bool move(ProxyCounters& counters) override {
     if (left_ && needs_peer()) {
       lost("it closed its end of the connection", 0);

@@ -77,8 +77,11 @@ ProxyInterest IbTask::interest() const {
   } else if (state_ == State::making) {
     interest.polled = true;  // for the deadline
   } else {
-    interest.pending = interest.pending || link_->arriving.contains(0);
-    if (!line_.open() && !left_) interest.deadline = link_->last_look;
+    const LateCalls* const late = link_->late_calls.get();
+    const bool came = late != nullptr ? late->contains(0) : link_->arriving.contains(0);
+    interest.pending = interest.pending || came;
+    interest.polled = late != nullptr && waits_for_lanes();
+    if (!line_.open() && !left_) interest.deadline = link_->look_for_sender();
   }
   return interest;
 }
@@ -399,6 +402,18 @@ void IbTask::lost(const char* why, int os_code) {
           os_code == 0 ? fmt::format("lost {} ({})", peer_text(), why)
                        : fmt::format("lost {} ({}: {})", peer_text(), why, std::strerror(os_code)),
           os_code);
+}
+
+void IbTask::cannot_open(const Error& error) {
+  if (peer_departs()) {
+    departed_ = true;
+    end_pairs();
+    return;
+  }
+  give_up(error.code,
+          fmt::format("the connection to {}, which a step needs, cannot be opened ({})",
+                      peer_text(), error.what),
+          error.os_code);
 }
 
 void IbTask::set_deadline() {

@@ -119,11 +119,15 @@ class IbTask : public ProxyTask {
   /// True if a completion of this batch failed: queue pairs are then recreated, or this end fails.
   bool in_trouble() const { return held_.has_value(); }
   /// True if an error fails the communicator. Otherwise the waiting `connect` returns it.
-  bool fails_communicator() const { return !sends() || link_->state() == IbLink::State::works; }
+  bool fails_communicator() const {
+    return !sends() || link_->late_calls != nullptr || link_->state() == IbLink::State::works;
+  }
   /// Handles the error of the other end, which may name a third rank.
   void peer_gave_up(const IbMessage& message);
   void give_up(Errc code, std::string what, int os_code = 0);
   void lost(const char* why, int os_code);
+  /// Gives up because a late connection cannot be made.
+  void cannot_open(const Error& error);
   /// Waits for the cause of the peer's end. True if its process has ended in order.
   bool peer_departs() const;
   /// Gives up because the peer has sent what does not fit.
