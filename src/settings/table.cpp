@@ -55,7 +55,8 @@ constexpr std::array table{
     Setting{"CONNECTION_IDLE", seconds, "0", false,
             "seconds without a message after which Pairwise on CPU ranks closes the connections "
             "of a pair of ranks, which the next message opens again; the longest of any rank "
-            "counts, and 0 of one rank: never"},
+            "counts, and 0 of one rank: never. GPU ranks: seconds without a step after which a "
+            "sender disconnects from a rank over TCP or RDMA"},
     Setting{
         "CROSS_NIC", integer, "2", nccl,
         "0: rings leave a host by the NIC by which they enter it, and messages by the NIC of "
@@ -291,9 +292,11 @@ constexpr std::array table{
     Setting{"REQUIRE_SECRET", flag, "0", false,
             "1: refuse to start with a secret of public words, that is, by an address without "
             "CCL_SECRET, CCL_SECRET_FILE or PMIx"},
-    Setting{"RUNTIME_CONNECT", flag, "1", nccl,
-            "0: Pairwise on CPU ranks connects every pair of ranks when it is created; 1: a pair "
-            "is connected by the first call that has a message for it"},
+    Setting{
+        "RUNTIME_CONNECT", flag, "1", nccl,
+        "0: Pairwise on CPU ranks connects every pair of ranks when it is created; 1: a pair "
+        "is connected by the first call that has a message for it. GPU ranks over TCP and RDMA: "
+        "0: connect in `create`; 1: with the first step of a direction"},
     Setting{"SECRET", text, "", false,
             "secret of a job that starts by an address, the same on all ranks, at least 16 "
             "bytes; ranks prove that they know it. Other users of a host cannot read it, but "

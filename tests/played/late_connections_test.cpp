@@ -13,10 +13,12 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "gpu/order/graph_resources.hpp"
 #include "support/environment.hpp"
 #include "support/fake_verbs.hpp"
 #include "support/played/calls.hpp"
@@ -130,32 +132,38 @@ TEST_CASE("CCL_RUNTIME_CONNECT=0 connects the wires of GPU ranks in create") {
   });
 }
 
-TEST_CASE("idle TCP wires of GPU ranks disconnect, and the next step connects them") {
+namespace {
+/// All wires rest after each of some rounds, where rank 0 calls `after()`.
+template <class T, class After>
+void rest_between_rounds(After after) {
   const Environment idle{"CCL_CONNECTION_IDLE", "0.1"};
   played::install(ranks, 4);
   auto comms = played::create_ranks(ranks, 1);
   Steps steps;
   played::on_each(comms, [&](const played::Rank& rank) -> std::string {
-    if (auto wrong = steps.begin<Tcp>(rank); !wrong.empty()) return wrong;
-    const auto made = Tcp::create(rank.comm, plan);
+    if (auto wrong = steps.begin<Messages<T>>(rank); !wrong.empty()) return wrong;
+    const auto made = Messages<T>::create(rank.comm, plan);
     if (!made) return made.error().message();
     std::string wrong;
     for (int round = 0; round < 3 && wrong.empty(); ++round) {
       wrong = played::send_recv(rank, *made, count, 3, 1 + round % 2);
       steps.await(rank.rank, 0);
+      if (rank.rank == 0) after();
     }
     return wrong;
   });
 }
 
-TEST_CASE("replays of a graph find their idle wires connected anew") {
+/// A captured call is replayed after its wires have come to rest.
+template <class T>
+void rest_between_replays() {
   const Environment idle{"CCL_CONNECTION_IDLE", "0.1"};
   played::install(ranks, 4);
   auto comms = played::create_ranks(ranks, 1);
   Steps steps;
   played::on_each(comms, [&](const played::Rank& rank) -> std::string {
-    if (auto wrong = steps.begin<Tcp>(rank); !wrong.empty()) return wrong;
-    const auto made = Collective<AllReduce, Ring, Simple, SocketTransport>::create(rank.comm, plan);
+    if (auto wrong = steps.begin<Messages<T>>(rank); !wrong.empty()) return wrong;
+    const auto made = Collective<AllReduce, Ring, Simple, T>::create(rank.comm, plan);
     if (!made) return made.error().message();
     std::vector<float> in, out(std::size_t(count), -1.f);
     for (Index i = 0; i < count; ++i) in.push_back(played::element(rank.rank, 0, i));
@@ -178,6 +186,32 @@ TEST_CASE("replays of a graph find their idle wires connected anew") {
     }
     return wrong;
   });
+  detail::free_graph_resources();  // which keep the communicators
+}
+}  // namespace
+
+TEST_CASE("idle TCP wires of GPU ranks disconnect, and the next step connects them") {
+  rest_between_rounds<SocketTransport>([] {});
+}
+
+TEST_CASE("idle RDMA wires of GPU ranks end their queue pairs, and the next step makes others") {
+  FakeVerbs fabric{2};
+  std::size_t connected = 0;
+  rest_between_rounds<IbTransport>([&] {
+    CHECK(fabric.queues == 0);  // of completions: each queue pair needs one
+    const std::lock_guard lock{fabric.mutex};
+    CHECK(fabric.connected.size() > connected);
+    connected = fabric.connected.size();
+  });
+}
+
+TEST_CASE("replays of a graph find their idle TCP wires connected anew") {
+  rest_between_replays<SocketTransport>();
+}
+
+TEST_CASE("replays of a graph find their idle RDMA wires connected anew") {
+  const FakeVerbs fabric{2};
+  rest_between_replays<IbTransport>();
 }
 
 TEST_CASE("a step that has no receiver any more fails the sender, which names both ranks") {

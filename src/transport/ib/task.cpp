@@ -81,7 +81,7 @@ ProxyInterest IbTask::interest() const {
     const bool came = late != nullptr ? late->contains(0) : link_->arriving.contains(0);
     interest.pending = interest.pending || came;
     interest.polled = late != nullptr && waits_for_lanes();
-    if (!line_.open() && !left_) interest.deadline = link_->look_for_sender();
+    if (!line_.open() && !left_ && !sends()) interest.deadline = link_->look_for_sender();
   }
   return interest;
 }
@@ -132,13 +132,14 @@ void IbTask::look_aside() {
 }
 
 void IbTask::listen_to_line() {
-  while (state_ != State::over) {
+  while (state_ != State::over && line_.open()) {
     const auto message = line_.receive();
     if (!message) {
       if (!line_.broken()) return;
       if (!line_.fault().empty()) return reject(line_.fault());
       const int os_code = line_.os_code();
       close_line();
+      if (rested_) return;
       const char* const broken = net::broken_record(os_code);
       const char* const ended = "its process ended or closed the connection";
       if (!left_) lost(broken != nullptr ? broken : ended, os_code);
@@ -354,6 +355,14 @@ void IbTask::on_peer_closed() {
   close_pairs();
   return_sent();
   let_go();
+}
+
+void IbTask::come_to_rest() {
+  close_pairs();
+  state_ = State::waiting;
+  rested_ = true;
+  log_info(LogPart::net, "the idle connection {} {} has closed", sends() ? "to" : "from",
+           peer_text());
 }
 
 void IbTask::cannot_receive(const Pair& pair, int code) {

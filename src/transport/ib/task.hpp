@@ -110,6 +110,8 @@ class IbTask : public ProxyTask {
   void trouble(const std::string& text, bool worth_another_try);
   /// Handles the departure of the other end: without it no queue pairs are recreated.
   void on_peer_closed();
+  /// Ends the queue pairs until the sender has a step, and offers others.
+  void come_to_rest();
   /// True if all is well so far, and the lanes may need nothing more of this connection.
   bool is_behind() const {
     return state_ == State::over && left_ && !departed_ && link_->state() != IbLink::State::failed;
@@ -151,6 +153,7 @@ class IbTask : public ProxyTask {
   State state_ = State::waiting;
   std::uint32_t round_ = 0;  // of making queue pairs
   bool left_ = false;        // the other end has closed without an error
+  bool rested_ = false;      // idle: the line closes, and a step opens another
   bool departed_ = false;    // its process has ended: what lanes post now goes nowhere
   std::vector<IbPort> ports_;
   std::vector<std::int32_t> nics_;  // by channel; see `IbLinkPorts`

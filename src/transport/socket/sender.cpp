@@ -50,8 +50,9 @@ class SendStream final : public SocketTask {
       if (socket_.unsent()) return send_rest();
       if (readiness.reported ? readiness.readable : ++quiet_ % rounds_per_look == 0)
         look_for_close_notify();
-      if (socket_ && !left_ && is_idle()) resting_ = true;
-      return Progress::none;
+      if (!socket_ || left_ || !is_idle()) return Progress::none;
+      resting_ = true;
+      return rest(false);  // tells the receiver at once: from here on, only its answer wakes this
     }
     busy_ = true;
     if (closing && !link_->healthy()) return Progress::ended;

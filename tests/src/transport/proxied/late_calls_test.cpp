@@ -2,10 +2,12 @@
 #include "transport/proxied/late_calls.hpp"
 
 #include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/transport/ib.hpp>
 #include <ccl/transport/socket.hpp>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,6 +21,7 @@
 #include "support/driver.hpp"
 #include "support/environment.hpp"
 #include "support/fake_gpus.hpp"
+#include "support/fake_verbs.hpp"
 #include "support/lent.hpp"
 #include <sys/socket.h>
 
@@ -48,6 +51,7 @@ constexpr int ranks = 2;
 constexpr WireShape shape{2, 4, 4096};
 
 /// Both directions between two ranks on GPUs, with a value of CCL_RUNTIME_CONNECT for each.
+template <class T>
 class Pair {
  public:
   explicit Pair(std::array<const char*, ranks> late, const char* idle_s = "0") {
@@ -86,8 +90,8 @@ class Pair {
     const auto side = rank == sender ? EdgeSide::sender : EdgeSide::receiver;
     const auto id =
         std::uint64_t{1} << 40 | std::uint64_t(sender) << 20 | std::uint64_t(1 - sender);
-    auto end = SocketTransport::setup(lent[rank].context,
-                                      edge_of(infos[sender], infos[1 - sender], side, shape, id));
+    auto end =
+        T::setup(lent[rank].context, edge_of(infos[sender], infos[1 - sender], side, shape, id));
     REQUIRE(end);
     ends_[rank][sender].emplace(std::move(*end));
     handshakes_[rank][sender] = ends_[rank][sender]->handshake();
@@ -99,7 +103,7 @@ class Pair {
   }
 
   std::vector<std::unique_ptr<GpuArena>> arenas_;
-  std::optional<SocketTransport::End> ends_[ranks][ranks];  // by rank and sender
+  std::optional<typename T::End> ends_[ranks][ranks];  // by rank and sender
   Handshake handshakes_[ranks][ranks];
 };
 }  // namespace
@@ -159,14 +163,38 @@ TEST_CASE("steps go both ways whichever of two ranks connects late") {
                              std::array{"1", "1"});
   const int first = GENERATE(0, 1);
   INFO(late[0] << late[1] << ", rank " << first << " first");
-  Pair pair{late};
+  Pair<SocketTransport> pair{late};
   for (const int sender : {first, 1 - first, first}) CHECK(pair.move(sender, 50, 3) == "");
 }
 
-TEST_CASE("steps that are posted while a connection comes to rest take the next one") {
+TEST_CASE("steps go both ways over RDMA whichever of two ranks connects late") {
   FakeGpus::install(ranks);
-  Pair pair{{"1", "1"}, "0.000001"};  // it rests after each look
-  for (int round = 0; round < 20; ++round) {
-    CHECK(pair.move(round % 2, Word(1 + 40 * (round % 3)), Word(round)) == "");
+  const FakeVerbs fabric{2};
+  const auto late = GENERATE(std::array{"0", "1"}, std::array{"1", "0"}, std::array{"1", "1"});
+  Pair<IbTransport> pair{late};
+  for (const int sender : {0, 1, 0}) CHECK(pair.move(sender, 50, 3) == "");
+}
+
+namespace {
+/// Sends at random times, so that steps come before, during and after each rest.
+template <class T>
+void rest_often() {
+  FakeGpus::install(ranks);
+  Pair<T> pair{{"1", "1"}, "0.000001"};
+  for (int round = 0; round < 60; ++round) {
+    CHECK(pair.move(round % 3 % 2, Word(1 + 40 * (round % 3)), Word(round)) == "");
+    const Word wait_us = mix(Word(round)) % 2000;
+    std::this_thread::sleep_for(std::chrono::microseconds{long(wait_us)});
   }
+}
+}  // namespace
+
+TEST_CASE("steps that are posted while a TCP connection comes to rest take the next one") {
+  rest_often<SocketTransport>();
+}
+
+TEST_CASE("steps that are posted while queue pairs come to rest take the next ones") {
+  const FakeVerbs fabric{2};
+  rest_often<IbTransport>();
+  CHECK(fabric.connected.size() > 20);  // two for each time that a direction rests
 }
