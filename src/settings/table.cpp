@@ -55,7 +55,8 @@ constexpr std::array table{
     Setting{"CONNECTION_IDLE", seconds, "0", false,
             "seconds without a message after which Pairwise on CPU ranks closes the connections "
             "of a pair of ranks, which the next message opens again; the longest of any rank "
-            "counts, and 0 of one rank: never"},
+            "counts, and 0 of one rank: never. GPU ranks: seconds without a step after which a "
+            "sender disconnects from a rank over TCP or RDMA"},
     Setting{
         "CROSS_NIC", integer, "2", nccl,
         "0: rings leave a host by the NIC by which they enter it, and messages by the NIC of "
@@ -155,9 +156,10 @@ constexpr std::array table{
     Setting{"IB_TC", integer, "-1", nccl, "traffic class; -1: 0", -1, 255},
     Setting{"IB_TIMEOUT", integer, "20", nccl,
             "a packet without an answer is sent again after 4.096 us * 2^this; 0: never", 0, 31},
-    Setting{"IGNORE_CPU_AFFINITY", flag, "0", nccl,
-            "1: threads and buffers that serve a GPU go to all CPUs near it, and not only to those "
-            "of them on which the process may run"},
+    Setting{
+        "IGNORE_CPU_AFFINITY", flag, "0", nccl,
+        "1: threads and buffers that serve a GPU, or the NICs of a CPU rank, go to all CPUs near "
+        "it, and not only to those of them on which the process may run"},
     Setting{"INFERENCE", flag, "0", false,
             "1: the Python package's plug-ins of vLLM and SGLang make them all-reduce by ccl; 0: "
             "they do nothing"},
@@ -299,9 +301,11 @@ constexpr std::array table{
             "in libnccl.so.2, 1: signals exist from the creation of a communicator on; 0: from its "
             "first window on; -1: as the program's configuration says",
             -1, 1},
-    Setting{"RUNTIME_CONNECT", flag, "1", nccl,
-            "0: Pairwise on CPU ranks connects every pair of ranks when it is created; 1: a pair "
-            "is connected by the first call that has a message for it"},
+    Setting{
+        "RUNTIME_CONNECT", flag, "1", nccl,
+        "0: Pairwise on CPU ranks connects every pair of ranks when it is created; 1: a pair "
+        "is connected by the first call that has a message for it. GPU ranks over TCP and RDMA: "
+        "0: connect in `create`; 1: with the first step of a direction"},
     Setting{"SECRET", text, "", false,
             "secret of a job that starts by an address, the same on all ranks, at least 16 "
             "bytes; ranks prove that they know it. Other users of a host cannot read it, but "

@@ -13,6 +13,7 @@ enum class IbControlType : std::uint32_t {
   ready,        // sender: its queue pairs work
   go,           // receiver: its queue pairs work, too
   broken,       // receiver: queue pairs failed; make an offer
+  rest,         // sender: idle after so many steps; receiver: it has them, and has no queue pairs
   refused,      // either end: it has failed; code, rank at fault or -1, text
   close_notify  // either end: closes without an error
 };

@@ -62,6 +62,7 @@ struct IbCreditReturn {
 /// One end of a connection, shared by its owner and its task.
 struct IbLink : ConnectingLink, ReverseLink<IbLink>, ZeroCopy::Accesses {
   static constexpr const char* name = "ib";
+  static constexpr bool may_open_late = true;
   IbLink() : ConnectingLink{name} {}
 
   IbTuning tuning;

@@ -22,6 +22,7 @@ constexpr auto drain_limit = std::chrono::milliseconds{200};
 
 template <class Notes>
 void IbReceiver<Notes>::readiness(const IbMessage& message) {
+  if (rested_) return;  // its next line has what counts
   ControlReader body{message.body};
   switch (message.say) {
     case IbControlType::offer:
@@ -30,6 +31,15 @@ void IbReceiver<Notes>::readiness(const IbMessage& message) {
     case IbControlType::ready:
       if (auto done = go(body); !done) refuse(done.error());
       break;
+    case IbControlType::rest: {
+      const auto round = body.get<std::uint32_t>();
+      auto steps = body.get_all<Word>();
+      if (!body.good() || steps.size() != channels_.size() || !link_->sender_opens_late) {
+        return reject("its request to rest is not one of ib");
+      }
+      if (round == round_ && state_ == State::running) last_steps_ = std::move(steps);
+      break;
+    }
     default:
       break;
   }
@@ -115,6 +125,7 @@ Result<void> IbReceiver<Notes>::plan(ControlReader& body) {
   close_pairs();
   posted_receives_.clear();
   state_ = State::making;
+  last_steps_.clear();
   set_deadline();
   peers_ports_ = std::move(theirs);
   CCL_CHECK(take_ports());
@@ -270,6 +281,21 @@ void IbReceiver<Notes>::make_anew(const std::string& why) {
   body.put_all(bad_paths_);
   body.put_all(std::vector<char>(why.begin(), why.end()));
   line_.send(IbControlType::broken, body.body);
+}
+
+template <class Notes>
+bool IbReceiver<Notes>::rest_after_last() {
+  for (std::size_t c = 0; c < last_steps_.size(); ++c) {
+    const Channel& channel = channels_[c];
+    const Word shown = link_->flushes() ? channel.flushed : channel.received;
+    if (shown < last_steps_[c]) return false;
+  }
+  if (last_steps_.empty()) return false;
+  last_steps_.clear();
+  for (IbCreditReturn& freed : link_->freed) freed.may = false;
+  come_to_rest();
+  line_.send(IbControlType::rest);
+  return true;
 }
 
 std::shared_ptr<ProxyTask> make_ib_receiver(std::shared_ptr<IbLink> link) {

@@ -69,6 +69,7 @@ class IbReceiver final : public IbTask {
     for (std::size_t c = 0; c < channels_.size() && state_ == State::running; ++c) {
       moved = offer_slots(c) || moved;
     }
+    if (state_ == State::running && rest_after_last()) return true;
     return moved;
   }
   bool could_move() const override {
@@ -87,6 +88,7 @@ class IbReceiver final : public IbTask {
   void arrive() override {
     if (auto socket = link_->arriving.take(0); socket) {
       line_ = IbControlSocket{std::move(socket)};
+      rested_ = false;
       all_.watch(line_.fd(), in_);
       listen_to_line();
     } else if (link_->sender_is_late()) {
@@ -347,6 +349,8 @@ class IbReceiver final : public IbTask {
                           std::vector<IbPair>& planned);
   /// Handles the sender's report that its queue pairs work: connects this end's.
   Result<void> go(ControlReader& body);
+  /// Ends the queue pairs if the sender is idle, once its last steps are here.
+  bool rest_after_last();
   /// Only the sender makes offers.
   void make_anew(const std::string& why) override;
 
@@ -355,6 +359,7 @@ class IbReceiver final : public IbTask {
   std::uint64_t slot_table_ = 0;  // address of the sender's table
   Word steps_ = 0, bytes_ = 0, registered_bytes_ = 0;
   bool draining_ = false;
+  std::vector<Word> last_steps_;  // by channel, of a sender that is idle; empty: it is not
   std::vector<std::size_t> posted_receives_;  // one for each of `pairs_`
 };
 

@@ -27,6 +27,7 @@ template <class Notes>
 Result<void> IbSender<Notes>::offer() {
   close_pairs();  // no more writes to the table
   chains_.clear();
+  resting_ = false;
   state_ = State::making;
   ++round_;
   set_deadline();
@@ -60,12 +61,22 @@ void IbSender<Notes>::readiness(const IbMessage& message) {
       break;
     case IbControlType::go:
       if (body.get<std::uint32_t>() != round_ || state_ != State::making) break;
-      if (round_ > 1) {
+      if (!std::exchange(fresh_, false) && round_ > 1) {
         log_warn(LogPart::net, "{}: goes on over {}", peer_text(), paths());
         network_events.failovers.fetch_add(1, std::memory_order_relaxed);
       }
       state_ = State::running;
       link_->works();
+      break;
+    case IbControlType::rest:
+      // Queue pairs that have failed meanwhile do not count: no step was under way.
+      if (link_->late_calls == nullptr || (!resting_ && state_ != State::making)) {
+        return reject("it rests without being asked to");
+      }
+      resting_ = false;
+      close_line();
+      come_to_rest();
+      chains_.clear();
       break;
     case IbControlType::broken: {
       const auto round = body.get<std::uint32_t>();
@@ -211,6 +222,7 @@ template <class Notes>
 std::shared_ptr<ProxyTask> make_sender(const std::shared_ptr<IbLink>& link,
                                        net::SecureSocket socket) {
   auto sender = std::make_shared<IbSender<Notes>>(link, std::move(socket));
+  if (link->late_calls != nullptr) return sender;
   if (auto started = sender->start(); !started) link->fail_with(started.error(), false);
   return sender;
 }

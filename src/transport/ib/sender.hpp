@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +63,20 @@ class IbSender final : public IbTask {
 
   bool sends() const override { return true; }
 
+  /// Opens a late connection when a step needs it.
+  void arrive() override {
+    if (link_->late_calls == nullptr || !needs_peer()) return;
+    auto opened = link_->late_calls->open(0);
+    if (!opened) return cannot_open(std::move(opened).error());
+    if (!*opened) return;
+    line_ = IbControlSocket{*std::move(opened)};
+    rested_ = false;
+    fresh_ = true;
+    since_ = std::chrono::steady_clock::now();
+    all_.watch(line_.fd(), in_);
+    if (auto started = start(); !started) refuse(started.error());
+  }
+
   bool move(ProxyCounters& counters) override {
     if (left_ && needs_peer()) {
       lost("it closed its end of the connection", 0);
@@ -70,9 +86,11 @@ class IbSender final : public IbTask {
     for (std::size_t c = 0; c < channels_.size() && state_ == State::running; ++c) {
       moved = transmit(c, counters) || moved;
     }
+    if (!moved && state_ == State::running && is_idle()) ask_for_rest();
     return moved;
   }
   bool could_move() const override {
+    if (resting_) return false;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
       if (posted(channels_[c]) && !revoked(channels_[c]) && slot_is_free(c)) return true;
     }
@@ -99,6 +117,30 @@ class IbSender final : public IbTask {
     return std::all_of(channels_.begin(), channels_.end(), [](const Channel& channel) {
       return channel.done == HostMemory::load_acquire(channel.wire.posted);
     });
+  }
+
+  /// True if no step has come for a while, so that the queue pairs may end.
+  bool is_idle() {
+    if (link_->idle_s == 0 || resting_ || ending()) return false;
+    const auto now = std::chrono::steady_clock::now();
+    const Word steps = steps_done();
+    if (!finished() || std::exchange(seen_, steps) != steps) since_ = now;
+    return now - since_ > std::chrono::duration<double>(link_->idle_s);
+  }
+  Word steps_done() const {
+    return std::accumulate(channels_.begin(), channels_.end(), Word{0},
+                           [](Word all, const Channel& channel) { return all + channel.done; });
+  }
+  /// Asks the receiver to end its queue pairs once it has all steps. What lanes post meanwhile goes
+  /// over others.
+  void ask_for_rest() {
+    ControlWriter body;
+    body.put(round_);
+    std::vector<Word> steps;
+    for (const Channel& channel : channels_) steps.push_back(channel.done);
+    body.put_all(steps);
+    line_.send(IbControlType::rest, body.body);
+    resting_ = true;
   }
 
   static bool posted(const Channel& channel) {
@@ -142,7 +184,7 @@ class IbSender final : public IbTask {
   bool transmit(std::size_t c, ProxyCounters& counters) {
     Channel& channel = channels_[c];
     const Word before = channel.next;
-    if (!posted(channel) || revoked(channel)) return false;
+    if (!posted(channel) || revoked(channel) || resting_) return false;
     if (Notes::wanted) channel.notes.posted(HostMemory::load_acquire(channel.wire.posted));
     const auto back = link_->mate();
     while (posted(channel) && slot_is_free(c)) {
@@ -337,6 +379,10 @@ class IbSender final : public IbTask {
   const IbImmediate immediate_;
   std::vector<Channel> channels_;
   std::vector<Chain> chains_;  // one for each of `pairs_`
+  bool resting_ = false;       // the receiver is to end its queue pairs, too
+  bool fresh_ = false;         // the offer is that of a new line
+  Word seen_ = 0;              // steps that had arrived at the last look for idleness
+  std::chrono::steady_clock::time_point since_{};  // none has come
 };
 
 }  // namespace ccl::detail

@@ -77,8 +77,11 @@ ProxyInterest IbTask::interest() const {
   } else if (state_ == State::making) {
     interest.polled = true;  // for the deadline
   } else {
-    interest.pending = interest.pending || link_->arriving.contains(0);
-    if (!line_.open() && !left_) interest.deadline = link_->last_look;
+    const LateCalls* const late = link_->late_calls.get();
+    const bool came = late != nullptr ? late->contains(0) : link_->arriving.contains(0);
+    interest.pending = interest.pending || came;
+    interest.polled = late != nullptr && waits_for_lanes();
+    if (!line_.open() && !left_ && !sends()) interest.deadline = link_->look_for_sender();
   }
   return interest;
 }
@@ -129,13 +132,14 @@ void IbTask::look_aside() {
 }
 
 void IbTask::listen_to_line() {
-  while (state_ != State::over) {
+  while (state_ != State::over && line_.open()) {
     const auto message = line_.receive();
     if (!message) {
       if (!line_.broken()) return;
       if (!line_.fault().empty()) return reject(line_.fault());
       const int os_code = line_.os_code();
       close_line();
+      if (rested_) return;
       const char* const broken = net::broken_record(os_code);
       const char* const ended = "its process ended or closed the connection";
       if (!left_) lost(broken != nullptr ? broken : ended, os_code);
@@ -353,6 +357,14 @@ void IbTask::on_peer_closed() {
   let_go();
 }
 
+void IbTask::come_to_rest() {
+  close_pairs();
+  state_ = State::waiting;
+  rested_ = true;
+  log_info(LogPart::net, "the idle connection {} {} has closed", sends() ? "to" : "from",
+           peer_text());
+}
+
 void IbTask::cannot_receive(const Pair& pair, int code) {
   trouble(fmt::format("receives from {} cannot be posted on queue pair {} of {} ({})", peer_text(),
                       pair.qp->number(), port_of(pair).text(), std::strerror(code)),
@@ -399,6 +411,18 @@ void IbTask::lost(const char* why, int os_code) {
           os_code == 0 ? fmt::format("lost {} ({})", peer_text(), why)
                        : fmt::format("lost {} ({}: {})", peer_text(), why, std::strerror(os_code)),
           os_code);
+}
+
+void IbTask::cannot_open(const Error& error) {
+  if (peer_departs()) {
+    departed_ = true;
+    end_pairs();
+    return;
+  }
+  give_up(error.code,
+          fmt::format("the connection to {}, which a step needs, cannot be opened ({})",
+                      peer_text(), error.what),
+          error.os_code);
 }
 
 void IbTask::set_deadline() {

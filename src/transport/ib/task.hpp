@@ -110,6 +110,8 @@ class IbTask : public ProxyTask {
   void trouble(const std::string& text, bool worth_another_try);
   /// Handles the departure of the other end: without it no queue pairs are recreated.
   void on_peer_closed();
+  /// Ends the queue pairs until the sender has a step, and offers others.
+  void come_to_rest();
   /// True if all is well so far, and the lanes may need nothing more of this connection.
   bool is_behind() const {
     return state_ == State::over && left_ && !departed_ && link_->state() != IbLink::State::failed;
@@ -119,11 +121,15 @@ class IbTask : public ProxyTask {
   /// True if a completion of this batch failed: queue pairs are then recreated, or this end fails.
   bool in_trouble() const { return held_.has_value(); }
   /// True if an error fails the communicator. Otherwise the waiting `connect` returns it.
-  bool fails_communicator() const { return !sends() || link_->state() == IbLink::State::works; }
+  bool fails_communicator() const {
+    return !sends() || link_->late_calls != nullptr || link_->state() == IbLink::State::works;
+  }
   /// Handles the error of the other end, which may name a third rank.
   void peer_gave_up(const IbMessage& message);
   void give_up(Errc code, std::string what, int os_code = 0);
   void lost(const char* why, int os_code);
+  /// Gives up because a late connection cannot be made.
+  void cannot_open(const Error& error);
   /// Waits for the cause of the peer's end. True if its process has ended in order.
   bool peer_departs() const;
   /// Gives up because the peer has sent what does not fit.
@@ -147,6 +153,7 @@ class IbTask : public ProxyTask {
   State state_ = State::waiting;
   std::uint32_t round_ = 0;  // of making queue pairs
   bool left_ = false;        // the other end has closed without an error
+  bool rested_ = false;      // idle: the line closes, and a step opens another
   bool departed_ = false;    // its process has ended: what lanes post now goes nowhere
   std::vector<IbPort> ports_;
   std::vector<std::int32_t> nics_;  // by channel; see `IbLinkPorts`

@@ -2,6 +2,7 @@
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/runtime/proxy_engine.hpp>
+#include <ccl/detail/runtime/settings.hpp>
 #include <ccl/detail/transport/proxied_end.hpp>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/exceptions.hpp"
+#include "base/field_check.hpp"
 #include "base/io/mapping.hpp"
 #include "base/numa.hpp"
 #include "base/random.hpp"
@@ -41,6 +43,9 @@ namespace ccl::detail {
 /// - send(link, n, socket): at the sender; adds the tasks of socket n.
 /// - wait_connected(deadline): at the sender; waits until the connection works.
 /// - lines_go_both_ways(), lines_come(), lend(n, socket): optional; see `ProxiedLink`.
+/// - may_open_late, drivers(): optional. If true, `send` may get a socket that is empty, and the
+/// task
+///   asks `late_calls` for its connection when it has a step.
 /// - wake(): the owner has gone or a socket has arrived; wakes the thread that runs the tasks.
 template <class Link>
 concept NetworkLink =
@@ -65,6 +70,20 @@ struct SocketHello {
   WireShape shape;
   std::size_t line;
   std::uint32_t both_ways;  // 1: the socket carries the reverse edge, too
+};
+
+/// What a sender needs to make its connections.
+struct SocketCalls {
+  SocketHello hello{};
+  net::Secret secret{};
+  std::vector<net::Address> addresses{};  // by line
+  Result<net::SecureSocket> make(std::size_t line, const net::Deadline& deadline,
+                                 const Status* status) const {
+    SocketHello mine = hello;
+    mine.line = line;
+    return net::auth_connect(addresses[line], secret, std::as_bytes(std::span{&mine, 1}), deadline,
+                             status);
+  }
 };
 
 /// Owner of a connection; when it is destroyed, the tasks end by themselves.
@@ -100,6 +119,11 @@ struct ProxiedBody {
           fmt::format("{} needs a proxy engine (the context has none); set one", Link::name));
     }
     link->polled = context.arena != nullptr;
+    if (link->polled && Link::may_open_late) {
+      CCL_TRY(link->opens_late, setting_flag("RUNTIME_CONNECT"));
+      CCL_TRY(link->idle_s, setting_seconds("CONNECTION_IDLE"));
+      if (!link->opens_late) link->idle_s = 0;
+    }
     link->deadline = net::Deadline::after(context.deadline_s).at();
     link->last_look = net::Deadline::after(4 * context.deadline_s).at();
     CCL_CHECK(WireLayout::of(link->edge.shape));  // before memory is allocated for it
@@ -166,47 +190,83 @@ struct ProxiedBody {
     if (connected) return {};
     if (link->edge.side == EdgeSide::sender) {
       const auto deadline = net::Deadline::after(link->context.deadline_s);
-      CCL_CHECK(call(theirs, deadline));
-      CCL_CHECK(link->wait_connected(deadline));
+      CCL_TRY(const SocketCalls calls, read(theirs));
+      CCL_CHECK(link->opens_late ? call_late(calls) : call(calls, deadline));
+      if (!link->opens_late) CCL_CHECK(link->wait_connected(deadline));
+    } else {
+      CCL_CHECK(read_sender(theirs));
     }
     connected = true;
     return {};
   }
 
-  Result<void> call(const Handshake& theirs, const net::Deadline& deadline) {
+  /// The sender's handshake. Without its fields it is all zero.
+  Result<void> read_sender(const Handshake& theirs) {
     HandshakeCursor cursor;
-    SocketHello hello{};
+    const int late = cursor.get<int>(theirs);
+    FieldCheck check;
+    check.flag("connection at the first step", late);
+    if (!check.good()) {
+      return fail(Errc::mismatch, fmt::format("the sender's handshake is not one of the {} "
+                                              "transport ({})",
+                                              Link::name, check.why()));
+    }
+    link->sender_opens_late = late != 0;
+    return {};
+  }
+
+  Result<SocketCalls> read(const Handshake& theirs) {
+    HandshakeCursor cursor;
+    SocketCalls calls;
+    SocketHello& hello = calls.hello;
     hello.nonce = cursor.get<Nonce>(theirs);
     hello.edge_id = link->edge.id;
     hello.shape = link->edge.shape;
     const auto count = cursor.get<std::size_t>(theirs);
-    std::vector<net::Address> listeners;
+    std::vector<net::Address> all;
     for (std::size_t d = 0; d < count && d < Link::max_listeners; ++d) {
-      listeners.emplace_back(cursor.get<net::WireAddress>(theirs));
-      const net::Address& last = listeners.back();
+      all.emplace_back(cursor.get<net::WireAddress>(theirs));
+      const net::Address& last = all.back();
       if ((last.family() != AF_INET && last.family() != AF_INET6) || last.port() == 0) {
-        listeners.clear();
+        all.clear();
         break;
       }
     }
-    if (listeners.empty() || listeners.size() != count) {
+    if (all.empty() || all.size() != count) {
       return fail(Errc::mismatch, fmt::format("the receiver's handshake is not one of the {} "
                                               "transport",
                                               Link::name));
     }
     CCL_CHECK(link->read_fields(theirs, cursor));
     hello.both_ways = link->lines_go_both_ways() ? 1 : 0;
+    calls.secret = link->context.secret;
+    for (std::size_t n = 0; n < link->lines(); ++n) {
+      calls.addresses.push_back(all[link->listener_of(n) % count]);
+    }
+    return calls;
+  }
+
+  Result<void> call(const SocketCalls& calls, const net::Deadline& deadline) {
     for (std::size_t n = 0; n < link->lines(); ++n) {
       if (link->lines_come()) {
         CCL_CHECK(Link::send(link, n, net::SecureSocket{}));
         continue;
       }
-      hello.line = n;
-      CCL_TRY(auto line, net::auth_connect(
-                             listeners[link->listener_of(n) % count], link->context.secret,
-                             std::as_bytes(std::span{&hello, 1}), deadline, link->context.status));
-      if (hello.both_ways != 0) link->lend(n, line);
+      CCL_TRY(auto line, calls.make(n, deadline, link->context.status));
+      if (calls.hello.both_ways != 0) link->lend(n, line);
       CCL_CHECK(Link::send(link, n, std::move(line)));
+    }
+    return {};
+  }
+
+  Result<void> call_late(const SocketCalls& calls) {
+    const auto make = [calls, limit_s = link->context.deadline_s](std::size_t n,
+                                                                  const Status* stop) {
+      return calls.make(n, net::Deadline::after(limit_s), stop);
+    };
+    link->late_calls = LateCalls::make(link->drivers(), link->lines(), make);
+    for (std::size_t n = 0; n < link->lines(); ++n) {
+      CCL_CHECK(Link::send(link, n, net::SecureSocket{}));
     }
     return {};
   }
@@ -227,8 +287,12 @@ Result<ProxiedEnd<Link>> ProxiedEnd<Link>::make(TransportContext& context, const
 template <class Link>
 Handshake ProxiedEnd<Link>::handshake() const {
   Handshake mine{};
-  if (body_->listeners.empty()) return mine;
   HandshakeCursor cursor;
+  if (body_->link->edge.side == EdgeSide::sender) {
+    cursor.put(mine, int(body_->link->opens_late));
+    return mine;
+  }
+  if (body_->listeners.empty()) return mine;
   cursor.put(mine, body_->nonce);
   cursor.put(mine, body_->listeners.size());
   for (const EdgeListener& one : body_->listeners) cursor.put(mine, one.address().wire());

@@ -14,6 +14,7 @@
 #include "base/io/mapping.hpp"
 #include "net/address.hpp"
 #include "net/secure_socket.hpp"
+#include "transport/proxied/late_calls.hpp"
 
 namespace ccl::detail {
 
@@ -61,12 +62,29 @@ struct ProxiedLink {
   /// Deadline if no lane helps the proxy: those of a GPU cannot. Much later, because senders may
   /// wait one after another for a rank that has stopped, and then name that rank.
   std::chrono::steady_clock::time_point last_look{};
+  /// True if this rank's senders connect when a step first needs it: see `LateCalls`. Networks that
+  /// can do so set `may_open_late`.
+  bool opens_late = false;
+  double idle_s = 0;  // seconds without a step after which such a sender disconnects; 0: never
+  static constexpr bool may_open_late = false;
+  std::unique_ptr<LateCalls> late_calls{};  // at such a sender; null before it has the handshake
+  /// At the receiver: its sender is one of these, and may connect at any time.
+  std::atomic<bool> sender_opens_late{false};
   /// True if the sender is late. A round of the proxy's thread may have any reason, such as another
   /// task, so only one of a waiting lane applies the earlier deadline.
   bool sender_is_late() const {
+    if (sender_opens_late.load(std::memory_order_relaxed)) return false;
     const bool lane_waits = idle_hook.run != nullptr;
     return std::chrono::steady_clock::now() > (lane_waits ? deadline : last_look);
   }
+
+  /// Time at which the proxy's thread looks for a sender that has not connected.
+  std::chrono::steady_clock::time_point look_for_sender() const {
+    const bool any_time = sender_opens_late.load(std::memory_order_relaxed);
+    return any_time ? std::chrono::steady_clock::time_point::max() : last_look;
+  }
+  /// Engines that drive the tasks.
+  std::vector<ProxyEngine*> drivers() const { return {context.proxy}; }
 
   static constexpr std::size_t max_listeners = 4;
   /// Addresses at which the receiver listens; the sender's sockets are distributed among these.

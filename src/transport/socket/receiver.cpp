@@ -71,7 +71,7 @@ class ReceiveStream final : public SocketTask {
     if (revoked()) return {-1, 0, ending(), false};
     if (!socket_) {
       ProxyInterest interest{-1, 0, ending() || waiting(), false};
-      if (!arrived_ && !failed_) interest.deadline = link_->last_look;
+      if (!arrived_ && !failed_) interest.deadline = link_->look_for_sender();
       return interest;
     }
     const bool can_move = can_unpack() || (wants_bytes() && socket_.buffered());
@@ -206,6 +206,14 @@ class ReceiveStream final : public SocketTask {
       }
       return false;
     }
+    if (header.step == rests && link_->sender_opens_late && link_->streams == 1 && staged() == 0) {
+      (void)socket_.send({&rests_too, 1});
+      (void)socket_.flush();
+      socket_.reset();
+      readiness = {};
+      arrived_ = false;
+      return false;
+    }
     if (header.step != step_ || header.bytes > Word(slot_bytes())) {
       socket_.reset();
       link_->fail_with(
@@ -273,7 +281,6 @@ class ReceiveStream final : public SocketTask {
     if (!socket_) socket_ = link_->arriving.take(line());
     // The reverse edge closes a shared socket.
     if (socket_ && link_->healthy() && !link_->both_ways) {
-      const std::byte closes{0};
       (void)socket_.send({&closes, 1});
     }
     return Progress::ended;

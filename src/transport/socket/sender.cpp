@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "transport/socket/task.hpp"
 #include <linux/sockios.h>
@@ -34,19 +36,25 @@ class SendStream final : public SocketTask {
     const bool closing = ending();  // before the check of `posted`: no more steps are posted
     const Word posted = HostMemory::load_acquire(wire_.posted);
     notes_.posted(posted);
-    if (!arrived_ && !arrive()) return closing && gone() ? Progress::ended : Progress::none;
+    if (!arrived_ && !(link_->late_calls ? open(posted) : arrive())) {
+      return closing && gone(posted) ? Progress::ended : Progress::none;
+    }
     if (!socket_ || left_) {
       if (!closing && posted > step_ && left_) lose("it closed its end of the connection", 0);
       if (!closing) return Progress::none;
       return socket_ && step_ == posted ? leave() : Progress::ended;
     }
+    if (resting_) return rest(closing && step_ == posted);
     if (step_ == posted) {
       if (closing) return leave();
       if (socket_.unsent()) return send_rest();
       if (readiness.reported ? readiness.readable : ++quiet_ % rounds_per_look == 0)
         look_for_close_notify();
-      return Progress::none;
+      if (!socket_ || left_ || !is_idle()) return Progress::none;
+      resting_ = true;
+      return rest(false);  // tells the receiver at once: from here on, only its answer wakes this
     }
+    busy_ = true;
     if (closing && !link_->healthy()) return Progress::ended;
     if (revoked()) return Progress::none;
     Progress progress = Progress::none;
@@ -68,9 +76,13 @@ class SendStream final : public SocketTask {
   }
 
   ProxyInterest interest() const override {
-    if (!arrived_) return {-1, 0, link_->arriving.contains(line()), polled()};
+    if (!arrived_) return {-1, 0, has_come(), polled()};
     if (!socket_ || revoked()) return {-1, 0, ending(), polled()};
     const Word posted = HostMemory::load_acquire(wire_.posted);
+    if (resting_) {
+      const short events = POLLIN | POLLRDHUP | (blocked_ ? POLLOUT : 0);
+      return {socket_.get(), events, ending() && step_ == posted && !blocked_, false};
+    }
     const bool more = step_ < posted || ending() || socket_.unsent();
     const bool gathers = sent_ == 0 && !socket_.unsent() && !ending() && more &&
                          Index(bytes_of(posted - 1)) < ZeroCopy::min_bytes;
@@ -99,8 +111,27 @@ class SendStream final : public SocketTask {
     if (arrived_) tune(notes_);
     return arrived_;
   }
-  /// True if no socket will arrive: the listener is closed.
-  bool gone() const {
+  /// Opens the connection when a step needs it.
+  bool open(Word posted) {
+    if (posted == step_ || failed_) return false;
+    auto opened = link_->late_calls->open(line());
+    if (!opened) {
+      failed_ = true;
+      link_->fail_to_open(std::move(opened).error());
+      return false;
+    }
+    socket_ = *std::move(opened);
+    arrived_ = bool(socket_);
+    if (arrived_) tune(notes_);
+    return arrived_;
+  }
+  bool has_come() const {
+    return link_->late_calls ? link_->late_calls->contains(line())
+                             : link_->arriving.contains(line());
+  }
+  /// True if no socket will arrive: none is needed, or the listener is closed.
+  bool gone(Word posted) const {
+    if (link_->late_calls) return posted == step_ || failed_ || !link_->healthy();
     const auto in = link_->mate();
     return (in == nullptr || in->closing.load()) && !link_->arriving.contains(line());
   }
@@ -211,17 +242,55 @@ class SendStream final : public SocketTask {
     return false;
   }
 
-  Progress leave() {
-    if (stream_ == 0 && link_->healthy()) {
-      const StepHeader header{goodbye, 0};
-      const net::Bytes bytes = std::as_bytes(std::span{&header, 1});
-      while (goodbye_bytes_ < bytes.size()) {
-        const ssize_t sent = socket_.send(bytes.subspan(goodbye_bytes_));
-        if (sent < 0 && would_block(errno)) return blocked();
-        if (sent <= 0) break;
-        goodbye_bytes_ += std::size_t(sent);
-      }
+  /// True if no step has come for a while, so that the connection may close. A channel with several
+  /// streams keeps its connections.
+  bool is_idle() {
+    if (link_->idle_s == 0 || link_->streams > 1) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (std::exchange(busy_, false)) since_ = now;
+    return now - since_ > std::chrono::duration<double>(link_->idle_s);
+  }
+
+  /// Tells the receiver that no step follows for a while, and closes when it has answered: it has
+  /// then received all steps. What lanes post meanwhile goes over the next connection.
+  Progress rest(bool ends) {
+    if (!link_->healthy()) return ends ? Progress::ended : Progress::none;
+    if (!send_last(rests)) return blocked();
+    blocked_ = false;
+    if (ends) return Progress::ended;
+    std::byte answer{0};
+    used_up(&ProxyReadiness::readable);
+    const ssize_t bytes = socket_.recv({&answer, 1});
+    if (bytes < 0 && would_block(errno)) return Progress::none;
+    if (bytes <= 0) {
+      lose(bytes == 0 ? "its process ended or closed the connection" : "the connection broke",
+           bytes == 0 ? 0 : errno);
+      return Progress::none;
     }
+    left_ = answer != rests_too;
+    socket_.reset();
+    readiness = {};
+    last_bytes_ = 0;
+    resting_ = false;
+    arrived_ = left_;
+    return Progress::some;
+  }
+
+  /// Sends a header without a step as the last bytes. False if the socket takes no more now.
+  bool send_last(Word step) {
+    const StepHeader header{step, 0};
+    const net::Bytes bytes = std::as_bytes(std::span{&header, 1});
+    while (last_bytes_ < bytes.size()) {
+      const ssize_t sent = socket_.send(bytes.subspan(last_bytes_));
+      if (sent < 0 && would_block(errno)) return false;
+      if (sent <= 0) break;
+      last_bytes_ += std::size_t(sent);
+    }
+    return socket_.flush() || !would_block(errno);
+  }
+
+  Progress leave() {
+    if (stream_ == 0 && link_->healthy() && !send_last(goodbye)) return blocked();
     if (link_->healthy() && !socket_.flush() && would_block(errno)) return blocked();
     return Progress::ended;
   }
@@ -235,10 +304,14 @@ class SendStream final : public SocketTask {
   Word reported_ = 0;
   Index sent_ = 0;  // bytes of it sent on this stream, with the header
   unsigned quiet_ = 0;
-  bool blocked_ = false;           // the socket takes nothing until it is writable
-  bool left_ = false;              // the receiver has closed without an error
-  bool arrived_ = false;           // has had a socket
-  std::size_t goodbye_bytes_ = 0;  // sent
+  bool blocked_ = false;        // the socket takes nothing until it is writable
+  bool left_ = false;           // the receiver has closed without an error
+  bool arrived_ = false;        // has had a socket
+  bool failed_ = false;         // to open one
+  std::size_t last_bytes_ = 0;  // sent of a header without a step
+  bool resting_ = false;        // disconnects until there is a step
+  bool busy_ = true;            // has had a step since the last look for idleness
+  std::chrono::steady_clock::time_point since_{};  // no step has come
   [[no_unique_address]] Notes notes_;
 };
 

@@ -85,11 +85,13 @@ void SocketLink::set_streams(int count) {
 void SocketLink::write_fields(Handshake& mine, HandshakeCursor& cursor) {
   // The lower rank's sockets are shared; its outgoing edge is first in every rank's order.
   const auto out = edge.self.rank < edge.peer.rank ? mate() : nullptr;
-  if (out != nullptr && !out->answered_ && streams == 1 && out->edge.shape == edge.shape) {
+  if (out != nullptr && !opens_late && !out->answered_ && streams == 1 &&
+      out->edge.shape == edge.shape) {
     out->offered_ = true;
   }
   cursor.put(mine, streams);
   cursor.put(mine, int(out != nullptr && out->offered_));
+  cursor.put(mine, int(!opens_late));
   cursor.put(mine, near);
 }
 
@@ -98,12 +100,14 @@ void SocketLink::write_fields(Handshake& mine, HandshakeCursor& cursor) {
 Result<void> SocketLink::read_fields(const Handshake& theirs, HandshakeCursor& cursor) {
   const int count = cursor.get<int>(theirs);
   const int flag = cursor.get<int>(theirs);
+  const int shares = cursor.get<int>(theirs);
   near = cursor.get<decltype(near)>(theirs);
   FieldCheck check;
   check
       .in_range("number of streams", count, 1,
                 Index(SocketSpread::max_sockets) * Index(max_listeners))
-      .flag("offer of both directions", flag);
+      .flag("offer of both directions", flag)
+      .flag("use of shared sockets", shares);
   for (const std::uint8_t first : near) {
     if (first != any_listener) check.in_range("listener", first, 0, Index(max_listeners) - 1);
   }
@@ -118,7 +122,8 @@ Result<void> SocketLink::read_fields(const Handshake& theirs, HandshakeCursor& c
   const auto in = mate();
   lower_ = edge.self.rank < edge.peer.rank;
   answered_ = true;
-  both_ways = count == 1 && in != nullptr && in->streams == 1 && (lower_ ? offered_ : offered);
+  both_ways = count == 1 && in != nullptr && in->streams == 1 && (lower_ ? offered_ : offered) &&
+              shares != 0 && !opens_late;
   return {};
 }
 

@@ -70,6 +70,15 @@ void SocketLink::lose(const char* what, int os_code) {
             os_code);
 }
 
+void SocketLink::fail_to_open(Error error) {
+  if (!await_cause(context.status, edge.peer.rank, [this] { return leaving(); })) return;
+  fail_with(error.code,
+            fmt::format("the connection to rank {} on {}, which a step needs, cannot be opened "
+                        "({})",
+                        edge.peer.rank, edge.peer.host, error.what),
+            error.os_code);
+}
+
 void SocketLink::fail_with(Errc code, std::string what, int os_code) {
   if (context.status == nullptr || leaving()) return;
   context.status->set(edge_error(edge, name, code, std::move(what), os_code));

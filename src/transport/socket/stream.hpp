@@ -29,6 +29,9 @@ struct StepHeader {
   Word bytes;  // of the step, on all streams together
 };
 constexpr Word goodbye = ~Word(0);
+constexpr Word rests = goodbye - 1;  // the sender disconnects until it has a step
+/// Bytes of a receiver: it closes without an error, or has received `rests`.
+constexpr std::byte closes{0}, rests_too{1};
 
 /// Part of a step that a stream carries. Small steps use the first stream only: another socket
 /// would cost a system call at each end.
@@ -51,10 +54,13 @@ struct Piece {
 /// carries the acknowledgments of the other, which otherwise are every third packet of small
 /// messages.
 ///
+/// Ends that open late share none: one direction may be needed long before the other.
+///
 /// Each of the two streams at an end has a descriptor of its own for the socket. Only that of the
 /// incoming edge reads, and its close counts for both.
 struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   static constexpr const char* name = "socket";
+  static constexpr bool may_open_late = true;
 
   std::deque<ZeroCopy> zero_copies;   // one for each wire, of CPU lanes
   int streams = 1;                    // of a channel
@@ -74,6 +80,7 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   /// `any_listener`: the topology names no interface that is in use.
   static constexpr std::uint8_t any_listener = 0xff;
   std::array<std::uint8_t, 32> near{};
+  std::vector<ProxyEngine*> drivers() const { return engines; }
   Result<void> prepare();
   void choose_listeners();
   Result<std::vector<net::Address>> listeners() const;
@@ -113,6 +120,8 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   /// Records the first failure of the communicator, unless this end is closing.
   void lose(const char* what, int os_code);
   void fail_with(Errc code, std::string what, int os_code = 0);
+  /// The same, if a late connection cannot be made.
+  void fail_to_open(Error error);
 
  private:
   // State while the ends connect, used only by the connecting thread.

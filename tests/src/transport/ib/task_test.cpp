@@ -144,6 +144,20 @@ TEST_CASE("the rank that another end names is a rank") {
   }
 }
 
+TEST_CASE("an end whose connection does not come to rest refuses such a message") {
+  const FakeVerbs fabric{1};
+  ControlWriter request;
+  request.put(std::uint32_t{1});
+  request.put_all(std::vector<Word>{0});
+  for (const EdgeSide side : {EdgeSide::sender, EdgeSide::receiver}) {
+    const Error error = End{side}.after(IbControlType::rest, request);
+    INFO(error.message());
+    CHECK(error.code == Errc::mismatch);
+    CHECK(mentions(error.what, side == EdgeSide::sender ? "it rests without being asked to"
+                                                        : "its request to rest is not one of ib"));
+  }
+}
+
 TEST_CASE("a message of no type ends the connection, and the error names both ends") {
   const FakeVerbs fabric{1};
   const Error error = End{EdgeSide::receiver}.after(IbControlType(77), {});
@@ -151,5 +165,5 @@ TEST_CASE("a message of no type ends the connection, and the error names both en
   CHECK(error.code == Errc::mismatch);
   CHECK(mentions(error.what, "rank 0 on"));
   CHECK(mentions(error.what, "sent rank 1 on"));
-  CHECK(mentions(error.what, "type of a control message is 77, not from 1 to 7"));
+  CHECK(mentions(error.what, "type of a control message is 77, not from 1 to 8"));
 }

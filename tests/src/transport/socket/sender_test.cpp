@@ -2,6 +2,7 @@
 #include <ccl/detail/lanes/host_memory.hpp>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -62,6 +63,44 @@ std::shared_ptr<SocketLink> make_link(const Lent& lent, int of_streams) {
 }
 
 }  // namespace
+
+TEST_CASE("a sender that nobody polls any more has told its receiver that it rests") {
+  ProxyEngine engine;
+  Lent lent;
+  const auto link = make_link(lent, 1);
+  link->engines = {&lent.proxy};
+  link->polled = link->opens_late = true;
+  link->idle_s = 0.001;
+  Line line = make_line();
+  link->late_calls = LateCalls::make({&engine}, 1, [&](std::size_t, const Status*) {
+    return Result<net::SecureSocket>{std::move(line.near)};
+  });
+  const auto task = make_send_stream(link, 0, 0, net::SecureSocket{});
+  ProxyCounters counters{};
+  const Wire& wire = link->wires[0];
+  wire.sizes[0] = 64;
+  HostMemory::store_release(wire.posted, Word{1});
+  Index sent = 0;
+  for (int round = 0; round < 2; ++round) {
+    REQUIRE(task->interest().polled);
+    for (int turn = 0; turn < 1000 && task->interest().polled; ++turn) {
+      (void)task->progress(counters);
+      std::this_thread::sleep_for(std::chrono::microseconds{100});
+    }
+    REQUIRE(!task->interest().polled);
+    CHECK(!task->interest().pending);
+    CHECK((task->interest().events & POLLIN) != 0);
+    sent += take(line.far);
+    CHECK(sent == (round + 1) * Index(64 + 2 * sizeof(StepHeader)));
+    REQUIRE(::send(line.far.get(), &rests_too, 1, 0) == 1);
+    (void)task->progress(counters);
+    CHECK(!task->interest().pending);
+    CHECK(task->interest().polled);
+    line = make_line();
+    wire.sizes[1] = 64;
+    HostMemory::store_release(wire.posted, Word{2});
+  }
+}
 
 TEST_CASE("a stream that was in the middle of a step shows the others the steps behind it") {
   Lent lent;
