@@ -2,7 +2,6 @@
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
-#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <array>
@@ -19,6 +18,7 @@
 #include "comm/state.hpp"
 #include "nccl/device/devices.hpp"
 #include "nccl/plug_in/profile.hpp"
+#include "nccl/plug_in/proxy_call.hpp"
 #include "nccl/plug_in/proxy_events.hpp"
 #include "plug_in/library.hpp"
 #include "proxy/transfer_log.hpp"
@@ -29,7 +29,7 @@ namespace ccl::detail::nccl {
 struct CommProfile {
   Profile profile;
   Communicator comm;
-  std::shared_ptr<ProxyEvents> proxies;  // null: on a GPU
+  std::shared_ptr<ProxyEvents> proxies;  // null: no step is noted
   ~CommProfile() {
     if (proxies != nullptr) proxies->close();  // lines of proxies may live longer
   }
@@ -84,7 +84,7 @@ const char* kept(std::string_view text) {
 using Event = Profile::Event;
 
 // Kinds of events in the event of a collective or a message.
-constexpr std::uint64_t of_proxies = event_proxy_op | event_proxy_step;
+constexpr std::uint64_t of_proxies = event_proxy_op | event_proxy_step | event_net;
 constexpr std::uint64_t within = event_kernel_ch | of_proxies;
 constexpr std::uint64_t of_collectives = event_coll_api | event_coll | within | event_kernel_launch;
 constexpr std::uint64_t of_messages = event_p2p_api | event_p2p | within | event_kernel_launch;
@@ -110,7 +110,7 @@ class Profiled final : public Operations {
     const Event api = begin_api(call, group, captured);
     const Event runs = begin_collective(call, choice, api, group);
     const Event launch = begin_launch(call, api);
-    const ProxyCall proxies{*this, {{.event = runs.handle()}}};
+    const ProxyCall moves{proxies(captured), with_->comm, call.stream, {{.event = runs.handle()}}};
     return timed({&runs, 1}, [&] { return inner_->run(call); });
   }
 
@@ -131,41 +131,15 @@ class Profiled final : public Operations {
     for (std::size_t n = 0; n < runs.size(); ++n) {
       parents.push_back({messages[n].root, messages[n].kind == Kind::send, runs[n].handle()});
     }
-    const ProxyCall proxies{*this, std::move(parents)};
+    const ProxyCall moves{proxies(captured), with_->comm, messages.front().stream,
+                          std::move(parents)};
     return timed(runs, [&] { return inner_->exchange(messages); });
   }
 
  private:
-  /// Lets the proxies' events of a call have its events as parents, while it runs.
-  class ProxyCall {
-   public:
-    ProxyCall(Profiled& of, std::vector<ProxyEvents::Parent> parents) : of_{of} {
-      counts_ = of.with_->proxies != nullptr && profiler_wants(of_proxies);
-      if (counts_) of.with_->proxies->begin_call(std::move(parents));
-    }
-    ~ProxyCall() {
-      if (counts_ && !completes([&] { of_.with_->proxies->end_call(of_.steps()); })) {
-        of_.with_->proxies->end_call({});
-      }
-    }
-    ProxyCall(const ProxyCall&) = delete;
-    ProxyCall& operator=(const ProxyCall&) = delete;
-
-   private:
-    Profiled& of_;
-    bool counts_;
-  };
-
-  /// Steps of all wires of the rank.
-  std::vector<WireSteps> steps() const {
-    Observers& observers = Access::state(with_->comm)->observers;
-    std::vector<WireSteps> all;
-    const auto lock = observers.lock_compositions();
-    for (const Connections* const one : observers.compositions()) {
-      const auto some = one->steps();
-      all.insert(all.end(), some.begin(), some.end());
-    }
-    return all;
+  /// The rank's events of its proxy, if the plug-in wants those of a call.
+  std::shared_ptr<ProxyEvents> proxies(bool captured) const {
+    return !captured && profiler_wants(of_proxies) ? with_->proxies : nullptr;
   }
 
   Event begin_group(bool captured) {
@@ -302,7 +276,7 @@ CommProfilePtr start_profile(const Communicator& comm, std::string_view family,
   if (context == nullptr) return {};
   CommProfilePtr made{new CommProfile{{*with, context, comm.rank()}, comm, {}}};
   TransferLog* const transfers = Access::state(comm)->proxy.transfers();
-  if (comm.peer(comm.rank()).device < 0 && transfers != nullptr) {
+  if (transfers != nullptr) {
     made->proxies = std::make_shared<ProxyEvents>(made->profile);
     transfers->set_listener(made->proxies);
   }

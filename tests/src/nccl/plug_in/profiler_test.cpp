@@ -99,6 +99,77 @@ TEST_CASE("a profiler plug-in gets events of what proxies move for a call") {
   CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
 }
 
+TEST_CASE("a profiler plug-in gets events of what the proxy's thread does, and no others") {
+  const std::string all = plug_in_lines(path,
+                                        {{"NCCL_PROFILER_PLUGIN", path},
+                                         {"CCL_TEST_PROFILER", "control"},
+                                         {"CCL_TRANSPORT", "socket"}},
+                                        sum_and_send);
+  INFO(all);
+  for (const int rank : {0, 1}) {
+    const Lines lines = lines_of(all, rank);
+    const auto count = [&](const char* begin) {
+      return std::ranges::count_if(lines, [&](const auto& one) { return one.starts_with(begin); });
+    };
+    CHECK(count("start control") > 0);
+    CHECK(count("start ") == count("start control"));  // no parent either
+    CHECK(count("stop ") == count("start "));
+    CHECK(count("stop 32") == count("start "));
+    const auto sleeps = count("state 15 of 32, tasks 0"),
+               additions = count("state 17 of 32, tasks 0");
+    CHECK(sleeps > 0);
+    // The end of the communicator may wake it no more.
+    CHECK(sleeps - count("state 16 of 32, tasks 0") <= 1);
+    CHECK(additions >= 2);  // from the other rank and to it
+    CHECK(count("state 18 of 32, tasks 1") == additions);
+    // In turns: it is idle before it is active again.
+    const auto idle = count("state 13 of 32, tasks 0"), active = count("state 14 of 32, tasks 0");
+    CHECK(std::abs(idle - active) <= 1);
+    CHECK(count("start ") == sleeps + additions + idle + active);
+  }
+  CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
+}
+
+TEST_CASE("a profiler plug-in gets events of network plug-ins in the steps that they send") {
+  for (const char* const version : {"10", "11", "12"}) {
+    const std::string net = std::string{CCL_TEST_NET} + version + ".so";
+    const std::string all = plug_in_lines(path,
+                                          {{"NCCL_PROFILER_PLUGIN", path},
+                                           {"CCL_TEST_PROFILER", "net"},
+                                           {"CCL_TRANSPORT", "plugin"},
+                                           {"NCCL_NET_PLUGIN", net}},
+                                          sum_and_send);
+    INFO(all);
+    for (const int rank : {0, 1}) {
+      const Lines lines = lines_of(all, rank);
+      const auto count = [&](const std::string& begin) {
+        return std::ranges::count_if(lines,
+                                     [&](const auto& one) { return one.starts_with(begin); });
+      };
+      const auto sent = count("state 20 of 16");  // steps
+      CHECK(sent > 0);
+      CHECK(count("start net 458753 says 1 in 16") == sent);
+      CHECK(count("start net ") == sent);
+      CHECK(count("state 21 of 128 says 2") == sent);
+      CHECK(count("stop 128") == sent);
+    }
+    CHECK_FALSE(mentions(all, "that is over"));
+    CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("a network plug-in that knows no events carries the wires") {
+  const std::string all = plug_in_lines(path,
+                                        {{"NCCL_PROFILER_PLUGIN", path},
+                                         {"CCL_TEST_PROFILER", "net"},
+                                         {"CCL_TRANSPORT", "plugin"},
+                                         {"NCCL_NET_PLUGIN", std::string{CCL_TEST_NET} + "9.so"}},
+                                        sum_and_send);
+  INFO(all);
+  CHECK(mentions(all, "state 20 of 16"));
+  CHECK_FALSE(mentions(all, "start net"));
+}
+
 TEST_CASE("algorithms and protocols have NCCL's names") {
   const std::string all = plug_in_lines(
       path, {{"NCCL_PROFILER_PLUGIN", path}, {"NCCL_ALGO", "allreduce:tree"}}, sum_and_send);
