@@ -6,6 +6,8 @@
 #include <ccl/algo/pairwise.hpp>
 #include <ccl/algo/ring.hpp>
 #include <ccl/collective.cuh>
+#include <ccl/detail/runtime/levels.hpp>
+#include <ccl/hierarchical.hpp>
 #include <ccl/transport/socket.hpp>
 
 #include <atomic>
@@ -50,6 +52,7 @@ constexpr Plan small{.channels = 2, .slot_count = 4, .slot_bytes = 4096};
 constexpr Index count = 10'000;  // elements: some rounds of the wires
 
 /// The operations of libnccl that the tests call, over sockets.
+template <class Algo>
 class OverSockets final : public detail::nccl::Operations {
  public:
   static Result<std::unique_ptr<Operations>> create(const Communicator& comm) {
@@ -79,7 +82,7 @@ class OverSockets final : public detail::nccl::Operations {
   }
 
  private:
-  using Sums = Collective<AllReduce, Ring, Simple, SocketTransport>;
+  using Sums = Collective<AllReduce, Algo, Simple, SocketTransport>;
   using Messages = Collective<SendRecv, Pairwise, Simple, SocketTransport>;
   OverSockets(Sums sums, Messages messages)
       : sums_{std::move(sums)}, messages_{std::move(messages)} {}
@@ -87,20 +90,21 @@ class OverSockets final : public detail::nccl::Operations {
   Messages messages_;
 };
 
-/// Communicators of two ranks, with the plug-in loaded.
-played::Ranks two_ranks() {
+/// Communicators with the plug-in loaded. `per_host`: see `played::create_ranks`.
+played::Ranks create(int ranks, int per_host) {
   ::setenv("NCCL_PROFILER_PLUGIN", path, 1);
   ::setenv("CCL_TEST_PROFILER", "proxies", 1);
   ::setenv("CCL_SOCKET_IFNAME", "lo", 1);
-  played::install(2, 4);
+  played::install(ranks, 4);
   detail::nccl::prepare_profiler();
-  return played::create_ranks(2);
+  return played::create_ranks(ranks, per_host);
 }
 /// A rank's operations, whose calls report to the plug-in.
+template <class Algo>
 Result<std::unique_ptr<detail::nccl::Operations>> operations(const Communicator& comm) {
   auto profile = detail::nccl::start_profile(comm, "family", "played");
   if (profile == nullptr) return fail(Errc::internal, "there is no plug-in");
-  CCL_TRY(auto made, OverSockets::create(comm));
+  CCL_TRY(auto made, OverSockets<Algo>::create(comm));
   return detail::nccl::profiled(std::move(made), std::move(profile));
 }
 
@@ -143,19 +147,28 @@ std::string new_lines() {
   const std::string all = lines();
   return all.substr(std::exchange(seen, all.size()));
 }
-/// Runs `f(calls)` on both ranks. Returns what the plug-in has written.
-template <class F>
-std::string lines_with(F f) {
-  auto comms = two_ranks();
+/// True if the proxies of a rank have noted all that the network has.
+bool all_noted(const Communicator& comm) {
+  detail::CommState& state = *detail::Access::state(comm);
+  if (state.proxy.drain() != 0) return false;
+  const auto levels = state.levels.current();
+  if (levels == nullptr) return true;
+  return std::ranges::all_of(levels->parts(), [](const detail::Levels::Part& part) {
+    return detail::Access::state(part.comm)->proxy.drain() == 0;
+  });
+}
+
+/// Runs `f(calls)` on all ranks. Returns what the plug-in has written.
+template <class Algo = Ring, class F>
+std::string lines_with(F f, int ranks = 2, int per_host = 0) {
+  auto comms = create(ranks, per_host);
   played::on_each(comms, [&](const played::Rank& rank) -> std::string {
-    const auto made = operations(rank.comm);
+    const auto made = operations<Algo>(rank.comm);
     if (!made) return made.error().message();
     Calls calls{rank, **made};
     const Result<void> done = f(calls);
     rank.synchronize();
-    // The network may have more than the proxy has noted.
-    detail::ProxyEngine& proxy = detail::Access::state(rank.comm)->proxy;
-    if (rank.comm.status() && !wait_until([&] { return proxy.drain() == 0; }, 60)) {
+    if (rank.comm.status() && !wait_until([&] { return all_noted(rank.comm); }, 60)) {
       return "the proxy does not end its steps";
     }
     return played::failure_of(done);
@@ -206,15 +219,15 @@ Moved sum_for(const std::multimap<std::string, Moved>& all, const std::string& c
   }
   return sum;
 }
-void check_all_end(const std::string& all) {
-  for (const int rank : {0, 1}) {
+void check_all_end(const std::string& all, int ranks = 2) {
+  for (int rank = 0; rank < ranks; ++rank) {
     const auto lines = lines_of(all, rank);
     CHECK(count_of(lines, "start step ") == count_of(lines, "stop 16"));
     CHECK(count_of(lines, "start ") == count_of(lines, "stop "));
     CHECK(count_of(lines, "start something else") == 0);
     CHECK(lines.back().starts_with("end, open "));
   }
-  CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
+  CHECK(all.find(" end, open 0\n") != std::string::npos);
 }
 constexpr long element_bytes = sizeof(float);
 
@@ -264,6 +277,30 @@ TEST_CASE("steps of a group of messages are events of the message in their direc
   }
 }
 
+TEST_CASE("steps of each level of a hierarchical algorithm are events of the call") {
+  const std::string all = lines_with<Hierarchical<Ring, Ring>>(
+      [](Calls& of) -> Result<void> {
+        CCL_CHECK(of.sum(4000));
+        return of.sum(8000);
+      },
+      4, 2);
+  INFO(all);
+  check_all_end(all, 4);
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto sent = moved(lines_of(all, rank), "sends to");
+    std::map<std::string, std::map<int, long>> bytes;  // of a call, by peer
+    for (const auto& [call, one] : sent) bytes[call][one.peer] += one.bytes;
+    CHECK(bytes.size() == 2);
+    for (const long n : {1, 2}) {
+      auto& of = bytes["AllReduce " + std::to_string(n - 1)];
+      CHECK(of.size() == 2);
+      // Half of the sum twice within the host, and a half of that half twice between hosts.
+      CHECK(of[rank ^ 1] == n * 4000 * element_bytes);
+      CHECK(of[rank ^ 2] == n * 2000 * element_bytes);
+    }
+  }
+}
+
 TEST_CASE("calls that are captured have no events of steps") {
   const std::string all = lines_with([](Calls& of) -> Result<void> {
     CCL_CHECK(of.sum(1000));
@@ -304,10 +341,10 @@ TEST_CASE("all events end with a communicator that was aborted during a call") {
 
 TEST_CASE("a call that is refused leaves no event open") {
   const std::string all = lines_with([](Calls& of) -> Result<void> {
-    CCL_CHECK(of.sum(1000));
+    const auto first = of.sum(1000);
     of.rank.synchronize();
-    CCL_CHECK(of.rank.comm.barrier());
-    if (of.rank.rank == 1) return of.await_failure();
+    if (of.rank.rank == 1) return of.await_failure();  // perhaps before `first` has returned
+    CCL_CHECK(first);
     played::fail_launch(of.rank.rank, CUDA_ERROR_UNKNOWN, 1);  // the first one is the mark
     if (of.sum(count)) return fail(Errc::internal, "the launch was not refused");
     return {};

@@ -29,10 +29,12 @@ struct LineCall {
   bool is_over() const { return steps.empty() && seen >= until; }
 };
 
-/// The event of the call that has this line's steps; null if it is not of the call.
+/// The event of the call that has this line's steps; null if it is not of the call. The lines of a
+/// level of the communicator have no composition that a call could name.
 const ProxyEvents::Parent* parent_of(const Call& call, const TransferLine& line) {
   const auto& compositions = call.compositions;
-  if (!compositions.empty() && !std::ranges::count(compositions, line.composition)) return nullptr;
+  const bool narrow = !compositions.empty() && line.composition >= 0;
+  if (narrow && !std::ranges::count(compositions, line.composition)) return nullptr;
   const auto found = std::ranges::find_if(call.parents, [&](const ProxyEvents::Parent& one) {
     return one.peer < 0 || (one.peer == line.peer && one.sends == line.sends);
   });
