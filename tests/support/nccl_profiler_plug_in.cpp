@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "nccl/plug_in/abi.hpp"
 #include <unistd.h>
@@ -33,6 +35,10 @@ struct Event {
   bool over = false;
   int announced = 0, steps = 0;  // of an op
   std::size_t bytes = 0;         // of an op, or a step
+  // Of a call: channels that it has told of, and the begin of each that has come.
+  int channels = 0;
+  std::vector<std::uint64_t> begun{};
+  std::set<int> numbers{};
 };
 
 ncclResult_t init(void** context, std::uint64_t communicator, int* mask, const char* name,
@@ -76,6 +82,7 @@ ncclResult_t start(void*, void** handle, EventDescription* what) {
       break;
     case event_coll:
       event->name = text_of(what->coll.func) + " " + std::to_string(what->coll.number);
+      event->channels = what->coll.channels;
       lines += "coll " + text_of(what->coll.func) + " " + std::to_string(what->coll.number) + " " +
                std::to_string(what->coll.count) + " " + text_of(what->coll.type) + " root " +
                std::to_string(what->coll.root) + " " + text_of(what->coll.algo) + " " +
@@ -88,6 +95,9 @@ ncclResult_t start(void*, void** handle, EventDescription* what) {
       break;
     case event_kernel_ch:
       lines += "channel";
+      event->begun = {what->kernel_ch.timer};
+      parent->begun.push_back(what->kernel_ch.timer);
+      parent->numbers.insert(what->kernel_ch.channel);
       break;
     case event_proxy_op:
       event->name = (what->proxy_op.sends != 0 ? "sends to " : "receives from ") +
@@ -127,6 +137,12 @@ ncclResult_t stop(void* handle) {
     ++event->parent->steps;
     event->parent->bytes += event->bytes;
   }
+  if (event->kind == event_coll && event->channels > 1) {
+    const std::set<std::uint64_t> times{event->begun.begin(), event->begun.end()};
+    lines += std::to_string(event->rank) + " call " + event->name + ": " +
+             std::to_string(event->numbers.size()) + "/" + std::to_string(event->channels) +
+             " channels at " + std::to_string(times.size()) + " times\n";
+  }
   if (event->kind == event_proxy_op) {
     lines += std::to_string(event->rank) + " op " + event->name + " for " + event->parent->name +
              ": " + std::to_string(event->steps) + "/" + std::to_string(event->announced) +
@@ -156,7 +172,8 @@ ncclResult_t record(void* handle, EventState state, EventStateArguments* more) {
              " of 128 says " + std::to_string(*static_cast<const int*>(more->data)) + "\n";
   }
   if (state != state_kernel_ch_stop) return ncclSuccess;
-  lines += std::to_string(event->rank) + (more->timer != 0 ? " timed\n" : " not timed\n");
+  lines += std::to_string(event->rank) +
+           (more->timer >= event->begun[0] && event->begun[0] != 0 ? " timed\n" : " not timed\n");
   return ncclSuccess;
 }
 

@@ -170,6 +170,40 @@ TEST_CASE("a network plug-in that knows no events carries the wires") {
   CHECK_FALSE(mentions(all, "start net"));
 }
 
+TEST_CASE("each channel of a CPU rank's call has an event with its own times") {
+  constexpr int elements = 1 << 20;
+  const auto sums = [] {
+    const NcclRanks all{2};
+    std::vector<float> in(elements, 1), out[2]{in, in};
+    bool good = true;
+    for (int call = 0; call < 3; ++call) {
+      good = good && all.group([&](int r, ncclComm_t comm) {
+        return ncclAllReduce(in.data(), out[r].data(), elements, ncclFloat, ncclSum, comm, nullptr);
+      }) == ncclSuccess;
+    }
+    return good && out[0][elements - 1] == 2;
+  };
+  const std::string all = plug_in_lines(path,
+                                        {{"NCCL_PROFILER_PLUGIN", path},
+                                         {"CCL_TRANSPORT", "socket"},
+                                         {"NCCL_ALGO", "Ring"},
+                                         {"NCCL_MIN_CTAS", "3"},
+                                         {"NCCL_MAX_CTAS", "3"}},
+                                        sums);
+  INFO(all);
+  for (const int rank : {0, 1}) {
+    const Lines lines = lines_of(all, rank);
+    CHECK(std::ranges::count(lines, "start channel in 2") == 9);
+    CHECK(std::ranges::count(lines, "timed") == 9);
+    CHECK(std::ranges::count(lines, "stop 64") == 9);
+    for (const char* const call : {"0", "1", "2"}) {
+      const auto line = std::string{"call AllReduce "} + call + ": 3/3 channels at 3 times";
+      CHECK(std::ranges::count(lines, line) == 1);
+    }
+  }
+  CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
+}
+
 TEST_CASE("algorithms and protocols have NCCL's names") {
   const std::string all = plug_in_lines(
       path, {{"NCCL_PROFILER_PLUGIN", path}, {"NCCL_ALGO", "allreduce:tree"}}, sum_and_send);
