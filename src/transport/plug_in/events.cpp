@@ -59,7 +59,8 @@ net_abi::Result report_net_event(void** event, int type, void* parent, std::int6
     *event = begun;
     return net_abi::success;
   }
-  if (*event == nullptr || type > event_update_and_stop) return net_abi::success;
+  const bool known = type > event_start && type <= event_update_and_stop;
+  if (*event == nullptr || !known) return net_abi::success;
   const bool ends = type != event_update;
   (void)completes([&] {
     const Known one = find(*event, ends);

@@ -1,9 +1,12 @@
 #include "nccl/plug_in/profiler.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
+#include "support/net_plug_in.hpp"
 #include "support/plug_in_lines.hpp"
 
 using namespace ccl::test;
@@ -156,6 +159,42 @@ TEST_CASE("a profiler plug-in gets events of network plug-ins in the steps that 
     CHECK_FALSE(mentions(all, "that is over"));
     CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
   }
+}
+
+TEST_CASE("events of a network plug-in end with a call that fails") {
+  const std::string path_of_net = std::string{CCL_TEST_NET} + "12.so";
+  const auto fails = [] {
+    const TestNet net{12};
+    net.fail("test", 40, 6);  // ncclRemoteError, after some steps
+    NcclRanks all{2};
+    std::vector<float> in(100'000, 1), out[2]{in, in};
+    bool good = true;
+    for (int call = 0; call < 20 && good; ++call) {
+      good = all.group([&](int r, ncclComm_t comm) {
+        return ncclAllReduce(in.data(), out[r].data(), in.size(), ncclFloat, ncclSum, comm,
+                             nullptr);
+      }) == ncclSuccess;
+    }
+    for (ncclComm_t& comm : all.comms) good = ncclCommAbort(std::exchange(comm, nullptr)) || good;
+    return !good;
+  };
+  const std::string all = plug_in_lines(path,
+                                        {{"NCCL_PROFILER_PLUGIN", path},
+                                         {"CCL_TEST_PROFILER", "net"},
+                                         {"CCL_TRANSPORT", "plugin"},
+                                         {"NCCL_NET_PLUGIN", path_of_net}},
+                                        fails);
+  INFO(all);
+  for (const int rank : {0, 1}) {
+    const Lines lines = lines_of(all, rank);
+    const auto count = [&](const char* begin) {
+      return std::ranges::count_if(lines, [&](const auto& one) { return one.starts_with(begin); });
+    };
+    CHECK(count("start net ") == count("stop 128"));
+    CHECK(count("start ") == count("stop "));
+  }
+  CHECK(mentions(all, "start net"));
+  CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
 }
 
 TEST_CASE("a network plug-in that knows no events carries the wires") {
