@@ -2,7 +2,7 @@
 
 # A network plug-in over TCP, in each version of NCCL's interface.
 foreach(test IN LISTS transports_of_plug_ins ITEMS gpu.plug_in.gpu matrix collective.collective_ll collective.collective_ll128
-    collective.collective_simple src.plug_in.library src.observe.departure_exits)
+    collective.collective_simple src.nccl.plug_in.profiler src.plug_in.library src.observe.departure_exits)
   if(TARGET ccl.test.${test})
     foreach(version IN ITEMS 9 10 11 12)
       if(NOT TARGET ccl_test_net${version})
@@ -80,8 +80,11 @@ if(TARGET ccl.test.src.nccl.fallback.multicast)
     CCL_TEST_ENV_PLUG_IN="$<TARGET_FILE:ccl_test_nccl_env>")
   add_dependencies(ccl.test.src.nccl.fallback.multicast ccl_test_nccl_env)
 endif()
-if(TARGET ccl.test.src.nccl.fallback.reductions)
-  target_compile_definitions(ccl.test.src.nccl.fallback.reductions PRIVATE
+foreach(name IN ITEMS played.profiler src.nccl.fallback.reductions)
+  if(NOT TARGET ccl.test.${name})
+    continue()
+  endif()
+  target_compile_definitions(ccl.test.${name} PRIVATE
     CCL_TEST_PROFILER_PLUG_IN="$<TARGET_FILE:ccl_test_nccl_profiler>")
-  add_dependencies(ccl.test.src.nccl.fallback.reductions ccl_test_nccl_profiler)
-endif()
+  add_dependencies(ccl.test.${name} ccl_test_nccl_profiler)
+endforeach()

@@ -10,6 +10,7 @@
 
 #include "comm/host_shape.hpp"
 #include "comm/observe/failure_dump.hpp"
+#include "comm/observe/level_transfers.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "gpu/memory.hpp"
@@ -161,6 +162,7 @@ Result<std::shared_ptr<const Levels>> make_levels(const Communicator& comm) {
   levels->host_stride = shape.host_stride;
   levels->local_stride = shape.local_stride;
   levels->hosts = std::move(hosts);
+  for (const Levels::Part& part : levels->parts()) follow_transfers(state, part);
   return levels;
 }
 
@@ -181,6 +183,7 @@ Result<std::shared_ptr<const Levels>> add_heads(const Communicator& comm, const 
   if (rail) {
     levels->head_rail.emplace(Access::communicator(rail));
     launch_inside(state, *levels->head_rail);
+    follow_transfers(state, levels->parts().back());
   }
   return levels;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/profiler_mask.hpp"
 #include "comm/state.hpp"
 #include "connect/device_state.hpp"
 
@@ -31,8 +32,8 @@ void add_further(PhaseTimes& times, const PhaseTimes& further) {
 }
 }  // namespace
 
-// CPU lanes note phases if a setting or the composition asks for them. Kernels have the code only
-// if the composition asks.
+// CPU lanes note phases if a setting, the composition or a profiler plug-in asks for them. Kernels
+// have the code only if the composition asks.
 Result<void> Connections::note_phases() {
   CommState& state = *Access::state(comm_);
   if (device_ != nullptr) {
@@ -43,7 +44,7 @@ Result<void> Connections::note_phases() {
     return {};
   }
   CCL_TRY(const bool wanted, setting_flag("TRACE_PHASES"));
-  if (!wanted && !needs_.notes_phases) return {};
+  if (!wanted && !needs_.notes_phases && !profiler_wants_channels()) return {};
   calls_.phases = std::make_unique<PhaseLog>();
   calls_.watch.phases = calls_.phases.get();
   return {};

@@ -17,7 +17,7 @@
 #include "base/thread.hpp"
 #include "proxy/lane_runners.hpp"
 #include "proxy/library_calls.hpp"
-#include "proxy/transfer_log.hpp"
+#include "proxy/transfer_listener.hpp"
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -137,9 +137,11 @@ Result<void> ProxyEngine::add(std::shared_ptr<ProxyTask> task) {
     }
     // Before it is watched. Jobs with many channels add thousands of tasks.
     if (tasks_.size() == tasks_.capacity()) tasks_.reserve(2 * tasks_.size() + 1);
+    if (transfers_ != nullptr) transfers_->tell(ProxyTurn::adds);
     watch(*task);
     tasks_.push_back(std::move(task));
     task_count_.store(int(tasks_.size()), std::memory_order_relaxed);
+    if (transfers_ != nullptr) transfers_->tell(ProxyTurn::added, 1);
   }
   wake();
   return {};
@@ -330,6 +332,7 @@ void ProxyEngine::move_tasks() {
   long helped_us = helped_sleep_us;
   int idle = 0;
   bool called = false, fresh = true;  // `fresh`: something has moved, or a thread has called
+  bool active = false;                // rounds of this thread move something
   std::chrono::steady_clock::time_point quiet_since;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (!called && guarded_.load()) {
@@ -353,10 +356,15 @@ void ProxyEngine::move_tasks() {
       moved = round();
       rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
+    const bool is_idle = !moved && ++idle >= idle_rounds;
+    if ((moved || is_idle) && active != moved) {
+      active = moved;
+      if (transfers_ != nullptr) transfers_->tell(moved ? ProxyTurn::active : ProxyTurn::idle);
+    }
     if (moved) {
       idle = 0;
       fresh = true;
-    } else if (++idle < idle_rounds) {
+    } else if (!is_idle) {
       ::sched_yield();
     } else {
       idle = 0;
@@ -407,7 +415,9 @@ bool ProxyEngine::sleep(bool for_tasks, long timeout_us, long polled_us) {
   if (stay) {
     sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const timespec limit{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000};
+    if (transfers_ != nullptr) transfers_->tell(ProxyTurn::sleeps);
     ::ppoll(watched_.data(), nfds_t(watched_.size()), timeout_us < 0 ? nullptr : &limit, nullptr);
+    if (transfers_ != nullptr) transfers_->tell(ProxyTurn::woken);
   }
   asleep_.store(false);
   if (watched_[0].revents != 0) {

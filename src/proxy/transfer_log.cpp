@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proxy/transfer_listener.hpp"
+
 namespace ccl::detail {
 
 /// Words of a transfer. `number` is one more than that of the transfer, and 0 while it is written.
@@ -41,6 +43,10 @@ void TransferLog::set_listener(std::shared_ptr<TransferListener> listener) {
 std::shared_ptr<TransferListener> TransferLog::listener() const {
   const std::lock_guard lock{mutex_};
   return listener_;
+}
+
+void TransferLog::tell(ProxyTurn to, int tasks) const noexcept {
+  if (const auto known = listener()) known->turned(to, tasks);
 }
 
 void TransferLog::keep_at_least(int size) {

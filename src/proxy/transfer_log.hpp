@@ -29,6 +29,7 @@ struct TransferTimes {
 };
 
 class TransferListener;
+enum class ProxyTurn;
 
 /// Ring of the latest steps that the proxies of a rank have moved over networks. Tasks of several
 /// threads write without a lock, and any thread reads. An entry that is written while it is read is
@@ -53,6 +54,8 @@ class TransferLog {
   /// Lets `listener` follow the lines that tasks make from now on.
   void set_listener(std::shared_ptr<TransferListener> listener);
   std::shared_ptr<TransferListener> listener() const;
+  /// Tells the listener of a turn of the engine's thread, if there is one.
+  void tell(ProxyTurn to, int tasks = 0) const noexcept;
 
   /// Gives communicators that this process creates from now on a log of `size` steps or more, also
   /// without CCL_TRACE_TRANSFERS.

@@ -7,12 +7,18 @@
 
 namespace ccl::detail {
 
-TransferNotes::TransferNotes(TransferLog* log, const Edge& edge, int channel, int stream)
+TransferNotes::TransferNotes(TransferLog* log, const Edge& edge, const Wire& wire, int channel,
+                             int stream)
     : log_{log},
       line_{edge.peer.rank, int(edge.id >> 40), channel, stream, edge.side == EdgeSide::sender},
       slots_(std::size_t(edge.shape.slot_count)) {
   const auto listener = log == nullptr ? nullptr : log->listener();
-  if (listener != nullptr) listener_ = listener->line(line_, edge.shape.slot_bytes);
+  if (listener == nullptr) return;
+  listener_ = listener->line(line_, edge.shape.slot_bytes, {wire.posted, wire.drained});
+}
+
+TransferNotes::~TransferNotes() {
+  if (listener_ != nullptr) listener_->closed();
 }
 
 Word TransferNotes::now() {

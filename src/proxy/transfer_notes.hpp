@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ccl/types/connection.hpp>
+#include <ccl/types/wire.hpp>
 
 #include <memory>
 #include <string>
@@ -15,7 +16,11 @@ namespace ccl::detail {
 class TransferNotes {
  public:
   static constexpr bool wanted = true;
-  TransferNotes(TransferLog* log, const Edge& edge, int channel, int stream);
+  /// `wire`: the proxy's, which the task keeps for as long as the notes.
+  TransferNotes(TransferLog* log, const Edge& edge, const Wire& wire, int channel, int stream);
+  TransferNotes(TransferNotes&&) = default;
+  TransferNotes& operator=(TransferNotes&&) = delete;
+  ~TransferNotes();
 
   /// Returns the time for `begin` and `end`.
   static Word now();
@@ -28,6 +33,8 @@ class TransferNotes {
   void begin(Word step, Word at, Word bytes = 0);
   /// The last bytes of a step have moved. `at` is its begin if none was noted.
   void end(Word step, Word bytes, Word at);
+  /// Returns who follows the line; null: nobody.
+  const std::shared_ptr<LineListener>& listener() const { return listener_; }
 
  private:
   /// Times of a step on its way.
@@ -47,7 +54,7 @@ class TransferNotes {
 /// Replaces `TransferNotes` in tasks without a log, and has no code.
 struct NoTransferNotes {
   static constexpr bool wanted = false;
-  NoTransferNotes(TransferLog*, const Edge&, int, int) {}
+  NoTransferNotes(TransferLog*, const Edge&, const Wire&, int, int) {}
   static Word now() { return 0; }
   void posted(Word) {}
   void begin(Word, Word, Word = 0) {}

@@ -41,7 +41,8 @@ struct Fault {
 };
 std::map<std::string, Fault>& faults = *new std::map<std::string, Fault>;
 std::map<std::string, int>& calls = *new std::map<std::string, int>;
-std::atomic<int> kinds{host_memory};  // of memory that the devices take
+std::atomic<int> kinds{host_memory};            // of memory that the devices take
+std::atomic<ProfilerCallback> report{nullptr};  // events of messages
 std::atomic<int> objects{0};  // contexts, listeners, connections, registrations and requests
 
 /// True once the process has destroyed the library's static objects.
@@ -108,6 +109,7 @@ struct Request : Base, Counted {
   std::size_t moved = 0;  // with the head
   Head head{};
   bool done = false;
+  void* event = nullptr;  // from the message's begin to its end
 };
 struct Comm : Counted {
   int fd = -1;
@@ -118,6 +120,7 @@ struct Comm : Counted {
   Flush flush;                                 // there is one at a time
   Head ahead{};  // of the next message, received with the end of this one
   std::size_t ahead_bytes = 0;
+  int ends = 0;  // events that have ended
   std::atomic<bool> busy{false};
   ~Comm() { ::close(fd); }
 };
@@ -210,7 +213,13 @@ Result move_all(Comm& comm) {
   }
   return result;
 }
-Result begin(Comm& comm, void* at, std::size_t bytes, int tag, void* memory, void** request) {
+/// Kind of the events, and what they say: messages that move, and those that have moved.
+constexpr std::int64_t event_kind = 7 << 16 | 1;
+int moves = 1, has_moved = 2;
+enum EventCall : int { event_start, event_stop, event_update, event_update_and_stop };
+
+Result begin(Comm& comm, void* at, std::size_t bytes, int tag, void* memory, void* parent,
+             void** request) {
   *request = nullptr;
   const CallTicket turn{comm};
   if (!turn.taken()) return invalid_usage;
@@ -230,12 +239,21 @@ Result begin(Comm& comm, void* at, std::size_t bytes, int tag, void* memory, voi
   }
   made->head = {comm.sends ? bytes : 0, std::uint64_t(comm.sends ? tag : 0)};
   *request = static_cast<Base*>(made.get());
+  if (const auto call = report.load(); call != nullptr) {
+    if (call(&made->event, event_start, parent, event_kind, &moves) != success)
+      return internal_error;
+  }
   comm.queue.push_back(std::move(made));
   return comm.sends ? move_all(comm) : success;
 }
 
 // Functions of the interface.
 
+[[maybe_unused]] void take_reports([[maybe_unused]] ProfilerCallback by) {
+#ifndef CCL_TEST_NET_PLAIN
+  report = by;
+#endif
+}
 Result init_any(void** context, PlugInLogger log) {
   if (const int due = enter("init")) return Result(due);
   log(plug_in_info, 1, "net.cc", 1, "version %d", CCL_TEST_NET_VERSION);
@@ -349,19 +367,20 @@ Result dereg(void*, void* handle) {
   delete static_cast<Registered*>(handle);
   return success;
 }
-Result send_any(void* comm, void* at, std::size_t bytes, int tag, void* memory, void** request) {
+Result send_any(void* comm, void* at, std::size_t bytes, int tag, void* memory, void* parent,
+                void** request) {
   const int due = enter("isend");
   if (due == no_end) return success;
   if (due != success) return Result(due);
-  return begin(*static_cast<Comm*>(comm), at, bytes, tag, memory, request);
+  return begin(*static_cast<Comm*>(comm), at, bytes, tag, memory, parent, request);
 }
 Result recv_any(void* comm, int count, void** at, std::size_t* bytes, int* tags, void** memory,
-                void** request) {
+                void** parents, void** request) {
   const int due = enter("irecv");
   if (due == no_end) return success;
   if (due != success) return Result(due);
   if (count != 1) return invalid_argument;
-  return begin(*static_cast<Comm*>(comm), at[0], bytes[0], tags[0], memory[0], request);
+  return begin(*static_cast<Comm*>(comm), at[0], bytes[0], tags[0], memory[0], parents[0], request);
 }
 /// Begins a request that is done at the second test, after the message is where it belongs.
 Result flush(void* comm, int count, void** at, int* bytes, void** memory, void** request) {
@@ -396,6 +415,12 @@ Result test(void* request, int* done, int* bytes) {
   if (!of.done) return success;
   if (comm.queue.front().get() != &of) return invalid_usage;
   *done = 1;
+  if (of.event != nullptr) {  // in one call, or in two
+    const auto call = report.load();
+    const int last = ++comm.ends % 2 == 0 ? event_update_and_stop : event_update;
+    (void)call(&of.event, last, nullptr, event_kind, &has_moved);
+    if (last == event_update) (void)call(&of.event, event_stop, nullptr, 0, nullptr);
+  }
   if (bytes != nullptr) *bytes = due == oversize ? 1 << 30 : int(of.moved - sizeof(Head));
   if (of.to != nullptr) comm.late.push_back(std::move(comm.queue.front()));
   comm.queue.pop_front();
@@ -425,20 +450,22 @@ constexpr Registration registration{reg, reg_dma_buf, dereg};
 constexpr Completion completion{flush, test, close_send, close_recv, close_listen};
 
 #if CCL_TEST_NET_VERSION >= 10
-Result isend(void* comm, void* at, std::size_t bytes, int tag, void* memory, void*,
-             void** request) {
-  return send_any(comm, at, bytes, tag, memory, request);
+constexpr Transfer transfer{send_any, recv_any};
+#else
+Result isend(void* comm, void* at, std::size_t bytes, int tag, void* memory, void** request) {
+  return send_any(comm, at, bytes, tag, memory, nullptr, request);
 }
-Result irecv(void* comm, int count, void** at, std::size_t* bytes, int* tags, void** memory, void**,
+Result irecv(void* comm, int count, void** at, std::size_t* bytes, int* tags, void** memory,
              void** request) {
-  return recv_any(comm, count, at, bytes, tags, memory, request);
+  void* none = nullptr;
+  return recv_any(comm, count, at, bytes, tags, memory, &none, request);
 }
-constexpr Transfer transfer{isend, irecv};
 #endif
 #if CCL_TEST_NET_VERSION >= 11
 Result init(void** context, std::uint64_t, CommConfig* config, PlugInLogger log,
             ProfilerCallback events) {
   if (config->traffic_class != -1 || events == nullptr) return invalid_argument;
+  take_reports(events);
   return init_any(context, log);
 }
 Result listen(void* context, int device, void* handle, void** listener) {
@@ -477,7 +504,10 @@ __attribute__((visibility("default"))) InterfaceV11<PropertiesV11> ncclNetPlugin
 #elif CCL_TEST_NET_VERSION == 10
 __attribute__((visibility("default"))) InterfaceV10 ncclNetPlugin_v10{
     "Test",
-    [](PlugInLogger log, ProfilerCallback) { return init_any(nullptr, log); },
+    [](PlugInLogger log, ProfilerCallback events) {
+      take_reports(events);
+      return init_any(nullptr, log);
+    },
     {count_devices},
     {properties},
     listen,
@@ -499,7 +529,7 @@ __attribute__((visibility("default"))) InterfaceV9 ncclNetPlugin_v9{
     [](int device, void* handle, void** comm, void**) { return connect_to(device, handle, comm); },
     accept_at,
     registration,
-    {send_any, recv_any},
+    {isend, irecv},
     completion,
     {}};
 #endif

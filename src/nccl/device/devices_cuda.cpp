@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nccl/device/devices.hpp"
+#include "nccl/device/host_calls.hpp"
 
 namespace ccl::detail::nccl {
 
@@ -47,6 +48,9 @@ bool is_capturing(cudaStream_t stream) {
 }
 Result<void> record(cudaEvent_t event, cudaStream_t stream) {
   return check_cuda(cudaEventRecord(event, stream), "cudaEventRecord of launchCompletionEvent");
+}
+Result<void> call_behind(cudaStream_t stream, void (*f)(void*), void* of) {
+  return check_cuda(cudaLaunchHostFunc(stream, f, of), "cudaLaunchHostFunc");
 }
 Result<void> copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
   return check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");

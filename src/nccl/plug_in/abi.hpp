@@ -32,8 +32,15 @@ enum EventState : int {
   state_recv_wait = 10,
   state_recv_flush_wait = 11,
   state_recv_gpu_wait = 12,
+  state_proxy_idle = 13,
+  state_proxy_active = 14,
+  state_proxy_sleep = 15,
+  state_proxy_wakeup = 16,
+  state_proxy_append = 17,
+  state_proxy_append_end = 18,
   state_proxy_op_in_progress = 19,
   state_send_peer_wait = 20,
+  state_net_update = 21,
   state_kernel_ch_stop = 22,
   state_group_start_api_stop = 23,
   state_group_end_api_start = 24
@@ -112,6 +119,10 @@ struct EventDescription {
       std::uint8_t channel;
       std::uint64_t timer;  // ns
     } kernel_ch;
+    struct {
+      std::int64_t id;  // kind and version of the network plug-in's data
+      void* data;
+    } net;
     // The largest part, of copy engines: ccl has no such events.
     struct {
       std::uint64_t words[14];

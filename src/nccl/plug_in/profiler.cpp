@@ -2,7 +2,6 @@
 
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
-#include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/runtime/settings.hpp>
 
 #include <array>
@@ -18,7 +17,9 @@
 #include "base/text.hpp"
 #include "comm/state.hpp"
 #include "nccl/device/devices.hpp"
+#include "nccl/plug_in/channel_times.hpp"
 #include "nccl/plug_in/profile.hpp"
+#include "nccl/plug_in/proxy_call.hpp"
 #include "nccl/plug_in/proxy_events.hpp"
 #include "plug_in/library.hpp"
 #include "proxy/transfer_log.hpp"
@@ -29,7 +30,7 @@ namespace ccl::detail::nccl {
 struct CommProfile {
   Profile profile;
   Communicator comm;
-  std::shared_ptr<ProxyEvents> proxies;  // null: on a GPU
+  std::shared_ptr<ProxyEvents> proxies;  // null: no step is noted
   ~CommProfile() {
     if (proxies != nullptr) proxies->close();  // lines of proxies may live longer
   }
@@ -84,7 +85,7 @@ const char* kept(std::string_view text) {
 using Event = Profile::Event;
 
 // Kinds of events in the event of a collective or a message.
-constexpr std::uint64_t of_proxies = event_proxy_op | event_proxy_step;
+constexpr std::uint64_t of_proxies = event_proxy_op | event_proxy_step | event_net;
 constexpr std::uint64_t within = event_kernel_ch | of_proxies;
 constexpr std::uint64_t of_collectives = event_coll_api | event_coll | within | event_kernel_launch;
 constexpr std::uint64_t of_messages = event_p2p_api | event_p2p | within | event_kernel_launch;
@@ -110,8 +111,9 @@ class Profiled final : public Operations {
     const Event api = begin_api(call, group, captured);
     const Event runs = begin_collective(call, choice, api, group);
     const Event launch = begin_launch(call, api);
-    const ProxyCall proxies{*this, {{.event = runs.handle()}}};
-    return timed({&runs, 1}, [&] { return inner_->run(call); });
+    const ProxyCall moves{proxies(captured), with_->comm, call.stream, {{.event = runs.handle()}}};
+    return timed({&runs, 1}, channel_events(choice.channels), true,
+                 [&] { return inner_->run(call); });
   }
 
   Result<double> predict(const Call& call) const override { return inner_->predict(call); }
@@ -131,41 +133,16 @@ class Profiled final : public Operations {
     for (std::size_t n = 0; n < runs.size(); ++n) {
       parents.push_back({messages[n].root, messages[n].kind == Kind::send, runs[n].handle()});
     }
-    const ProxyCall proxies{*this, std::move(parents)};
-    return timed(runs, [&] { return inner_->exchange(messages); });
+    const ProxyCall moves{proxies(captured), with_->comm, messages.front().stream,
+                          std::move(parents)};
+    // Which channels carry a message is not known.
+    return timed(runs, channel_events(), false, [&] { return inner_->exchange(messages); });
   }
 
  private:
-  /// Lets the proxies' events of a call have its events as parents, while it runs.
-  class ProxyCall {
-   public:
-    ProxyCall(Profiled& of, std::vector<ProxyEvents::Parent> parents) : of_{of} {
-      counts_ = of.with_->proxies != nullptr && profiler_wants(of_proxies);
-      if (counts_) of.with_->proxies->begin_call(std::move(parents));
-    }
-    ~ProxyCall() {
-      if (counts_ && !completes([&] { of_.with_->proxies->end_call(of_.steps()); })) {
-        of_.with_->proxies->end_call({});
-      }
-    }
-    ProxyCall(const ProxyCall&) = delete;
-    ProxyCall& operator=(const ProxyCall&) = delete;
-
-   private:
-    Profiled& of_;
-    bool counts_;
-  };
-
-  /// Steps of all wires of the rank.
-  std::vector<WireSteps> steps() const {
-    Observers& observers = Access::state(with_->comm)->observers;
-    std::vector<WireSteps> all;
-    const auto lock = observers.lock_compositions();
-    for (const Connections* const one : observers.compositions()) {
-      const auto some = one->steps();
-      all.insert(all.end(), some.begin(), some.end());
-    }
-    return all;
+  /// The rank's events of its proxy, if the plug-in wants those of a call.
+  std::shared_ptr<ProxyEvents> proxies(bool captured) const {
+    return !captured && profiler_wants(of_proxies) ? with_->proxies : nullptr;
   }
 
   Event begin_group(bool captured) {
@@ -215,7 +192,7 @@ class Profiled final : public Operations {
     what.coll.count = std::size_t(call.count);
     what.coll.root = call.root;
     what.coll.type = type_name(call.type);
-    what.coll.channels = channel_events();
+    what.coll.channels = std::uint8_t(channel_events(choice.channels));
     what.coll.warps = std::uint8_t(std::min((choice.lanes + 31) / 32, 255));
     what.coll.algo = kept(all.substr(0, slash));
     what.coll.proto = kept(all.substr(std::min(slash + 1, all.size())));
@@ -229,7 +206,7 @@ class Profiled final : public Operations {
     EventDescription what = profile_->description(event_p2p, api.handle());
     void* const buffer = call.kind == Kind::send ? const_cast<void*>(call.send) : call.recv;
     what.p2p = {function_name(call.kind), buffer,      type_name(call.type),
-                std::size_t(call.count),  call.root,   channel_events(),
+                std::size_t(call.count),  call.root,   std::uint8_t(channel_events()),
                 group.handle(),           tag_of(call)};
     return {*profile_, what};
   }
@@ -241,26 +218,42 @@ class Profiled final : public Operations {
     return {*profile_, what};
   }
 
-  /// Number of channel events that follow, for which a plug-in waits. The time of GPU kernels is
-  /// not known.
-  std::uint8_t channel_events() const { return on_cpu_ && profiler_wants(event_kernel_ch) ? 1 : 0; }
+  /// Number of channel events that follow in the event of a call or a message, for which a plug-in
+  /// waits. The time of GPU kernels is not known.
+  int channel_events(int channels = 1) const {
+    constexpr int max_number = 255;  // that the description takes
+    return on_cpu_ && profiler_wants(event_kernel_ch) ? std::clamp(channels, 1, max_number) : 0;
+  }
 
-  /// Runs the call. If it has run when `run` returns, each of `runs` gets a channel event with its
-  /// time.
+  /// Runs the call. Then each of `runs` gets events of `channels` channels. With `by_lanes` they
+  /// have the times that the lanes have noted, else those of the call.
   template <class Run>
-  Result<void> timed(std::span<const Event> runs, Run&& run) {
-    if (channel_events() == 0) return run();
-    std::vector<Event> channels;
-    for (const Event& one : runs) {
-      EventDescription what = profile_->description(event_kernel_ch, one.handle());
-      what.kernel_ch = {0, HostMemory::now_ns()};
-      channels.emplace_back(*profile_, what);
-    }
+  Result<void> timed(std::span<const Event> runs, int channels, bool by_lanes, Run&& run) {
+    if (channels == 0) return run();
+    const FlightRecorder* const recorder = Access::state(with_->comm)->observers.recorder();
+    const Word before = recorder == nullptr ? 0 : recorder->latest_ticket();
+    ChannelTimes call;
+    call.begun = HostMemory::now_ns();
     auto done = run();
-    EventStateArguments end;
-    end.timer = HostMemory::now_ns();
-    for (const Event& one : channels) one.record(state_kernel_ch_stop, end);
+    call.ended = HostMemory::now_ns();
+    std::vector<ChannelTimes> times(std::size_t(channels), call);
+    if (by_lanes && recorder != nullptr) {
+      const auto of_lanes = channel_times(with_->comm, before, channels);
+      for (std::size_t c = 0; c < of_lanes.size(); ++c) {
+        if (of_lanes[c].ended != 0) times[c] = of_lanes[c];
+      }
+    }
+    for (const Event& one : runs) {
+      for (int c = 0; c < channels; ++c) tell_channel(one, c, times[std::size_t(c)]);
+    }
     return done;
+  }
+  void tell_channel(const Event& of, int channel, const ChannelTimes& times) {
+    EventDescription what = profile_->description(event_kernel_ch, of.handle());
+    what.kernel_ch = {std::uint8_t(channel), times.begun};
+    EventStateArguments end;
+    end.timer = times.ended;
+    Event{*profile_, what}.record(state_kernel_ch_stop, end);
   }
 
   const std::unique_ptr<Operations> inner_;
@@ -302,7 +295,7 @@ CommProfilePtr start_profile(const Communicator& comm, std::string_view family,
   if (context == nullptr) return {};
   CommProfilePtr made{new CommProfile{{*with, context, comm.rank()}, comm, {}}};
   TransferLog* const transfers = Access::state(comm)->proxy.transfers();
-  if (comm.peer(comm.rank()).device < 0 && transfers != nullptr) {
+  if (transfers != nullptr) {
     made->proxies = std::make_shared<ProxyEvents>(made->profile);
     transfers->set_listener(made->proxies);
   }

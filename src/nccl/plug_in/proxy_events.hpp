@@ -1,9 +1,6 @@
 #pragma once
 
-#include <ccl/comm/report.hpp>
-
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "nccl/plug_in/profile.hpp"
@@ -11,16 +8,22 @@
 
 namespace ccl::detail::nccl {
 
-/// Events of what proxies move for the calls of one CPU rank: one for each line that moves steps of
-/// a call (ProxyOp), and one for each of its steps (ProxyStep). A step belongs to the call that
-/// runs when the proxy sees it, unless it is one of an earlier call. Steps that come before their
-/// call have no event. Any thread.
+/// Events of the proxy of one rank. Any thread.
+/// - ProxyOp: a line that moves steps of a call. ProxyStep: one of its steps. NetPlugin: what a
+///   network plug-in reports of a step.
+/// - ProxyCtrl: what the proxy's thread does beside that.
+///
+/// A step belongs to the call that runs when the proxy sees it, unless the counts of the wire at
+/// the end of an earlier call show that it is of that one. Steps that come while no call runs have
+/// no event.
 class ProxyEvents final : public TransferListener {
  public:
   explicit ProxyEvents(Profile& profile);
   ~ProxyEvents() override;
 
-  std::shared_ptr<LineListener> line(const TransferLine& of, Index slot_bytes) override;
+  std::shared_ptr<LineListener> line(const TransferLine& of, Index slot_bytes,
+                                     const LineCounts& counts) override;
+  void turned(ProxyTurn to, int tasks) noexcept override;
 
   /// Event of a call, or of a message of it.
   struct Parent {
@@ -28,10 +31,19 @@ class ProxyEvents final : public TransferListener {
     bool sends = false;  // of the message
     void* event = nullptr;
   };
-  /// A call begins. One at a time.
-  void begin_call(std::vector<Parent> parents);
-  /// The call has returned. `steps` are those of the rank's wires now.
-  void end_call(std::span<const WireSteps> steps);
+  /// A call, whose lanes move steps from `begin` to `end`.
+  struct Call {
+    std::vector<Parent> parents;
+    std::vector<int> compositions{};  // over whose lines; empty: any. Set by `narrow`
+  };
+  using CallPtr = std::shared_ptr<Call>;
+
+  /// The lanes of the call may move steps from now on. Calls on several streams may overlap.
+  void begin(const CallPtr& call);
+  /// The call uses the lines of these compositions alone.
+  void narrow(const CallPtr& call, std::vector<int> compositions);
+  /// Its lanes have moved all that they move, of which the proxy may have seen nothing yet.
+  void end(const CallPtr& call);
   /// Ends all events. Nothing is reported from now on, and `profile` may end.
   void close();
 

@@ -27,7 +27,7 @@ class IbReceiver final : public IbTask {
   explicit IbReceiver(std::shared_ptr<IbLink> link)
       : IbTask{std::move(link), Fd{}}, immediate_{link_->edge.shape.slot_bytes} {
     for (const Wire& wire : link_->wires) {
-      Channel channel{{link_->transfers(), link_->edge, int(channels_.size()), 0}};
+      Channel channel{{link_->transfers(), link_->edge, wire, int(channels_.size()), 0}};
       channel.wire = wire;
       channel.missing.resize(std::size_t(wire.slot_count));
       channel.landings.resize(std::size_t(wire.slot_count));

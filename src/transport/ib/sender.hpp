@@ -31,8 +31,8 @@ class IbSender final : public IbTask {
   IbSender(std::shared_ptr<IbLink> link, net::SecureSocket socket)
       : IbTask{std::move(link), std::move(socket)}, immediate_{link_->edge.shape.slot_bytes} {
     for (const Wire& wire : link_->wires) {
-      Channel& channel =
-          channels_.emplace_back(Notes{link_->transfers(), link_->edge, int(channels_.size()), 0});
+      Channel& channel = channels_.emplace_back(
+          Notes{link_->transfers(), link_->edge, wire, int(channels_.size()), 0});
       channel.wire = wire;
       channel.freed.resize(std::size_t(wire.slot_count));
     }

@@ -13,6 +13,7 @@
 #include "base/io/mapping.hpp"
 #include "proxy/library_calls.hpp"
 #include "transport/plug_in/context.hpp"
+#include "transport/plug_in/events.hpp"
 #include "transport/registered_memory.hpp"
 
 namespace ccl::detail {
@@ -24,6 +25,7 @@ struct NetChannel {
   void* comm = nullptr;
   void* slots = nullptr;             // registration of the channel's slots
   std::vector<void*> user_memory{};  // registrations of registered buffers
+  std::vector<NetStep> steps{};      // by slot, for events of the plug-in; empty: nobody follows
   /// Names the channel among the registrations of a buffer, which keep it.
   std::shared_ptr<const int> identity = std::make_shared<const int>(0);
 };

@@ -6,16 +6,12 @@
 #include <type_traits>
 
 #include "base/forks.hpp"
+#include "transport/plug_in/events.hpp"
 
 namespace ccl::detail {
 namespace {
 
 constexpr int message_tag = 1;  // the only messages of a connection
-
-net_abi::Result ignore_event(void** event, int, void*, std::int64_t, void*) {
-  if (event != nullptr) *event = nullptr;
-  return net_abi::success;
-}
 
 /// Versions from 11 on have a context for each communicator.
 template <class Interface>
@@ -56,7 +52,7 @@ class PlugInOf final : public NetPlugIn {
     const Alone alone{*this, "init"};
     net_abi::CommConfig config;
     if constexpr (has_contexts<Interface>) {
-      return of_.init(context, communicator, &config, log_of_plug_in, ignore_event);
+      return of_.init(context, communicator, &config, log_of_plug_in, report_net_event);
     } else {
       *context = nullptr;
       if (begun_ && process_ == forks_before()) return net_abi::success;
@@ -64,7 +60,7 @@ class PlugInOf final : public NetPlugIn {
       if constexpr (requires { of_.init(log_of_plug_in); }) {
         result = of_.init(log_of_plug_in);
       } else {
-        result = of_.init(log_of_plug_in, ignore_event);
+        result = of_.init(log_of_plug_in, report_net_event);
       }
       begun_ = result == net_abi::success;
       process_ = forks_before();
@@ -135,19 +131,21 @@ class PlugInOf final : public NetPlugIn {
   int dereg(void* comm, void* handle) const override {
     return of_.registration.dereg(comm, handle);
   }
-  int isend(void* comm, void* at, std::size_t bytes, void* handle, void** request) const override {
+  int isend(void* comm, void* at, std::size_t bytes, void* handle, NetStep* step,
+            void** request) const override {
     *request = nullptr;
     if constexpr (has_events<Interface>) {
-      return of_.transfer.isend(comm, at, bytes, message_tag, handle, nullptr, request);
+      return of_.transfer.isend(comm, at, bytes, message_tag, handle, step, request);
     } else {
       return of_.transfer.isend(comm, at, bytes, message_tag, handle, request);
     }
   }
-  int irecv(void* comm, void* at, std::size_t bytes, void* handle, void** request) const override {
+  int irecv(void* comm, void* at, std::size_t bytes, void* handle, NetStep* step,
+            void** request) const override {
     *request = nullptr;
     int tag = message_tag;
     if constexpr (has_events<Interface>) {
-      void* event = nullptr;
+      void* event = step;
       return of_.transfer.irecv(comm, 1, &at, &bytes, &tag, &handle, &event, request);
     } else {
       return of_.transfer.irecv(comm, 1, &at, &bytes, &tag, &handle, request);

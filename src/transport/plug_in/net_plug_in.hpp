@@ -34,6 +34,8 @@ struct NetDevice {
 /// Bytes by which a sender finds a receiver.
 using NetHandle = std::array<std::byte, net_abi::handle_bytes>;
 
+struct NetStep;
+
 /// Network plug-in of NCCL, the same for all versions of its interface. Each function returns the
 /// plug-in's result.
 ///
@@ -63,10 +65,11 @@ class NetPlugIn {
   virtual int reg(void* comm, void* at, std::size_t bytes, int kind, void** handle) const = 0;
   virtual int reg_dma_buf(void* comm, void* at, std::size_t bytes, int fd, void** handle) const = 0;
   virtual int dereg(void* comm, void* handle) const = 0;
-  /// Sets `request` to null if the call must be repeated. The others, too.
-  virtual int isend(void* comm, void* at, std::size_t bytes, void* handle,
+  /// Sets `request` to null if the call must be repeated. The others, too. `step`: for events of
+  /// the plug-in (version 10 and later) until the request is done; null: there are none.
+  virtual int isend(void* comm, void* at, std::size_t bytes, void* handle, NetStep* step,
                     void** request) const = 0;
-  virtual int irecv(void* comm, void* at, std::size_t bytes, void* handle,
+  virtual int irecv(void* comm, void* at, std::size_t bytes, void* handle, NetStep* step,
                     void** request) const = 0;
   virtual int iflush(void* comm, void* at, std::size_t bytes, void* handle,
                      void** request) const = 0;

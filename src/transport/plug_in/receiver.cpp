@@ -210,7 +210,7 @@ class PlugInReceiver final : public PlugInTask {
       void* const at = lands ? landing.at : static_cast<void*>(channel.wire.slot(step));
       const auto bytes = std::size_t(lands ? landing.bytes : link_->edge.shape.slot_bytes);
       const int result = call("irecv", c, [&] {
-        return plug_in().irecv(objects(c).comm, at, bytes, handle, &request);
+        return plug_in().irecv(objects(c).comm, at, bytes, handle, events_of(c, step), &request);
       });
       if (result != net_abi::success) {
         broke("irecv", result, fmt::format("for step {}", step));

@@ -171,7 +171,8 @@ class PlugInSender final : public PlugInTask {
     Channel& channel = channels_[c];
     void*& request = channel.request(channel.begun);
     const int result = call("isend", c, [&] {
-      return plug_in().isend(objects(c).comm, from.at, bytes, from.handle, &request);
+      return plug_in().isend(objects(c).comm, from.at, bytes, from.handle,
+                             events_of(c, channel.begun), &request);
     });
     if (result != net_abi::success) {
       broke("isend", result, fmt::format("for step {} of {} bytes", channel.begun, bytes));

@@ -29,10 +29,19 @@ PlugInTask::PlugInTask(std::shared_ptr<PlugInLink> link, net::SecureSocket socke
     channel.requests.resize(std::size_t(wire.slot_count));
     if (link_->transfers() == nullptr) continue;
     const std::size_t c = channels_.size() - 1;
-    channel.notes.emplace(link_->transfers(), link_->edge, int(c), 0);
+    channel.notes.emplace(link_->transfers(), link_->edge, wire, int(c), 0);
     const NetContext& context = link_->channels->context();
     channel.notes->use_networks({context.devices()[std::size_t(objects(c).device)].name});
+    if (channel.notes->listener() != nullptr) objects(c).steps.resize(channel.requests.size());
   }
+}
+
+NetStep* PlugInTask::events_of(std::size_t c, Word step) {
+  std::vector<NetStep>& steps = objects(c).steps;
+  if (steps.empty()) return nullptr;
+  NetStep& one = steps[channels_[c].index(step)];
+  one = {channels_[c].notes->listener(), step};
+  return &one;
 }
 
 ProxyTask::Progress PlugInTask::progress(ProxyCounters& counters) {

@@ -36,7 +36,7 @@ class ReceiveStream final : public SocketTask {
  public:
   ReceiveStream(std::shared_ptr<SocketLink> link, int channel, int stream)
       : SocketTask{std::move(link), channel, stream},
-        notes_{link_->transfers(), link_->edge, channel, stream} {
+        notes_{link_->transfers(), link_->edge, wire_, channel, stream} {
     // Pages that no step needs stay untouched.
     if (stream == 0) staging_ = std::make_unique_for_overwrite<std::byte[]>(staging_bytes);
   }

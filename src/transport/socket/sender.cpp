@@ -25,7 +25,7 @@ class SendStream final : public SocketTask {
  public:
   SendStream(std::shared_ptr<SocketLink> link, int channel, int stream, net::SecureSocket socket)
       : SocketTask{std::move(link), channel, stream},
-        notes_{link_->transfers(), link_->edge, channel, stream} {
+        notes_{link_->transfers(), link_->edge, wire_, channel, stream} {
     socket_ = std::move(socket);
     if (socket_) tune(notes_);
     arrived_ = bool(socket_);

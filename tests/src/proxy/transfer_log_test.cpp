@@ -76,7 +76,7 @@ TEST_CASE("threads write a log while another reads whole entries") {
 
 TEST_CASE("notes have the time of the post, of the first bytes and of the last ones") {
   TransferLog log{16};
-  TransferNotes notes{&log, edge_to(5, EdgeSide::sender), 2, 1};
+  TransferNotes notes{&log, edge_to(5, EdgeSide::sender), Wire{}, 2, 1};
   notes.use_networks({"a", "b"});
   notes.posted(2);
   notes.posted(1);  // nothing new

@@ -1,9 +1,12 @@
 #include "nccl/plug_in/profiler.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 #include "support/catch.hpp"
 #include "support/error_matchers.hpp"
+#include "support/net_plug_in.hpp"
 #include "support/plug_in_lines.hpp"
 
 using namespace ccl::test;
@@ -96,6 +99,147 @@ TEST_CASE("a profiler plug-in gets events of what proxies move for a call") {
   CHECK(received >= 2);  // what comes before the call has no event, which one rank's may do
   CHECK_FALSE(mentions(all, "that is over"));
   CHECK_FALSE(mentions(all, "nothing"));
+  CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
+}
+
+TEST_CASE("a profiler plug-in gets events of what the proxy's thread does, and no others") {
+  const std::string all = plug_in_lines(path,
+                                        {{"NCCL_PROFILER_PLUGIN", path},
+                                         {"CCL_TEST_PROFILER", "control"},
+                                         {"CCL_TRANSPORT", "socket"}},
+                                        sum_and_send);
+  INFO(all);
+  for (const int rank : {0, 1}) {
+    const Lines lines = lines_of(all, rank);
+    const auto count = [&](const char* begin) {
+      return std::ranges::count_if(lines, [&](const auto& one) { return one.starts_with(begin); });
+    };
+    CHECK(count("start control") > 0);
+    CHECK(count("start ") == count("start control"));  // no parent either
+    CHECK(count("stop ") == count("start "));
+    CHECK(count("stop 32") == count("start "));
+    const auto sleeps = count("state 15 of 32, tasks 0"),
+               additions = count("state 17 of 32, tasks 0");
+    CHECK(sleeps > 0);
+    // The end of the communicator may wake it no more.
+    CHECK(sleeps - count("state 16 of 32, tasks 0") <= 1);
+    CHECK(additions >= 2);  // from the other rank and to it
+    CHECK(count("state 18 of 32, tasks 1") == additions);
+    // In turns: it is idle before it is active again.
+    const auto idle = count("state 13 of 32, tasks 0"), active = count("state 14 of 32, tasks 0");
+    CHECK(std::abs(idle - active) <= 1);
+    CHECK(count("start ") == sleeps + additions + idle + active);
+  }
+  CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
+}
+
+TEST_CASE("a profiler plug-in gets events of network plug-ins in the steps that they send") {
+  for (const char* const version : {"10", "11", "12"}) {
+    const std::string net = std::string{CCL_TEST_NET} + version + ".so";
+    const std::string all = plug_in_lines(path,
+                                          {{"NCCL_PROFILER_PLUGIN", path},
+                                           {"CCL_TEST_PROFILER", "net"},
+                                           {"CCL_TRANSPORT", "plugin"},
+                                           {"NCCL_NET_PLUGIN", net}},
+                                          sum_and_send);
+    INFO(all);
+    for (const int rank : {0, 1}) {
+      const Lines lines = lines_of(all, rank);
+      const auto count = [&](const std::string& begin) {
+        return std::ranges::count_if(lines,
+                                     [&](const auto& one) { return one.starts_with(begin); });
+      };
+      const auto sent = count("state 20 of 16");  // steps
+      CHECK(sent > 0);
+      CHECK(count("start net 458753 says 1 in 16") == sent);
+      CHECK(count("start net ") == sent);
+      CHECK(count("state 21 of 128 says 2") == sent);
+      CHECK(count("stop 128") == sent);
+    }
+    CHECK_FALSE(mentions(all, "that is over"));
+    CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("events of a network plug-in end with a call that fails") {
+  const std::string path_of_net = std::string{CCL_TEST_NET} + "12.so";
+  const auto fails = [] {
+    const TestNet net{12};
+    net.fail("test", 40, 6);  // ncclRemoteError, after some steps
+    NcclRanks all{2};
+    std::vector<float> in(100'000, 1), out[2]{in, in};
+    bool good = true;
+    for (int call = 0; call < 20 && good; ++call) {
+      good = all.group([&](int r, ncclComm_t comm) {
+        return ncclAllReduce(in.data(), out[r].data(), in.size(), ncclFloat, ncclSum, comm,
+                             nullptr);
+      }) == ncclSuccess;
+    }
+    for (ncclComm_t& comm : all.comms) good = ncclCommAbort(std::exchange(comm, nullptr)) || good;
+    return !good;
+  };
+  const std::string all = plug_in_lines(path,
+                                        {{"NCCL_PROFILER_PLUGIN", path},
+                                         {"CCL_TEST_PROFILER", "net"},
+                                         {"CCL_TRANSPORT", "plugin"},
+                                         {"NCCL_NET_PLUGIN", path_of_net}},
+                                        fails);
+  INFO(all);
+  for (const int rank : {0, 1}) {
+    const Lines lines = lines_of(all, rank);
+    const auto count = [&](const char* begin) {
+      return std::ranges::count_if(lines, [&](const auto& one) { return one.starts_with(begin); });
+    };
+    CHECK(count("start net ") == count("stop 128"));
+    CHECK(count("start ") == count("stop "));
+  }
+  CHECK(mentions(all, "start net"));
+  CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
+}
+
+TEST_CASE("a network plug-in that knows no events carries the wires") {
+  const std::string all = plug_in_lines(path,
+                                        {{"NCCL_PROFILER_PLUGIN", path},
+                                         {"CCL_TEST_PROFILER", "net"},
+                                         {"CCL_TRANSPORT", "plugin"},
+                                         {"NCCL_NET_PLUGIN", std::string{CCL_TEST_NET} + "9.so"}},
+                                        sum_and_send);
+  INFO(all);
+  CHECK(mentions(all, "state 20 of 16"));
+  CHECK_FALSE(mentions(all, "start net"));
+}
+
+TEST_CASE("each channel of a CPU rank's call has an event with its own times") {
+  constexpr int elements = 1 << 20;
+  const auto sums = [] {
+    const NcclRanks all{2};
+    std::vector<float> in(elements, 1), out[2]{in, in};
+    bool good = true;
+    for (int call = 0; call < 3; ++call) {
+      good = good && all.group([&](int r, ncclComm_t comm) {
+        return ncclAllReduce(in.data(), out[r].data(), elements, ncclFloat, ncclSum, comm, nullptr);
+      }) == ncclSuccess;
+    }
+    return good && out[0][elements - 1] == 2;
+  };
+  const std::string all = plug_in_lines(path,
+                                        {{"NCCL_PROFILER_PLUGIN", path},
+                                         {"CCL_TRANSPORT", "socket"},
+                                         {"NCCL_ALGO", "Ring"},
+                                         {"NCCL_MIN_CTAS", "3"},
+                                         {"NCCL_MAX_CTAS", "3"}},
+                                        sums);
+  INFO(all);
+  for (const int rank : {0, 1}) {
+    const Lines lines = lines_of(all, rank);
+    CHECK(std::ranges::count(lines, "start channel in 2") == 9);
+    CHECK(std::ranges::count(lines, "timed") == 9);
+    CHECK(std::ranges::count(lines, "stop 64") == 9);
+    for (const char* const call : {"0", "1", "2"}) {
+      const auto line = std::string{"call AllReduce "} + call + ": 3/3 channels at 3 times";
+      CHECK(std::ranges::count(lines, line) == 1);
+    }
+  }
   CHECK(all.find("1 end, open 0\n") + all.find("0 end, open 0\n") != std::string::npos);
 }
 
