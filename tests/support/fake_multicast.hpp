@@ -90,6 +90,14 @@ struct FakeMulticast {
       }
       return note("bind", fake::current());
     };
+    calls.bind_addr = [](CUmemGenericAllocationHandle, std::size_t, CUdeviceptr, std::size_t,
+                         unsigned long long) {
+      {
+        const std::lock_guard lock{instance().mutex};
+        instance().early_binds += instance().added < instance().devices;
+      }
+      return note("bind_addr", fake::current());
+    };
     calls.unbind = [](CUmemGenericAllocationHandle, CUdevice device, std::size_t, std::size_t) {
       return note("unbind", device);
     };
