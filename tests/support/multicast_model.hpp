@@ -1,7 +1,7 @@
 #pragma once
 
 // Lanes and emulated multicast memory over a model of memory: see memory_model.hpp.
-#include <ccl/detail/multicast/prims.hpp>
+#include <ccl/detail/multicast/body.hpp>
 
 #include <array>
 #include <cstdint>

@@ -67,7 +67,7 @@ class MulticastWorld {
     using Multicast = detail::UnicastMulticast<typename Group::Memory>;
     using Body = detail::MulticastBody<Op, Algo, Simple, Multicast, 1, R, Buffers>;
     if constexpr (Buffers::in_windows) {
-      work.part = Body::template max_elements<Group>(work);
+      if (!Body::template divide<Group>(work)) return false;
     } else {
       if (!Body::template fits<Group>(work)) return false;
     }

@@ -117,7 +117,7 @@ class World {
     constexpr Index unit = Op::reduces ? 1 : sizeof(Word);  // what is only moved counts bytes
     const Index count = (sums ? sent() : each()) * unit;
     work.layout = {count, scatters ? count : 0, gathers ? count : 0, sums};
-    work.part = Body::template max_elements<Lanes>(work);
+    if (!Body::template divide<Lanes>(work)) throw OrderError{"no room in the scratch"};
     const Lanes group{gates_[rank], lane};
     auto* const send = reinterpret_cast<Word*>(send_[rank].data());
     if (lane == 0 && shape_.sends && !gathers) {

@@ -44,6 +44,18 @@ struct MulticastBody {
     const Index share = tiles * P::tile_elements / P::grain * P::grain;
     return work.layout.split ? share * P::Shape::shares(work) : share;
   }
+  /// Sets the parts into which a launch divides what it copies. Returns false if the scratch has no
+  /// tile for each rank.
+  template <LaneGroup Group>
+  static constexpr bool divide(Work& work) {
+    const Index most = max_elements<Group>(work);
+    work.part = most < work.layout.count ? most : work.layout.count;
+    Work one = work;
+    one.layout.count = work.part;
+    work.part_share = Prims<Group>::share_of(one);
+    work.row_tiles = tiles<Group>(one);
+    return work.part > 0;
+  }
   /// Returns the work of at most `most` elements from the `begin`-th on.
   static Work part(const Work& whole, Index begin, Index most) {
     constexpr Index size = sizeof(typename R::Type);

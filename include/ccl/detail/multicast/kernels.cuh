@@ -50,8 +50,7 @@ struct MulticastLauncher {
   template <class Launched>
   static cudaError_t launch_once(const MulticastWork<R>& how, const DeviceTarget& target) {
     MulticastWork<R> work = how;
-    work.part = max_elements(how);
-    if (work.part < 1) return cudaErrorInvalidValue;
+    if (!Launched::template divide<Group>(work)) return cudaErrorInvalidValue;
     const int blocks = target.max_blocks < how.channels ? target.max_blocks : how.channels;
     const Index tiles = Launched::template tiles<Group>(work);
     work.channels = work.blocks = int(tiles < blocks ? tiles : Index{blocks});

@@ -63,7 +63,6 @@ std::string explain_windows(const Connections& connections, const void* send, co
     return "copies send and recv (this operation does not use windows)";
   } else {
     const PeerMemory& memory = connections.peer_memory();
-    if (!memory.binds_windows()) return "copies send and recv (multicast reaches no window)";
     const BoundBytes bytes = bound_bytes<Op, R>(connections.comm().ranks(), layout);
     constexpr Index size = sizeof(typename R::Type);
     const auto side = [&](const char* straight, const char* copied, const char* name, Index of,
@@ -158,7 +157,7 @@ struct MulticastLanes {
     if constexpr (BindsWindows<Op, Algo>) {
       if (windows.asks) {
         set_windows(whole, connections, windows);
-        whole.part = most;
+        InWindows::template divide<SoloLane>(whole);
         HostExecutor::run<SoloLane>(whole.channels, InWindows{whole});
         return;
       }

@@ -46,7 +46,8 @@ class MulticastPrims {
 
   /// Returns the elements of a share.
   CCL_HD static constexpr Index share_of(const MulticastWork<R>& work) {
-    return share_of(work, work.layout.count);
+    if (!work.layout.split) return work.layout.count;
+    return div_up<Index>(div_up<Index>(work.layout.count, Shape::shares(work)), grain) * grain;
   }
   /// Returns the packets of each half of the scratch.
   CCL_HD static constexpr Index half_packets(const MulticastWork<R>& work) {
@@ -61,7 +62,6 @@ class MulticastPrims {
         lane_{group},
         data_{work.input, work.output},
         reduction_{work.reduction},
-        sides_{work},
         channel_{channel},
         share_{share_of(work)},
         tiles_{div_up<Index>(share_, tile_elements)},
@@ -103,7 +103,6 @@ class MulticastPrims {
       }
       sides_.loads = group_.all(loads);
       sides_.stores = group_.all(stores);
-      sides_.row_tiles = div_up<Index>(share_of(work_, work_.part), tile_elements);
       begin_part();
       if (work_.taken != nullptr && group_.rank() == 0 && channel_ == 0) {
         Memory::store_relaxed(work_.taken, TakenWay::asked |
@@ -159,7 +158,8 @@ class MulticastPrims {
     if constexpr (in_windows) {
       if (sides_.stores) {
         if (has_packet(share, t)) {
-          sides_.recv.store(packet_of(work_.recv, out_begin(share), t), {f.word[0], f.word[1]});
+          bound(work_.recv)
+              .store(packet_of(work_.recv, out_begin(share), t), {f.word[0], f.word[1]});
         }
         return;
       }
@@ -215,10 +215,6 @@ class MulticastPrims {
   static constexpr Index packet_words = sizeof(Packet) / sizeof(Word);
   static constexpr bool in_windows = Buffers::in_windows;
 
-  CCL_HD static constexpr Index share_of(const MulticastWork<R>& work, Index count) {
-    if (!work.layout.split) return count;
-    return div_up<Index>(div_up<Index>(count, Shape::shares(work)), grain) * grain;
-  }
   CCL_HD void begin_half() {
     half_ = Index(flag_ & 1) * work_.peers.half_packets + work_.first_packet;
   }
@@ -228,7 +224,8 @@ class MulticastPrims {
     const bool whole = both ? sides_.loads && sides_.stores : sends ? sides_.loads : sides_.stores;
     const Index left = work_.layout.count - sides_.begin;
     sides_.count = whole || left < work_.part ? left : work_.part;
-    share_ = share_of(work_, sides_.count);
+    // Without a division: the last part may have fewer shares.
+    if (!whole) share_ = work_.layout.split ? work_.part_share : sides_.count;
     tiles_ = div_up<Index>(share_, tile_elements);
   }
   /// Returns the first element of this part, and the number of its elements.
@@ -249,7 +246,8 @@ class MulticastPrims {
   }
   /// Returns the mailbox that `writer` writes for this rank.
   CCL_HD const Word* words_of(int writer) const {
-    return reinterpret_cast<const Word*>(mine()) + mailbox_word(writer);
+    return reinterpret_cast<const Word*>(
+        detail::mailbox<max_view_ranks>(work_.peers, rank(), writer));
   }
   /// Returns the word of a mailbox with the place of a send buffer, before that of the receive
   /// buffer. Two launches alternate, because a rank may be one ahead.
@@ -284,8 +282,12 @@ class MulticastPrims {
   CCL_HD Index place(int box, int share, Index t) const {
     const Index row = Index{box} * shares() + share;
     Index row_tiles = tiles_;
-    if constexpr (in_windows) row_tiles = sides_.row_tiles;
+    if constexpr (in_windows) row_tiles = work_.row_tiles;
     return half_ + (row * row_tiles + t) * Lane::tile_packets + group_.rank();
+  }
+  /// Made where it is used: its address is among the arguments, and takes no registers.
+  CCL_HD static Multicast bound(const BoundBuffer& buffer) {
+    return Multicast{buffer.all, buffer.windows};
   }
   /// Returns this lane's packet of a tile in a window, for the run of elements from `begin` on.
   CCL_HD Index packet_of(const BoundBuffer& in, Index begin, Index t) const {
@@ -303,7 +305,7 @@ class MulticastPrims {
       if (sides_.loads) {
         if (!has_packet(share, t)) return {};
         const Index at = packet_of(work_.send, in_begin(share), t);
-        return sides_.send.template load_reduced<Functor, T>(at);
+        return bound(work_.send).template load_reduced<Functor, T>(at);
       }
     }
     return multicast_.template load_reduced<Functor, T>(place(0, share, t));
@@ -333,7 +335,7 @@ class MulticastPrims {
   Lane lane_;
   UserBuffer<T, Align> data_;
   R reduction_;
-  typename Buffers::template Sides<Multicast> sides_;
+  typename Buffers::Sides sides_;
   int channel_;
   Index share_;  // elements of a share
   Index tiles_;  // tiles of a share

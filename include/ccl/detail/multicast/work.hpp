@@ -35,7 +35,9 @@ struct MulticastWork : PeerWork<R> {
   int slice = -1;  // slice of this rank; -1: it is no head
   // Members for calls whose buffers may lie in windows. See `WindowBuffers`.
   BoundBuffer send, recv;
-  Index part = 0;         // elements, of the message or of a share, that fit into the scratch
+  Index part = 0;         // elements, of the message or of a share, that are copied at once
+  Index part_share = 0;   // elements of a share of a part
+  Index row_tiles = 0;    // tiles of a row of the scratch
   Word* taken = nullptr;  // `TakenWay` of the launch, in this rank's memory; null: not kept
 
   /// Makes a rank a head, of the next slice.
