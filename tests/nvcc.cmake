@@ -39,14 +39,21 @@ list(APPEND instructions multimem.st.relaxed.sys.global.v4.f32 fence.proxy.alias
 list(JOIN instructions " " instructions)
 ccl_add_nvcc_test(detail.multicast.switch_memory ptx detail/multicast/switch_memory.cu -Darchitecture=90
   "-Dpattern=multimem[.a-z0-9_:]+|fence.proxy.alias" "-Dexpected=${instructions}")
-# Only <ccl/nvls.cuh> has them. Two kernels: for aligned buffers, and for others.
+# Only <ccl/nvls.cuh> has them. Four kernels: for aligned buffers, and for others, each for buffers
+# that are copied, and for those that may lie in windows. The latter post their places first.
 ccl_add_nvcc_test(detail.multicast.program ptx detail/multicast/program.cu -Darchitecture=90
-  "-Dpattern=multimem|\\.entry" "-Dexpected=.entry .entry .entry")
+  "-Dpattern=multimem|\\.entry" "-Dexpected=.entry .entry .entry .entry .entry")
 set(kernel ".entry multimem.st.release multimem.ld_reduce multimem.st multimem.st.release")
+set(in_windows ".entry multimem.st multimem.st multimem.st.release multimem.st.release multimem.st.release")
+string(APPEND in_windows " multimem.ld_reduce multimem.ld_reduce multimem.st multimem.st multimem.st.release")
 ccl_add_nvcc_test(detail.multicast.switch_program ptx detail/multicast/switch_program.cu -Darchitecture=90
-  "-Dpattern=multimem\\.[a-z_]+(\\.release)?|\\.entry" "-Dexpected=.entry .entry .entry ${kernel} ${kernel}")
+  "-Dpattern=multimem\\.[a-z_]+(\\.release)?|\\.entry"
+  "-Dexpected=.entry .entry .entry .entry .entry ${kernel} ${kernel} ${in_windows} ${in_windows}")
 ccl_add_nvcc_test(detail.multicast.kernels architectures detail/multicast/kernels.cu
   "-Darchitectures=90 100" -Dspill_limit=0)
+# One word of the all-reduce on sm_100.
+ccl_add_nvcc_test(detail.multicast.window_kernels architectures detail/multicast/window_kernels.cu
+  "-Darchitectures=90 100" -Dspill_limit=8)
 # The instructions that the assembler makes of them. Sums of 16-bit floats have one of their own, in
 # which the switch accumulates in more bits: F32ADD or HPADD, and not ADD.
 find_program(CCL_NVDISASM nvdisasm HINTS ${CUDAToolkit_BIN_DIR} ${PROJECT_SOURCE_DIR}/.deps/nvdisasm/nvidia/cu13/bin)

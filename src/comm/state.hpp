@@ -25,6 +25,7 @@
 namespace ccl::detail {
 
 struct ReducingNetwork;
+class WindowBinder;
 
 /// State that all handles of one rank's communicator share.
 struct CommState : std::enable_shared_from_this<CommState> {
@@ -58,6 +59,9 @@ struct CommState : std::enable_shared_from_this<CommState> {
   std::shared_ptr<void> idle_closer{};
   // Lender of this rank's GPU memory of src/comm/edges; null if no rank needs loans.
   std::shared_ptr<void> gpu_lender{};
+  // Binder of windows of src/connect. Null until a composition over multicast memory exists. Set
+  // once, by a thread that creates; see `Rendezvous::lock`.
+  std::shared_ptr<WindowBinder> window_binder{};
   // Opened by the first composition that needs it; see `join_network`. Read with the lock of
   // `rendezvous`, or after a composition has been made.
   std::shared_ptr<const ReducingNetwork> network{};

@@ -62,7 +62,11 @@ Result<void> make_peers(const Composed& of, Connections& connections) {
     }
     return load_kernels(of, connections);
   };
-  if (multicasts) return connections.peer_memory().map_multicast(of.multicast, prepare());
+  if (multicasts) {
+    PeerMemory& memory = connections.peer_memory();
+    CCL_CHECK(memory.map_multicast(of.multicast, prepare()));
+    return of.binds_windows ? memory.bind_windows() : Result<void>{};
+  }
   CCL_CHECK(connections.peer_memory().map(prepare()));
   if (of.copies) CCL_CHECK(StreamCopies{connections}.open_branch(of.pulls));
   if (of.by_stream) CCL_CHECK(StreamCopies{connections}.open_signals());

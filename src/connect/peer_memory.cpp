@@ -57,7 +57,7 @@ Result<void> PeerMemory::map_scratch(const Result<void>& so_far, bool with_table
   const auto prepare = [&]() -> Result<void> {
     CCL_CHECK(so_far);
     CCL_TRY(scratch, device->arena.allocate(block));
-    CCL_TRY(device->tables, device->arena.allocate(count_bytes + table_bytes));
+    CCL_TRY(device->tables, device->arena.allocate(count_bytes + table_bytes + sizeof(Word)));
     epoch_.copies = reinterpret_cast<Word*>(device->tables.at());
     if (table_bytes > 0) {
       view_.set_table(reinterpret_cast<Packet**>(device->tables.at() + count_bytes));
@@ -101,6 +101,9 @@ Result<void> PeerMemory::map_scratch(const Result<void>& so_far, bool with_table
   }
   CCL_CHECK(swap_handshakes(state, owner_.name(), P2pTransport::name, prepared, rendezvous_points));
   scratch_of[std::size_t(me)] = reinterpret_cast<Packet*>(scratch.at());
+  if (kind_ != MulticastKind::none) {
+    taken_ = reinterpret_cast<Word*>(device->tables.at() + count_bytes + table_bytes);
+  }
   if (table_bytes > 0) {
     CCL_CHECK(all_agree(state, owner_.name(),
                         device->arena.gpu()->put(device->tables.at() + count_bytes,

@@ -75,6 +75,16 @@ void use_multicast_driver(const MulticastDriver& driver) {
   stand_in = &other;
 }
 
+Result<std::size_t> multicast_granularity(const std::shared_ptr<Gpu>& gpu, int devices) {
+  CCL_CHECK(MulticastBlock::check(gpu));
+  CCL_TRY(const MulticastDriver* const driver, multicast_driver());
+  const CUmulticastObjectProp how = object(0, devices);
+  std::size_t grain = 0;
+  CCL_CHECK(cuda_check(driver->get_granularity(&grain, &how, CU_MULTICAST_GRANULARITY_MINIMUM),
+                       "ask for the granularity of multicast"));
+  return grain;
+}
+
 Result<void> MulticastBlock::check(const std::shared_ptr<Gpu>& gpu) {
   CCL_CHECK(multicast_driver());
   CUdevice device = 0;
@@ -98,30 +108,39 @@ Result<std::unique_ptr<MulticastBlock>> MulticastBlock::begin(std::shared_ptr<Gp
 }
 
 Result<std::unique_ptr<MulticastBlock>> MulticastBlock::create(std::shared_ptr<Gpu> gpu,
-                                                               std::size_t bytes, int devices) {
+                                                               std::size_t bytes, int devices,
+                                                               std::byte* lent) {
   CCL_TRY(auto block, begin(std::move(gpu)));
   const Gpu::Current current{*block->gpu_};
   CUmulticastObjectProp how = object(bytes, devices);
-  std::size_t grain = 0, own_grain = 0;
-  CCL_CHECK(
-      cuda_check(block->driver_.get_granularity(&grain, &how, CU_MULTICAST_GRANULARITY_RECOMMENDED),
-                 "ask for the granularity of multicast"));
-  const CUmemAllocationProp own = memory_of(block->gpu_->device());
-  CCL_CHECK(cuda_check(block->gpu_->driver().mem_get_granularity(
-                           &own_grain, &own, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-                       "ask for the granularity of memory"));
-  // Both are powers of two.
-  how.size = block->bytes_ = whole_grains(bytes, grain > own_grain ? grain : own_grain);
+  block->lent_ = lent;
+  block->bytes_ = bytes;
+  if (lent == nullptr) CCL_CHECK(block->round_up(how));
   CCL_CHECK(cuda_check(block->driver_.create(&block->all_.handle, &how),
                        fmt::format("make a multicast object of {} GPUs", devices)));
   return block;
 }
 
+Result<void> MulticastBlock::round_up(CUmulticastObjectProp& how) {
+  std::size_t grain = 0, own_grain = 0;
+  CCL_CHECK(cuda_check(driver_.get_granularity(&grain, &how, CU_MULTICAST_GRANULARITY_RECOMMENDED),
+                       "ask for the granularity of multicast"));
+  const CUmemAllocationProp own = memory_of(gpu_->device());
+  CCL_CHECK(cuda_check(
+      gpu_->driver().mem_get_granularity(&own_grain, &own, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+      "ask for the granularity of memory"));
+  // Both are powers of two.
+  how.size = bytes_ = whole_grains(bytes_, grain > own_grain ? grain : own_grain);
+  return {};
+}
+
 Result<std::unique_ptr<MulticastBlock>> MulticastBlock::open(std::shared_ptr<Gpu> gpu,
-                                                             std::size_t bytes, const Fd& shared) {
+                                                             std::size_t bytes, const Fd& shared,
+                                                             std::byte* lent) {
   CCL_TRY(auto block, begin(std::move(gpu)));
   const Gpu::Current current{*block->gpu_};
   block->bytes_ = bytes;
+  block->lent_ = lent;
   // The driver takes the descriptor in place of a pointer.
   void* const from = reinterpret_cast<void*>(std::uintptr_t(shared.get()));
   CCL_CHECK(cuda_check(block->gpu_->driver().mem_import(&block->all_.handle, from,
@@ -147,11 +166,14 @@ Result<void> MulticastBlock::add() {
 
 Result<void> MulticastBlock::bind() {
   const Gpu::Current current{*gpu_};
-  CCL_CHECK(allocate());
-  CCL_CHECK(cuda_check(driver_.bind_mem(all_.handle, 0, own_.handle, 0, bytes_, 0),
-                       fmt::format("bind memory of device {} to a multicast object (does Fabric "
-                                   "Manager run?)",
-                                   gpu_->device())));
+  if (lent_ == nullptr) CCL_CHECK(allocate());
+  const CUresult result =
+      lent_ != nullptr
+          ? driver_.bind_addr(all_.handle, 0, reinterpret_cast<CUdeviceptr>(lent_), bytes_, 0)
+          : driver_.bind_mem(all_.handle, 0, own_.handle, 0, bytes_, 0);
+  CCL_CHECK(cuda_check(result, fmt::format("bind memory of device {} to a multicast object (does "
+                                           "Fabric Manager run?)",
+                                           gpu_->device())));
   bound_ = true;
   return map(all_, "a multicast object");
 }

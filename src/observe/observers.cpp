@@ -69,6 +69,24 @@ void Observers::remove(WindowState* gone) {
   std::erase(windows_, gone);
 }
 
+void Observers::open_window(Word number) {
+  const auto lock = lock_windows();
+  open_numbers_.push_back(number);
+  open_windows_.store(int(open_numbers_.size()), std::memory_order_relaxed);
+}
+
+void Observers::close_window(Word number) {
+  const auto lock = lock_windows();
+  const auto found = std::ranges::find(open_numbers_, number);
+  if (found != open_numbers_.end()) open_numbers_.erase(found);
+  open_windows_.store(int(open_numbers_.size()), std::memory_order_relaxed);
+}
+
+std::vector<Word> Observers::open_window_numbers() {
+  const auto lock = lock_windows();
+  return open_numbers_;
+}
+
 RankStatus Observers::status(int ended) {
   const Identity& identity = state_.identity;
   RankStatus mine;

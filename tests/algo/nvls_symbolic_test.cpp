@@ -32,6 +32,8 @@ struct Launches {
   int ranks;
   std::vector<int> heads;
   std::vector<int> roots{0};  // of the launches, in turns
+  PlayedWindows windows{};
+  bool asks = false;  // ranks agree on windows first
 
   int root(int launch) const { return roots[std::size_t(launch) % roots.size()]; }
   int shares() const {
@@ -67,8 +69,10 @@ struct Launches {
           if (!(value == symbol(from(n, share), n, share))) player.wrong("a result is wrong");
           ++results[std::size_t(r)];
         };
-        PlayedPrims<Op, Algo> prims{memory, r, Word(n), root(n), in, out};
+        PlayedPrims<Op, Algo> prims{memory, r, Word(n), root(n), in, out, windows};
+        if (asks) prims.begin_in_windows();
         Algo::run(Op{}, prims);
+        prims.end_in_windows();
       }
     }
     std::string problem = player.run();
@@ -222,6 +226,25 @@ TEST_CASE("Nvls: symbolic proofs for 2 to 17 ranks") {
   }
 }
 
+TEST_CASE("Nvls in windows: symbolic proofs for 2 to 17 ranks") {
+  const std::vector<int> none, first{0};
+  for (int ranks = 2; ranks <= 17; ++ranks) {
+    INFO(ranks << " ranks");
+    for (const PlayedWindows& windows :
+         {PlayedWindows{true, true}, PlayedWindows{true, true, true}, PlayedWindows{true, false},
+          PlayedWindows{false, true}, PlayedWindows{}}) {
+      for (const std::vector<int>& heads : heads_among(ranks)) {
+        CHECK(Launches<AllReduce>{ranks, heads, first, windows, true}.play() == "");
+      }
+    }
+    for (const bool in_windows : {false, true}) {
+      const PlayedWindows send{in_windows, false}, recv{false, in_windows};
+      CHECK(Launches<ReduceScatter>{ranks, none, first, send, true}.play() == "");
+      CHECK(Launches<AllGather>{ranks, none, first, recv, true}.play() == "");
+    }
+  }
+}
+
 TEST_CASE("NvlsTree: symbolic proofs for 2 to 17 ranks on 1 to 4 hosts") {
   int played = 0;
   for (int ranks = 2; ranks <= 17; ++ranks) {
@@ -281,9 +304,21 @@ struct ReducesTooEarly : Nvls {
     }
   }
 };
+struct LeavesAtOnce : Nvls {
+  template <class Prims>
+  static void run(ReduceScatter, Prims& prims) {
+    prims.store(0, 0, prims.reduced(prims.own_share(), 0));
+  }
+};
 }  // namespace
 
 TEST_CASE("the player notices a missing wait") {
+  // In windows: without the ranks' agreement, and without the wait at the end.
+  const std::vector<int> none, first{0};
+  const PlayedWindows send{true, false}, both{true, true};
+  CHECK(Launches<AllReduce>{4, {1}, first, both, false}.play() != "");
+  CHECK(Launches<AllGather>{4, none, first, {false, true}, false}.play() != "");
+  CHECK(Launches<ReduceScatter, LeavesAtOnce>{4, none, first, send, true}.play() != "");
   CHECK(Launches<AllGather, NoStepOfAll>{4, {1}}.play() != "");
   CHECK(Launches<ReduceScatter, NoStepOfHeads>{4, {1}}.play() != "");
   CHECK(Launches<AllReduce, NoWaitForHeads>{4, {1, 2}}.play() != "");

@@ -2,7 +2,7 @@
 #include <ccl/algo/nvls.hpp>
 #include <ccl/algo/two_shot.hpp>
 #include <ccl/detail/lanes/host_memory.hpp>
-#include <ccl/detail/multicast/prims.hpp>
+#include <ccl/detail/multicast/body.hpp>
 #include <ccl/proto/ll128.hpp>
 
 using namespace ccl;

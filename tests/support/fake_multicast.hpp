@@ -24,6 +24,8 @@ struct FakeMulticast {
     all.device = -1;
     all.devices = all.added = 0;
     all.early_binds = 0;
+    all.grain = 2 << 20;
+    all.lent_bytes = 0;
     return all;
   }
   /// Calls of all ranks, in order.
@@ -41,7 +43,9 @@ struct FakeMulticast {
   std::string failing;  // call that fails
   std::string stuck;    // call that does not return until this is cleared
   int device = -1;      // on which they do; -1: on all
-  int early_binds = 0;  // binds before all GPUs were added, for which the driver would wait
+  std::atomic<std::size_t> grain{2 << 20};
+  std::size_t lent_bytes = 0;  // of the latest bind of memory by its address
+  int early_binds = 0;         // binds before all GPUs were added, for which the driver would wait
 
  private:
   static FakeMulticast& instance() {
@@ -90,12 +94,24 @@ struct FakeMulticast {
       }
       return note("bind", fake::current());
     };
+    calls.bind_addr = [](CUmemGenericAllocationHandle, std::size_t, CUdeviceptr at,
+                         std::size_t bytes, unsigned long long) {
+      {
+        const std::lock_guard lock{instance().mutex};
+        if (at % instance().grain != 0 || bytes % instance().grain != 0) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        instance().lent_bytes = bytes;
+        instance().early_binds += instance().added < instance().devices;
+      }
+      return note("bind_addr", fake::current());
+    };
     calls.unbind = [](CUmemGenericAllocationHandle, CUdevice device, std::size_t, std::size_t) {
       return note("unbind", device);
     };
     calls.get_granularity = [](std::size_t* bytes, const CUmulticastObjectProp*,
                                CUmulticastGranularity_flags) {
-      *bytes = 2 << 20;
+      *bytes = instance().grain;
       return note("granularity", fake::current());
     };
     return calls;

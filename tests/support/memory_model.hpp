@@ -103,6 +103,18 @@ class MemoryModel {
     append(p, value, nullptr);
   }
 
+  /// Returns a word that was stored by `store_data`, and that nobody may be changing.
+  Word load_settled(const Word* at) {
+    Fiber& f = *running_;
+    Location& p = place(at);
+    const size_t low = oldest(p, f);
+    if (low + 1 < p.stores.size()) {
+      fail("a lane reads what another one writes, and nothing orders the two");
+    }
+    p.loads.push_back({f.index, tick(f), low, 0});
+    return p.stores[low].value;
+  }
+
   Word load(const Word* at, bool acquire) {
     Fiber& f = *running_;
     Location& p = place(at);

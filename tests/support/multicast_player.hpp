@@ -129,6 +129,12 @@ class PlayedMemory {
   std::map<std::pair<int, int>, std::vector<std::pair<Word, Player::Clock>>> words;
 };
 
+/// Buffers of the program that lie in windows. They are the same for all launches: the program
+/// writes what it sends before each, and reads what it has received behind.
+struct PlayedWindows {
+  bool sends = false, receives = false, in_place = false;
+};
+
 /// Primitives of one launch of one rank, which record its steps. `Op`, `Algo`: see
 /// `MulticastPrims`.
 template <class Op, class Algo>
@@ -145,8 +151,9 @@ class PlayedPrims {
 
   /// `in(share)` is this rank's input, and `out(share, value)` gets its results.
   PlayedPrims(PlayedMemory& memory, int place, Word launch, int root, std::function<Sum64(int)> in,
-              std::function<void(int, Sum64)> out)
+              std::function<void(int, Sum64)> out, PlayedWindows windows = {})
       : memory_{memory},
+        windows_{windows},
         place_{place},
         root_{root},
         flag_{launch + 1},
@@ -166,6 +173,28 @@ class PlayedPrims {
     return found == memory_.heads.end() ? -1 : int(found - memory_.heads.begin());
   }
   Stripe tiles() const { return {0, 1, 1}; }
+  bool loads_windows() const { return windows_.sends; }
+  bool stores_windows() const { return windows_.receives; }
+  /// The program's writes, and then what ranks do to agree on their places.
+  void begin_in_windows() {
+    for (int s = 0; s < shares() && windows_.sends; ++s) {
+      add([this_ = *this, s] {
+        this_.memory_.write(this_.me(), this_.sent(this_.place_, s), this_.in_(s));
+        return true;
+      });
+    }
+    arrive(begun);
+    await_all(begun);
+  }
+  /// The program's reads.
+  void end_in_windows() {
+    for (int s = 0; s < shares() && windows_.receives; ++s) {
+      add([this_ = *this, s] {
+        this_.out_(s, this_.memory_.read(this_.me(), this_.received(this_.place_, s)));
+        return true;
+      });
+    }
+  }
 
   void lay_out(int share, Index) {
     add([this_ = *this, share] {
@@ -178,7 +207,7 @@ class PlayedPrims {
     add([this_ = *this, share, cell] {
       *cell = {};
       for (int p = 0; p < int(this_.memory_.members.size()); ++p) {
-        const Sum64 got = this_.memory_.read(this_.me(), {p, this_.half_, 0, share});
+        const Sum64 got = this_.memory_.read(this_.me(), this_.sent(p, share));
         if ((cell->ranks & got.ranks) != 0) this_.memory_.player.wrong("counted twice");
         if (cell->ranks != 0 && cell->element != got.element) {
           this_.memory_.player.wrong("two elements are mixed");
@@ -192,7 +221,7 @@ class PlayedPrims {
   void spread(int share, Index, const Register& value) {
     add([this_ = *this, share, value] {
       for (int p = 0; p < int(this_.memory_.members.size()); ++p) {
-        this_.memory_.write(this_.me(), {p, this_.half_, int(sums_for_all), share}, *value);
+        this_.memory_.write(this_.me(), this_.received(p, share), *value);
       }
       return true;
     });
@@ -225,7 +254,17 @@ class PlayedPrims {
   bool await_step_of_heads() { return await(begun, flag_ - 1, memory_.heads); }
 
  private:
+  static constexpr int send_window = 2, recv_window = 3;  // in the place of a box
   int me() const { return memory_.members[std::size_t(place_)]; }
+  /// Place of what a member sends, or receives.
+  PlayedMemory::Key sent(int member, int share) const {
+    if (windows_.sends) return {member, 0, send_window, share};
+    return {member, half_, 0, share};
+  }
+  PlayedMemory::Key received(int member, int share) const {
+    if (windows_.receives) return {member, 0, windows_.in_place ? send_window : recv_window, share};
+    return {member, half_, int(sums_for_all), share};
+  }
   std::vector<int> all() const {
     std::vector<int> places;
     for (int p = 0; p < int(memory_.members.size()); ++p) places.push_back(p);
@@ -243,6 +282,7 @@ class PlayedPrims {
   }
 
   PlayedMemory& memory_;
+  PlayedWindows windows_;
   int place_, root_;
   Word flag_;
   int half_;

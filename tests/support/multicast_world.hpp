@@ -4,7 +4,7 @@
 #include <ccl/algo/nvls.hpp>
 #include <ccl/detail/exec/host_executor.hpp>
 #include <ccl/detail/lanes/host_lanes.hpp>
-#include <ccl/detail/multicast/prims.hpp>
+#include <ccl/detail/multicast/body.hpp>
 
 #include <algorithm>
 #include <thread>
@@ -31,7 +31,8 @@ class MulticastWorld {
   void set_heads(std::vector<int> heads) { heads_ = std::move(heads); }
 
   /// One launch of every rank; `setup(rank, work)` gives buffers and layout.
-  template <class Op, class Group, class Algo = Nvls, class R, class F>
+  template <class Op, class Group, class Algo = Nvls, class Buffers = detail::CopiedBuffers,
+            class R, class F>
   bool run(const R& reduction, int channels, F setup) {
     std::vector<std::thread> threads;
     std::vector<char> ok(size_t(ranks_), 0);
@@ -40,8 +41,8 @@ class MulticastWorld {
         detail::LaneFailure lane_failure;
         const Word stop = 0;
         const detail::AbortWatch watch{&stop, &lane_failure, Word{60} * 1'000'000'000};
-        const bool ran = run_rank<Op, Group, Algo>(r, reduction, channels, watch,
-                                                   [&](auto& work) { setup(r, work); });
+        const bool ran = run_rank<Op, Group, Algo, Buffers>(r, reduction, channels, watch,
+                                                            [&](auto& work) { setup(r, work); });
         ok[size_t(r)] = ran && lane_failure.peer == 0;
       });
     }
@@ -49,7 +50,8 @@ class MulticastWorld {
     return std::all_of(ok.begin(), ok.end(), [](char o) { return o != 0; });
   }
   /// One rank's part of a launch, however the others' go.
-  template <class Op, class Group, class Algo = Nvls, class R, class F>
+  template <class Op, class Group, class Algo = Nvls, class Buffers = detail::CopiedBuffers,
+            class R, class F>
   bool run_rank(int rank, const R& reduction, int channels, const detail::AbortWatch& watch,
                 F setup) {
     detail::MulticastWork<R> work{reduction};
@@ -63,8 +65,12 @@ class MulticastWorld {
     for (const int head : heads_) work.add_head(head);
     setup(work);
     using Multicast = detail::UnicastMulticast<typename Group::Memory>;
-    using Body = detail::MulticastBody<Op, Algo, Simple, Multicast, 1, R>;
-    if (!Body::template fits<Group>(work)) return false;
+    using Body = detail::MulticastBody<Op, Algo, Simple, Multicast, 1, R, Buffers>;
+    if constexpr (Buffers::in_windows) {
+      if (!Body::template divide<Group>(work)) return false;
+    } else {
+      if (!Body::template fits<Group>(work)) return false;
+    }
     detail::HostExecutor::run<Group>(channels, Body{work});
     return true;
   }

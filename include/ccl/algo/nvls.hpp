@@ -16,6 +16,8 @@ namespace ccl {
 /// - ReduceScatter: each rank loads the sum of its share.
 /// - AllGather, Broadcast: each rank, or the root, stores its data to all ranks at once.
 /// - Reduce: the root loads the sum of all ranks.
+///
+/// Buffers in windows are reduced and stored where they are: see `binds_windows`.
 struct Nvls {
   static constexpr const char* name = "NVLS";
   static constexpr bool reorders = true;  ///< switches add in an order of their own
@@ -25,6 +27,10 @@ struct Nvls {
   template <class Op>
   static constexpr bool supports =
       is_one_of<Op, AllReduce, AllGather, ReduceScatter, Broadcast, Reduce>;
+  /// Operations that reduce straight from send buffers, and store straight into receive buffers, if
+  /// those of all ranks lie at the same place of a window. Others copy them.
+  template <class Op>
+  static constexpr bool binds_windows = is_one_of<Op, AllReduce, AllGather, ReduceScatter>;
   /// Reductions of switches, in their own accumulate type.
   template <class F, class T, class Acc>
   static constexpr bool supports_elements =
@@ -41,25 +47,37 @@ struct Nvls {
   template <class Prims>
   CCL_HD static constexpr void run(AllReduce, Prims& prims) {
     const auto tiles = prims.tiles();
-    lay_out_all(prims);
+    const bool loads = prims.loads_windows(), stores = prims.stores_windows();
+    if (!loads) {
+      lay_out_all(prims);
+    } else if (!stores) {
+      prims.arrive(Prims::laid_out);  // has taken the part of two before
+    }
     if (const int own = prims.own_share(); own >= 0) {
-      if (!prims.await_all(Prims::laid_out)) return;
+      if (!(loads && stores) && !prims.await_all(Prims::laid_out)) return;
       for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
         prims.spread(own, t, prims.reduced(own, t));
       }
       prims.arrive(Prims::spread_out);
     }
-    if (prims.await_heads(Prims::spread_out)) take_all(prims);
+    if (prims.await_heads(Prims::spread_out) && !stores) take_all(prims);
   }
 
   template <class Prims>
   CCL_HD static constexpr void run(ReduceScatter, Prims& prims) {
     const auto tiles = prims.tiles();
-    lay_out_all(prims);
-    if (!prims.await_all(Prims::laid_out)) return;
+    const bool copies = !prims.loads_windows();
+    if (copies) {
+      lay_out_all(prims);
+      if (!prims.await_all(Prims::laid_out)) return;
+    }
     for (Index t = tiles.first; t < tiles.last; t += tiles.step) {
       prims.store(0, t, prims.reduced(prims.own_share(), t));
     }
+    if (copies) return;
+    // The program may write its send buffer when the call has ended.
+    prims.arrive(Prims::spread_out);
+    (void)prims.await_all(Prims::spread_out);
   }
 
   template <class Prims>
@@ -69,7 +87,7 @@ struct Nvls {
       prims.spread(prims.own_share(), t, prims.load(0, t));
     }
     prims.arrive(Prims::spread_out);
-    if (prims.await_all(Prims::spread_out)) take_all(prims);
+    if (prims.await_all(Prims::spread_out) && !prims.stores_windows()) take_all(prims);
   }
 
   template <class Prims>
@@ -126,6 +144,8 @@ namespace detail {
 struct NvlsHeads : Nvls {
   static constexpr const char* name = "NVLSHeads";
   static constexpr bool heads_own_shares = true;
+  template <class Op>
+  static constexpr bool binds_windows = false;
   template <class Op>
   static constexpr bool supports = is_one_of<Op, ReduceScatter, AllGather>;
 

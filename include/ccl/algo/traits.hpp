@@ -32,6 +32,10 @@ concept StatesSupports = requires { Algo::template supports<Op>; };
 template <class Algo>
 concept HeadsOwnShares = Multicasts<Algo> && requires { requires Algo::heads_own_shares; };
 
+/// Algorithms over multicast memory that use the user's buffers where they lie in windows.
+template <class Op, class Algo>
+concept BindsWindows = Multicasts<Algo> && requires { requires Algo::template binds_windows<Op>; };
+
 /// Algorithms over peers' memory that run an operation as messages between any two ranks.
 template <class Op, class Algo>
 concept ExchangesOverPeers = OverPeers<Algo> && requires { requires Algo::template exchanges<Op>; };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/made_once.hpp"
+#include "comm/edges/window_binder.hpp"
 #include "comm/edges/window_creation.hpp"
 #include "comm/edges/window_state.hpp"
 #include "comm/state.hpp"
@@ -103,7 +104,9 @@ Result<void> Window::close() const {
           closed.data(), Index{sizeof(Word)}, state.limits.timeout_s,
           {"the end of", detail::window_name})));
     }
-    if (was_open && state_->counted) state.observers.count_open_windows(-1);
+    if (!was_open || !state_->counted) return {};
+    state.observers.close_window(state_->number);
+    if (state.window_binder) state.window_binder->forget(state_->number);
     return {};
   });
 }

@@ -14,6 +14,7 @@
 #include "comm/edges/edge_handshake.hpp"
 #include "comm/edges/local_part.hpp"
 #include "comm/edges/memory_exchange.hpp"
+#include "comm/edges/window_binder.hpp"
 #include "comm/part_rules.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
@@ -291,7 +292,13 @@ Result<std::shared_ptr<WindowState>> make_window(const Communicator& comm, std::
   }
   state.observers.add(made.get());
   made->counted = std::ranges::find(made->at, nullptr) == made->at.end();
-  if (made->counted) state.observers.count_open_windows(1);
+  if (!made->counted) return made;
+  state.observers.open_window(made->number);
+  if (state.window_binder) {
+    if (auto bound = state.window_binder->bind_open(); !bound) {
+      return fail(state.annotate(std::move(bound).error()));
+    }
+  }
   return made;
 }
 

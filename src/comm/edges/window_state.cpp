@@ -1,7 +1,9 @@
 #include "comm/edges/window_state.hpp"
 
+#include <algorithm>
 #include <utility>
 
+#include "comm/edges/window_binder.hpp"
 #include "comm/state.hpp"
 
 namespace ccl::detail {
@@ -18,9 +20,10 @@ const WindowState& WindowState::of(const Window& window) {
 
 void WindowState::hold_no_buffers(const Window& window) {
   WindowState& state = *window.state_;
-  if (std::exchange(state.counted, false)) {
-    Access::state(state.comm)->observers.count_open_windows(-1);
-  }
+  if (!std::exchange(state.counted, false)) return;
+  CommState& comm = *Access::state(state.comm);
+  comm.observers.close_window(state.number);
+  if (comm.window_binder) comm.window_binder->forget(state.number);
 }
 
 bool lies_in_window(const Communicator& comm, const void* data, Index bytes) {
@@ -54,6 +57,28 @@ WindowPlace place_in_window(CommState& state, const void* data, Index bytes) {
     found.offset = static_cast<const std::byte*>(data) - window->base;
   }
   return found;
+}
+
+BoundWindow bound_window(CommState& state, MulticastKind kind, const void* data, Index bytes) {
+  BoundWindow found;
+  const auto lock = state.observers.lock_windows();
+  const WindowState* const window = open_window(state, contains(data, bytes));
+  if (window == nullptr) return found;
+  found.number = window->number;
+  found.offset = static_cast<const std::byte*>(data) - window->base;
+  const auto& parts = window->holds->bound;
+  const auto part = std::ranges::find(parts, kind, &BoundPart::kind);
+  if (part == parts.end()) return found;
+  found.part = *part;
+  found.holds = window->holds;
+  return found;
+}
+
+std::shared_ptr<WindowState> live_window(CommState& state, Word number) {
+  const auto lock = state.observers.lock_windows();
+  const auto is_it = [number](const WindowState& of) { return of.number == number; };
+  WindowState* const window = open_window(state, is_it);
+  return window == nullptr ? nullptr : window->weak_from_this().lock();
 }
 
 bool is_open_window(const Communicator& comm, const Window& window) {

@@ -2,6 +2,7 @@
 
 #include <ccl/comm/communicator.hpp>
 #include <ccl/comm/window.hpp>
+#include <ccl/transport/transport.hpp>
 
 #include <memory>
 #include <vector>
@@ -19,6 +20,14 @@ struct SharedBlock {
   Fd file;
   Index bytes = 0;
   std::byte* data() const { return gpu.memory ? gpu.at() : host.base(); }
+};
+
+/// What lanes need to reach a window of all ranks by multicast.
+struct BoundPart {
+  MulticastKind kind = MulticastKind::none;  // none: multicast does not reach the window
+  Packet* const* each = nullptr;             // begin of the window at each rank, for lanes
+  Word all = 0;                              // its multicast address; 0: it is emulated
+  std::shared_ptr<void> owner{};
 };
 
 /// State that all handles of one rank's window share.
@@ -46,6 +55,7 @@ struct WindowState : std::enable_shared_from_this<WindowState> {
     std::vector<GpuBlock> gpu;
     std::vector<Mapping> host;
     std::shared_ptr<SharedBlock> own;
+    std::vector<BoundPart> bound;  // ends first; guarded by the lock of the windows
   };
   std::shared_ptr<Holds> holds = std::make_shared<Holds>();
 };
@@ -60,6 +70,17 @@ struct WindowPlace {
 /// Returns the place of `bytes` bytes at `data` in an open window of this communicator. Only for
 /// threads that hold the communicator otherwise, because the last owner of a window drops it.
 WindowPlace place_in_window(CommState& state, const void* data, Index bytes);
+/// Place of a buffer in a window that multicast may reach.
+struct BoundWindow {
+  Word number = 0;  // 0: in no window
+  Index offset = 0;
+  BoundPart part{};
+  std::shared_ptr<const WindowState::Holds> holds{};  // null: multicast does not reach the window
+};
+/// Returns the place of `bytes` bytes at `data`. For the threads of `place_in_window`.
+BoundWindow bound_window(CommState& state, MulticastKind kind, const void* data, Index bytes);
+/// Returns the open window of that number, or null if this rank has dropped it.
+std::shared_ptr<WindowState> live_window(CommState& state, Word number);
 /// True if this is an open window of the communicator. Any thread.
 bool is_open_window(const Communicator& comm, const Window& window);
 

@@ -60,7 +60,10 @@ class Observers {
   /// receive buffers: they reach all ranks, and the program made them. A rank that drops its handle
   /// still counts the window, so all ranks have the same number.
   int open_windows() const { return open_windows_.load(std::memory_order_relaxed); }
-  void count_open_windows(int more) { open_windows_.fetch_add(more, std::memory_order_relaxed); }
+  void open_window(Word number);
+  void close_window(Word number);
+  /// Returns the numbers of these windows, in order of creation.
+  std::vector<Word> open_window_numbers();
 
   /// Operation in which this rank's lanes are, and how far they are.
   struct Progress {
@@ -108,6 +111,7 @@ class Observers {
   std::vector<Connections*> compositions_;
   std::mutex windows_mutex_;
   std::vector<WindowState*> windows_;
+  std::vector<Word> open_numbers_;  // guarded by `windows_mutex_`
   std::string dump_folder_;
   std::mutex dump_mutex_;
   // `WaitRecord::seen_ns` of a GPU at the last `progress`, and the time of the first that read it,

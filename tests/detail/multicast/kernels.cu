@@ -1,7 +1,7 @@
 // `Nvls` with the instructions of NVLink multicast and with the emulation. Compiled, never run.
 #include <ccl/algo/nvls.hpp>
 #include <ccl/detail/lanes/device_lanes.cuh>
-#include <ccl/detail/multicast/prims.hpp>
+#include <ccl/detail/multicast/body.hpp>
 #include <ccl/detail/multicast/switch_memory.cuh>
 
 using namespace ccl;

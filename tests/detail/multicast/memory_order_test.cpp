@@ -2,116 +2,22 @@
 // acquire allow shows a rank old data. Then the same code runs with an order or a wait removed,
 // which the model must detect.
 #include <ccl/algo/nvls.hpp>
-#include <ccl/detail/multicast/prims.hpp>
+#include <ccl/detail/multicast/body.hpp>
 
 #include <array>
 #include <string>
 #include <vector>
 
 #include "support/catch.hpp"
-#include "support/memory_model.hpp"
+#include "support/multicast_model.hpp"
 
 using namespace ccl;
 using namespace ccl::test;
 
 namespace {
 
-constexpr int max_ranks = 3;
 constexpr Index half_packets = 64;
 constexpr int max_launches = 4;
-
-/// Orders and waits of the product. A test removes one.
-struct Promises {
-  bool release = true, acquire = true;  // of arrivals
-  bool sync = true;                     // lanes of a group wait for each other
-  int ranks_less = 0;                   // arrivals go to so many ranks less
-  bool halves = true;                   // the halves of the scratch alternate
-};
-
-MemoryModel& model() {
-  return *MemoryModel::current();
-}
-template <Promises P>
-struct ModelMemory {
-  static constexpr bool lines_land_whole = false;
-  static constexpr unsigned check_every = ~0u;  // waits have no limit
-  static void pause() { model().pause(); }
-  static void await_previous() {}
-  static Word now_ns() { return 1; }
-  static Word load_acquire(const Word* at) { return model().load(at, P.acquire); }
-  static Word load_credit(const Word* at) { return model().load(at, P.acquire); }
-  static void store_release(Word* at, Word value) { model().store(at, value, P.release); }
-  static void store_credit(Word* at, Word value) { model().store(at, value, P.release); }
-  static Word load_relaxed(const Word* at) { return *at; }  // the count of launches alone
-  static void store_relaxed(Word* at, Word value) { *at = value; }
-  static Packet load_relaxed(const Packet* at) { return load_bulk(at); }
-  static void store_relaxed(Packet* at, Packet value) { store_bulk(at, value); }
-  static Packet load_bulk(const Packet* at) {
-    return {model().load_data(&at->word[0], false), model().load_data(&at->word[1], false)};
-  }
-  static void store_bulk(Packet* at, Packet value) {
-    model().store_data(&at->word[0], value.word[0], false);
-    model().store_data(&at->word[1], value.word[1], false);
-  }
-};
-
-template <int Width, Promises P>
-class ModelLanes {
- public:
-  static constexpr int width = Width;
-  using Memory = ModelMemory<P>;
-  ModelLanes(MemoryModel::StartGate& gate, int rank) : gate_{&gate}, rank_{rank} {}
-  int rank() const { return rank_; }
-  void sync() const {
-    if (Width > 1 && P.sync) model().meet(*gate_, Width, true);
-  }
-  bool all(bool vote) const { return Width == 1 ? vote : model().meet(*gate_, Width, vote) == 0; }
-
- private:
-  MemoryModel::StartGate* gate_;
-  int rank_;
-};
-
-/// A packet that was reduced: what each rank's copy held.
-struct Reduced {
-  std::array<Packet, max_ranks> from;
-};
-std::vector<Reduced>& reductions() {
-  static std::vector<Reduced> all;
-  return all;
-}
-
-/// `UnicastMulticast`, except that the result of a reduction is its number, because values of the
-/// model can only be moved.
-template <Promises P>
-class ModelMulticast {
- public:
-  using Plain = detail::UnicastMulticast<ModelMemory<P>>;
-  ModelMulticast(Word all, const detail::PeerView& peers) : peers_{peers}, plain_{all, peers} {}
-  template <class F, class T>
-  Packet load_reduced(Index packet) const {
-    Reduced one{};
-    for (int r = 0; r < peers_.ranks; ++r) {
-      one.from[std::size_t(r)] =
-          ModelMemory<P>::load_bulk(peers_.template scratch_of<max_view_ranks>(r) + packet);
-    }
-    reductions().push_back(one);
-    const Word number = reductions().size();
-    return {{2 * number, 2 * number + 1}};
-  }
-  void store(Index packet, Packet value) const { plain_.store(packet, value); }
-  void store_release(Index word, Word value) const {
-    if (P.ranks_less == 0) return plain_.store_release(word, value);
-    detail::PeerView fewer = peers_;
-    fewer.ranks = peers_.ranks - P.ranks_less;
-    if (fewer.rank < fewer.ranks) Plain{0, fewer}.store_release(word, value);
-  }
-  static void fence() {}
-
- private:
-  const detail::PeerView& peers_;
-  Plain plain_;
-};
 
 Word input_of(int launch, int rank, Index element) {
   return 0x1000 + Word(launch) * 0x100 + Word(rank) * 0x40 + Word(element);
@@ -164,6 +70,7 @@ class World {
   }
   void clear() {
     reductions().clear();
+    launch_counts = {counts_.data(), counts_.data() + counts_.size()};
     gates_ = {};
     counts_ = {};
     for (int r = 0; r < ranks_; ++r) {
@@ -238,11 +145,11 @@ class World {
   std::vector<int> heads_;
   std::vector<int> roots_;
   int launches_;
-  std::vector<Packet> scratch_[max_ranks];
+  std::vector<Packet> scratch_[max_model_ranks];
   std::array<Packet*, max_view_ranks> table_{};
-  std::array<MemoryModel::StartGate, max_ranks> gates_{};
-  std::array<std::array<Word, 8>, max_ranks> counts_{};
-  std::vector<Word> in_[max_ranks][max_launches], out_[max_ranks][max_launches];
+  std::array<MemoryModel::StartGate, max_model_ranks> gates_{};
+  std::array<std::array<Word, 8>, max_model_ranks> counts_{};
+  std::vector<Word> in_[max_model_ranks][max_launches], out_[max_model_ranks][max_launches];
   Word stop_ = 0;
   detail::LaneFailure failure_;
 };
@@ -254,17 +161,6 @@ long explore(int ranks, const std::vector<int>& heads, const std::vector<int>& r
 template <class Op, class Algo = Nvls, int Width = 1, Promises P = Promises{}>
 long explore(int ranks, const std::vector<int>& heads, int launches) {
   return explore<Op, Algo, Width, P>(ranks, heads, std::vector<int>(std::size_t(launches), 0));
-}
-
-/// Returns the defect that the model finds; empty if there is none.
-template <class F>
-std::string defect(F run) {
-  try {
-    run();
-  } catch (const OrderError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 // Algorithms that lack something.

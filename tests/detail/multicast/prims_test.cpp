@@ -1,5 +1,5 @@
 // Launches over multicast memory whose ranks are late, and those that do not fit.
-#include <ccl/detail/multicast/prims.hpp>
+#include <ccl/detail/multicast/body.hpp>
 
 #include "support/catch.hpp"
 #include "support/multicast_world.hpp"

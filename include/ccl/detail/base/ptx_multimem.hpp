@@ -60,6 +60,10 @@ CCL_DEVICE void multimem_store(Word at, Packet p) {
                  "r"(unsigned(p.word[1])), "r"(unsigned(p.word[1] >> 32))
                : "memory");
 }
+/// Stores a word to all copies. It lands whole.
+CCL_DEVICE void multimem_store_relaxed(Word at, Word value) {
+  asm volatile("multimem.st.relaxed.sys.global.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
+}
 /// Stores a word to all copies, after all earlier writes of this thread, and of threads that it
 /// joined at a barrier, are visible.
 CCL_DEVICE void multimem_store_release(Word at, Word value) {

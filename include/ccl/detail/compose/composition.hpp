@@ -110,6 +110,27 @@ class Composition {
   /// Number among the communicator's compositions, in order of creation.
   int number() const { return connections_->number(); }
   int ranks() const { return connections_->comm().ranks(); }
+  /// Returns how a call of this rank reaches its buffers over multicast memory, and why: "loads
+  /// straight from send (at offset 0 of window 1), copies to recv (in no window); ...". All ranks
+  /// take the same way. `F`: functor of a reduction.
+  template <class F = Sum, class T>
+    requires Multicasts<Algo>
+  std::string explain(const T* send, const T* recv, Index count) const {
+    if (ranks() == 1) return "a rank alone only copies";
+    constexpr bool is_sum = is_one_of<Op, AllReduce>, gathers = is_one_of<Op, AllGather>;
+    const Index bytes = Op::reduces ? count : count * Index{sizeof(T)};
+    const Layout layout{bytes, is_one_of<Op, ReduceScatter> ? bytes : 0, gathers ? bytes : 0,
+                        is_sum};
+    using R = cuda::std::conditional_t<Op::reduces, Reduction<F, T>, Bytes>;
+    return explain_windows<Op, Algo, R>(*connections_, send, recv, layout);
+  }
+  /// Returns how the latest launch reached its buffers: "loaded from windows, stored to windows",
+  /// "copied". On a GPU, the call must have completed.
+  Result<std::string> latest_way() const
+    requires Multicasts<Algo>
+  {
+    return taken_way(*connections_);
+  }
 
  protected:
   using Algorithm = Algo;

@@ -40,6 +40,7 @@ struct Composed {
   int max_ranks = 0;  // for which it can have kernels
   bool copies = false, pulls = false, by_stream = false, stores_plainly = false;
   MulticastKind multicast = MulticastKind::none;
+  bool binds_windows = false;
 
   bool over_peers() const { return takes_ranks != nullptr; }
 };
@@ -91,6 +92,7 @@ constexpr Composed composed() {
     of.by_stream = SignalsByStream<Algo>;
     of.stores_plainly = StoresPlainly<Algo> && !Multicasts<Algo>;
     if constexpr (Multicasts<Algo>) of.multicast = multicast_of<T>;
+    of.binds_windows = BindsWindows<Op, Algo>;
   } else {
     of.plans = wire_plans<Algo, Proto>;
     of.max_wires = [](int ranks) { return Algo::max_wires(ranks); };

@@ -10,9 +10,11 @@ CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
-/// Memory of all ranks, reached at once. Places count from the begin of the scratch.
+/// Memory of all ranks, reached at once. Places count from the begin of the scratch, or of a
+/// window.
 /// - `load_reduced<F, T>(packet)`: the reduction of the packet of every rank. Bulk.
 /// - `store(packet, value)`: stores to every rank. Bulk; the copies land at different times.
+/// - `store_relaxed(word, value)`: stores a word to every rank, without an order.
 /// - `store_release(word, value)`: stores a word to every rank. Who acquires a copy sees all that
 ///   this lane, and lanes that it has joined, wrote before.
 /// - `fence()`: orders accesses of this lane to its own copy and to all copies. Before
@@ -21,6 +23,7 @@ template <class M>
 concept MulticastMemory = requires(const M memory, Index at, Packet packet, Word word) {
   { memory.template load_reduced<Sum, float>(at) } -> cuda::std::same_as<Packet>;
   memory.store(at, packet);
+  memory.store_relaxed(at, word);
   memory.store_release(at, word);
   M::fence();
 };
@@ -49,10 +52,13 @@ class UnicastMulticast {
       Memory::store_bulk(scratch_after(k) + packet, value);
     }
   }
+  CCL_HD void store_relaxed(Index word, Word value) const {
+    CCL_ROLL for (int k = 0; k < peers_.ranks; ++k)
+        Memory::store_relaxed(word_after(k, word), value);
+  }
   CCL_HD void store_release(Index word, Word value) const {
-    CCL_ROLL for (int k = 0; k < peers_.ranks; ++k) {
-      Memory::store_release(reinterpret_cast<Word*>(scratch_after(k)) + word, value);
-    }
+    CCL_ROLL for (int k = 0; k < peers_.ranks; ++k)
+        Memory::store_release(word_after(k, word), value);
   }
   CCL_HD static void fence() {}  // each place has one address
 
@@ -60,6 +66,9 @@ class UnicastMulticast {
   CCL_HD Packet* scratch_after(int k) const {
     const int r = peers_.rank + k;
     return peers_.template scratch_of<Most>(r < peers_.ranks ? r : r - peers_.ranks);
+  }
+  CCL_HD Word* word_after(int k, Index word) const {
+    return reinterpret_cast<Word*>(scratch_after(k)) + word;
   }
   CCL_HD Fragment<2> load(int rank, Index packet) const {
     const Packet p = Memory::load_bulk(peers_.template scratch_of<Most>(rank) + packet);

@@ -2,9 +2,8 @@
 
 #include <ccl/detail/base/bytes.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
-#include <ccl/detail/lanes/block_epilogue.hpp>
-#include <ccl/detail/multicast/check.hpp>
 #include <ccl/detail/multicast/memory.hpp>
+#include <ccl/detail/multicast/sides.hpp>
 #include <ccl/detail/multicast/work.hpp>
 #include <ccl/detail/numeric/user_buffer.hpp>
 #include <ccl/proto/simple.hpp>
@@ -16,26 +15,6 @@ CCL_ANY_SPACE_BEGIN
 
 namespace ccl::detail {
 
-/// Shares of an operation over multicast memory, and boxes of each half of the scratch. A box has a
-/// row for each share. `OfHeads`: heads own the shares of all operations.
-template <class Op, bool OfHeads>
-struct MulticastShape {
-  static constexpr bool sums_for_all = is_one_of<Op, AllReduce>;  // a second box for the sums
-  static constexpr int boxes = sums_for_all ? 2 : 1;
-
-  template <class R>
-  CCL_HD static constexpr int shares(const MulticastWork<R>& work) {
-    if constexpr (sums_for_all || OfHeads) return work.slices;
-    return is_one_of<Op, AllGather, ReduceScatter> ? work.peers.ranks : 1;
-  }
-  /// Returns the share that this rank reduces or gives; -1: none.
-  template <class R>
-  CCL_HD static constexpr int own(const MulticastWork<R>& work) {
-    if constexpr (sums_for_all || OfHeads) return work.slice;
-    return is_one_of<Op, AllGather, ReduceScatter> ? work.peers.rank : 0;
-  }
-};
-
 /// Operations of an algorithm over multicast memory. A rank lays out its data in its own scratch.
 /// The owner of a share loads the sum of all ranks' copies, or spreads a tile into the scratch of
 /// all ranks at once. Arrivals order both: each rank posts a word of its own to all, for each
@@ -43,7 +22,10 @@ struct MulticastShape {
 ///
 /// All waits of a launch are for words that count launches. The halves of the scratch alternate, as
 /// in `PeerPrims`, and for the same reason: no rank is more than one launch ahead.
-template <class Op, LaneGroup Group, class Multicast, class R, int Align, bool OfHeads = false>
+///
+/// `Buffers`: `CopiedBuffers` or `WindowBuffers`.
+template <class Op, LaneGroup Group, class Multicast, class R, int Align, bool OfHeads = false,
+          class Buffers = CopiedBuffers>
 class MulticastPrims {
  public:
   using T = typename R::Type;
@@ -89,7 +71,7 @@ class MulticastPrims {
     if constexpr (reduces<R>) reduction_.load_here();
     const int block = work.first_block + channel % work.blocks;
     flag_ = Memory::load_relaxed(work.epoch.copies + block) + 1;
-    half_ = Index(flag_ & 1) * work.peers.half_packets + work.first_packet;
+    begin_half();
   }
 
   CCL_HD int rank() const { return work_.peers.rank; }
@@ -101,6 +83,60 @@ class MulticastPrims {
   /// Returns the first argument of `MulticastBody::end`.
   CCL_HD Word left() const { return flag_ << 1; }
 
+  /// Asks all ranks whether their buffers lie at the same places of windows. Returns false if a
+  /// wait failed. Every rank is then in this launch: its send buffer has its data, and nothing else
+  /// uses its receive buffer.
+  CCL_HD bool agree() {
+    if constexpr (in_windows) {
+      if (group_.rank() == 0 && channel_ == 0) {
+        multicast_.store_relaxed(mailbox_word(rank()) + place_word(), work_.send.place);
+        multicast_.store_relaxed(mailbox_word(rank()) + place_word() + 1, work_.recv.place);
+      }
+      arrive(begun);
+      if (!await_all(begun)) return false;
+      bool loads = work_.send.place > WindowPlaceWord::in_no_window;
+      bool stores = work_.recv.place > WindowPlaceWord::in_no_window;
+      CCL_ROLL for (int p = group_.rank(); p < work_.peers.ranks; p += Group::width) {
+        const Word* const places = words_of(p) + place_word();
+        loads = loads && Memory::load_relaxed(places) == work_.send.place;
+        stores = stores && Memory::load_relaxed(places + 1) == work_.recv.place;
+      }
+      sides_.loads = group_.all(loads);
+      sides_.stores = group_.all(stores);
+      begin_part();
+      if (work_.taken != nullptr && group_.rank() == 0 && channel_ == 0) {
+        Memory::store_relaxed(work_.taken, TakenWay::asked |
+                                               (sides_.loads ? TakenWay::loaded_windows : 0) |
+                                               (sides_.stores ? TakenWay::stored_windows : 0));
+      }
+    }
+    return true;
+  }
+  /// True if `reduced` loads from the send buffers of all ranks, which then lay out nothing.
+  CCL_HD bool loads_windows() const {
+    if constexpr (in_windows) return sides_.loads;
+    return false;
+  }
+  /// True if `spread` stores to the receive buffers of all ranks, which then take nothing.
+  CCL_HD bool stores_windows() const {
+    if constexpr (in_windows) return sides_.stores;
+    return false;
+  }
+  /// Goes on to the next part of the message, for which the algorithm runs once more. Returns false
+  /// if there is none, or a wait has failed. Each group is at most one part ahead of those with its
+  /// channel on other ranks, as launches are: a part has the next flag and the other half.
+  CCL_HD bool next_part() {
+    if constexpr (in_windows) {
+      sides_.begin += sides_.count;
+      if (sides_.begin >= work_.layout.count || spin_wait_.failed()) return false;
+      ++flag_;
+      begin_half();
+      begin_part();
+      return true;
+    }
+    return false;
+  }
+
   /// Puts this rank's tile of a share into its own scratch, scaled if the reduction does that.
   CCL_HD void lay_out(int share, Index t) const {
     const Fragment f = prepare(load(share, t));
@@ -109,7 +145,7 @@ class MulticastPrims {
   /// Returns the whole result of a tile that all ranks have laid out.
   CCL_HD Fragment reduced(int share, Index t) const {
     using Functor = typename R::Functor;
-    const Packet p = multicast_.template load_reduced<Functor, T>(place(0, share, t));
+    const Packet p = load_reduced<Functor>(share, t);
     const Fragment sum{{p.word[0], p.word[1]}};
     if constexpr (is_one_of<Functor, Avg, AvgEnded>) {
       return CellReducer<R, Lane::words>::from_received(reduction_, sum).finish();
@@ -119,6 +155,15 @@ class MulticastPrims {
   }
   /// Stores a tile of a share to all ranks.
   CCL_HD void spread(int share, Index t, const Fragment& f) const {
+    if constexpr (in_windows) {
+      if (sides_.stores) {
+        if (has_packet(share, t)) {
+          bound(work_.recv)
+              .store(packet_of(work_.recv, out_begin(share), t), {f.word[0], f.word[1]});
+        }
+        return;
+      }
+    }
     multicast_.store(place(Shape::boxes - 1, share, t), {f.word[0], f.word[1]});
   }
   /// Copies a tile that a rank has spread to the output.
@@ -141,9 +186,7 @@ class MulticastPrims {
     group_.sync();
     // A rank begins all groups of a launch at once: the first posts for all.
     if (group_.rank() != 0 || (what == begun && channel_ != 0)) return;
-    const Index box = 2 * work_.peers.half_packets * packet_words;
-    const Index mailbox_words = sizeof(Mailbox) / sizeof(Word);
-    multicast_.store_release(box + rank() * mailbox_words + word_of(what), flag_);
+    multicast_.store_release(mailbox_word(rank()) + word_of(what), flag_);
   }
   /// Blocks until all ranks have arrived. Returns false if the spin wait failed.
   CCL_HD bool await_all(Arrival what) {
@@ -170,7 +213,47 @@ class MulticastPrims {
  private:
   static constexpr Fill fill = Align == 16 ? Fill::cells : Fill::any;
   static constexpr Index packet_words = sizeof(Packet) / sizeof(Word);
+  static constexpr bool in_windows = Buffers::in_windows;
 
+  CCL_HD void begin_half() {
+    half_ = Index(flag_ & 1) * work_.peers.half_packets + work_.first_packet;
+  }
+  /// A message that uses no scratch is one part.
+  CCL_HD void begin_part() {
+    constexpr bool both = Shape::sums_for_all, sends = is_one_of<Op, ReduceScatter>;
+    const bool whole = both ? sides_.loads && sides_.stores : sends ? sides_.loads : sides_.stores;
+    const Index left = work_.layout.count - sides_.begin;
+    sides_.count = whole || left < work_.part ? left : work_.part;
+    // Without a division: the last part may have fewer shares.
+    if (!whole) share_ = work_.layout.split ? work_.part_share : sides_.count;
+    tiles_ = div_up<Index>(share_, tile_elements);
+  }
+  /// Returns the first element of this part, and the number of its elements.
+  CCL_HD Index part_begin() const {
+    if constexpr (in_windows) return sides_.begin;
+    return 0;
+  }
+  CCL_HD Index part_count() const {
+    if constexpr (in_windows) return sides_.count;
+    return work_.layout.count;
+  }
+
+  /// Returns the first word of the mailbox that `writer` writes, counted from the begin of the
+  /// scratch of each rank.
+  CCL_HD Index mailbox_word(int writer) const {
+    return 2 * work_.peers.half_packets * packet_words +
+           writer * Index{sizeof(Mailbox) / sizeof(Word)};
+  }
+  /// Returns the mailbox that `writer` writes for this rank.
+  CCL_HD const Word* words_of(int writer) const {
+    return reinterpret_cast<const Word*>(
+        detail::mailbox<max_view_ranks>(work_.peers, rank(), writer));
+  }
+  /// Returns the word of a mailbox with the place of a send buffer, before that of the receive
+  /// buffer. Two launches alternate, because a rank may be one ahead.
+  CCL_HD Index place_word() const {
+    return Index(offsetof(Mailbox, remote_buffer) / sizeof(Word)) + 2 * Index(flag_ & 1);
+  }
   /// Returns the word of an arrival of this group in a mailbox, counted from its begin.
   CCL_HD Index word_of(Arrival what) const {
     const cuda::std::size_t at = what == begun      ? offsetof(Mailbox, begun)
@@ -185,9 +268,7 @@ class MulticastPrims {
       int late = -1;
       for (int p = group_.rank(); p < work_.peers.ranks; p += Group::width) {
         if (!wanted(p)) continue;
-        const auto* const box =
-            reinterpret_cast<const Word*>(detail::mailbox<max_view_ranks>(work_.peers, rank(), p));
-        if (Index(Memory::load_acquire(box + word_of(what)) - want) < 0) late = p;
+        if (Index(Memory::load_acquire(words_of(p) + word_of(what)) - want) < 0) late = p;
       }
       if (group_.all(late < 0)) break;
       if (group_.all(spin_wait_.ends(late, want - 1))) return false;
@@ -200,17 +281,44 @@ class MulticastPrims {
   /// Returns this lane's packet of a tile, counted from the begin of the scratch of each rank.
   CCL_HD Index place(int box, int share, Index t) const {
     const Index row = Index{box} * shares() + share;
-    return half_ + (row * tiles_ + t) * Lane::tile_packets + group_.rank();
+    Index row_tiles = tiles_;
+    if constexpr (in_windows) row_tiles = work_.row_tiles;
+    return half_ + (row * row_tiles + t) * Lane::tile_packets + group_.rank();
+  }
+  /// Made where it is used: its address is among the arguments, and takes no registers.
+  CCL_HD static Multicast bound(const BoundBuffer& buffer) {
+    return Multicast{buffer.all, buffer.windows};
+  }
+  /// Returns this lane's packet of a tile in a window, for the run of elements from `begin` on.
+  CCL_HD Index packet_of(const BoundBuffer& in, Index begin, Index t) const {
+    constexpr Index size = sizeof(T);
+    return in.packet + (begin + t * tile_elements) * size / Index{sizeof(Packet)} + group_.rank();
+  }
+  /// True if the tile has elements for this lane. In windows, runs are whole packets.
+  CCL_HD bool has_packet(int share, Index t) const {
+    constexpr Index per_packet = sizeof(Packet) / sizeof(T);
+    return group_.rank() * per_packet < left(share, t);
+  }
+  template <class Functor>
+  CCL_HD Packet load_reduced(int share, Index t) const {
+    if constexpr (in_windows) {
+      if (sides_.loads) {
+        if (!has_packet(share, t)) return {};
+        const Index at = packet_of(work_.send, in_begin(share), t);
+        return bound(work_.send).template load_reduced<Functor, T>(at);
+      }
+    }
+    return multicast_.template load_reduced<Functor, T>(place(0, share, t));
   }
   CCL_HD Index in_begin(int share) const {
-    return share * (work_.layout.split ? share_ : work_.layout.in_stride);
+    return part_begin() + share * (work_.layout.split ? share_ : work_.layout.in_stride);
   }
   CCL_HD Index out_begin(int share) const {
-    return share * (work_.layout.split ? share_ : work_.layout.out_stride);
+    return part_begin() + share * (work_.layout.split ? share_ : work_.layout.out_stride);
   }
   /// Returns the elements of the share from tile t on. Below 1 if the tile is past the end.
   CCL_HD Index left(int share, Index t) const {
-    const Index rest = work_.layout.split ? work_.layout.count - share * share_ : share_;
+    const Index rest = work_.layout.split ? part_count() - share * share_ : share_;
     return (rest < share_ ? rest : share_) - t * tile_elements;
   }
   CCL_HD Fragment prepare(const Fragment& f) const {
@@ -227,68 +335,13 @@ class MulticastPrims {
   Lane lane_;
   UserBuffer<T, Align> data_;
   R reduction_;
+  typename Buffers::Sides sides_;
   int channel_;
   Index share_;  // elements of a share
   Index tiles_;  // tiles of a share
   Word flag_ = 0;
   Index half_ = 0;  // first packet of this launch's boxes
   SpinWait<Memory> spin_wait_;
-};
-
-/// Body of one launch over multicast memory, for an executor.
-template <class Op, class Algo, class Proto, class Multicast, int Align, class R>
-struct MulticastBody {
-  static_assert(check_multicast<Op, Algo, Proto, R>());
-  using Work = MulticastWork<R>;
-  static constexpr int max_lanes = 512;
-  static constexpr int max_channels = Mailbox::max_rings;
-  const Work& work;
-
-  template <LaneGroup Group>
-  using Prims = MulticastPrims<Op, Group, Multicast, R, Align, HeadsOwnShares<Algo>>;
-
-  /// True if the message fits into the scratch and the channels have words for their arrivals. No
-  /// other code checks this.
-  template <LaneGroup Group>
-  static constexpr bool fits(const Work& work) {
-    return work.channels <= max_channels &&
-           Prims<Group>::half_packets(work) <= work.peers.half_packets;
-  }
-  /// Returns the tiles of each share, which is the number of groups with work.
-  template <LaneGroup Group>
-  static constexpr Index tiles(const Work& work) {
-    return div_up<Index>(Prims<Group>::share_of(work), Prims<Group>::tile_elements);
-  }
-  /// Returns the maximum elements of a message, split or per share, that fits into a half of the
-  /// scratch. They are a multiple of 128 bytes, so that the next part has the same alignment.
-  template <LaneGroup Group>
-  static constexpr Index max_elements(const Work& work) {
-    using P = Prims<Group>;
-    const Index rows = Index{P::Shape::shares(work)} * P::Shape::boxes;
-    const Index tiles = work.peers.half_packets / (rows * P::Lane::tile_packets);
-    const Index share = tiles * P::tile_elements / P::grain * P::grain;
-    return work.layout.split ? share * P::Shape::shares(work) : share;
-  }
-  /// Returns the work of at most `most` elements from the `begin`-th on.
-  static Work part(const Work& whole, Index begin, Index most) {
-    constexpr Index size = sizeof(typename R::Type);
-    Work work = whole;
-    const Index left = whole.layout.count - begin;
-    // A rank may have no output: null stays null.
-    if (whole.input != nullptr) work.input = static_cast<const char*>(whole.input) + begin * size;
-    if (whole.output != nullptr) work.output = static_cast<char*>(whole.output) + begin * size;
-    work.layout.count = left < most ? left : most;
-    return work;
-  }
-  template <LaneGroup Group>
-  CCL_HD Word operator()(Group group, int channel) const {
-    Prims<Group> prims{group, work, channel};
-    Algo::run(Op{}, prims);
-    return prims.left();
-  }
-  CCL_HD void end(Word left, int block, int lane, int lanes) const {
-    detail::count_at_end(work.epoch, left, work.first_block + block, work.blocks, lane, lanes);
-  }
 };
 
 }  // namespace ccl::detail

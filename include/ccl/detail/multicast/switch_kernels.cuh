@@ -13,9 +13,7 @@ struct RegisteredKernels<SwitchKernels<Op, Algo, Proto, R>> {
   using Launcher = MulticastLauncher<Op, Algo, Proto, R, SwitchMulticast>;
   static inline KernelLoader loader{&Launcher::load, nullptr};
   static inline const bool once = [] {
-    using Kernels = SwitchKernels<Op, Algo, Proto, R>;
-    Kernels::launch = &Launcher::launch;
-    Kernels::max_elements = &Launcher::max_elements;
+    Launcher::template enter<SwitchKernels<Op, Algo, Proto, R>>();
     loader.next = ComposedKernels<Op, Algo, Proto>::first;
     ComposedKernels<Op, Algo, Proto>::first = &loader;
     return true;

@@ -26,6 +26,10 @@ class SwitchMulticast {
     NV_IF_TARGET(NV_PROVIDES_SM_90,
                  (ptx::multimem_store(all_ + Word(packet) * sizeof(Packet), value);))
   }
+  CCL_DEVICE void store_relaxed(Index word, Word value) const {
+    NV_IF_TARGET(NV_PROVIDES_SM_90,
+                 (ptx::multimem_store_relaxed(all_ + Word(word) * sizeof(Word), value);))
+  }
   CCL_DEVICE void store_release(Index word, Word value) const {
     NV_IF_TARGET(NV_PROVIDES_SM_90,
                  (ptx::multimem_store_release(all_ + Word(word) * sizeof(Word), value);))

@@ -1,15 +1,27 @@
 #pragma once
 
 #include <ccl/detail/lanes/peer_view.hpp>
+#include <ccl/detail/lanes/window_place.hpp>
 #include <ccl/transport/transport.hpp>
 #include <ccl/types/result.hpp>
 #include <ccl/types/word.hpp>
 
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace ccl::detail {
 
 class Connections;
+
+/// Buffer of this rank in a window whose memory multicast reaches at all ranks.
+struct BoundPlace {
+  Word place = WindowPlaceWord::in_no_window;  // that: multicast does not reach the buffer
+  Packet* const* each = nullptr;               // begin of the window at each rank, for lanes
+  Word all = 0;                        // multicast address of the window's begin; 0: it is emulated
+  Index offset = 0;                    // bytes, a multiple of those of a packet
+  std::shared_ptr<const void> keep{};  // keeps the mappings
+};
 
 /// Scratch memory that the ranks of one composition map of each other, and the registry of user
 /// buffers that they map on demand. The composition owns it.
@@ -32,6 +44,20 @@ class PeerMemory {
   const std::vector<int>& heads() const { return heads_; }
   /// Maximum channels of a launch over multicast memory on a GPU; the same on all ranks.
   int max_channels() const { return max_channels_; }
+  /// Lets multicast of this memory's kind reach the open windows, and those that ranks will create.
+  /// A window that it cannot reach stays as it is, and the log says why. Collective.
+  Result<void> bind_windows();
+  /// True if buffers of calls may lie in windows that multicast reaches. The same on all ranks for
+  /// calls between the same creations and closes of windows.
+  bool binds_windows() const;
+  /// Finds a buffer that begins at a packet of such a window.
+  BoundPlace bound(const void* data, Index bytes) const;
+  /// Returns where a buffer is, and why multicast does not reach it: "at offset 64 of window 3".
+  std::string where(const void* data, Index bytes) const;
+  /// Word in which a launch leaves its `TakenWay`; the host reads it by `latest_way`.
+  Word* taken() const { return taken_; }
+  Result<Word> latest_way() const;
+
   /// Counter of the composition's launches. Exchanges keep their state in the same memory.
   const Epoch& epoch() const { return epoch_; }
   /// True if cuMem allocated the scratch, so that the driver orders no copy behind kernels.
@@ -62,6 +88,9 @@ class PeerMemory {
   Epoch epoch_;
   bool by_cumem_ = false;
   Word all_ = 0;
+  MulticastKind kind_ = MulticastKind::none;
+  Word* taken_ = nullptr;
+  Word host_taken_ = 0;  // on CPU ranks
   int max_channels_ = 0;
   std::vector<int> heads_;
   std::vector<Packet*> table_;     // scratch of all ranks, on CPU ranks

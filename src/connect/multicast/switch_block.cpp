@@ -1,4 +1,4 @@
-#include "connect/switch_block.hpp"
+#include "connect/multicast/switch_block.hpp"
 
 #include <fmt/format.h>
 
@@ -31,14 +31,16 @@ struct ObjectWords {
 
 class Maker {
  public:
-  Maker(CommState& state, int number, std::string_view name, std::size_t bytes)
-      : state_{state}, number_{number}, name_{name}, bytes_{bytes} {}
+  Maker(CommState& state, int number, std::string_view name, std::size_t bytes,
+        std::byte* lent = nullptr)
+      : state_{state}, number_{number}, name_{name}, bytes_{bytes}, lent_{lent} {}
 
   Result<std::shared_ptr<MulticastBlock>> run(const Result<void>& so_far) {
     const auto prepare = [&]() -> Result<void> {
       CCL_CHECK(so_far);
       if (!makes()) return MulticastBlock::check(state_.device.gpu);
-      return keep(MulticastBlock::create(state_.device.gpu, bytes_, state_.identity.ranks()));
+      return keep(
+          MulticastBlock::create(state_.device.gpu, bytes_, state_.identity.ranks(), lent_));
     };
     const Result<void> prepared = prepare();
     CCL_CHECK(swap_handshakes(state_, name_, by, prepared, handshakes()));
@@ -95,7 +97,7 @@ class Maker {
   Result<void> open(const Edge& edge, const ObjectWords& words) {
     // Sizes are rounded up to what the driver recommends, which is below 1 GiB.
     constexpr std::size_t max_rounding = std::size_t{1} << 30;
-    if (words.bytes < bytes_ || words.bytes - bytes_ > max_rounding) {
+    if (words.bytes < bytes_ || words.bytes - bytes_ > (lent_ != nullptr ? 0 : max_rounding)) {
       return fail(edge_error(
           edge, by, Errc::mismatch,
           fmt::format("rank {} made a multicast object of {} bytes, and rank {} wants {}; run the "
@@ -104,7 +106,7 @@ class Maker {
     }
     CCL_TRY(const Fd fd,
             fetch_fd(context_, edge, by, words.name, proof_of(context_, words.nonce, edge.id, 0)));
-    return keep(MulticastBlock::open(state_.device.gpu, words.bytes, fd));
+    return keep(MulticastBlock::open(state_.device.gpu, words.bytes, fd, lent_));
   }
 
   /// Runs a call of the driver that may never return, on a thread of its own.
@@ -139,6 +141,7 @@ class Maker {
   const int number_;
   const std::string_view name_;
   const std::size_t bytes_;
+  std::byte* const lent_;
   const TransportContext context_ = transport_context(state_, nullptr);
   std::shared_ptr<MulticastBlock> block_;
   std::vector<FdOffer> offers_;  // the first rank's, one for each other rank
@@ -150,6 +153,55 @@ Result<std::shared_ptr<MulticastBlock>> make_switch_block(CommState& state, int 
                                                           std::string_view name, std::size_t bytes,
                                                           const Result<void>& so_far) {
   return Maker{state, number, name, bytes}.run(so_far);
+}
+
+Result<SwitchRange> switch_range(const CommState& state, const GpuBlock& own, std::size_t bytes) {
+  const int me = state.identity.rank();
+  const auto refuse = [](std::string why) { return fail(Errc::not_supported, std::move(why)); };
+  CCL_TRY(const std::size_t grain, multicast_granularity(state.device.gpu, state.identity.ranks()));
+  const GpuMemoryName& name = own.memory->name();
+  if (name.handles == 0) {
+    return refuse(fmt::format("the memory of rank {} has no cuMem handle; take SharedMemory", me));
+  }
+  const auto at = reinterpret_cast<std::uintptr_t>(own.at());
+  SwitchRange range;
+  range.lead = at % grain;
+  range.bytes = (range.lead + bytes + grain - 1) / grain * grain;
+  range.at = own.at() - range.lead;
+  if (range.lead <= own.offset && own.offset - range.lead + range.bytes <= name.bytes) return range;
+  return refuse(
+      fmt::format("the allocation of rank {} has {} bytes, and the window is from byte {} on; "
+                  "switches bind whole granules of {} bytes, so let the allocation end with one",
+                  me, name.bytes, own.offset, grain));
+}
+
+namespace {
+/// Fails on all ranks if the windows of some are at another place of a granule.
+Result<void> same_leads(CommState& state, std::string_view name, const SwitchRange& range) {
+  std::vector<Word> leads(std::size_t(state.identity.ranks()));
+  leads[std::size_t(state.identity.rank())] = range.lead;
+  CCL_CHECK(state.rendezvous.after_creation(state.rendezvous.bootstrap()->all_gather(
+      leads.data(), Index{sizeof(Word)}, {}, {"the creation of", name})));
+  for (std::size_t r = 1; r < leads.size(); ++r) {
+    if (leads[r] == leads[0]) continue;
+    Error error{Errc::not_supported,
+                fmt::format("the memory of rank 0 begins {} bytes behind a granule of multicast, "
+                            "that of rank {} {} bytes; take SharedMemory on all ranks",
+                            leads[0], r, leads[r])};
+    error.peer = int(r);
+    return fail(std::move(error));
+  }
+  return {};
+}
+}  // namespace
+
+Result<std::shared_ptr<MulticastBlock>> bind_switch_range(CommState& state, std::string_view name,
+                                                          const SwitchRange& range,
+                                                          const Result<void>& so_far) {
+  CCL_CHECK(all_agree(state, name, so_far));
+  CCL_CHECK(same_leads(state, name, range));
+  const int number = state.rendezvous.next_composition();
+  return Maker{state, number, name, range.bytes, range.at}.run({});
 }
 
 }  // namespace ccl::detail

@@ -1,17 +1,24 @@
 #include <ccl/comm/log.hpp>
 #include <ccl/detail/exchange/mailbox.hpp>
+#include <ccl/detail/lanes/host_memory.hpp>
+#include <ccl/detail/multicast/launch.hpp>
 #include <ccl/detail/runtime/connections.hpp>
 #include <ccl/detail/runtime/peer_memory.hpp>
 #include <ccl/transport/nvls.hpp>
 
+#include <fmt/format.h>
+
+#include <string>
 #include <utility>
 
+#include "comm/edges/window_state.hpp"
 #include "comm/rank/machine_facts.hpp"
 #include "comm/rank_results.hpp"
 #include "comm/state.hpp"
 #include "connect/device_state.hpp"
 #include "connect/host_scratch.hpp"
-#include "connect/switch_block.hpp"
+#include "connect/multicast/bound_windows.hpp"
+#include "connect/multicast/switch_block.hpp"
 
 namespace ccl::detail {
 
@@ -40,6 +47,8 @@ Result<void> PeerMemory::can_multicast(MulticastKind kind) const {
 Result<void> PeerMemory::map_multicast(MulticastKind kind, const Result<void>& so_far) {
   const Identity& identity = Access::state(owner_.comm())->identity;
   heads_ = identity.heads();
+  // CPU ranks have one kind.
+  kind_ = owner_.on_device() ? kind : MulticastKind::emulated;
   max_channels_ = kind == MulticastKind::switches ? switch_channels(identity) : Mailbox::max_rings;
   const auto checked = [&]() -> Result<void> {
     CCL_CHECK(so_far);
@@ -63,6 +72,7 @@ Result<void> PeerMemory::map_on_host(const Result<void>& so_far) {
   for (int r = 0; r < ranks; ++r) table_.push_back(reinterpret_cast<Packet*>(scratch.at(r)));
   host_counts_.resize(std::size_t(Mailbox::max_rings));
   epoch_ = {host_counts_.data(), Mailbox::max_rings};
+  taken_ = &host_taken_;
   view_.set_table(table_.data());
   view_.half_packets = owner_.plan().slot_bytes / Index{sizeof(Packet)};
   view_.rank = owner_.comm().rank();
@@ -82,7 +92,7 @@ Result<void> PeerMemory::map_by_switches(const Result<void>& so_far) {
   const std::size_t table_bytes = std::size_t(ranks) * sizeof(Packet*);
   const auto prepare = [&]() -> Result<void> {
     CCL_CHECK(so_far);
-    CCL_TRY(device.tables, device.arena.allocate(count_bytes + table_bytes));
+    CCL_TRY(device.tables, device.arena.allocate(count_bytes + table_bytes + sizeof(Word)));
     return {};
   };
   const Result<void> prepared = prepare();
@@ -103,6 +113,7 @@ Result<void> PeerMemory::map_by_switches(const Result<void>& so_far) {
   table_[std::size_t(me)] = reinterpret_cast<Packet*>(block->own());
   epoch_.copies = reinterpret_cast<Word*>(device.tables.at());
   std::byte* const table = device.tables.at() + count_bytes;
+  taken_ = reinterpret_cast<Word*>(table + table_bytes);
   CCL_CHECK(
       all_agree(state, owner_.name(), device.arena.gpu()->put(table, table_.data(), table_bytes)));
   view_.set_table(reinterpret_cast<Packet**>(table));
@@ -114,6 +125,57 @@ Result<void> PeerMemory::map_by_switches(const Result<void>& so_far) {
   log_info(LogPart::init, "{}: scratch of {} bytes at every rank, by NVLink multicast",
            owner_.name(), 2 * owner_.plan().slot_bytes);
   return {};
+}
+
+Result<void> PeerMemory::bind_windows() {
+  CommState& state = *Access::state(owner_.comm());
+  if (!state.window_binder) state.window_binder = std::make_shared<BoundWindows>(state);
+  return static_cast<BoundWindows&>(*state.window_binder).add(kind_);
+}
+
+bool PeerMemory::binds_windows() const {
+  const auto* const binder =
+      static_cast<const BoundWindows*>(Access::state(owner_.comm())->window_binder.get());
+  return binder != nullptr && binder->count(kind_) > 0;
+}
+
+BoundPlace PeerMemory::bound(const void* data, Index bytes) const {
+  BoundWindow found = bound_window(*Access::state(owner_.comm()), kind_, data, bytes);
+  if (!found.holds || found.offset % Index{sizeof(Packet)} != 0) return {};
+  return {WindowPlaceWord::of(found.number, found.offset), found.part.each, found.part.all,
+          found.offset, std::move(found.holds)};
+}
+
+std::string PeerMemory::where(const void* data, Index bytes) const {
+  CommState& state = *Access::state(owner_.comm());
+  const BoundWindow found = bound_window(state, kind_, data, bytes);
+  if (found.number == 0) return "in no window";
+  std::string text = fmt::format("at offset {} of window {}", found.offset, found.number);
+  if (!found.holds) {
+    return text + ", which multicast does not reach: " +
+           static_cast<const BoundWindows&>(*state.window_binder).refusal(kind_, found.number);
+  }
+  if (found.offset % Index{sizeof(Packet)} != 0) text += ", no multiple of 16";
+  return text;
+}
+
+Result<Word> PeerMemory::latest_way() const {
+  if (taken_ == nullptr) return Word{0};
+  if (!owner_.on_device()) return HostMemory::load_relaxed(taken_);
+  Word word = 0;
+  CCL_CHECK(Access::state(owner_.comm())->device.gpu->get(&word, taken_, sizeof word));
+  return word;
+}
+
+Result<std::string> taken_way(const Connections& connections) {
+  CCL_TRY(const Word taken, connections.peer_memory().latest_way());
+  if (taken == 0) return "copied";
+  const bool loaded = (taken & TakenWay::loaded_windows) != 0;
+  const bool stored = (taken & TakenWay::stored_windows) != 0;
+  if (!loaded && !stored) return "copied";
+  return loaded && stored ? "loaded from windows, stored to windows"
+         : loaded         ? "loaded from windows"
+                          : "stored to windows";
 }
 
 }  // namespace ccl::detail
