@@ -141,10 +141,7 @@ struct Calls {
 /// What the plug-in has written since the last call.
 std::string new_lines() {
   static std::size_t seen = 0;
-  void* const library = ::dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-  if (library == nullptr) return "not loaded";
-  const auto lines = reinterpret_cast<const char* (*)()>(::dlsym(library, "ccl_test_lines"));
-  const std::string all = lines();
+  const std::string all = lines_of_plug_in(path);
   return all.substr(std::exchange(seen, all.size()));
 }
 /// True if the proxies of a rank have noted all that the network has.
