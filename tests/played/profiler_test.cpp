@@ -8,6 +8,7 @@
 #include <ccl/collective.cuh>
 #include <ccl/detail/runtime/levels.hpp>
 #include <ccl/hierarchical.hpp>
+#include <ccl/transport/p2p.hpp>
 #include <ccl/transport/socket.hpp>
 
 #include <atomic>
@@ -30,6 +31,7 @@ using namespace ccl::test;
 
 namespace {
 std::atomic<bool> captures{false};
+std::atomic<int> marks{0};  // host functions
 }  // namespace
 
 // What libnccl asks of CUDA for the events.
@@ -38,6 +40,7 @@ bool is_capturing(cudaStream_t) {
   return captures;
 }
 Result<void> call_behind(cudaStream_t stream, void (*f)(void*), void* of) {
+  ++marks;
   const CUresult code = played::launch(stream, {[=] { f(of); }, 1, 1}, false);
   return code == CUDA_SUCCESS ? Result<void>{} : fail(Errc::cuda, "the mark was refused");
 }
@@ -51,14 +54,14 @@ constexpr const char* path = CCL_TEST_PROFILER_PLUG_IN;
 constexpr Plan small{.channels = 2, .slot_count = 4, .slot_bytes = 4096};
 constexpr Index count = 10'000;  // elements: some rounds of the wires
 
-/// The operations of libnccl that the tests call, over sockets.
-template <class Algo>
-class OverSockets final : public detail::nccl::Operations {
+/// The operations of libnccl that the tests call.
+template <class Algo, class By>
+class TestedCalls final : public detail::nccl::Operations {
  public:
   static Result<std::unique_ptr<Operations>> create(const Communicator& comm) {
     CCL_TRY(auto sums, Sums::create(comm, small));
     CCL_TRY(auto messages, Messages::create(comm, small));
-    return std::unique_ptr<Operations>{new OverSockets{std::move(sums), std::move(messages)}};
+    return std::unique_ptr<Operations>{new TestedCalls{std::move(sums), std::move(messages)}};
   }
   Result<void> run(const Call& call) override {
     return sums_(static_cast<const float*>(call.send), static_cast<float*>(call.recv), call.count,
@@ -71,20 +74,20 @@ class OverSockets final : public detail::nccl::Operations {
   }
   Result<double> predict(const Call&) const override { return 1.; }
   Result<void> exchange(std::span<const Call> messages) override {
-    std::vector<Messages::P2pOp> ops;
+    std::vector<typename Messages::P2pOp> ops;
     for (const Call& one : messages) {
       const bool sends = one.kind == Kind::send;
       ops.push_back({sends, sends ? const_cast<void*>(one.send) : one.recv, one.count,
                      Index{sizeof(float)}, one.root});
     }
-    return messages_.group(std::span<const Messages::P2pOp>{ops}, Stream{messages[0].stream},
-                           detail::Overlaps::allowed);
+    return messages_.group(std::span<const typename Messages::P2pOp>{ops},
+                           Stream{messages[0].stream}, detail::Overlaps::allowed);
   }
 
  private:
-  using Sums = Collective<AllReduce, Algo, Simple, SocketTransport>;
-  using Messages = Collective<SendRecv, Pairwise, Simple, SocketTransport>;
-  OverSockets(Sums sums, Messages messages)
+  using Sums = Collective<AllReduce, Algo, Simple, By>;
+  using Messages = Collective<SendRecv, Pairwise, Simple, By>;
+  TestedCalls(Sums sums, Messages messages)
       : sums_{std::move(sums)}, messages_{std::move(messages)} {}
   Sums sums_;
   Messages messages_;
@@ -100,11 +103,11 @@ played::Ranks create(int ranks, int per_host) {
   return played::create_ranks(ranks, per_host);
 }
 /// A rank's operations, whose calls report to the plug-in.
-template <class Algo>
+template <class Algo, class By>
 Result<std::unique_ptr<detail::nccl::Operations>> operations(const Communicator& comm) {
   auto profile = detail::nccl::start_profile(comm, "family", "played");
   if (profile == nullptr) return fail(Errc::internal, "there is no plug-in");
-  CCL_TRY(auto made, OverSockets<Algo>::create(comm));
+  CCL_TRY(auto made, TestedCalls<Algo, By>::create(comm));
   return detail::nccl::profiled(std::move(made), std::move(profile));
 }
 
@@ -141,10 +144,7 @@ struct Calls {
 /// What the plug-in has written since the last call.
 std::string new_lines() {
   static std::size_t seen = 0;
-  void* const library = ::dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-  if (library == nullptr) return "not loaded";
-  const auto lines = reinterpret_cast<const char* (*)()>(::dlsym(library, "ccl_test_lines"));
-  const std::string all = lines();
+  const std::string all = lines_of_plug_in(path);
   return all.substr(std::exchange(seen, all.size()));
 }
 /// True if the proxies of a rank have noted all that the network has.
@@ -159,11 +159,11 @@ bool all_noted(const Communicator& comm) {
 }
 
 /// Runs `f(calls)` on all ranks. Returns what the plug-in has written.
-template <class Algo = Ring, class F>
+template <class Algo = Ring, class By = SocketTransport, class F>
 std::string lines_with(F f, int ranks = 2, int per_host = 0) {
   auto comms = create(ranks, per_host);
   played::on_each(comms, [&](const played::Rank& rank) -> std::string {
-    const auto made = operations<Algo>(rank.comm);
+    const auto made = operations<Algo, By>(rank.comm);
     if (!made) return made.error().message();
     Calls calls{rank, **made};
     const Result<void> done = f(calls);
@@ -299,6 +299,17 @@ TEST_CASE("steps of each level of a hierarchical algorithm are events of the cal
       CHECK(of[rank ^ 2] == n * 2000 * element_bytes);
     }
   }
+}
+
+TEST_CASE("calls of a rank without a network cost no host functions") {
+  const int before = marks;
+  const std::string all = lines_with<Ring, P2pTransport>([](Calls& of) { return of.sum(1000); });
+  INFO(all);
+  check_all_end(all);
+  CHECK(marks == before);
+  CHECK(count_of(lines_of(all, 0), "start coll AllReduce 0") == 1);
+  const std::string over_sockets = lines_with([](Calls& of) { return of.sum(1000); });
+  CHECK(marks == before + 4);  // two of each rank
 }
 
 TEST_CASE("calls that are captured have no events of steps") {

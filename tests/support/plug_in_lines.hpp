@@ -11,6 +11,13 @@
 
 namespace ccl::test {
 
+/// What the plug-in at `path` has written in this process.
+inline std::string lines_of_plug_in(const char* path) {
+  void* const library = ::dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return "not loaded";
+  return reinterpret_cast<const char* (*)()>(::dlsym(library, "ccl_test_lines"))();
+}
+
 /// Runs `calls` in a process of its own with these variables, because a process looks for plug-ins
 /// once. `calls` returns false if one of them failed. Returns the lines of the plug-in at `path`;
 /// "not loaded" if it was not loaded.
@@ -19,17 +26,13 @@ std::string plug_in_lines(const char* path,
                           std::vector<std::pair<const char*, std::string>> variables,
                           Calls&& calls) {
   struct Text {
-    char of[1 << 16] = {};
+    char of[1 << 20] = {};
   };
   Shared<Text> text;
   const pid_t pid = start_process([&]() -> int {
     for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
     if (!calls()) return 1;
-    void* const library = ::dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    std::string all = "not loaded";
-    if (library != nullptr) {
-      all = reinterpret_cast<const char* (*)()>(::dlsym(library, "ccl_test_lines"))();
-    }
+    const std::string all = lines_of_plug_in(path);
     all.copy(text->of, sizeof text->of - 1);
     return 0;
   });

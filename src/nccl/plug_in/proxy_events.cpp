@@ -294,6 +294,11 @@ void ProxyEvents::turned(ProxyTurn to, int tasks) noexcept {
   if (state_->profile != nullptr) state_->turn(to, tasks);
 }
 
+bool ProxyEvents::has_lines() const {
+  const std::lock_guard lock{state_->mutex};
+  return !state_->lines.empty();
+}
+
 void ProxyEvents::begin(const CallPtr& call) {
   const std::lock_guard lock{state_->mutex};
   std::erase_if(call->parents, [](const Parent& one) { return one.event == nullptr; });

@@ -38,6 +38,8 @@ class ProxyEvents final : public TransferListener {
   };
   using CallPtr = std::shared_ptr<Call>;
 
+  /// True if the rank has lines.
+  bool has_lines() const;
   /// The lanes of the call may move steps from now on. Calls on several streams may overlap.
   void begin(const CallPtr& call);
   /// The call uses the lines of these compositions alone.

@@ -103,11 +103,26 @@ TEST_CASE("a profiler plug-in gets events of what proxies move for a call") {
 }
 
 TEST_CASE("a profiler plug-in gets events of what the proxy's thread does, and no others") {
+  const auto sum_and_rest = [] {
+    const NcclRanks all{2};
+    float in[2] = {1, 2}, out[2] = {};
+    const auto done = all.group([&](int r, ncclComm_t comm) {
+      return ncclAllReduce(&in[r], &out[r], 1, ncclFloat, ncclSum, comm, nullptr);
+    });
+    // Both proxies sleep when they have nothing to do.
+    const bool sleep = wait_until(
+        [] {
+          const std::string lines = lines_of_plug_in(path);
+          return mentions(lines, "0 state 15 of 32") && mentions(lines, "1 state 15 of 32");
+        },
+        60);
+    return done == ncclSuccess && sleep;
+  };
   const std::string all = plug_in_lines(path,
                                         {{"NCCL_PROFILER_PLUGIN", path},
                                          {"CCL_TEST_PROFILER", "control"},
                                          {"CCL_TRANSPORT", "socket"}},
-                                        sum_and_send);
+                                        sum_and_rest);
   INFO(all);
   for (const int rank : {0, 1}) {
     const Lines lines = lines_of(all, rank);
@@ -165,7 +180,7 @@ TEST_CASE("events of a network plug-in end with a call that fails") {
   const std::string path_of_net = std::string{CCL_TEST_NET} + "12.so";
   const auto fails = [] {
     const TestNet net{12};
-    net.fail("test", 40, 6);  // ncclRemoteError, after some steps
+    net.fail("isend", 7, 6);  // ncclRemoteError, after some steps
     NcclRanks all{2};
     std::vector<float> in(100'000, 1), out[2]{in, in};
     bool good = true;
