@@ -100,12 +100,14 @@ Result<void> check_parts(const CommState& state, const std::vector<Part>& parts)
                                state.identity.rank(), p, why);
       return fail(std::move(error));
     }
-    if (!state.device.gpu && self.pid_hash != peer.pid_hash && theirs.shared == 0) {
+    const bool of_others = self.pid_hash != peer.pid_hash;
+    if (!state.device.gpu && of_others && (theirs.shared == 0 || mine.shared == 0)) {
+      const int me = state.identity.rank(), owner = theirs.shared == 0 ? p : me;
       error.code = Errc::not_supported;
       error.what = fmt::format(
           "rank {}'s memory cannot be mapped by rank {} (a process's own memory has no "
           "descriptor); make the window of SharedMemory on all ranks",
-          p, state.identity.rank());
+          owner, owner == p ? me : p);
       return fail(std::move(error));
     }
   }

@@ -261,3 +261,31 @@ TEST_CASE("processes of one host write into each other's windows of ncclMemAlloc
   CHECK(status == 0);
   CHECK(failed == 0);
 }
+
+TEST_CASE("a window is null on all ranks if the memory of one cannot be mapped by others") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const pid_t child = ::fork();
+  const int me = child == 0 ? 1 : 0;
+  int failed = 0;
+  const auto must = [&](bool well) { failed += well ? 0 : 1; };
+  ncclComm_t comm = nullptr;
+  must(ncclCommInitRank(&comm, 2, id, me) == ncclSuccess);
+  constexpr std::size_t bytes = 4096;
+  void* memory = nullptr;
+  must(ncclMemAlloc(&memory, bytes) == ncclSuccess);
+  std::vector<char> own(bytes);
+  for (const int rank_of_own : {0, 1}) {
+    ncclWindow_t window = reinterpret_cast<ncclWindow_t>(&failed);
+    void* const mine = me == rank_of_own ? own.data() : memory;
+    must(ncclCommWindowRegister(comm, mine, bytes, &window, NCCL_WIN_DEFAULT) == ncclSuccess);
+    must(window == nullptr);
+  }
+  must(ncclMemFree(memory) == ncclSuccess);
+  must(ncclCommDestroy(comm) == ncclSuccess);
+  if (child == 0) ::_exit(failed);
+  int status = 1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(failed == 0);
+}
