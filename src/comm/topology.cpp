@@ -92,24 +92,55 @@ int gpu_node_of(const CommState& state, const topo::RankPlacement& placement,
   return -1;
 }
 
-/// Sets the NUMA node for buffers that serve the rank's GPU, and the CPUs for threads: those of the
-/// node on which this thread may run. If it may run on none of them, the system's choice stays.
+/// NIC of a CPU rank of a job on several hosts, if all NICs of this host are at one NUMA node of
+/// several; -1: none. `ignores_bounds`: also for a process that is bound to a node, whose threads
+/// and memory are there.
+int served_nic(const CommState& state, const topo::RankPlacement& placement, bool ignores_bounds) {
+  const topo::Graph& graph = placement.graph;
+  const auto& peers = state.identity.peers();
+  const PeerInfo& me = peers[std::size_t(state.identity.rank())];
+  const bool one_host = std::all_of(peers.begin(), peers.end(), [&](const PeerInfo& peer) {
+    return peer.host_hash == me.host_hash;
+  });
+  if (state.device.gpu || one_host || graph.of(topo::NodeType::cpu).size() < 2) return -1;
+  const std::vector<int> allowed = allowed_cpus();
+  for (const int cpu : graph.of(topo::NodeType::cpu)) {
+    const std::vector<int> cores = topo::cores_of(graph.nodes[std::size_t(cpu)].cpu.affinity);
+    if (!ignores_bounds && std::ranges::includes(cores, allowed)) return -1;
+  }
+  int nic = -1, at = -1;
+  for (const int net : graph.of(topo::NodeType::net)) {
+    const int cpu = topo::local_cpu(graph, placement.paths, net);
+    if (cpu < 0 || (nic >= 0 && cpu != at)) return -1;
+    nic = net;
+    at = cpu;
+  }
+  return nic;
+}
+
+/// Sets the NUMA node for buffers that serve the rank's GPU, or the NICs of a CPU rank, and the
+/// CPUs for threads: those of the node on which this thread may run. If it may run on none of them,
+/// the system's choice stays.
 Result<void> choose_cpus(CommState& state, const topo::RankPlacement& placement, int gpu) {
-  if (gpu < 0) return {};
-  const int node = topo::local_cpu(placement.graph, placement.paths, gpu);
+  CCL_TRY(const bool ignores_bounds, setting_flag("IGNORE_CPU_AFFINITY"));
+  const int served = gpu >= 0 ? gpu : served_nic(state, placement, ignores_bounds);
+  if (served < 0) return {};
+  const int node = topo::local_cpu(placement.graph, placement.paths, served);
   const std::int64_t number = node < 0 ? -1 : placement.graph.nodes[std::size_t(node)].id;
   if (number <= std::numeric_limits<int>::max()) state.device.numa = int(number);
-  CCL_TRY(const bool ignores_bounds, setting_flag("IGNORE_CPU_AFFINITY"));
   const std::vector<int> allowed = allowed_cpus();
-  std::vector<int> cpus = topo::cores_of(topo::cpu_affinity(placement.graph, placement.paths, gpu));
+  std::vector<int> cpus =
+      topo::cores_of(topo::cpu_affinity(placement.graph, placement.paths, served));
   if (!ignores_bounds) {
     std::erase_if(
         cpus, [&](int cpu) { return !std::binary_search(allowed.begin(), allowed.end(), cpu); });
   }
-  log_info(LogPart::graph, "rank {}: threads and buffers of its GPU on {}", state.identity.rank(),
+  log_info(LogPart::graph, "rank {}: threads and buffers of its {} on {}", state.identity.rank(),
+           gpu >= 0 ? "GPU" : "NICs",
            cpus.empty() ? std::string("any CPU") : fmt::format("CPUs {}", fmt::join(cpus, " ")));
   state.proxy.run_on(cpus);
-  state.device.cpus = std::move(cpus);
+  // Threads of a program that create wires of CPU ranks touch memory inside the host, too.
+  if (gpu >= 0) state.device.cpus = std::move(cpus);
   return {};
 }
 

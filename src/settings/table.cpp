@@ -156,9 +156,10 @@ constexpr std::array table{
     Setting{"IB_TC", integer, "-1", nccl, "traffic class; -1: 0", -1, 255},
     Setting{"IB_TIMEOUT", integer, "20", nccl,
             "a packet without an answer is sent again after 4.096 us * 2^this; 0: never", 0, 31},
-    Setting{"IGNORE_CPU_AFFINITY", flag, "0", nccl,
-            "1: threads and buffers that serve a GPU go to all CPUs near it, and not only to those "
-            "of them on which the process may run"},
+    Setting{
+        "IGNORE_CPU_AFFINITY", flag, "0", nccl,
+        "1: threads and buffers that serve a GPU, or the NICs of a CPU rank, go to all CPUs near "
+        "it, and not only to those of them on which the process may run"},
     Setting{"INFERENCE", flag, "0", false,
             "1: the Python package's plug-ins of vLLM and SGLang make them all-reduce by ccl; 0: "
             "they do nothing"},
