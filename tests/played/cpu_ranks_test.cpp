@@ -9,14 +9,16 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <set>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/numa.hpp"
+#include "support/driver.hpp"
 #include "support/environment.hpp"
 #include "support/room/room.hpp"
 #include "support/skip.hpp"
@@ -28,18 +30,24 @@ using namespace ccl::test;
 namespace {
 
 /// CPUs of each thread of this process.
-std::multiset<std::vector<int>> cpus_of_threads() {
-  std::multiset<std::vector<int>> all;
+std::map<int, std::vector<int>> cpus_of_threads() {
+  std::map<int, std::vector<int>> all;
   for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/task"}) {
+    const int thread = std::stoi(entry.path().filename());
     cpu_set_t set;
-    if (::sched_getaffinity(std::stoi(entry.path().filename()), sizeof set, &set) != 0) continue;
-    std::vector<int> cpus;
+    if (::sched_getaffinity(thread, sizeof set, &set) != 0) continue;
     for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+      if (CPU_ISSET(cpu, &set)) all[thread].push_back(cpu);
     }
-    all.insert(cpus);
   }
   return all;
+}
+/// Threads that run on `cpu` alone, without those of `before`.
+int bound_to(int cpu, const std::map<int, std::vector<int>>& before) {
+  const auto all = cpus_of_threads();
+  return int(std::count_if(all.begin(), all.end(), [&](const auto& thread) {
+    return thread.second == std::vector{cpu} && !before.contains(thread.first);
+  }));
 }
 
 /// NUMA nodes of the buffers of two CPU ranks on two hosts, and the number of threads that run on
@@ -48,6 +56,7 @@ std::string served_by(const room::Shape& shape, int cpu) {
   const room::Room hosts{shape, 2};
   const auto id = create_unique_id();
   REQUIRE(id);
+  const auto before = cpus_of_threads();
   std::atomic<int> ready{0}, bound{-1};
   std::vector<std::string> nodes(2);
   const auto rank = [&](int r) {
@@ -65,9 +74,15 @@ std::string served_by(const room::Shape& shape, int cpu) {
     const auto done =
         made ? (*made)(data.data(), data.data(), 1000, Sum{}) : Result<void>{fail(made.error())};
     if (!done) nodes[std::size_t(r)] = done.error().message();
+    // The thread of the proxy chooses its CPUs before it does anything else.
+    const auto runs = [&] {
+      const auto counters = detail::Access::state(*comm)->proxy.counters();
+      return counters.rounds + counters.sleeps > 0;
+    };
+    if (done && !wait_until(runs)) nodes[std::size_t(r)] = "no proxy";
     ++ready;
     while (ready < 2) std::this_thread::yield();
-    if (r == 0) bound = int(cpus_of_threads().count({cpu}));
+    if (r == 0) bound = bound_to(cpu, before);
     while (bound < 0) std::this_thread::yield();
   };
   std::thread other{[&] { rank(1); }};
