@@ -16,7 +16,7 @@ using namespace ccl::test;
 namespace {
 using Number = std::uint64_t;
 using Summed = detail::Reduction<Sum, Number>;
-constexpr int most_ranks = 5;
+constexpr int max_window_ranks = 5;
 
 /// Windows of some ranks: numbers that begin a packet behind the begin.
 struct Windows {
@@ -51,7 +51,7 @@ void sums(int ranks, Index count, bool sends, bool receives, int odd) {
   MulticastWorld world{ranks, 512};
   Windows send{ranks, count}, recv{ranks, count};
   const Word none = detail::WindowPlaceWord::in_no_window;
-  std::array<Word, most_ranks> taken{};
+  std::array<Word, max_window_ranks> taken{};
   for (int launch = 1; launch <= 3; ++launch) {
     Number want = 0;
     for (int r = 0; r < ranks; ++r) {
@@ -67,9 +67,9 @@ void sums(int ranks, Index count, bool sends, bool receives, int odd) {
     };
     const Summed how{Sum{}, ranks};
     REQUIRE(world.run<AllReduce, Group, Nvls, detail::WindowBuffers>(how, 1 + launch, setup));
-    using Way = detail::TakenWay;
-    const Word way = Way::asked | (sends && odd < 0 ? Way::loaded_windows : 0) |
-                     (receives && odd < 0 ? Way::stored_windows : 0);
+    using Taken = detail::TakenWay;
+    const Word way = Taken::asked | (sends && odd < 0 ? Taken::loaded_windows : 0) |
+                     (receives && odd < 0 ? Taken::stored_windows : 0);
     for (int r = 0; r < ranks; ++r) {
       REQUIRE(recv.hold(r, count, want));
       REQUIRE(send.hold(r, count, Number(launch) << (8 * r)));
@@ -92,12 +92,12 @@ void all_sums(int ranks) {
 
 TEST_CASE("sums by groups of any width whose buffers may lie in windows") {
   all_sums<detail::SoloLane>(2);
-  all_sums<detail::SoloLane>(most_ranks);
+  all_sums<detail::SoloLane>(max_window_ranks);
   all_sums<detail::ThreadLanes<8>>(3);
 }
 
 TEST_CASE("a message in windows is one part, however short the scratch") {
-  const detail::WindowBuffers::Sides sides;
+  const detail::WindowBuffers::PartState sides;
   CHECK_FALSE(sides.loads);
   CHECK_FALSE(sides.stores);
   CHECK(sides.count == 0);

@@ -335,7 +335,7 @@ class MulticastPrims {
   Lane lane_;
   UserBuffer<T, Align> data_;
   R reduction_;
-  typename Buffers::Sides sides_;
+  typename Buffers::PartState sides_;
   int channel_;
   Index share_;  // elements of a share
   Index tiles_;  // tiles of a share

@@ -10,7 +10,7 @@ namespace ccl::detail {
 /// Launches that copy the user's buffers to the scratch and from it.
 struct CopiedBuffers {
   static constexpr bool in_windows = false;
-  struct Sides {};
+  struct PartState {};
 };
 
 /// Launches whose buffers may lie in windows. All ranks first agree on that, for the send buffers
@@ -18,7 +18,7 @@ struct CopiedBuffers {
 /// rest is copied, in parts that fit into the scratch.
 struct WindowBuffers {
   static constexpr bool in_windows = true;
-  struct Sides {
+  struct PartState {
     bool loads = false, stores = false;  // windows
     Index begin = 0;                     // first element of the part
     Index count = 0;                     // elements of the part
