@@ -304,8 +304,8 @@ constexpr std::array table{
     Setting{
         "RUNTIME_CONNECT", flag, "1", nccl,
         "0: Pairwise on CPU ranks connects every pair of ranks when it is created; 1: a pair "
-        "is connected by the first call that has a message for it. GPU ranks over TCP and RDMA: "
-        "0: connect in `create`; 1: with the first step of a direction"},
+        "is connected by the first call that has a message for it. GPU ranks over RDMA: 0: connect "
+        "in `create`; 1: with the first step of a direction; over TCP, too, if set to 1"},
     Setting{"SECRET", text, "", false,
             "secret of a job that starts by an address, the same on all ranks, at least 16 "
             "bytes; ranks prove that they know it. Other users of a host cannot read it, but "

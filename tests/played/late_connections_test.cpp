@@ -101,7 +101,8 @@ void open_with_first_steps() {
 }
 }  // namespace
 
-TEST_CASE("TCP wires of GPU ranks connect with their first step") {
+TEST_CASE("TCP wires of GPU ranks connect with their first step, by a setting") {
+  const Environment late{"CCL_RUNTIME_CONNECT", "1"};
   open_with_first_steps<SocketTransport>();
 }
 
@@ -110,15 +111,17 @@ TEST_CASE("RDMA wires of GPU ranks connect with their first step") {
   open_with_first_steps<IbTransport>();
 }
 
-TEST_CASE("CCL_RUNTIME_CONNECT=0 connects the wires of GPU ranks in create") {
+TEST_CASE("TCP wires of GPU ranks connect in create without a setting, and if it is 0") {
+  const std::string value = GENERATE(as<std::string>{}, "", "0");
   played::install(ranks, 4);
   auto comms = played::create_ranks(ranks, 1);
   Steps steps;
   std::unique_ptr<Environment> at_once;
   played::on_each(comms, [&](const played::Rank& rank) -> std::string {
     if (auto wrong = steps.begin<Tcp>(rank); !wrong.empty()) return wrong;
-    steps.look(rank.rank,
-               [&](int) { at_once = std::make_unique<Environment>("CCL_RUNTIME_CONNECT", "0"); });
+    steps.look(rank.rank, [&](int) {
+      at_once = std::make_unique<Environment>("CCL_RUNTIME_CONNECT", value.c_str());
+    });
     const auto made = Tcp::create(rank.comm, plan);
     if (!made) return made.error().message();
     int before = 0;  // of rank 0; both directions of a pair share a connection

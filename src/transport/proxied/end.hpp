@@ -43,9 +43,8 @@ namespace ccl::detail {
 /// - send(link, n, socket): at the sender; adds the tasks of socket n.
 /// - wait_connected(deadline): at the sender; waits until the connection works.
 /// - lines_go_both_ways(), lines_come(), lend(n, socket): optional; see `ProxiedLink`.
-/// - may_open_late, drivers(): optional. If true, `send` may get a socket that is empty, and the
-/// task
-///   asks `late_calls` for its connection when it has a step.
+/// - may_open_late, late_needs_setting, drivers(): optional. If the first is true, `send` may get a
+///   socket that is empty, and the task asks `late_calls` for its connection when it has a step.
 /// - wake(): the owner has gone or a socket has arrived; wakes the thread that runs the tasks.
 template <class Link>
 concept NetworkLink =
@@ -111,6 +110,16 @@ struct ProxiedBody {
     return error;
   }
 
+  /// Whether connections wait for the first step, and after how long without one they close.
+  Result<void> choose_opening() {
+    CCL_TRY(const bool may, setting_flag("RUNTIME_CONNECT"));
+    CCL_TRY(const double idle_s, setting_seconds("CONNECTION_IDLE"));
+    const bool wanted = setting_given("RUNTIME_CONNECT") || idle_s > 0;
+    link->opens_late = may && (wanted || !Link::late_needs_setting);
+    link->idle_s = link->opens_late ? idle_s : 0;
+    return {};
+  }
+
   Result<void> set_up() {
     TransportContext& context = link->context;
     if (context.proxy == nullptr) {
@@ -119,11 +128,7 @@ struct ProxiedBody {
           fmt::format("{} needs a proxy engine (the context has none); set one", Link::name));
     }
     link->polled = context.arena != nullptr;
-    if (link->polled && Link::may_open_late) {
-      CCL_TRY(link->opens_late, setting_flag("RUNTIME_CONNECT"));
-      CCL_TRY(link->idle_s, setting_seconds("CONNECTION_IDLE"));
-      if (!link->opens_late) link->idle_s = 0;
-    }
+    if (link->polled && Link::may_open_late) CCL_CHECK(choose_opening());
     link->deadline = net::Deadline::after(context.deadline_s).at();
     link->last_look = net::Deadline::after(4 * context.deadline_s).at();
     CCL_CHECK(WireLayout::of(link->edge.shape));  // before memory is allocated for it

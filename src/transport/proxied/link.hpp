@@ -67,6 +67,8 @@ struct ProxiedLink {
   bool opens_late = false;
   double idle_s = 0;  // seconds without a step after which such a sender disconnects; 0: never
   static constexpr bool may_open_late = false;
+  /// True if late connections cost more than others, so that none are made without a setting.
+  static constexpr bool late_needs_setting = false;
   std::unique_ptr<LateCalls> late_calls{};  // at such a sender; null before it has the handshake
   /// At the receiver: its sender is one of these, and may connect at any time.
   std::atomic<bool> sender_opens_late{false};

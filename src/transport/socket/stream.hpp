@@ -54,13 +54,15 @@ struct Piece {
 /// carries the acknowledgments of the other, which otherwise are every third packet of small
 /// messages.
 ///
-/// Ends that open late share none: one direction may be needed long before the other.
+/// Ends that open late share none: one direction may be needed long before the other. Therefore no
+/// end opens late without a setting.
 ///
 /// Each of the two streams at an end has a descriptor of its own for the socket. Only that of the
 /// incoming edge reads, and its close counts for both.
 struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   static constexpr const char* name = "socket";
   static constexpr bool may_open_late = true;
+  static constexpr bool late_needs_setting = true;
 
   std::deque<ZeroCopy> zero_copies;   // one for each wire, of CPU lanes
   int streams = 1;                    // of a channel
