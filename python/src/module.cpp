@@ -4,6 +4,7 @@
 #include <ccl/comm/stream.hpp>
 #include <ccl/version.hpp>
 
+#include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -312,23 +313,35 @@ nb::tuple address_of(nb::handle object) {
   return nb::make_tuple(at, keep);
 }
 
-/// Returns false, with an exception set, in a further interpreter of the process. nanobind's types
-/// would become those of that one, and calls of the first would fail.
-bool is_first_interpreter() {
-  static std::int64_t first = -1;
-  const std::int64_t mine = PyInterpreterState_GetID(PyInterpreterState_Get());
-  if (first < 0) first = mine;
-  if (mine == first) return true;
-  PyErr_SetString(PyExc_ImportError,
-                  "another interpreter of this process has imported ccl; import it in one alone, "
-                  "and give the others processes of their own, as multiprocessing does");
+/// Interpreter of the process that has the module; -1: none yet. nanobind's types would become
+/// those of a further one, and calls of the first would fail.
+std::atomic<std::int64_t> owner{-1};
+constexpr const char* owned =
+    "another interpreter of this process has imported ccl; import it in one alone, and give the "
+    "others processes of their own, as multiprocessing does";
+
+std::int64_t this_interpreter() {
+  return PyInterpreterState_GetID(PyInterpreterState_Get());
+}
+/// Returns false, with an exception set, if another interpreter has the module. Claims nothing:
+/// Python may refuse this one afterwards.
+bool may_import() {
+  const std::int64_t known = owner.load();
+  if (known < 0 || known == this_interpreter()) return true;
+  PyErr_SetString(PyExc_ImportError, owned);
   return false;
+}
+void claim() {
+  std::int64_t known = -1;
+  if (owner.compare_exchange_strong(known, this_interpreter())) return;
+  if (known != this_interpreter()) throw nb::import_error(owned);
 }
 
 }  // namespace
 
 #define PyInit__core init_core  // which the function below calls
 NB_MODULE(_core, m) {
+  claim();
 #ifdef NDEBUG
   nb::set_leak_warnings(false);  // threads and modules may hold objects at the interpreter's end
 #endif
@@ -382,7 +395,7 @@ NB_MODULE(_core, m) {
 
 extern "C" NB_EXPORT PyObject* PyInit__core();
 extern "C" PyObject* PyInit__core() {
-  return is_first_interpreter() ? init_core() : nullptr;
+  return may_import() ? init_core() : nullptr;
 }
 
 }  // namespace ccl::python

@@ -85,7 +85,7 @@ struct HostScratch::Maker {
                                bytes, name, std::strerror(error.os_code));
       return fail(std::move(error));
     }
-    prefer_node(made->base(), bytes, state.device.numa);
+    if (state.device.gpu) prefer_node(made->base(), bytes, state.device.numa);  // not that of NICs
     parts[std::size_t(me())] = std::make_shared<Mapping>(*std::move(made));
     return {};
   }

@@ -75,10 +75,11 @@ void use_multicast_driver(const MulticastDriver& driver) {
   stand_in = &other;
 }
 
-Result<std::size_t> multicast_granularity(const std::shared_ptr<Gpu>& gpu, int devices) {
+Result<std::size_t> multicast_granularity(const std::shared_ptr<Gpu>& gpu, int devices,
+                                          std::size_t bytes) {
   CCL_CHECK(MulticastBlock::check(gpu));
   CCL_TRY(const MulticastDriver* const driver, multicast_driver());
-  const CUmulticastObjectProp how = object(0, devices);
+  const CUmulticastObjectProp how = object(bytes, devices);
   std::size_t grain = 0;
   CCL_CHECK(cuda_check(driver->get_granularity(&grain, &how, CU_MULTICAST_GRANULARITY_MINIMUM),
                        "ask for the granularity of multicast"));

@@ -33,8 +33,9 @@ Result<const MulticastDriver*> multicast_driver();
 void use_multicast_driver(const MulticastDriver& driver);
 
 /// Bytes of memory to which the begin and the size of a part that is bound are rounded, at least.
-/// `devices`: GPUs of the object. Fails as `MulticastBlock::check` does.
-Result<std::size_t> multicast_granularity(const std::shared_ptr<Gpu>& gpu, int devices);
+/// `devices`: GPUs of the object. `bytes`: of the part. Fails as `MulticastBlock::check` does.
+Result<std::size_t> multicast_granularity(const std::shared_ptr<Gpu>& gpu, int devices,
+                                          std::size_t bytes);
 
 /// Memory of one GPU in a multicast object, and the address of all GPUs' memory. Not run on
 /// hardware.

@@ -54,7 +54,8 @@ struct ShmEnd {
     if (!made) return refuse(made.error().code, made.error().what, made.error().os_code);
     Fd memory = *std::move(made);
     CCL_TRY(mapping, Mapping::of(memory, layout.bytes()));
-    prefer_node(mapping.base(), mapping.bytes(), context.numa);
+    // That of a CPU rank is the node of its NICs, which do not reach this memory.
+    if (context.arena != nullptr) prefer_node(mapping.base(), mapping.bytes(), context.numa);
     CCL_CHECK(fill_random(&nonce, sizeof nonce));
     CCL_TRY(offer,
             FdOffer::make(proof_of(context, nonce, edge.id, 0), edge.shape, std::move(memory)));

@@ -143,6 +143,9 @@ void choose_file(Catch::ConfigData& config, const std::filesystem::path& program
   config.filenamesAsTags = true;
   if (config.testsOrTags.empty()) {
     config.testsOrTags = {file + "~[.]"};
+#if !defined(CCL_CATCH2_V3)  // whose later versions fail by themselves if there is no such case
+    config.warnings = Catch::WarnAbout::What(config.warnings | Catch::WarnAbout::NoTests);
+#endif
   } else {
     for (std::string& tests : config.testsOrTags) {  // commas separate what is joined by "or"
       for (std::size_t i = 1; i < tests.size(); ++i) {

@@ -39,9 +39,10 @@ std::string wrong_part(const Part& part) {
   check.in_range("bytes of a window", part.bytes, 1, std::numeric_limits<Index>::max())
       .flag("sharing of a window", part.shared)
       .flag("reach of a window", part.near);
-  if (part.shared != 0) {
-    check.in_range("memory of a window", part.whole, part.bytes, std::numeric_limits<Index>::max())
-        .in_range("begin of a window", part.offset, 0, std::max(part.whole - part.bytes, Index{0}));
+  if (part.shared != 0 && check.good()) {
+    check.in_range("memory of a window", part.whole, part.bytes, std::numeric_limits<Index>::max());
+    const Index last = part.whole > part.bytes ? part.whole - part.bytes : 0;
+    check.in_range("begin of a window", part.offset, 0, last);
   }
   return check.why();
 }

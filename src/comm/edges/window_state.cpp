@@ -11,6 +11,11 @@ namespace ccl::detail {
 WindowState::~WindowState() {
   CommState& state = *Access::state(comm);
   state.observers.remove(this);
+  if (holds && !state.status.ok()) {  // a peer's kernel may still use what multicast has bound
+    const auto lock = state.observers.lock_windows();
+    for (BoundPart& part : holds->bound) state.kept_for_peers.push_back(std::move(part.owner));
+    holds->bound.clear();
+  }
   if (state.device.gpu && holds) state.device.order->retire(std::move(holds));
 }
 

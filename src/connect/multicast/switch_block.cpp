@@ -158,7 +158,8 @@ Result<std::shared_ptr<MulticastBlock>> make_switch_block(CommState& state, int 
 Result<SwitchRange> switch_range(const CommState& state, const GpuBlock& own, std::size_t bytes) {
   const int me = state.identity.rank();
   const auto refuse = [](std::string why) { return fail(Errc::not_supported, std::move(why)); };
-  CCL_TRY(const std::size_t grain, multicast_granularity(state.device.gpu, state.identity.ranks()));
+  CCL_TRY(const std::size_t grain,
+          multicast_granularity(state.device.gpu, state.identity.ranks(), bytes));
   const GpuMemoryName& name = own.memory->name();
   if (name.handles == 0) {
     return refuse(fmt::format("the memory of rank {} has no cuMem handle; take SharedMemory", me));

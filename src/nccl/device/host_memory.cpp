@@ -14,6 +14,7 @@
 #include "base/fork_mutex.hpp"
 #include "base/io/mapping.hpp"
 #include "base/made_once.hpp"
+#include <sys/sysinfo.h>
 
 namespace ccl::detail::nccl {
 namespace {
@@ -36,6 +37,11 @@ HostAllocations& allocations() {
 
 Result<std::shared_ptr<SharedBlock>> shareable_block(std::size_t bytes) {
   auto block = std::make_shared<SharedBlock>();
+  struct sysinfo system {};  // a file of memory may be of any size, and its pages are taken later
+  if (::sysinfo(&system) == 0 && bytes / system.mem_unit > system.totalram + system.totalswap) {
+    return fail(Errc::out_of_memory,
+                fmt::format("{} bytes are more than the memory of this host", bytes));
+  }
   block->bytes = Index(bytes);
   CCL_TRY(block->file, shareable_memory("ccl-nccl", bytes));
   CCL_TRY(block->host, Mapping::of(block->file, bytes));
@@ -94,6 +100,12 @@ Result<void> release_on_host(void* memory) {
   }
   if (!ended) std::free(memory);
   return {};
+}
+
+bool host_block_begins(const void* memory) {
+  HostAllocations& known = allocations();
+  const std::lock_guard lock{known.mutex};
+  return known.all.find(memory) != known.all.end();
 }
 
 std::shared_ptr<SharedBlock> host_block_of(const void* data, std::size_t bytes) {

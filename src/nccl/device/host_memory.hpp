@@ -20,6 +20,8 @@ constexpr std::size_t max_shareable = 256;
 /// Frees memory of `allocate_on_host`; windows keep what they hold. Fails with
 /// `Errc::invalid_argument` for any other address.
 Result<void> release_on_host(void* memory);
+/// True if `allocate_on_host` has returned this address, and it was not freed.
+bool host_block_begins(const void* memory);
 /// Returns the shareable memory that contains these bytes; null if none does.
 std::shared_ptr<SharedBlock> host_block_of(const void* data, std::size_t bytes);
 

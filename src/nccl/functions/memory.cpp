@@ -26,7 +26,8 @@ ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
 ncclResult_t ncclMemFree(void* memory) {
   return answer([&]() -> ccl::Result<void> {
     if (release_shareable(memory)) return {};
-    return current_device() >= 0 ? release(memory) : release_on_host(memory);  // of cudaMalloc
+    if (host_block_begins(memory) || current_device() < 0) return release_on_host(memory);
+    return release(memory);  // of cudaMalloc
   });
 }
 

@@ -302,7 +302,7 @@ bool ProxyEvents::has_lines() const {
 void ProxyEvents::begin(const CallPtr& call) {
   const std::lock_guard lock{state_->mutex};
   std::erase_if(call->parents, [](const Parent& one) { return one.event == nullptr; });
-  if (state_->profile == nullptr || call->parents.empty()) return;
+  if (state_->profile == nullptr || call->over || call->parents.empty()) return;
   if (state_->running.empty()) {
     for (Line* const line : state_->lines) line->call_begins();
   }
@@ -316,6 +316,7 @@ void ProxyEvents::narrow(const CallPtr& call, std::vector<int> compositions) {
 
 void ProxyEvents::end(const CallPtr& call) {
   const std::lock_guard lock{state_->mutex};
+  call->over = true;
   if (std::erase(state_->running, call) == 0) return;
   for (Line* const line : state_->lines) line->call_ended(call);
 }

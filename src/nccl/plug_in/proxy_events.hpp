@@ -35,6 +35,7 @@ class ProxyEvents final : public TransferListener {
   struct Call {
     std::vector<Parent> parents;
     std::vector<int> compositions{};  // over whose lines; empty: any. Set by `narrow`
+    bool over = false;                // `end` has come, perhaps before `begin`
   };
   using CallPtr = std::shared_ptr<Call>;
 

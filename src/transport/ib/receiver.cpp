@@ -290,7 +290,7 @@ bool IbReceiver<Notes>::rest_after_last() {
     const Word shown = link_->flushes() ? channel.flushed : channel.received;
     if (shown < last_steps_[c]) return false;
   }
-  if (last_steps_.empty()) return false;
+  if (last_steps_.empty() || left_ || !line_.open()) return false;
   last_steps_.clear();
   for (IbCreditReturn& freed : link_->freed) freed.may = false;
   come_to_rest();

@@ -77,11 +77,12 @@ struct SocketCalls {
   net::Secret secret{};
   std::vector<net::Address> addresses{};  // by line
   Result<net::SecureSocket> make(std::size_t line, const net::Deadline& deadline,
-                                 const Status* status) const {
+                                 const Status* status,
+                                 net::Listener listener = net::Listener::may_start) const {
     SocketHello mine = hello;
     mine.line = line;
     return net::auth_connect(addresses[line], secret, std::as_bytes(std::span{&mine, 1}), deadline,
-                             status);
+                             status, listener);
   }
 };
 
@@ -267,7 +268,7 @@ struct ProxiedBody {
   Result<void> call_late(const SocketCalls& calls) {
     const auto make = [calls, limit_s = link->context.deadline_s](std::size_t n,
                                                                   const Status* stop) {
-      return calls.make(n, net::Deadline::after(limit_s), stop);
+      return calls.make(n, net::Deadline::after(limit_s), stop, net::Listener::has_started);
     };
     link->late_calls = LateCalls::make(link->drivers(), link->lines(), make);
     for (std::size_t n = 0; n < link->lines(); ++n) {

@@ -44,6 +44,7 @@ class SendStream final : public SocketTask {
       if (!closing) return Progress::none;
       return socket_ && step_ == posted ? leave() : Progress::ended;
     }
+    if (closing && !link_->healthy()) return Progress::ended;
     if (resting_) return rest(closing && step_ == posted);
     if (step_ == posted) {
       if (closing) return leave();
@@ -55,7 +56,6 @@ class SendStream final : public SocketTask {
       return rest(false);  // tells the receiver at once: from here on, only its answer wakes this
     }
     busy_ = true;
-    if (closing && !link_->healthy()) return Progress::ended;
     if (revoked()) return Progress::none;
     Progress progress = Progress::none;
     Index left_bytes = stream_turn_bytes;
@@ -94,7 +94,7 @@ class SendStream final : public SocketTask {
 
   /// In bytes. The receiver's kernel has acknowledged what the socket does not queue.
   Word undelivered() const override {
-    if ((arrived_ && (!socket_ || left_)) || revoked()) return 0;
+    if ((arrived_ && (!socket_ || left_)) || failed_ || revoked()) return 0;
     int queued = 0;
     if (socket_ && ::ioctl(socket_.get(), SIOCOUTQ, &queued) != 0) queued = 0;
     const Word steps = HostMemory::load_acquire(wire_.posted) - step_;
