@@ -30,7 +30,7 @@ struct HostAllocations {
     shareable = 0;
   }};
 };
-HostAllocations& allocations() {
+HostAllocations& host_allocations() {
   static constinit MadeOnce<HostAllocations> one;
   return one.get();
 }
@@ -49,7 +49,7 @@ Result<std::shared_ptr<SharedBlock>> shareable_block(std::size_t bytes) {
 }
 
 bool may_be_shareable() {
-  HostAllocations& known = allocations();
+  HostAllocations& known = host_allocations();
   const std::lock_guard lock{known.mutex};
   return known.shareable < max_shareable;
 }
@@ -58,7 +58,7 @@ bool may_be_shareable() {
 
 Result<void*> allocate_on_host(std::size_t bytes) {
   const std::size_t rounded = (bytes + page - 1) / page * page;
-  HostAllocations& known = allocations();
+  HostAllocations& known = host_allocations();
   if (may_be_shareable()) {
     auto block = shareable_block(rounded);
     if (block) {
@@ -83,7 +83,7 @@ Result<void*> allocate_on_host(std::size_t bytes) {
 
 Result<void> release_on_host(void* memory) {
   if (memory == nullptr) return {};
-  HostAllocations& known = allocations();
+  HostAllocations& known = host_allocations();
   std::shared_ptr<SharedBlock> ended;  // outside of the lock
   {
     const std::lock_guard lock{known.mutex};
@@ -103,13 +103,13 @@ Result<void> release_on_host(void* memory) {
 }
 
 bool host_block_begins(const void* memory) {
-  HostAllocations& known = allocations();
+  HostAllocations& known = host_allocations();
   const std::lock_guard lock{known.mutex};
   return known.all.find(memory) != known.all.end();
 }
 
 std::shared_ptr<SharedBlock> host_block_of(const void* data, std::size_t bytes) {
-  HostAllocations& known = allocations();
+  HostAllocations& known = host_allocations();
   const std::lock_guard lock{known.mutex};
   auto above = known.all.upper_bound(data);
   if (above == known.all.begin()) return nullptr;
