@@ -13,6 +13,7 @@ set(alone
   "\n#[ ]*(define|if|undef)"
   "\nint main"
   "dlfcn"                                        # the program's own symbols are looked up
+  "sched_getaffinity"                            # CPU ranks: others' played GPUs would be linked in
   "proxied/end[.]hpp"                            # defines templates whose instances others only name
   "INTERNAL_CATCH|CATCH_CONFIG|REGISTER"
   "include \"support/[a-z_]+_suite")             # cases that stand in a header

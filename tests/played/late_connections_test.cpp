@@ -116,11 +116,13 @@ TEST_CASE("TCP wires of GPU ranks connect in create without a setting, and if it
   played::install(ranks, 4);
   auto comms = played::create_ranks(ranks, 1);
   Steps steps;
-  std::unique_ptr<Environment> at_once;
+  // The composition before has no connections that would count.
+  auto setting = std::make_unique<Environment>("CCL_RUNTIME_CONNECT", "1");
   played::on_each(comms, [&](const played::Rank& rank) -> std::string {
     if (auto wrong = steps.begin<Tcp>(rank); !wrong.empty()) return wrong;
     steps.look(rank.rank, [&](int) {
-      at_once = std::make_unique<Environment>("CCL_RUNTIME_CONNECT", value.c_str());
+      setting = nullptr;
+      setting = std::make_unique<Environment>("CCL_RUNTIME_CONNECT", value.c_str());
     });
     const auto made = Tcp::create(rank.comm, plan);
     if (!made) return made.error().message();
