@@ -38,7 +38,7 @@ struct LineCounts {
   const Word* drained = nullptr;
 };
 
-/// What the thread of an engine does beside moving steps.
+/// Turns of an engine's thread, beside moving steps.
 enum class ProxyTurn {
   idle,    // tasks have moved nothing for some rounds
   active,  // they move again

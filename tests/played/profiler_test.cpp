@@ -34,7 +34,7 @@ std::atomic<bool> captures{false};
 std::atomic<int> marks{0};  // host functions
 }  // namespace
 
-// What libnccl asks of CUDA for the events.
+// Calls of CUDA that libnccl makes for the events.
 namespace ccl::detail::nccl {
 bool is_capturing(cudaStream_t) {
   return captures;
@@ -141,7 +141,7 @@ struct Calls {
     return failed ? Result<void>{} : fail(Errc::internal, "the communicator has not failed");
   }
 };
-/// What the plug-in has written since the last call.
+/// Returns the lines that the plug-in has written since the last call.
 std::string new_lines() {
   static std::size_t seen = 0;
   const std::string all = lines_of_plug_in(path);

@@ -135,7 +135,7 @@ extern "C" const bool ccl_test_batch [[gnu::weak]];
 
 namespace {
 
-/// Of a batch, only the cases of the file that this program is named after.
+/// Chooses the cases of the file that this program is named after, if it has a batch.
 void choose_file(Catch::ConfigData& config, const std::filesystem::path& program) {
   if (&ccl_test_batch == nullptr) return;
   const std::string name = program.filename().string();

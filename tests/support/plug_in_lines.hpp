@@ -11,7 +11,7 @@
 
 namespace ccl::test {
 
-/// What the plug-in at `path` has written in this process.
+/// Returns what the plug-in at `path` has written in this process.
 inline std::string lines_of_plug_in(const char* path) {
   void* const library = ::dlopen(path, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return "not loaded";

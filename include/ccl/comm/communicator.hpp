@@ -91,7 +91,7 @@ class Communicator {
   [[nodiscard]] Result<Communicator> shrink(std::span<const int> excluded,
                                             Shrink parent = Shrink::keep_parent,
                                             Config config = {}) const;
-  /// The same, for `shrink({rank})`.
+  /// Creates the smaller communicator as above, for `shrink({rank})`.
   [[nodiscard]] Result<Communicator> shrink(std::initializer_list<int> excluded,
                                             Shrink parent = Shrink::keep_parent,
                                             Config config = {}) const {

@@ -22,7 +22,7 @@ struct SharedBlock {
   std::byte* data() const { return gpu.memory ? gpu.at() : host.base(); }
 };
 
-/// What lanes need to reach a window of all ranks by multicast.
+/// Addresses by which lanes reach a window of all ranks by multicast.
 struct BoundPart {
   MulticastKind kind = MulticastKind::none;  // none: multicast does not reach the window
   Packet* const* each = nullptr;             // begin of the window at each rank, for lanes

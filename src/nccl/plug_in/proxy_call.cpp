@@ -35,7 +35,7 @@ ProxyCall::ProxyCall(std::shared_ptr<ProxyEvents> proxies, const Communicator& c
       comm_{comm},
       stream_{stream},
       on_cpu_{comm.peer(comm.rank()).device < 0} {
-  // What a call on a GPU runs has its lines already, if it goes over a network.
+  // A composition that goes over a network has its lines before a GPU rank calls it.
   if (!on_cpu_ && proxies_ != nullptr && !proxies_->has_lines()) proxies_ = nullptr;
   if (proxies_ == nullptr) return;
   call_ = std::make_shared<ProxyEvents::Call>(ProxyEvents::Call{std::move(parents)});

@@ -213,7 +213,7 @@ class ProxyEvents::Line final : public LineListener {
     calls_.clear();
     counts_ = {};
   }
-  /// What the line moves for a call that has not ended, or null.
+  /// Returns the part of the call that has not ended, or null.
   LineCall* open_call() {
     return calls_.empty() || calls_.back().until != no_end ? nullptr : &calls_.back();
   }

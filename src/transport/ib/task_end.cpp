@@ -11,7 +11,7 @@
 #include "transport/ib/task.hpp"
 #include "transport/proxied/cause.hpp"
 
-// How a task and its queue pairs come to an end, or to rest.
+// Ends and rests of a task and its queue pairs.
 namespace ccl::detail {
 
 void IbTask::on_peer_closed() {

@@ -77,7 +77,7 @@ class PlugInTask : public ProxyTask {
   }
   /// Registers the slots of a channel, whose connection is made.
   bool register_slots(std::size_t c);
-  /// What the plug-in gets for events of a step; null: nobody wants them.
+  /// Handle that the plug-in gets for events of a step; null: nobody wants them.
   NetStep* events_of(std::size_t c, Word step);
   /// Tests the oldest request of a channel. False if it is not done, or has failed.
   bool test(Channel& channel, Index& bytes);

@@ -71,7 +71,7 @@ struct SocketHello {
   std::uint32_t both_ways;  // 1: the socket carries the reverse edge, too
 };
 
-/// What a sender needs to make its connections.
+/// Calls by which a sender makes its connections.
 struct SocketCalls {
   SocketHello hello{};
   net::Secret secret{};
@@ -111,7 +111,7 @@ struct ProxiedBody {
     return error;
   }
 
-  /// Whether connections wait for the first step, and after how long without one they close.
+  /// Decides whether connections wait for the first step, and when they close without one.
   Result<void> choose_opening() {
     CCL_TRY(const bool may, setting_flag("RUNTIME_CONNECT"));
     CCL_TRY(const double idle_s, setting_seconds("CONNECTION_IDLE"));

@@ -122,7 +122,7 @@ struct SocketLink : ProxiedLink, ReverseLink<SocketLink> {
   /// Records the first failure of the communicator, unless this end is closing.
   void lose(const char* what, int os_code);
   void fail_with(Errc code, std::string what, int os_code = 0);
-  /// The same, if a late connection cannot be made.
+  /// Fails the communicator as `fail_with` does, if a late connection cannot be made.
   void fail_to_open(Error error);
 
  private:

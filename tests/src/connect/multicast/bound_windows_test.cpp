@@ -30,7 +30,7 @@ constexpr std::size_t page = 4096;
 /// Small slots, because the memory of a fake GPU is cleared.
 constexpr Plan plan{.channels = 1, .slot_count = 2, .slot_bytes = 64 << 10};
 
-/// What one rank does, and what it found.
+/// One rank, with what it found.
 struct Rank {
   const Communicator& comm;
   Sums sums;

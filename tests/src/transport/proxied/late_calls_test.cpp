@@ -35,7 +35,7 @@ net::SecureSocket some_socket() {
   return net::SecureSocket{Fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)}};
 }
 
-/// What a line comes to: a socket, an error, or nothing after a minute.
+/// Outcome of a line: a socket, an error, or nothing after a minute.
 std::optional<Result<net::SecureSocket>> outcome_of(LateCalls& calls, std::size_t line) {
   std::optional<Result<net::SecureSocket>> outcome;
   (void)wait_until([&] {
